@@ -1,4 +1,4 @@
-//! What a node is told when it starts.
+//! The configuration of a node at its start.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use scheduler::{Mutant, Tuning};
 #[derive(Clone, Debug)]
 pub struct Config {
     pub node: NodeId,
-    /// Bumped, durably, by the shell at each start.
+    /// Incremented, durably, by the shell at each start.
     pub incarnation: Incarnation,
     /// Executing threads ("cores" of the paper).
     pub slots: u32,
-    /// Drawn when the node's store was made, not 0: another one has none of what the map says it
-    /// has.
+    /// Drawn when the node's store was made, not 0. A store with another number has none of the
+    /// data that the map expects.
     pub store: u64,
-    /// How it decides, until it is told otherwise.
+    /// The scheduler's settings, until an operator changes them.
     pub tuning: Tuning,
     /// The only source of randomness of a node.
     pub seed: u64,
-    /// Who is in the cluster and who holds which partition; nodes of one process share it. Where
-    /// homes move: the first map of the cluster, or any one if the node came later.
+    /// The members and the placement of partitions; nodes of one process share it. Where homes
+    /// move: the first map of the cluster, or any map if the node joined later.
     pub map: Arc<wire::ClusterMap>,
     /// Always `None` outside the simulator.
     pub mutant: Option<Mutant>,
-    /// Where others reach it, and its process; of no use where homes do not move.
+    /// The node's address for other nodes, and its process; not used where homes do not move.
     pub address: String,
     pub data_address: String,
-    /// The name of its machine, for people.
+    /// The name of the node's machine, for people.
     pub host: String,
     pub pid: u32,
-    /// It was not among the first nodes of the cluster: `map` is not the first map.
+    /// The node joined later: `map` is not the first map of the cluster.
     pub late: bool,
-    /// The last life of this node before this one, and how it ended as far as it knows.
+    /// The previous incarnation of this node, and how it ended as far as the node knows.
     pub former: (Incarnation, wire::LifeEnd),
 }
 
-/// What of it a node needs for as long as it lives.
+/// The part of the configuration that a node needs after its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) node: NodeId,

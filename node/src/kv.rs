@@ -1,11 +1,11 @@
-//! Clients' requests to the key-value store, and their watches.
+//! Requests of clients to the key-value store, and their watches.
 
 use kvs::{Store, StoreError, Write};
 use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, STEPS_HELD_RETRY, WATCHERS_MAX};
 use proto::wire::{ErrorCode, response};
 use proto::{ClientId, PartitionId, wire};
 
-/// A client that wants to hear of each change of a key.
+/// A client that is informed of each change of a key.
 #[derive(Debug)]
 pub(crate) struct Watch {
     client: ClientId,
@@ -21,7 +21,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Registers a watch; it answers at once when the key differs from what the client saw.
+    /// Registers a watch; it answers at once if the key has changed since the client's version.
     pub(crate) fn add(
         &mut self,
         client: ClientId,
@@ -49,7 +49,7 @@ impl Watches {
         });
         Ok(())
     }
-    /// This node is home of the partition no more: its watchers are told to go elsewhere.
+    /// This node is no longer home of the partition: the watching clients must go to the new home.
     pub(crate) fn give_up(&mut self, partition: PartitionId) -> Vec<(ClientId, wire::Response)> {
         let gone = self.watches.extract_if(.., |watch| watch.partition == partition);
         gone.map(|watch| {
@@ -65,7 +65,7 @@ impl Watches {
         self.watches.retain(|watch| watch.client != client);
     }
 
-    /// Answers of watches whose key has changed.
+    /// The answers of watches with changed keys.
     pub(crate) fn changed(&mut self, store: &Store) -> Vec<(ClientId, wire::Response)> {
         let mut answers = Vec::new();
         for watch in &mut self.watches {
@@ -115,7 +115,8 @@ pub(crate) fn apply_many(
         let new = &results[before..];
         value_bytes += new.iter().map(|result| result.value.len()).sum::<usize>();
         if value_bytes > KV_REPLY_BYTES_MAX {
-            // Not refused: asked partition by partition, each answer has a message of its own.
+            // Not refused: if the client asks partition by partition, each answer has a message of
+            // its own.
             let text = "the values are too large for one answer".to_owned();
             return Err(wire::Error { code: ErrorCode::Busy as i32, text, ..Default::default() });
         }
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_watch_where_its_key_never_changes_is_refused() {
-        // Of two nodes, this one.
+        // This is one of two nodes.
         let map = make_map(1, 2, 8);
         let store = Store::new(NodeId(0), Arc::new(map.clone()));
         let mut watches = Watches::default();

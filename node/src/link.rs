@@ -2,11 +2,10 @@
 A reliable, ordered channel to each peer over packets that may be lost, repeated and late.
 
 Messages are numbered within a session, which is a pair of incarnations. An acknowledgement says
-that everything a message caused is durable at the receiver; until then the sender keeps it. When
-the peer comes back as a new incarnation, what is still meant for it is numbered anew and sent
-again; what concerned only the old one is dropped. Nothing reliable leaves before the peer's
-incarnation is known: a packet for "whoever is there" could otherwise be taken twice by two
-incarnations.
+that all effects of a message are durable at the receiver; until then the sender keeps the message.
+When the peer returns as a new incarnation, messages that still have a meaning are numbered again
+and sent again; those for the old incarnation are dropped. Nothing reliable leaves before the peer's
+incarnation is known: otherwise two incarnations could both accept the same packet.
 */
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +31,7 @@ struct Queued {
 
 #[derive(Debug)]
 struct Link {
-    /// 0: not heard of yet.
+    /// 0: not known yet.
     peer_incarnation: u32,
     queue: VecDeque<Queued>,
     /// Sequence number of `queue[0]`.
@@ -40,34 +39,34 @@ struct Link {
     /// How many of `queue` have been sent since the last retransmission.
     sent: usize,
     loose: Vec<wire::Message>,
-    /// The next sequence number to take from the peer.
+    /// The next sequence number expected from the peer.
     expected: u64,
     ahead: BTreeMap<u64, Bytes>,
-    /// The fragments so far of a large message, and the last sequence number before them: they are
-    /// acknowledged together, or a restart would keep half a message.
+    /// The fragments of a large message so far, and the last sequence number before them. All
+    /// fragments are acknowledged together, or a restart would keep half a message.
     partial: Vec<u8>,
     whole: u64,
-    /// A message about replicas could not be decoded: from there on nothing is taken.
+    /// A message about replicas could not be decoded: nothing is accepted after it.
     is_garbled: bool,
-    /// Taken messages whose effects are not durable yet: (batch, last sequence number).
+    /// Accepted messages with effects that are not durable yet: (batch, last sequence number).
     undurable: VecDeque<(u64, u64)>,
     ack: u64,
     ack_sent: u64,
-    /// The last message that was given back to the peer, and up to where the peer has seen what
-    /// was sent: until it has seen that one nothing is acknowledged, or a death of this node would
-    /// lose what neither of them keeps.
+    /// The last message that was returned to the peer, and the number up to which the peer has seen
+    /// our messages. Until the peer has seen the returned message, nothing is acknowledged.
+    /// Otherwise a crash of this node would lose a message that neither side keeps.
     given_back: u64,
     seen: u64,
-    /// The peer is to hear that what it gave back is here.
+    /// The peer must learn that a message which it returned has arrived.
     tells_seen: bool,
-    /// A packet is owed even if there is nothing to say: the peer must learn the incarnation, or
-    /// repeats what it has sent because an acknowledgement was lost.
+    /// A packet is owed even without content: the peer must learn the incarnation, or repeats
+    /// messages because an acknowledgement was lost.
     greet: bool,
-    /// The peer must be told of this incarnation, until it is heard of.
+    /// This incarnation is announced to the peer until the peer answers.
     announces: bool,
     timer: Option<Time>,
     patience: Span,
-    /// When it may be told of this node's load again.
+    /// When this node's load may be reported to the peer again.
     load_at: Time,
 }
 
@@ -106,8 +105,8 @@ impl Link {
         *self = Self { peer_incarnation: incarnation, queue, ..fresh };
     }
 
-    /// There is no session yet, or one in which nothing reliable was said, and nothing is under
-    /// way: all that there is to keep is the peer's incarnation.
+    /// Whether there is no session, or one without any reliable message and with nothing in
+    /// transit. Then only the peer's incarnation must be kept.
     fn is_bare(&self) -> bool {
         self.queue.is_empty()
             && (self.base, self.expected, self.ack, self.whole) == (1, 1, 0, 0)
@@ -143,15 +142,15 @@ use acquaintances::Acquaintances;
 use casual::Casual;
 use taking::{join, take_messages};
 
-/// What a packet brought.
+/// The contents of a packet.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// The peer is heard of for the first time, or has restarted.
+    /// Set if this is the first packet of the peer, or the peer has restarted.
     pub(crate) incarnation: Option<Incarnation>,
-    /// It was another one before.
+    /// The peer had another incarnation before.
     pub(crate) restarted: bool,
     pub(crate) bodies: Vec<Body>,
-    /// What follows could not be decoded, and must not be skipped.
+    /// The following messages could not be decoded, and must not be skipped.
     pub(crate) is_garbled: bool,
     pub(crate) load: Option<wire::Load>,
 }
@@ -162,11 +161,11 @@ pub(crate) struct Links {
     incarnation: u32,
     links: HashMap<NodeId, Box<Link>, FixedState>,
     acquaintances: Acquaintances,
-    /// What this step says to peers without a link.
+    /// Messages of this step to peers without a link.
     casual: Vec<Casual>,
-    /// Who is gone, and the last incarnation that is.
+    /// The peers that are gone, each with the last incarnation that is gone.
     shut: BTreeMap<NodeId, u32>,
-    /// Links with something to send, and those that wait for a batch to become durable.
+    /// Links with packets to send, and links that wait for a batch to become durable.
     touched: BTreeSet<NodeId>,
     undurable: BTreeSet<NodeId>,
     /// The first batch that any of these waits for, and whether some wait for something else.
@@ -174,7 +173,7 @@ pub(crate) struct Links {
     withholds: bool,
     timers: BTreeSet<(Time, NodeId)>,
     pub(crate) messages: u64,
-    /// These carry copies of partitions and nothing else.
+    /// These links carry only replicas of partitions.
     copies: bool,
     ack_before_durable: bool,
     ignore_incarnation: bool,
@@ -200,7 +199,7 @@ impl Links {
             ignore_incarnation: false,
         }
     }
-    /// Links of their own for copies of partitions.
+    /// Separate links for replicas of partitions.
     pub(crate) fn for_copies(me: NodeId, incarnation: Incarnation) -> Self {
         Self { copies: true, ..Self::new(me, incarnation) }
     }
@@ -214,7 +213,7 @@ impl Links {
         self.links.entry(peer).or_insert_with(|| Box::new(self.acquaintances.link(peer)))
     }
 
-    /// A link without a session goes, but for what little is to be kept of the peer.
+    /// Removes a link without a session; the little that must be kept of the peer stays.
     fn put_away(&mut self, peer: NodeId) {
         if self.links.get(&peer).is_some_and(|link| link.is_bare())
             && let Some(link) = self.links.remove(&peer)
@@ -223,7 +222,7 @@ impl Links {
         }
     }
 
-    /// Peers that are heard of for the first time when they are heard of again.
+    /// Peers that count as new at their next packet.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
         let mut forgotten = self.acquaintances.take_forgotten();
         forgotten
@@ -231,13 +230,13 @@ impl Links {
         forgotten
     }
 
-    /// The incarnation of a peer, 0 for one not heard of.
+    /// The known incarnation of a peer; 0 if none is known.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
         link.unwrap_or_else(|| self.acquaintances.get(peer).incarnation)
     }
 
-    /// Tells a peer of this incarnation until it answers.
+    /// Announces this incarnation to a peer until the peer answers.
     pub(crate) fn announce(&mut self, peer: NodeId) {
         let link = self.link(peer);
         link.greet = true;
@@ -245,14 +244,14 @@ impl Links {
         self.touched.insert(peer);
     }
 
-    /// Up to this incarnation the peer is gone: nothing more is sent to it before a later one is
-    /// heard of.
+    /// The peer is gone up to this incarnation: nothing is sent to it before a packet of a later
+    /// one arrives.
     pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
         if self.incarnation_of(peer) <= gone.0 {
             self.shut.insert(peer, gone.0);
         }
     }
-    /// The peer is back. It may think that it has greeted this node, and the greeting was lost.
+    /// The peer is back. Its greeting to this node may have been lost.
     pub(crate) fn reopen(&mut self, peer: NodeId) {
         if self.shut.remove(&peer).is_some() {
             self.announce(peer);
@@ -262,7 +261,7 @@ impl Links {
         self.shut.contains_key(&peer)
     }
 
-    /// Queues a message until the peer has made it durable; its number in this session.
+    /// Queues a message until the peer has made it durable. Returns its number in this session.
     pub(crate) fn send(&mut self, peer: NodeId, body: Body) -> u64 {
         let traits = scheduler::traits(&body);
         let (survives_restart, gives_back) = (traits.survives_restart, traits.gives_back);
@@ -282,11 +281,11 @@ impl Links {
         self.touched.insert(peer);
         last
     }
-    /// Up to which of them the peer has acknowledged all.
+    /// The number up to which the peer has acknowledged all messages.
     pub(crate) fn acknowledged(&self, peer: NodeId) -> u64 {
         self.links.get(&peer).map_or(0, |link| link.base - 1)
     }
-    /// Sends a message once; it may be lost, and is if the peer is gone.
+    /// Sends a message once; it may be lost, and is dropped if the peer is gone.
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
         assert_ne!(peer, self.me, "a node has no link to itself");
         if self.is_shut(peer) {
@@ -302,8 +301,8 @@ impl Links {
         self.touched.insert(peer);
     }
 
-    /// The peer is dead. What it has not acknowledged comes back, in order, as far as it would mean
-    /// something to others.
+    /// The peer has failed. Returns the messages that it has not acknowledged, in order, if they
+    /// have a meaning for other nodes.
     pub(crate) fn give_back(&mut self, peer: NodeId) -> Vec<Body> {
         let link = self.link(peer);
         let incarnation = link.peer_incarnation;
@@ -320,12 +319,12 @@ impl Links {
         bodies
     }
 
-    /// All that was said reliably to those who are there has been acknowledged.
+    /// Whether all reliable messages to peers that are not gone have been acknowledged.
     pub(crate) fn owe_nothing(&self) -> bool {
         self.links.iter().all(|(&peer, link)| link.queue.is_empty() || self.is_shut(peer))
     }
 
-    /// A fresh transport: whatever was on its way may be lost.
+    /// A fresh transport: packets in transit may be lost.
     pub(crate) fn reconnected(&mut self, peer: NodeId) {
         let link = self.link(peer);
         link.sent = 0;
@@ -379,7 +378,7 @@ impl Links {
         received
     }
 
-    /// Ends a step: everything taken so far is durable once batch `seq` is.
+    /// Ends a step: the effects of all messages so far are durable once batch `seq` is.
     pub(crate) fn note_batch(&mut self, seq: u64) {
         for &peer in &self.touched {
             let link = self.links.get_mut(&peer).expect("touched links exist");
@@ -402,7 +401,7 @@ impl Links {
         let (links, touched) = (&mut self.links, &mut self.touched);
         let (mut from, mut withholds) = (u64::MAX, false);
         self.undurable.retain(|peer| {
-            // One that was put away had nothing to acknowledge any more.
+            // A link that was removed had nothing to acknowledge any more.
             let Some(link) = links.get_mut(peer) else { return false };
             if link.given_back > link.seen {
                 withholds = true;
@@ -425,7 +424,7 @@ impl Links {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// The packets of this step. Each peer is told of this node's load now and then.
+    /// Emits the packets of this step. Each peer gets this node's load once per `LOAD_INTERVAL`.
     pub(crate) fn flush(
         &mut self,
         now: Time,
@@ -437,7 +436,7 @@ impl Links {
         {
             self.timers.pop_first();
             let Some(link) = self.links.get_mut(&peer).filter(|link| link.timer == Some(at)) else {
-                continue; // An acknowledgement has put it off since.
+                continue; // An acknowledgement has moved it since.
             };
             mark(Mark::SentAgain);
             link.timer = None;
@@ -461,7 +460,7 @@ impl Links {
             let (me, incarnation, copies) = (self.me, self.incarnation, self.copies);
             let link = self.link(peer);
             let timer_before = link.timer;
-            // A peer not heard of is greeted first, whatever waits for it.
+            // An unknown peer is greeted first, whatever is queued for it.
             link.greet |=
                 link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
             write_packets(link, me, peer, incarnation, copies, &mut packets);
@@ -472,7 +471,7 @@ impl Links {
                 packet.load = Some(load);
                 link.load_at = now + LOAD_INTERVAL;
             }
-            // Who was only asked something loose need not answer.
+            // A peer that got only best-effort messages need not answer.
             let awaits = !link.queue.is_empty() || link.announces;
             link.timer = match (awaits, link.timer) {
                 (false, _) => None,
@@ -481,7 +480,7 @@ impl Links {
             };
             let timer = link.timer;
             if timer != timer_before {
-                // An earlier time may still be in the set; it is passed over when it comes.
+                // The set may still contain an earlier time. It has no effect when reached.
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets.drain(..) {

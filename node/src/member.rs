@@ -1,8 +1,8 @@
-//! What a node does as a member of its cluster: the part of [`Membership`] in each of its steps.
+//! The node as a member of its cluster: the part of [`Membership`] in each of its steps.
 //!
-//! Its packets are packets of their own, beside all links. Its writes go with the batch of the
-//! step; what it promises by them it says when they are synced, by itself. A newer map is the first
-//! thing that a step acts on.
+//! Membership messages travel in packets of their own, outside all links. Membership writes are
+//! part of the step's batch; [`Membership`] sends a promise when its writes are synced. A newer map
+//! is the first thing that a step applies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,23 +18,24 @@ use crate::{Config, Effect};
 #[derive(Debug)]
 pub(crate) struct Member {
     membership: Membership,
-    /// Batches with its writes that are not synced yet, each with the number that it gave them.
+    /// Batches with membership writes that are not synced yet, each with the number of these
+    /// writes.
     unsynced: VecDeque<(u64, u64)>,
-    /// What it wants written with this step, and the number of that.
+    /// The membership writes of this step, and their number.
     writes: Vec<Write>,
     number: u64,
     said: Vec<(NodeId, wire::MembershipMessage)>,
-    /// The latest life of each other node that was heard of: what is said to it names that, so
-    /// that who hears it knows that this node was there in its own life.
+    /// The latest known incarnation of each other node. Messages name it, so that the receiver
+    /// knows that both nodes lived at the same time.
     heard: BTreeMap<u32, u32>,
-    /// For the shell.
+    /// A newer map for the shell.
     news: Option<Arc<wire::ClusterMap>>,
     due: Time,
     pub(crate) messages: u64,
 }
 
 impl Member {
-    /// With what earlier incarnations promised to the group.
+    /// Restores the promises of earlier incarnations to the group.
     pub(crate) fn recover(
         config: &Config,
         records: Vec<Record>,
@@ -66,8 +67,8 @@ impl Member {
         })
     }
 
-    /// What others say of the map is taken in. False: nothing else of this packet counts, be it
-    /// that there is nothing else, or that its sender is dead to the cluster and told only that.
+    /// Takes the membership messages out of a packet. Returns false if nothing else of the packet
+    /// counts: it has nothing else, or its sender is declared failed and only learns that.
     pub(crate) fn receive(&mut self, now: Time, packet: &mut wire::Packet) -> bool {
         let (from, incarnation) = (NodeId(packet.from), Incarnation(packet.from_incarnation));
         if incarnation.0 == 0 {
@@ -83,7 +84,7 @@ impl Member {
         self.membership.heard(now, from, incarnation) == Sender::Current && is_other
     }
 
-    /// Asked at the start: by what was written down before, all other nodes were dead.
+    /// Called at the start: whether all other nodes were dead according to this node's own records.
     pub(crate) fn was_alone(&self) -> bool {
         self.membership.was_alone()
     }
@@ -125,7 +126,7 @@ impl Member {
         }
     }
 
-    /// After the step's batch: what it has to say, to others and to the shell.
+    /// After the step's batch: messages to other nodes, and the newer map for the shell.
     pub(crate) fn flush(
         &mut self,
         me: NodeId,
@@ -157,8 +158,8 @@ impl Member {
 }
 
 impl Node {
-    /// Where homes move: what its membership has to do in this step. A map that it has heard of
-    /// takes effect, before anything else is decided.
+    /// The membership part of a step, where homes move. A newer map takes effect before anything
+    /// else is decided.
     pub(crate) fn step_as_member(&mut self, now: Time) {
         let (Some(member), Some(replica)) = (&mut self.member, &mut self.replica) else { return };
         if let Some(wanted) = replica.wanted() {
@@ -180,7 +181,7 @@ impl Node {
         member.news = Some(Arc::clone(&map));
         self.stirred = true;
         self.on_moving_map(now, map);
-        // What the map makes possible is wanted at once.
+        // Changes that the new map makes possible are proposed at once.
         let (Some(member), Some(replica)) = (&mut self.member, &mut self.replica) else { return };
         if let Some(wanted) = replica.wanted() {
             member.membership.want(wanted);
@@ -188,7 +189,8 @@ impl Node {
         }
     }
 
-    /// A node that leaves says so when others have all that it had, and all that it had to say.
+    /// A leaving node announces its departure when other nodes have all its outputs, and all its
+    /// messages are acknowledged.
     pub(crate) fn consider_departure(&mut self, now: Time) {
         let waits = !self.held.is_empty() || !self.reports.is_empty() || self.unfinished;
         if waits || !self.scheduler.has_handed_over() || !self.links.owe_nothing() {

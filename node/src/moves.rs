@@ -1,4 +1,4 @@
-//! A newer map: where homes move, this node becomes home of partitions and ceases to be.
+//! Installs a newer map: where homes move, this node becomes home of partitions and ceases to be.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Node {
     pub(crate) fn on_map(&mut self, now: Time, map: wire::ClusterMap) {
         let is_strange = map.partitions.len() != self.map.partitions.len();
         if self.replica.is_some() || map.epoch < self.map.epoch || is_strange {
-            return; // The nodes agree on it themselves; an older map; or another cluster's.
+            return; // Homes move; or the map is older, or of another cluster.
         }
         self.map = Arc::new(map);
         self.store.set_map(self.map.clone());
@@ -24,8 +24,8 @@ impl Node {
         self.scheduler.set_homes(now, homes, &mut self.out);
     }
 
-    /// A partition that a request is about and that this node does not serve. Without this a node
-    /// that is not home yet, or no more, would deny what it does not know.
+    /// A partition of the request that this node does not serve. Without this check a node that is
+    /// not home yet, or no longer, would answer that unknown jobs or keys do not exist.
     pub(crate) fn not_here(&self, request: &scheduler::Request) -> Option<PartitionId> {
         self.replica.as_ref()?;
         let homes = self.scheduler.homes();
@@ -37,7 +37,7 @@ impl Node {
         if is_current(&map, me, incarnation) {
             self.scheduler.hand_on(&handed_over(me, &self.map, &map), &mut self.out);
         }
-        // What was decided until now was decided under the older map.
+        // Earlier decisions of this step were made under the older map.
         let writes = self.gather_writes();
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let replica = self.replica.as_mut().expect("looked at by the caller");
@@ -50,7 +50,8 @@ impl Node {
         self.store.set_map(Arc::clone(&seen));
         let homes = Homes::new(me, &seen, kvs::job_partition).moving();
         self.scheduler.set_homes(now, homes, &mut self.out);
-        // What was before the map showed this life it may hear of late.
+        // Deaths from before the map showed this incarnation may be learned late: they do not
+        // count.
         let saw = is_current(&older, me, incarnation);
         for (peer, gone) in gone(&older, &map).into_iter().filter(|(peer, _)| *peer != me) {
             if saw && has_died(&map, peer) {
@@ -84,16 +85,17 @@ impl Node {
         }
     }
 
-    /// Nothing more comes from this incarnation of a node, and nothing reaches it.
+    /// This incarnation of a node sends nothing more, and nothing reaches it.
     fn on_peer_gone(&mut self, now: Time, peer: NodeId, gone: Incarnation) {
-        // A successor that is heard of already says itself what it is not home of any more.
+        // If a message of a later incarnation has arrived, that incarnation itself refuses messages
+        // for partitions that it does not serve.
         let is_heard = self.links.incarnation_of(peer) > gone.0;
         let unacknowledged = if is_heard { Vec::new() } else { self.links.give_back(peer) };
         self.scheduler.on_peer_gone(now, peer, gone, &mut self.out);
         self.scheduler.reroute(unacknowledged, &mut self.out);
     }
 
-    /// Nothing is said to a node that is gone; its next incarnation will be greeted.
+    /// Stops sending to a node that is gone; its next incarnation will be greeted.
     fn shut(&mut self, peer: NodeId, gone: Incarnation) {
         self.links.shut(peer, gone);
         if let Some(replica) = &mut self.replica {
@@ -111,8 +113,8 @@ impl Node {
         let TakenOver { partition, epoch, records } = taken;
         for record in records {
             if let Err(what) = self.adopt(now, &record) {
-                // Not one record of a copy may be passed over: the others of the cluster may have
-                // a better one.
+                // No record of a replica may be skipped: the other nodes of the cluster may have a
+                // better replica.
                 self.damaged = Some(Box::new((partition, what)));
                 return;
             }
@@ -136,8 +138,8 @@ impl Node {
     }
 }
 
-/// Homes of this node that the map gives to others, which wait for its last word. However many
-/// changes it has missed: as long as it is a member, nobody begins without that.
+/// The homes of this node that the map gives to others, which wait for its last records. However
+/// many changes it has missed: while it is a member, no new home begins without these.
 fn handed_over(
     me: NodeId,
     older: &wire::ClusterMap,
@@ -151,12 +153,12 @@ fn handed_over(
     goes.map(|(partition, _)| partition).collect()
 }
 
-/// Numbers of attempts have the epoch in their upper half.
+/// The high half of attempt numbers is the epoch.
 fn term(epoch: u64) -> u32 {
     u32::try_from(epoch).expect("a partition changes hands less than four billion times")
 }
 
-/// The map as this incarnation may act on it: what an earlier one served nobody serves.
+/// The map as this incarnation may use it: partitions that an earlier one served are not active.
 pub(crate) fn seen_from(
     map: &wire::ClusterMap,
     me: NodeId,
@@ -175,12 +177,12 @@ fn is_gone(member: &wire::Member) -> bool {
     matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
 }
 
-/// An incarnation of the node has ended, and not because the node left in order.
+/// Whether an incarnation of the node has ended otherwise than by leaving in order.
 fn has_died(map: &wire::ClusterMap, node: NodeId) -> bool {
     member(map, node).is_some_and(|it| it.phase() != MemberPhase::Removed && it.incarnation > 0)
 }
 
-/// Whom the newer map takes for dead: the node, and the last incarnation of it that is.
+/// The nodes that are gone by the newer map, each with its last incarnation that is gone.
 fn gone(older: &wire::ClusterMap, newer: &wire::ClusterMap) -> Vec<(NodeId, Incarnation)> {
     let mut gone = Vec::new();
     for now in &newer.members {

@@ -1,4 +1,16 @@
-//! The state machine: inputs in, effects out.
+//! The state machine of a node: inputs in, effects out.
+//!
+//! The methods of [`Node`] are of four kinds, called in this order:
+//!
+//! 1. [`Node::recover`], once: builds the node from its stored records.
+//! 2. [`Node::handle`], any number of times: one input each. It may queue messages and facts, but
+//!    emits no effect.
+//! 3. [`Node::flush`] (in `step.rs`), once after the inputs at hand: ends the step and emits its
+//!    effects.
+//! 4. [`Node::deadline`] and [`Node::sync_wish`], after each flush: when the driver must pass
+//!    `Input::Timer`, and how urgent the next sync of the log is.
+//!
+//! All other methods are questions. They change nothing and may be asked at any time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,42 +44,43 @@ pub struct Node {
     pub(crate) store: Store,
     pub(crate) watches: Watches,
     pub(crate) links: Links,
-    /// Where partitions have copies and their homes move.
+    /// Present where partitions have replicas and their homes move.
     pub(crate) replica: Option<Box<Replica>>,
     pub(crate) member: Option<Box<Member>>,
     pub(crate) out: Out,
     pub(crate) loopback: VecDeque<Body>,
     pub(crate) writes: Vec<Write>,
-    /// What this step wants done, and the steps before it that wait for copies.
+    /// The effects and messages of this step, and the earlier steps that wait for replicas.
     pub(crate) step: Step,
     pub(crate) held: VecDeque<Step>,
-    /// What waits until it is durable, see `step.rs`.
+    /// Messages that wait until their batch is synced, see `step.rs`.
     pub(crate) reports: VecDeque<(u64, NodeId, Body)>,
-    /// Answers that wait until what they tell is durable.
+    /// Answers that wait until their contents are durable.
     pub(crate) answers: VecDeque<(u64, ClientId, wire::Response)>,
     /// Answers that wait for nothing.
     pub(crate) told: Vec<(ClientId, wire::Response)>,
     pub(crate) batch_seq: u64,
     pub(crate) durable_seq: u64,
-    /// Numbers the steps that append records. Under a partition's term it is unique over all homes.
+    /// Numbers the steps that write records. Under a partition's term it is unique over all homes.
     pub(crate) record_number: u32,
-    /// More is to be done at once than fits one step.
+    /// More work is left than fits one step.
     pub(crate) unfinished: bool,
-    /// The map takes this incarnation for dead: it must end. The least that may come after it.
+    /// Set if the map declares this incarnation failed, so that it must end: the least next
+    /// incarnation.
     pub(crate) fenced: Option<Option<Incarnation>>,
     pub(crate) told_fenced: bool,
-    /// A copy of this node cannot be relied on: it must end.
+    /// Set if a replica of this node is not reliable, so that this incarnation must end.
     pub(crate) damaged: Option<Box<(PartitionId, String)>>,
-    /// Something came in since the last step that may call for a decision.
+    /// An input since the last step may call for a decision.
     pub(crate) stirred: bool,
-    /// When the scheduler wants to act by itself, as of the last step in which it decided.
+    /// The deadline of the scheduler, as of the last step in which it decided.
     pub(crate) due: Option<Time>,
 }
 
 /// An idle node is little more than this.
 const _: () = assert!(size_of::<Node>() <= 4360);
 
-/// The stored records do not make sense together.
+/// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
 #[error("stored state of partition {partition} is damaged: {what}")]
 pub struct RecoverError {
@@ -76,8 +89,8 @@ pub struct RecoverError {
 }
 
 impl Node {
-    /// A node with the records that an earlier incarnation left (none for a new one), ordered by
-    /// partition, then key. What it has to say at once comes with the first [`Self::flush`].
+    /// Builds a node from the records that an earlier incarnation left (none for a new one),
+    /// ordered by partition, then key. Its first messages come with the first [`Self::flush`].
     pub fn recover(
         config: Config,
         records: impl Iterator<Item = Record>,
@@ -87,7 +100,7 @@ impl Node {
         Self::recover_among(config, &homes, records, now)
     }
 
-    /// As [`Self::recover`], for many nodes of one map: the first makes the table for all.
+    /// As [`Self::recover`], for many nodes of one map: the first builds the table for all.
     pub fn recover_among(
         config: Config,
         homes: &Homes,
@@ -156,8 +169,8 @@ impl Node {
         Ok(node)
     }
 
-    /// As if there had been nothing to do since it started, which a simulation need not play: it
-    /// has looked for work in vain and waits for a sign of some.
+    /// Puts the node into the state after a long search for work without success, so that a
+    /// simulation need not play it.
     pub fn rest(&mut self) {
         self.scheduler.rest();
     }
@@ -165,7 +178,7 @@ impl Node {
     fn load(&mut self, now: Time, record: &Record) -> Result<(), RecoverError> {
         let PartitionId(partition) = record.partition;
         if let Some(replica) = &mut self.replica {
-            // The rest is read when this node becomes the home of the partition.
+            // The other records are read when this node becomes home of the partition.
             let damaged =
                 |error: kvs::DamagedRecord| RecoverError { partition, what: error.to_string() };
             return replica.load(record).map_err(damaged);
@@ -198,7 +211,7 @@ impl Node {
         self.out.events.push(Event::NodeStarted { node, incarnation: incarnation.0, slots });
         self.scheduler.resume(now, &mut self.out);
         if incarnation.0 > 1 {
-            // Others must hear of it, to place again what the earlier incarnation held.
+            // Other nodes must learn of it, to place the tasks of the earlier incarnation again.
             let members: Vec<NodeId> = self.scheduler.homes().members().collect();
             for peer in members.into_iter().filter(|&peer| peer != node) {
                 self.links.announce(peer);
@@ -209,13 +222,13 @@ impl Node {
         }
     }
 
-    /// Takes one input, runs to completion, never blocks. Effects wait for [`Self::flush`].
+    /// Handles one input completely and never blocks. Effects wait for [`Self::flush`].
     pub fn handle(&mut self, now: Time, input: Input) {
         if self.fenced.is_some() {
             return;
         }
-        // Small talk between thieves calls for answers, not for decisions; of what is durable now
-        // the end of the step lets go.
+        // A packet sets this below, if its messages call for decisions. The other inputs of this
+        // list call for none: the end of the step releases what has become durable.
         self.stirred |= !matches!(
             input,
             Input::Packet(_)
@@ -294,10 +307,11 @@ impl Node {
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
-        // One that was for an earlier life comes late: of what it tells this life was no witness.
+        // A packet for an earlier incarnation is late: this incarnation was no witness of its
+        // contents.
         let is_late = ![0, self.own.incarnation.0].contains(&packet.to_incarnation);
-        // Its sender has heard of this life, so that one has lived in it. (What names no life may
-        // have been under way since before this one began.)
+        // The sender knows this incarnation, so both have lived at the same time. (A packet that
+        // names no incarnation may have been in transit since before this one began.)
         let is_answer = packet.to_incarnation == self.own.incarnation.0;
         if self.replica.is_some() && packet.from_incarnation > 0 && is_answer {
             self.scheduler.meet(from, Incarnation(packet.from_incarnation));
@@ -314,7 +328,7 @@ impl Node {
             && packet.copies
         {
             if !replica.receive(now, packet) {
-                // As the next incarnation it is filled with what it misses.
+                // The next incarnation gets the missing changes by a fill.
                 let next = Incarnation(self.own.incarnation.0 + 1);
                 self.fenced.get_or_insert(Some(next));
             }
@@ -336,7 +350,7 @@ impl Node {
         }
     }
 
-    /// That a node joins, leaves or is lost is for an operator to say, the rest for the nodes.
+    /// An operator decides that a node joins, leaves or is lost; all else the nodes decide.
     pub(crate) fn on_proposal(
         &mut self,
         now: Time,
@@ -393,7 +407,7 @@ impl Node {
         self.refuse(client, id, error, partition);
     }
 
-    /// Whoever asked with an older map hears who serves the partition now.
+    /// A client with an older map gets the present home of the partition.
     pub(crate) fn refuse(
         &mut self,
         client: ClientId,
@@ -414,13 +428,13 @@ impl Node {
         wire::Elsewhere { partition: partition.0, entry, home, map_epoch: self.map.epoch }
     }
 
-    /// What promises nothing waits for nothing.
+    /// Answers at once: the answer promises nothing.
     pub(crate) fn tell(&mut self, client: ClientId, id: u64, body: response::Body) {
         let response = wire::Response { id, body: Some(body), ..Default::default() };
         self.told.push((client, response));
     }
 
-    /// Copies are so far behind that nothing more is taken.
+    /// Whether replicas are so far behind that no more writes are accepted.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.held.len() > STEPS_HELD_MAX
     }
@@ -434,7 +448,7 @@ impl Node {
     /// Counters and queue lengths; the shell adds address, process and memory.
     #[must_use]
     pub fn state(&self, now: Time) -> wire::NodeState {
-        // Members stand by their number.
+        // Members are indexed by their number.
         let member = self.map.members.get(self.own.node.0 as usize);
         let member = wire::Member {
             incarnation: self.own.incarnation.0,
@@ -456,76 +470,76 @@ impl Node {
         self.links.messages + of_copies + of_member
     }
 
-    /// The newest map it has heard of.
+    /// The newest map that this node knows.
     #[must_use]
     pub fn map(&self) -> &wire::ClusterMap {
         &self.map
     }
-    /// Of the newest map it has heard of.
+    /// The epoch of the newest map that this node knows.
     #[must_use]
     pub fn map_epoch(&self) -> u64 {
         self.map.epoch
     }
 
-    /// Whether a job has ended; `None` where this node knows of no such job.
+    /// Whether a job has ended; `None` if this node does not know the job.
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.scheduler.has_ended(job)
     }
-    /// Whether this node has chunks of a job and has not heard of its commit.
+    /// Whether this node has chunks of a job and has not received its commit.
     #[must_use]
     pub fn is_staged(&self, job: JobId) -> bool {
         self.scheduler.is_staged(job)
     }
-    /// Whether nothing of a job is needed any more but what is to be kept.
+    /// Whether only kept outputs of a job are still needed.
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {
         self.scheduler.is_over(job)
     }
 
-    /// How much history it is to keep, and how old.
+    /// The limits of this node's history: bytes and age.
     #[must_use]
     pub fn history(&self) -> (u64, Span) {
         self.scheduler.history()
     }
-    /// Events before this are of jobs whose summaries are written.
+    /// Events before this time belong to jobs with stored summaries.
     #[must_use]
     pub fn history_floor(&self, now: Time) -> Time {
         self.scheduler.history_floor(now)
     }
 
-    /// What blocks a job that gets no further, at its home.
+    /// The cause that blocks a stalled job, at the job's home.
     #[must_use]
     pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
         self.scheduler.blocker_of(job)
     }
 
-    /// What files of a shared file system that are copied here for tasks may take.
+    /// The limit for files of shared file systems that are copied here for tasks.
     #[must_use]
     pub fn near_bytes_max(&self) -> u64 {
         self.scheduler.near_bytes_max()
     }
 
-    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
-    /// node is not its home.
+    /// Whether a task is live here that stands for an uploaded file; `None` if this node is not its
+    /// home.
     #[must_use]
     pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
         self.scheduler.awaits_file(task)
     }
 
-    /// Whether this node has a copy of a partition, or is its home, by the newest map.
+    /// Whether this node has a replica of a partition, by the newest map.
     #[must_use]
     pub fn has_copy(&self, partition: PartitionId) -> bool {
         self.scheduler.has_copy(partition)
     }
 
-    /// The attempt by which a task homed here is done, and how much that has printed: for checks.
+    /// The attempt by which a task homed here is done, and how many bytes it printed: for checks.
     #[must_use]
     pub fn captured(&self, task: TaskId) -> Option<(Attempt, proto::work::Captured)> {
         self.scheduler.captured(task)
     }
 
-    /// Where every task is, as far as this node knows: for checks.
+    /// A list of all tasks that this node knows: for checks.
     #[must_use]
     pub fn census(&self) -> scheduler::Census {
         self.scheduler.census()

@@ -1,4 +1,4 @@
-//! How facts become records of the store, and back.
+//! Turns facts into records of the store, and back.
 
 use bytes::Bytes;
 use kvs::{Record, Write, keys};
@@ -65,13 +65,13 @@ fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> 
     Write { partition, key, value: Some(record.encode_to_vec()) }
 }
 
-/// A record as the scheduler takes it back.
+/// A record in the form that the scheduler loads.
 pub(crate) enum Loaded {
     Ledger(JobId, LedgerRecord),
     Job(Box<wire::JobState>),
-    /// Of the user's key-value store: a key, or a numbered batch.
+    /// A record of the user's key-value store: a key, or a numbered batch.
     User,
-    /// The shell's own.
+    /// A record of the shell.
     Meta,
 }
 

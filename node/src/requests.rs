@@ -73,7 +73,7 @@ impl Node {
         let text = format!("{partition} is not served here: take the newer map and ask again");
         let code = ErrorCode::WrongEpoch as i32;
         let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0, ticket: 0 };
-        // It promises nothing, so it waits for nothing.
+        // The answer promises nothing, so it waits for nothing.
         let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
         let response = wire::Response { id, error: Some(error), body, ..Default::default() };
         self.told.push((client, response));

@@ -1,12 +1,14 @@
-//! The end of a step: one batch, and then, as soon as it may, what depends on it.
+//! The end of a step: one batch, and then, as soon as allowed, everything that depends on it.
 //!
-//! | what | leaves when |
+//! | part of a step | leaves when |
 //! |---|---|
-//! | the batch, events, what is said about copies and members | at once |
-//! | everything else a step does | its batch is in the log here and at every copy |
-//! | what others conclude for good from, answers to clients, acknowledgements | and synced |
+//! | the batch, events, messages about replicas and members | at once |
+//! | other effects and messages | its batch is in the log here and at every replica |
+//! | irrevocable messages, answers to clients, acknowledgements | and is synced there |
 //!
-//! Steps are released in their order. Where partitions have one copy, a step is released at once.
+//! A message is irrevocable if the receiver acts on it in a way that cannot be undone; its traits
+//! say so (`durable_before_send`). Steps are released in their order. Where partitions have one
+//! replica, a step is released at once.
 
 use std::collections::VecDeque;
 
@@ -19,21 +21,22 @@ use scheduler::{Answer, Mutant, traits};
 use crate::node::Node;
 use crate::{Effect, records};
 
-/// Rounds of messages to itself that one step carries out; more wait for the next step.
+/// The number of rounds of messages to itself that one step carries out; more wait for the next
+/// step.
 const LOOPBACK_ROUNDS_MAX: usize = 64;
 
-/// How much somebody waits for the next sync of a node's log.
+/// How urgent the next sync of a node's log is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum SyncWish {
     #[default]
     None,
-    /// Other nodes wait for what they can do without for some milliseconds.
+    /// Other nodes wait for it, but can do without it for some milliseconds.
     Soon,
-    /// A client waits for it, or all others do.
+    /// A client waits for it, or all other nodes do.
     Now,
 }
 
-/// What a step wants done and said.
+/// The effects and messages of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     /// The last batch that it depends on.
@@ -117,17 +120,18 @@ impl Node {
         }
     }
 
-    /// What depends on the batches up to this one has left, or may: for checks.
+    /// The last batch with dependent effects that may have left: for checks.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.logged_seq()
     }
-    /// What tells of the batches up to this one may leave for good: for checks.
+    /// The last batch with dependent answers and irrevocable messages that may have left: for
+    /// checks.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.synced_seq()
     }
-    /// What copies have not answered yet, and what is held back for that: for a human.
+    /// The answers that replicas owe, and all that waits for them, as a text for people.
     #[must_use]
     pub fn describe_waiting(&self) -> String {
         let copies = self.replica.as_ref().map(|replica| replica.describe()).unwrap_or_default();
@@ -139,39 +143,39 @@ impl Node {
              held; {copies}; {group}"
         )
     }
-    /// It is to leave, and nobody has room for what it has: for checks.
+    /// Whether this node is to leave, and no node has space for its outputs: for checks.
     #[must_use]
     pub fn finds_no_room_to_leave(&self) -> bool {
         self.scheduler.finds_no_room_to_leave()
     }
-    /// Who agrees on the map as far as this node knows, agreed on or not: for checks.
+    /// The voters as far as this node knows, agreed on or not: for checks.
     #[must_use]
     pub fn voters(&self) -> Option<&[u32]> {
         self.member.as_ref().map(|member| member.voters())
     }
-    /// What it has tried to serve for too long, in words.
+    /// The activations that have taken too long, as text.
     #[must_use]
     pub fn late_activations(&self, now: Time) -> Option<String> {
         self.replica.as_ref()?.late_activations(now)
     }
-    /// The epoch under which it serves a partition, where homes move: for checks.
+    /// The epoch under which this node serves a partition, where homes move: for checks.
     #[must_use]
     pub fn serves(&self, partition: PartitionId) -> Option<u64> {
         self.replica.as_ref()?.serves(partition)
     }
 
-    /// Up to which batch every copy has logged everything.
+    /// The last batch up to which every replica has logged everything.
     fn logged_seq(&self) -> u64 {
         self.replica.as_ref().map_or(self.batch_seq, |replica| replica.logged(self.batch_seq))
     }
-    /// Up to which batch every copy and this node have synced everything.
+    /// The last batch up to which every replica and this node have synced everything.
     fn synced_seq(&self) -> u64 {
         let hasty = self.own.mutant == Some(Mutant::OwnSyncUncounted);
         let own = if hasty { self.batch_seq } else { self.durable_seq };
         self.replica.as_ref().map_or(self.durable_seq, |replica| replica.synced(own))
     }
 
-    /// Decides everything that can be decided now, messages to itself included.
+    /// Decides all that can be decided now, with messages to itself.
     fn settle(&mut self, now: Time) {
         let mut acted = false;
         self.unfinished = true;
@@ -197,22 +201,23 @@ impl Node {
         self.collect();
     }
 
-    /// Hands messages to the step, those to itself to the loopback queue.
+    /// Moves messages to the step, and those to itself to the loopback queue.
     fn route(&mut self) {
         self.out.gather();
         self.scheduler.address(&mut self.out);
         let me = self.own.node;
-        // Not drained: most nodes are idle most of the time, and need no room for messages.
+        // Not drained: most nodes are idle most of the time, and need no capacity for messages.
         for (to, body) in std::mem::take(&mut self.out.reliable) {
             let traits = traits(&body);
             debug_assert!(traits.channel.is_reliable(), "{body:?}");
             let waits = traits.durable_before_send;
-            // To this node itself too where there are replicas: two partitions of a node may fail
-            // over to different nodes, and one must not remember what the other has lost.
+            // Messages to this node itself wait too where there are replicas. Two partitions of a
+            // node may fail over to different nodes; then one must not rely on a fact that the
+            // other has lost.
             if to == me && !traits.frees_data && (!waits || self.replica.is_none()) {
                 self.loopback.push_back(body);
             } else if waits {
-                // This step's batch, if there will be one, is the next.
+                // The batch of this step, if there is one, is the next.
                 self.reports.push_back((self.batch_seq + 1, to, body));
             } else {
                 self.step.reliable.push((to, body));
@@ -220,7 +225,7 @@ impl Node {
         }
         for (to, body) in std::mem::take(&mut self.out.loose) {
             let is_best_effort = traits(&body).channel.is_best_effort();
-            // Without its outbox a mutant sends even credits so.
+            // A mutant without an outbox sends even credits this way.
             debug_assert!(is_best_effort || self.own.mutant.is_some(), "{body:?}");
             if to == me {
                 self.loopback.push_back(body);
@@ -230,7 +235,7 @@ impl Node {
         }
     }
 
-    /// Turns the step's wishes into effects, in the order in which they are to be carried out.
+    /// Turns the decisions of the step into effects, in the order in which they are carried out.
     fn collect(&mut self) {
         let out = &mut self.out;
         let effects = &mut self.step.effects;
@@ -247,7 +252,7 @@ impl Node {
         effects.extend(out.launches.drain(..).map(Effect::Launch));
     }
 
-    /// What was decided so far becomes writes.
+    /// Turns the facts so far into writes.
     pub(crate) fn gather_writes(&mut self) -> Vec<Write> {
         let facts = std::mem::take(&mut self.out.facts);
         let mut writes = std::mem::take(&mut self.writes);
@@ -289,7 +294,7 @@ impl Node {
         }
     }
 
-    /// The step waits behind the earlier ones; [`Self::release`] lets it go.
+    /// Queues the step behind the earlier ones, until [`Self::release`].
     fn end_step(&mut self) {
         if !self.step.is_empty() {
             let mut step = std::mem::take(&mut self.step);
@@ -298,7 +303,8 @@ impl Node {
         }
     }
 
-    /// Lets go of what every copy has what it depends on.
+    /// Releases the steps with a batch that every replica has logged, and then the messages with a
+    /// batch that is synced.
     fn release(&mut self, effects: &mut Vec<Effect>) {
         let logged = self.logged_seq();
         while let Some(mut step) = self.held.pop_front_if(|step| step.batch <= logged) {
@@ -327,8 +333,8 @@ impl Node {
         }
     }
 
-    /// Whoever it was meant for may be gone since it was decided: then it goes where his partitions
-    /// went, like all that he had not acknowledged.
+    /// Sends a message. If its receiver has failed since the decision, the message is sent to the
+    /// new homes of its partitions, like all messages that the receiver has not acknowledged.
     fn say(&mut self, to: NodeId, body: Body) {
         if !self.links.is_shut(to) {
             self.links.send(to, body);
@@ -339,8 +345,8 @@ impl Node {
         }
     }
 
-    /// A client hears only what is durable, in the order in which it was decided, and nothing of a
-    /// node that may have been replaced.
+    /// A client gets only durable results, in the order of the decisions, and none from a node that
+    /// may have been replaced.
     fn release_answers(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let needed = self.batch_seq;
         for Answer { client, response } in std::mem::take(&mut self.out.answers) {
@@ -366,24 +372,24 @@ impl Node {
             effects.push(Effect::Reply { client, response: Box::new(response) });
         }
         if self.answers.is_empty() {
-            self.answers = VecDeque::new(); // Most nodes are asked nothing most of the time.
+            self.answers = VecDeque::new(); // Most nodes get no requests most of the time.
         }
     }
 
-    /// How much somebody waits until what was written is synced. Acknowledgements do too, but
-    /// nobody waits for them.
+    /// How urgent the next sync of the log is. Acknowledgements wait for it too, but are not
+    /// urgent.
     #[must_use]
     pub fn sync_wish(&self) -> SyncWish {
         let of_group = self.member.as_ref().is_some_and(|member| member.awaits_sync());
         if of_group {
-            return SyncWish::Now; // Rare, and it is what everybody waits for then.
+            return SyncWish::Now; // Rare, and then all other nodes wait for it.
         }
         let waits = !self.reports.is_empty() || !self.answers.is_empty();
         let own = if waits { SyncWish::Soon } else { SyncWish::None };
         self.replica.as_ref().map_or(own, |replica| own.max(replica.sync_wish()))
     }
 
-    /// When it wants `Input::Timer`; the past means at once.
+    /// When the node wants `Input::Timer`; a past time means at once.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.fenced.is_some() {

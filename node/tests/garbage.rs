@@ -1,4 +1,4 @@
-//! Whatever arrives in a well-framed packet or request, a node neither panics nor hangs.
+//! A node neither panics nor hangs, for any contents of a well-framed packet or request.
 
 use node::{Config, Effect, Input, Node};
 use prost::Message as _;
@@ -6,7 +6,7 @@ use proto::wire::message::Body;
 use proto::{ClientId, Incarnation, NodeId, Span, Time, wire};
 use scheduler::Tuning;
 
-/// Splitmix64: the test's own dice.
+/// Splitmix64: the test's own random numbers.
 struct Dice(u64);
 impl Dice {
     fn next(&mut self) -> u64 {

@@ -1,4 +1,4 @@
-//! A node that is to get a copy is not forgotten by the primary.
+//! The primary does not forget a node that is to get a replica.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn start(map: &wire::ClusterMap, now: Time) -> Node {
     Node::recover(config, std::iter::empty(), now).expect("nothing is damaged")
 }
 
-/// Epochs under which the node asks `peer` about its copy of a partition.
+/// The epochs under which the node asks `peer` about its replica of a partition.
 fn asked(node: &mut Node, now: Time, peer: u32, partition: u32) -> Vec<u64> {
     let mut effects = Vec::new();
     node.flush(now, &mut effects);
@@ -48,7 +48,7 @@ fn asked(node: &mut Node, now: Time, peer: u32, partition: u32) -> Vec<u64> {
     asks.filter(|ask| ask.partition == partition).map(|ask| ask.epoch).collect()
 }
 
-/// A peer says what the map is.
+/// A peer sends the map.
 fn tell(node: &mut Node, now: Time, peer: u32, map: &wire::ClusterMap) {
     let tell = wire::MapTell { map: Some(map.clone()), ..Default::default() };
     let message = wire::MembershipMessage {
@@ -66,8 +66,8 @@ fn tell(node: &mut Node, now: Time, peer: u32, map: &wire::ClusterMap) {
     node.handle(now, Input::Packet(Box::new(packet)));
 }
 
-/// The answer to a question of an earlier epoch is passed over. Before the question was repeated
-/// such a learner waited for ever, with whatever its old copy had.
+/// The answer to a question of an earlier epoch is ignored, so the question must be repeated.
+/// Otherwise such a learner would wait without end, with whatever its old replica had.
 #[test]
 fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     let mut map = kvs::make_replicated_map(7, 3, 8, 2);
@@ -95,7 +95,7 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     let first = map.partitions[mine].epoch;
     assert_eq!(asked(&mut node, now, learner, mine as u32), [first]);
 
-    // The backup leaves while the answer is on its way.
+    // The backup leaves while the answer is in transit.
     map.epoch += 1;
     map.partitions[mine].epoch += 1;
     map.partitions[mine].replicas.truncate(1);
@@ -104,7 +104,7 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     assert!(again.contains(&(first + 1)), "asked under {again:?}");
 }
 
-/// Whether the node answers where a copy stands.
+/// The last batch, and whether the node reports the position of a replica.
 fn answers(node: &mut Node, now: Time) -> (u64, bool) {
     let mut effects = Vec::new();
     node.flush(now, &mut effects);
@@ -124,7 +124,8 @@ fn answers(node: &mut Node, now: Time) -> (u64, bool) {
     (batch, answered)
 }
 
-/// The primary may count it as a copy at once, and what is not synced may be gone a moment later.
+/// The primary may count the replica at once, and writes that are not synced may be lost a moment
+/// later.
 #[test]
 fn where_a_copy_stands_is_said_when_that_is_synced() {
     let map = kvs::make_replicated_map(7, 3, 8, 2);

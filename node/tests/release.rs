@@ -1,4 +1,4 @@
-//! A task with a release time waits for it, says so, and still does after a restart.
+//! A task with a release time waits for it, reports that, and still waits after a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const RELEASE: Span = Span::from_secs(10);
 const PARTITION: PartitionId = PartitionId(3);
 const JOB: JobId = JobId(7);
 
-/// What a client would send, without a graph.
+/// The messages of a client, without a graph.
 mod client {
     use super::*;
 
@@ -42,7 +42,7 @@ mod client {
     }
 }
 
-/// A node, its disk, and what it launched and answered.
+/// A node, its disk, its launches and its answers.
 struct Machine {
     node: Node,
     disk: BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>,
@@ -134,7 +134,7 @@ fn a_release_is_waited_for_also_after_a_restart() {
     let said = machine.explain(SUBMITTED, 1);
     assert!(said.contains("waits for its release at 10.000 s"), "{said}");
 
-    // The process dies and comes back in between.
+    // The process dies and returns in between.
     let later = SUBMITTED + Span::from_secs(4);
     machine.node = start(2, &machine.disk, later);
     machine.launched.clear();

@@ -1,15 +1,15 @@
-//! Whether there is room for a task's inputs and outputs on the disk of this node.
+//! Admission control for the disk: whether the inputs and outputs of a task fit on this node.
 
 use proto::limits::{STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN};
 use proto::{TaskId, Time};
 
-/// What to do with a task that is next.
+/// The decision about the next task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Now,
-    /// When something that runs or is staged here has ended.
+    /// The task fits only after tasks that run or are staged here have ended.
     Later,
-    /// Not even alone.
+    /// The task does not fit even if it runs alone.
     Never {
         needed_bytes: u64,
         budget_bytes: u64,
@@ -17,9 +17,10 @@ pub(crate) enum Admission {
     },
 }
 
-/// `needed`: bytes that come with it; `taken`: bytes that cannot go by eviction, and those promised
-/// to others; `marks`: soft and hard. While nothing is under way nothing will make room by itself:
-/// then a task is admitted above the soft mark, or it fails.
+/// `needed`: bytes of the task's inputs and outputs. `taken`: bytes that eviction cannot free, plus
+/// reservations. The pair holds the soft and the hard limit. `busy`: some task runs or is staged
+/// here. Otherwise nothing frees space by itself: the task is admitted up to the hard limit, or it
+/// fails.
 #[must_use]
 pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: bool) -> Admission {
     let after = taken.saturating_add(needed);
@@ -34,21 +35,22 @@ pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: boo
     }
 }
 
-/// How long a node has had no room for its next task while nothing was under way: readers on other
-/// nodes may yet end and make room, but not for ever.
+/// The timeout of a node that has no space for its next task while nothing runs or is staged here.
+/// Readers on other nodes may still end and free space, so the task waits for
+/// `STORE_FULL_PATIENCE`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Patience {
-    /// The task that is next, and until when it may wait.
+    /// The next task, and the end of its timeout.
     waiting: Option<(TaskId, Time)>,
     spent: bool,
 }
 
 impl Patience {
-    /// A task was admitted or refused, or none is left: whatever comes next may wait anew.
+    /// Resets the timeout after a task was admitted or refused, or when no task is left.
     pub(crate) fn renew(&mut self) {
         *self = Self::default();
     }
-    /// There is no room for the next one. True while it may wait.
+    /// The next task does not fit. Returns true while it may wait.
     pub(crate) fn waits(&mut self, now: Time, task: TaskId) -> bool {
         match self.waiting {
             Some((other, until)) if other == task => self.spent |= until <= now,
@@ -67,8 +69,8 @@ impl Patience {
     }
 }
 
-/// The task that is next and has no room. Others that have pass it, but not for ever: then all wait
-/// until what is under way has made room for it.
+/// The next task, which does not fit, and how often other tasks have overtaken it. Overtaking is
+/// bounded; after that all tasks wait until the next one fits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     task: TaskId,
@@ -77,7 +79,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// There is no room for the task that is next. What is remembered is of one task only.
+    /// The next task does not fit. Only one such task is remembered.
     pub(crate) fn note(passed: &mut Option<Self>, now: Time, task: TaskId) {
         if passed.is_none_or(|passed| passed.task != task) {
             *passed = Some(Self { task, since: now, times: 0 });
@@ -89,7 +91,8 @@ impl Passed {
     pub(crate) fn once_more(&mut self) {
         self.times = self.times.saturating_add(1);
     }
-    /// Whether others may still pass it.
+    /// Whether tasks may still overtake: for `STORE_PASSED_FOR` or `STORE_PASSED_MIN` times,
+    /// whichever lasts longer.
     pub(crate) fn may(&self, now: Time) -> bool {
         self.times < STORE_PASSED_MIN || now < self.since + STORE_PASSED_FOR
     }
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(admit(u64::MAX, 60, (u64::MAX, u64::MAX), true), Admission::Now);
     }
 
-    /// A node with any marks and tasks works through all of them: each is run or refused.
+    /// With any limits and any tasks, a node gets through all tasks: each is run or refused.
     #[test]
     fn it_never_dead_locks() {
         let mut random = 1u64;

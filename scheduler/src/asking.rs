@@ -1,11 +1,11 @@
-//! Before a task starts with which a node has died: its home, where that is another, is to know.
+//! Permission to start a task that was on a node when it crashed.
 //!
-//! It asks when its turn has come, and keeps its slot until the answer is here; so that what its
-//! home notes as started runs. Where the answer does not come for long (the home is away) others
-//! have the slot, and the home is told that the task does not start: with what others do to this
-//! node it has nothing to do. It gets into line again when the home knows that, and asks again when
-//! its turn has come. Several of one home that is away so do not keep the others waiting one after
-//! another.
+//! Such a task starts only after its remote home has durably recorded the start. So later crashes
+//! are charged to tasks that really ran. The task keeps its slot while it waits for the answer.
+//!
+//! If the home does not answer within `START_ASK_PATIENCE`, the slot is freed and the start is
+//! withdrawn. Once the home has acknowledged the withdrawal, the task queues again and asks in its
+//! turn. So the tasks of an unreachable home do not block other tasks one after another.
 
 use std::collections::VecDeque;
 
@@ -16,33 +16,33 @@ use crate::out::{Out, task_attempt};
 use crate::staging::Staged;
 use crate::{Mutant, Scheduler};
 
-/// What a staged task's home knows of its start.
+/// The state of a staged task's request to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asks {
     Not,
-    /// It was told, and the task keeps a slot until it answers.
+    /// The home was asked; the task keeps a slot until the answer.
     Waits,
-    /// It was told, and has not answered for long: the task is in no line until it knows that it
-    /// does not start.
+    /// The request timed out and the start is withdrawn. The task is in no queue until its home
+    /// acknowledges the withdrawal.
     Late,
 }
 
-/// Which life of which home.
+/// The home that was asked, and its incarnation.
 type Asked = (Option<NodeId>, Incarnation);
-/// Until when, who, and whom it has asked.
+/// Entries in the order of their times: time, task, and the home that was asked.
 type Line = VecDeque<(Time, TaskId, Asked)>;
 
-/// Tasks that wait for an answer. On most nodes there are never any.
+/// Tasks that wait for an answer. Boxed, because most nodes never have any.
 #[derive(Debug, Default)]
 pub(crate) struct Asking(Option<Box<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Those that keep a slot, and for how long.
+    /// Tasks that keep a slot, by the end of their timeout.
     until: Line,
-    /// Those that keep none, and when they look whether another home is to be asked.
+    /// Tasks without a slot, by the time of the next check whether their home has changed.
     late: Line,
-    /// It runs, and nothing else may beside it.
+    /// A task that runs alone: no other task may start beside it.
     alone: Option<TaskId>,
 }
 
@@ -53,14 +53,14 @@ impl Asking {
     pub(crate) fn late(&self) -> usize {
         self.0.as_ref().map_or(0, |waiting| waiting.late.len())
     }
-    /// Nothing else may start.
+    /// Whether a task runs alone, so that no other may start.
     pub(crate) fn any_alone(&self) -> bool {
         self.0.as_ref().is_some_and(|waiting| waiting.alone.is_some())
     }
     pub(crate) fn leave_alone(&mut self, task: TaskId) {
         self.waiting().alone = Some(task);
     }
-    /// It runs no more.
+    /// The task has ended: if it ran alone, others may start again.
     pub(crate) fn ended(&mut self, task: TaskId) {
         if let Some(waiting) = &mut self.0 {
             waiting.alone = waiting.alone.filter(|&alone| alone != task);
@@ -98,7 +98,7 @@ impl Scheduler {
             && self.options.mutant != Some(Mutant::SuspectsUnasked)
     }
 
-    /// Its turn has come, and there is room for it.
+    /// The task is next and there is space for it. It takes a slot, and its home is asked.
     pub(crate) fn ask_to_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = self.staging.get_mut(&task).expect("who is in line is staged");
         staged.asks = Asks::Waits;
@@ -116,7 +116,7 @@ impl Scheduler {
         self.tell_start(start, out);
     }
 
-    /// Its home knows.
+    /// The home has recorded the start: the task starts.
     pub(crate) fn may_start(&mut self, now: Time, task: TaskId, attempt: Attempt, out: &mut Out) {
         let waits = |staged: &Staged| staged.attempt == attempt && staged.asks == Asks::Waits;
         if self.stopping || !self.staging.get(&task).is_some_and(|staged| waits(staged)) {
@@ -126,7 +126,7 @@ impl Scheduler {
         self.start_staged(now, task, out);
     }
 
-    /// Its home knows that it has not started.
+    /// The home has recorded that the task did not start: the task queues again.
     pub(crate) fn may_ask_again(&mut self, task: TaskId, attempt: Attempt) {
         let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
         let Some(staged) = staged.filter(|staged| staged.asks == Asks::Late) else { return };
@@ -136,7 +136,7 @@ impl Scheduler {
         self.staged.push_back(task);
     }
 
-    /// Others have the slots of those that have waited for long.
+    /// Frees the slots of tasks after their requests timed out, and withdraws the starts.
     pub(crate) fn stop_waiting(&mut self, now: Time, out: &mut Out) {
         while let Some((task, asked)) = self.asking.take_due(now) {
             let staged = self.staging.get_mut(&task).expect("who asks is staged");
@@ -151,8 +151,8 @@ impl Scheduler {
         while let Some((task, before)) = self.asking.take_late(now) {
             let asked = self.home_asked(task);
             self.asking.waiting().late.push_back((now + START_ASK_AGAIN, task, asked));
-            // The one that was told may have died with the answer. While it is only away the word
-            // is on its way.
+            // The home that was asked may have crashed before it answered. The same incarnation
+            // needs no second message: the link retransmits the first.
             if asked != before {
                 let staged = self.staging.get(&task).expect("who asks is staged");
                 self.tell_no_start(task_attempt(task, staged.attempt), out);

@@ -1,5 +1,5 @@
-//! A task that may start asks its home, which notes that; while it waits for the answer, and after
-//! it has waited for long.
+//! A holder asks a task's home before it starts a suspect task: while it waits for the answer, and
+//! after a timeout.
 
 use proto::limits::START_ASK_PATIENCE;
 use proto::wire::message::Body;
@@ -10,7 +10,7 @@ use proto::{
 use crate::out::{Out, task_attempt};
 use crate::{Policy, Request, Scheduler, Tuning, test_nodes};
 
-/// Each with one slot, and home of the partition of its number.
+/// A node with one slot, home of the partition of its number.
 fn node(me: u32) -> Scheduler {
     let homes = test_nodes::homes(me, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     test_nodes::scheduler(me, 1, Tuning::of(Policy::Mlb), homes)
@@ -25,7 +25,7 @@ fn task(index: u64) -> TaskId {
     TaskId::new(1, LocalId::new(PartitionId(1), index).0)
 }
 
-/// Tasks of node 1, each with its number of deaths; those with none are no commands.
+/// Tasks of node 1, each with its number of deaths; those without deaths are no commands.
 fn push(holder: &mut Scheduler, strikes: &[u32], out: &mut Out) {
     let placed = |(index, &strikes)| wire::Placed {
         job: 1,
@@ -43,7 +43,7 @@ fn push(holder: &mut Scheduler, strikes: &[u32], out: &mut Out) {
     holder.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), out);
 }
 
-/// What its home is told.
+/// The reports that the home receives.
 fn moves(out: &mut Out) -> Vec<wire::Moved> {
     let said = std::mem::take(&mut out.reliable).into_iter();
     let moved = said.filter_map(|(to, body)| match body {
@@ -63,8 +63,7 @@ fn launched(out: &mut Out) -> Vec<TaskId> {
     std::mem::take(&mut out.launches).into_iter().map(|launch| launch.task).collect()
 }
 
-/// Otherwise its home would take for running what is in line behind something that runs, and count
-/// the death of the node against it.
+/// Otherwise the home would count a queued task as running, and charge the node's death to it.
 #[test]
 fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     let (mut holder, mut out) = (node(0), Out::default());
@@ -81,7 +80,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     let told = moves(&mut out);
     assert!(matches!(&told[..], [over] if over.waits && !over.starts), "{told:?}");
     assert_eq!(told[0].tasks, asked[0].tasks);
-    // A home that comes back hears nothing of a start.
+    // A home that returns gets no start.
     holder.repeat_moves(NodeId(1), &mut out);
     assert_eq!(moves(&mut out), told);
     answer(&mut holder, late, asked[0].steal, &mut out);
@@ -98,8 +97,8 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert_eq!(holder.asking.deadline(), None);
 }
 
-/// A job of one command of node 1, which node 0 has stolen; `said` of it in turn. In how many tasks
-/// the death of node 0 then raises doubts.
+/// A job of one command of node 1, stolen by node 0; `said` are the reports about it. Returns the
+/// number of tasks for which the death of node 0 then raises doubts.
 fn doubts(said: &[(bool, bool)]) -> usize {
     let (mut home, mut out) = (node(1), Out::default());
     let chunk = wire::Chunk {
@@ -120,7 +119,7 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     home.on_message(Time(0), NodeId(0), Body::StealRequest(request), &mut out);
     let (task, attempt) = (task(0), home.ledger.cell(task(0)).expect("it is homed here").attempt);
     home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);
-    // It has a death to its name already: only what ran counts.
+    // It has a death on record already: only attempts that ran count.
     home.ledger.note_held(task, (NodeId(0), Incarnation(0)), &mut out);
     for (number, &(starts, waits)) in (1..).zip(said) {
         let tasks = vec![task_attempt(task, attempt)];

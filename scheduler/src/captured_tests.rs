@@ -1,4 +1,4 @@
-//! How much an attempt printed is part of its end: at its home, and at each later one.
+//! The bytes that an attempt printed are part of its end: at its home, and at each later home.
 
 use proto::work::{Captured, Outcome};
 use proto::{JobId, Time, wire};
@@ -10,7 +10,7 @@ use crate::{LedgerRecord, Scheduler};
 const LITTLE: Captured = Captured { stdout_bytes: 5, stderr_bytes: 70_000_000_000 };
 const MUCH: Captured = Captured { stdout_bytes: 1_000, stderr_bytes: 0 };
 
-/// A home whose task, with a further attempt, is about to run.
+/// A home with a task that is about to run under a further attempt.
 fn home(out: &mut Out) -> Scheduler {
     let mut home = heir();
     for record in records() {
@@ -30,7 +30,7 @@ fn records() -> [LedgerRecord; 2] {
     [LedgerRecord::Chunk(chunk), visible]
 }
 
-/// The attempt that runs ends so.
+/// The running attempt ends with this result.
 fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
     let attempt = home.ledger.cell(task()).expect("it is homed here").attempt;
     assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");

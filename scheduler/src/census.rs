@@ -1,5 +1,5 @@
-//! Where every task is, as far as one node knows: for those who check that none is lost. Nothing
-//! decides by it.
+//! A list of all tasks that one node knows. Checkers use it to find lost tasks; no decision depends
+//! on it.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use proto::{Attempt, Incarnation, JobId, NodeId, TaskId};
 use crate::Scheduler;
 use crate::queue::Ready;
 
-/// The tasks of one job at one home, by their records; and what the home's counters say.
+/// The tasks of one job at one home, counted according to their records, and the home's own
+/// counters.
 #[derive(Clone, Debug, Default)]
 pub struct JobCount {
     pub job: JobId,
@@ -20,41 +21,41 @@ pub struct JobCount {
     pub failed: u64,
     pub cancelled: u64,
     pub skipped: u64,
-    /// Done, failed, cancelled, skipped by the counters that are reported.
+    /// The counters that are reported: done, failed, cancelled, skipped.
     pub told: [u64; 4],
-    /// Tasks that have not ended by the counter.
+    /// The counter of tasks that have not ended.
     pub open: u64,
 }
 
-/// A ready task and whom its home believes to hold it.
+/// A ready task and its holder according to the home's record.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
     pub task: TaskId,
     pub attempt: Attempt,
     pub holder: NodeId,
-    /// 0: the holder has not been heard of.
+    /// 0: no incarnation of the holder is known yet.
     pub incarnation: Incarnation,
 }
 
-/// What one node knows of tasks.
+/// All that one node knows of tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     pub jobs: Vec<JobCount>,
-    /// Waiting tasks by records, and by the counter.
+    /// Waiting tasks: counted by records, and the counter.
     pub waiting: (u64, u64),
     pub believed: Vec<Believed>,
-    /// In a queue, staged or running here.
+    /// Tasks that are queued, staged or running here.
     pub held: BTreeSet<(TaskId, Attempt)>,
-    /// Granted to a thief whose homes may not all know yet.
+    /// Tasks granted to thieves that have not confirmed yet that all homes know.
     pub in_transit: BTreeSet<(TaskId, Attempt)>,
-    /// Held here, but in no queue, and waiting for nothing: it would never start.
+    /// Tasks held here that are in no queue and wait for nothing, so that they would never start.
     pub stuck: Vec<(TaskId, Attempt)>,
-    /// Something is still to be said to homes that were not served when it was tried last.
+    /// Whether messages are parked here for homes that were not served at the last try.
     pub has_parked: bool,
 }
 
 impl Scheduler {
-    /// Counts everything. Slow: for checks alone.
+    /// Counts everything. Slow: for checkers only.
     #[must_use]
     pub fn census(&self) -> Census {
         let queued = self.local.all().chain(self.shared.all());

@@ -1,4 +1,4 @@
-//! What clients ask of the scheduler, and its answers.
+//! The requests of clients to the scheduler, and its answers.
 
 use proto::wire::{ErrorCode, response};
 use proto::work::Captured;
@@ -10,7 +10,7 @@ use crate::out::{Answer, Out};
 use crate::work::is_upload;
 use crate::{Homes, Scheduler};
 
-/// Why nothing runs.
+/// The explanation when no node can run a task.
 pub(crate) const KEEPERS_ALONE: &str =
     "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
 
@@ -32,7 +32,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// The partitions whose owner alone can answer; none where every node can.
+    /// The partitions with the homes that must answer the request. Empty if every node can answer
+    /// it.
     #[must_use]
     pub fn partitions(&self, homes: &Homes) -> Vec<PartitionId> {
         let of_job = |job: u64| vec![homes.job_partition(JobId(job))];
@@ -53,7 +54,7 @@ impl Request {
 }
 
 impl Scheduler {
-    /// Answers one request; to a watch it answers on each change.
+    /// Answers one request. A watch gets a further answer on each change.
     pub fn on_request(
         &mut self,
         now: Time,
@@ -94,7 +95,7 @@ impl Scheduler {
         out.answers.push(Answer { client, response });
     }
 
-    /// Changes how this node decides, from now on.
+    /// Changes the policy settings of this node.
     fn tune(
         &mut self,
         change: &wire::Tuning,
@@ -189,8 +190,8 @@ impl Scheduler {
         }
     }
 
-    /// A page of tasks; those this node runs right now are shown as running. After the last page
-    /// come tasks of other homes that run here: their homes know only that we hold them.
+    /// A page of task states. Tasks that this node runs are shown as running. After the last page
+    /// come remote tasks that run here: their homes know only the holder.
     fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
         let mut states = self.ledger.list(query);
         for state in &mut states.tasks {
@@ -208,7 +209,7 @@ impl Scheduler {
         states
     }
 
-    /// A task of another home that is held here.
+    /// The state of a remote task that this node holds.
     fn guest_state(&self, task: TaskId, attempt: Attempt) -> wire::TaskState {
         let mut state = wire::TaskState {
             local: task.local.0,
@@ -228,7 +229,7 @@ impl Scheduler {
         }
     }
 
-    /// The attempt by which a task homed here is done, and how much that has printed.
+    /// The attempt by which a task homed here is done, and how many bytes that attempt printed.
     #[must_use]
     pub fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
         let segment = self.ledger.part(task)?.segment(task.local.index())?;
@@ -237,34 +238,34 @@ impl Scheduler {
         is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
     }
 
-    /// Whether a job has ended; `None` where this node knows of no such job.
+    /// Whether a job has ended; `None` if this node does not know the job.
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.ledger.jobs.get(&job).map(|job| job.ended)
     }
 
-    /// Whether this node has chunks of a job and has not heard of its commit.
+    /// Whether this node has chunks of a job and has not received its commit.
     #[must_use]
     pub fn is_staged(&self, job: JobId) -> bool {
         self.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
     }
 
-    /// Whether nothing of a job is needed any more but what is to be kept; `None` where this node
-    /// knows of no such job.
+    /// Whether only kept outputs of a job are still needed; `None` if this node does not know the
+    /// job.
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {
         let ended = self.has_ended(job)?;
         Some(ended && !self.ledger.keeps_data(job))
     }
 
-    /// What blocks a job that gets no further, at its home.
+    /// The cause that blocks a stalled job, at the job's home.
     #[must_use]
     pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
         self.jobs.blocker_of(job)
     }
 
-    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
-    /// node is not its home.
+    /// Whether a task is live here that stands for an uploaded file; `None` if this node is not its
+    /// home.
     #[must_use]
     pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
         let here = || {
@@ -274,13 +275,14 @@ impl Scheduler {
         self.homes.is_home_of(task).then(here)
     }
 
-    /// Whether this node has a copy of a partition, or is its home.
+    /// Whether this node has a replica of the partition.
     #[must_use]
     pub fn has_copy(&self, partition: PartitionId) -> bool {
         self.homes.has_copy(self.options.me, partition)
     }
 
-    /// Why the task is where it is, as far as this node knows: as its home, its holder, or both.
+    /// Explains why the task is where it is. This node answers as the task's home, its holder, or
+    /// both.
     fn explain(&self, query: &wire::TaskQuery) -> Result<response::Body, wire::Error> {
         let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
         let mut explanation = match self.ledger.explain(task) {
@@ -318,7 +320,7 @@ impl Scheduler {
             || self.running.contains_key(&task)
     }
 
-    /// No node that is there can take it.
+    /// Explains why no present node can run the task.
     fn explain_homeless(&self, task: TaskId) -> String {
         let work = self.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
@@ -352,7 +354,7 @@ impl Scheduler {
         )
     }
 
-    /// What the estimates of this node rest on.
+    /// The measured durations on which this node's estimates rest.
     fn explain_lengths(&self, task: TaskId) -> Vec<String> {
         let me = self.options.me;
         let sentence = |which: String, spread: [Span; 4]| {
@@ -374,7 +376,7 @@ impl Scheduler {
         of_kind.into_iter().chain(of_all).collect()
     }
 
-    /// The policy as it was set, and what ADAPTIVE makes of it now.
+    /// The configured policy, and the policy that ADAPTIVE applies now.
     pub(crate) fn policy_text(&self) -> String {
         let (set, holds) = (self.options.tuning.policy, self.policy());
         if set == holds {
@@ -384,7 +386,7 @@ impl Scheduler {
         }
     }
 
-    /// What this node says of itself; the shell adds what only it knows.
+    /// This node's state for clients. The shell adds the fields that only it knows.
     #[must_use]
     pub fn node_state(&self, now: Time) -> wire::NodeState {
         let mut state = wire::NodeState {

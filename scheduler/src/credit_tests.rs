@@ -1,5 +1,5 @@
-//! Credits in any order, repeated, in any company: each task becomes ready once, when it has them
-//! all, and not before.
+//! Credits in any order, repeated and mixed: each task becomes ready once, when it has all of them,
+//! and not before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,14 +28,14 @@ impl Random {
     }
 }
 
-/// One edge's word, or the commit of the job.
+/// The credit of one edge, or the commit of the job.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Commit,
     Credit { parent: u64, child: usize, slot: u32, output: u32 },
 }
 
-/// What one home hears of the parents of its tasks, and what it makes of it.
+/// The messages about the parents of one home's tasks, and their effects.
 struct Case {
     random: Random,
     mutant: Option<Mutant>,
@@ -58,14 +58,14 @@ fn home(life: u32, mutant: Option<Mutant>) -> Scheduler {
         test_nodes::homes(0, members, &[0, 1]),
     );
     home.ledger.mutant = mutant;
-    home.slots.take(1); // Nothing runs: what is ready waits in a queue.
+    home.slots.take(1); // No slot is free: ready tasks wait in a queue.
     home
 }
 
 impl Case {
     fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
-        // Around the width of a word, too.
+        // Also around the width of a word.
         let slots: Vec<u32> = (0..1 + random.below(6))
             .map(|_| [0, 1, 2, 5, 63, 64, 65, 200][random.below(8)])
             .collect();
@@ -135,7 +135,7 @@ impl Case {
         self.home.on_message(SECOND, NodeId(1), body, out);
     }
 
-    /// What it noted is kept, and what it placed is counted.
+    /// Keeps the records of a step, and counts the tasks that it placed.
     fn settle(&mut self, mut out: Out) -> Result<(), String> {
         self.home.settle(SECOND, &mut out);
         let facts = &mut out.facts;
@@ -160,8 +160,8 @@ impl Case {
         Ok(())
     }
 
-    /// Its process dies. What was noted is read again; queues are gone, and what was ready is so
-    /// once more, and once.
+    /// The process ends. Its records are loaded again and its queues are lost: tasks that were
+    /// ready are ready once more, and only once.
     fn restart(&mut self, life: u32) -> Result<(), String> {
         self.home = home(life, self.mutant);
         self.queued.clear();
@@ -224,7 +224,8 @@ fn a_counter_instead_of_a_set_is_found() {
     assert!((1..=CASES).any(found));
 }
 
-/// The clock of the machine was set back while its node was down, or an earlier home's is ahead.
+/// The clock of the machine was set back while its node was down, or an earlier home's clock is
+/// ahead.
 #[test]
 fn a_submission_of_the_future_makes_no_task_wait_longer_than_was_meant() {
     let release = Span::from_secs(5);

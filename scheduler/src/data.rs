@@ -1,4 +1,4 @@
-//! The data side of a node: what is here, what is on its way, who is told.
+//! The objects of a node: those stored here, those being fetched, and the reports about them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::roomless::Roomless;
 use crate::staging::{Aside, Gathering};
 use crate::{Mutant, Scheduler};
 
-/// What attempts read, and from where.
+/// Counts of the inputs that attempts read, by source.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Reads {
-    /// Objects; of them those made here, and those that an earlier task's transfer brought.
+    /// All inputs. Of these: made here, and copied here by the fetch of an earlier task.
     pub(crate) inputs: u32,
     pub(crate) made_here: u32,
     pub(crate) copied: u32,
-    /// Brought by transfers that were begun for this very task.
+    /// Bytes of fetches that began for this very task.
     pub(crate) moved_bytes: u64,
-    /// The rest: here already, or on the way for an earlier task.
+    /// All other bytes: here before, or being fetched for an earlier task.
     pub(crate) local_bytes: u64,
 }
 
@@ -43,15 +43,15 @@ pub(crate) struct Totals {
     pub(crate) made_here: u64,
     pub(crate) copied: u64,
     pub(crate) local_bytes: u64,
-    /// Bytes that came over the network, each once.
+    /// Bytes received over the network, each counted once.
     pub(crate) brought_bytes: u64,
 }
 
-/// What is to go of an ended job.
+/// A pending deletion of an ended job.
 #[derive(Clone, Copy, Debug)]
 enum Going {
     Object(ObjectId),
-    /// All its objects have gone: what else there is may go too.
+    /// All objects of the job are deleted; its other files may be deleted too.
     Rest(JobId),
 }
 
@@ -61,46 +61,46 @@ pub(crate) struct Data {
     pub(crate) locations: Locations,
     pub(crate) flights: BTreeMap<ObjectId, Flight>,
     pub(crate) gathering: Gathering,
-    /// When a flight is to be looked at again.
+    /// The times at which fetches in progress are checked.
     pub(crate) timers: BTreeSet<(Time, ObjectId)>,
-    /// Inputs of wide fan-ins that are to travel as soon as there is room.
+    /// Inputs of wide fan-ins that wait for space to be fetched early.
     pub(crate) ahead: VecDeque<Ahead>,
     pub(crate) ahead_in_flight: usize,
-    /// How many fetches have begun: each has its number.
+    /// The number of fetches begun; each fetch has its own number.
     pub(crate) fetches: u64,
-    /// Objects that wait for a source to be free.
+    /// Objects that wait for a free source.
     pub(crate) waiting: usize,
-    /// Bytes on their way here and bytes that admitted tasks will write.
+    /// Bytes being fetched, plus bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
-    /// Files copied here for tasks that are staged or run.
+    /// Files copied from a shared file system for tasks that are staged or run.
     pub(crate) near: NearFiles,
-    /// Of the reserved, bytes on their way here.
+    /// The part of `reserved_bytes` that is being fetched.
     pub(crate) coming_bytes: u64,
-    /// Of these, bytes of objects whose fetch has failed, and staged tasks that wait for them.
+    /// The part of `coming_bytes` with failed fetches, and the staged tasks that wait for it.
     pub(crate) stalled_bytes: u64,
     pub(crate) stalled_tasks: usize,
     pub(crate) patience: Patience,
-    /// There was no room for the task that is next.
+    /// The next task does not fit on the disk.
     pub(crate) full: bool,
-    /// The first of those that have no room, and how often others went before it.
+    /// The first task that does not fit, and how often other tasks have overtaken it.
     pub(crate) passed: Option<Passed>,
-    /// In this step: tasks for which there was no room, in order.
+    /// Tasks of this step that do not fit, in order.
     pub(crate) aside: Vec<Aside>,
     pub(crate) roomless: Roomless,
-    /// A step took out as many entries of queues as it may.
+    /// A step has reached its limit of entries taken from queues; some are left.
     pub(crate) left_over: bool,
-    /// Objects of ended jobs, which go some at a time.
+    /// Deletions for ended jobs, done in portions.
     going: VecDeque<Going>,
-    /// What comes from nodes that leave the cluster.
+    /// Outputs that this node takes over or replicates, while they are being fetched.
     pub(crate) taking: BTreeMap<Made, Taking>,
-    /// What other nodes have as well, or are to have. Most nodes share nothing.
+    /// Outputs with replicas on other nodes. Boxed, because most nodes have none.
     pub(crate) replicas: Box<Replicas>,
     pub(crate) touched: Touched,
     /// Jobs that may have ended while this node was down.
     in_doubt: BTreeSet<JobId>,
-    /// How long fetches have taken lately.
+    /// The recent mean duration of fetches.
     pub(crate) fetch_time: Span,
-    /// And tasks.
+    /// The recent mean duration of tasks.
     pub(crate) task_length: Span,
     pub(crate) totals: Totals,
 }
@@ -140,12 +140,12 @@ impl Data {
             totals: Totals::default(),
         }
     }
-    /// What of the disk is taken and cannot be had back by eviction, promises included.
+    /// Bytes on the disk that eviction cannot free, reservations included.
     pub(crate) fn taken_bytes(&self) -> u64 {
         let firm_bytes = self.objects.firm_bytes().saturating_add(self.near.bytes());
         firm_bytes.saturating_add(self.reserved_bytes)
     }
-    /// Learns how long the next fetches take, and tasks.
+    /// Updates the mean duration of fetches.
     pub(crate) fn fetched(&mut self, took: Span) {
         learn(&mut self.fetch_time, took);
     }
@@ -161,13 +161,13 @@ impl Data {
     }
 }
 
-/// Moves a mean towards what was just seen; the first one counts fully.
+/// Moves a mean towards a new value by an eighth; the first value counts fully.
 fn learn(mean: &mut Span, seen: Span) {
     let before = mean.0;
     *mean = if before == 0 { seen } else { Span(before - before / 8 + seen.0 / 8) };
 }
 
-/// Whether outputs of this task are files: their bytes take room on the disk.
+/// Whether outputs of this task are files that occupy the disk.
 #[must_use]
 pub(crate) fn is_real(spec: &wire::Spec, settings: &wire::JobSettings) -> bool {
     use wire::spec::Body::{Command, Upload};
@@ -200,19 +200,19 @@ impl Scheduler {
             Presence::Absent
         }
     }
-    /// Tells the queues where an object is now.
+    /// Reports the new presence of an object to the ready queues.
     pub(crate) fn object_changed(&mut self, object: &ObjectId) {
         let presence = self.presence(object);
         self.local.changed(object, presence);
         self.shared.changed(object, presence);
     }
 
-    /// The home of the task that made it; `None` when that cannot be.
+    /// The home of the producing task; `None` if its partition does not exist.
     pub(crate) fn home_of_object(&self, object: &ObjectId) -> Option<NodeId> {
         self.homes.owner(object.task.partition())
     }
 
-    /// Names copies to the node that a task goes to, as far as they are known here.
+    /// Names known copies of large inputs to the node that receives the task.
     pub(crate) fn name_copies(&self, task: TaskId, inputs: &mut [wire::InputAt]) {
         use proto::limits::{COPIES_NAMED_MAX, COPY_TOLD_BYTES};
         let me = self.options.me;
@@ -228,7 +228,7 @@ impl Scheduler {
         }
     }
 
-    /// What files copied here for tasks may take, those included that no task uses now.
+    /// The limit for files copied from shared file systems, including those that no task uses now.
     #[must_use]
     pub fn near_bytes_max(&self) -> u64 {
         let soft_bytes = self.options.tuning.store_soft_bytes;
@@ -236,9 +236,9 @@ impl Scheduler {
         if soft_bytes == u64::MAX { u64::MAX } else { soft_bytes.saturating_sub(others) }
     }
 
-    /// Lets idle copies go until the budgets hold, as far as that is possible.
+    /// Evicts idle copies until the budgets hold, as far as possible.
     pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
-        // What is on its way has its room.
+        // Space for fetches in progress is reserved.
         let real_max = real_max.saturating_sub(self.data.reserved_bytes);
         let real_max = real_max.saturating_sub(self.data.near.bytes());
         let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
@@ -254,7 +254,7 @@ impl Scheduler {
         }
     }
 
-    /// A task lets go of its inputs.
+    /// A task no longer needs its inputs.
     pub(crate) fn unpin(&mut self, pins: &[ObjectId], out: &mut Out) {
         for &object in pins {
             if self.data.objects.unpin(object) {
@@ -267,7 +267,7 @@ impl Scheduler {
         }
     }
 
-    /// Nodes tell which copies of this home's objects they have.
+    /// A node reports which copies of this home's objects it has gained and lost.
     pub(crate) fn on_copies(
         &mut self,
         now: Time,
@@ -288,7 +288,7 @@ impl Scheduler {
             }
             let kept = self.locate_timeout(told.size_bytes);
             for answer in self.data.locations.add((now, kept), object, from) {
-                // Who asked knows its size.
+                // The asker knows the size.
                 let other = wire_object(answer.object, 0);
                 locate(out, answer.asker, other, Where::Node(answer.source));
             }
@@ -296,7 +296,7 @@ impl Scheduler {
         }
     }
 
-    /// Who waits for a source hears that it is free.
+    /// Answers askers that waited for a source which is free now.
     pub(crate) fn tell_free_sources(&mut self, now: Time, out: &mut Out) {
         for answer in self.data.locations.serve_freed(now) {
             let other = wire_object(answer.object, 0);
@@ -304,7 +304,7 @@ impl Scheduler {
         }
     }
 
-    /// A node asks from where to fetch.
+    /// A node asks for sources of objects.
     pub(crate) fn on_locate(
         &mut self,
         now: Time,
@@ -324,21 +324,22 @@ impl Scheduler {
             }
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
-            // An earlier attempt's maker is named as any source of it: not when it is dead.
+            // The maker of an earlier attempt is a source like any other, but not after it has
+            // failed.
             let sources = self.data.locations.nodes(&object);
             let dead: Vec<NodeId> = sources.filter(|&node| self.is_dead(node)).collect();
             dead.into_iter().for_each(|node| self.data.locations.remove(object, node));
             let asker = Asking { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
             let mut found = self.data.locations.ask((now, kept), object, &asker);
-            // Who takes its maker for dead may not have heard yet that it is back.
+            // An asker that considers the maker failed may not know yet that the maker is back.
             if let (Where::Unknown, Some(maker)) = (&found, maker)
                 && maker != from
                 && !self.is_dead(maker)
             {
                 found = Where::Node(maker);
             }
-            // It is dead, or lost what it made, or at least this one cannot get at it.
+            // The maker has failed or lost its output, or this asker cannot reach it.
             if !made && self.ledger.readers.maker_of(&object) == maker {
                 self.keep_copies(vec![object], out);
             }
@@ -346,7 +347,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells the homes of what ended tasks have read that they have.
+    /// Reports to homes which of their objects ended tasks have read.
     pub(crate) fn tell_consumed(&mut self, out: &mut Out) {
         let mut told: BTreeMap<NodeId, Vec<wire::Consumption>> = BTreeMap::new();
         for (object, readers) in std::mem::take(&mut out.consumed) {
@@ -367,7 +368,7 @@ impl Scheduler {
         }
     }
 
-    /// Readers of outputs made by tasks of this home have ended for good.
+    /// Readers of this home's objects have ended. An object without further readers is freed.
     pub(crate) fn on_consumed(&mut self, consumed: &wire::Consumed, out: &mut Out) {
         let mut unwanted: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
         for read in &consumed.outputs {
@@ -389,7 +390,7 @@ impl Scheduler {
         }
     }
 
-    /// Nobody will read these any more.
+    /// Frees objects that no task will read any more.
     pub(crate) fn on_unwanted(&mut self, unwanted: &wire::Unwanted, out: &mut Out) {
         for object in unwanted.objects.iter().map(object_id) {
             if self.data.objects.doom(object) {
@@ -399,8 +400,9 @@ impl Scheduler {
         }
     }
 
-    /// The job is over everywhere: whatever is left of it here is stale, its objects go but for
-    /// what is to be kept. `kept`: tasks that are not done may be run again: only copies go.
+    /// The job is over on all nodes. Its tasks here are stale and are dropped; its objects are
+    /// deleted, except for kept outputs. `kept`: unfinished tasks may be retried, so only copies
+    /// are deleted.
     pub(crate) fn forget_data(&mut self, job: JobId, kept: bool, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
@@ -411,7 +413,8 @@ impl Scheduler {
         for (task, attempt) in held {
             self.drop_task(task, attempt, out);
         }
-        // A thief that is called dead late has long given its end: it is not taken back.
+        // A thief may be declared failed long after it reported the end of a task. Such a task is
+        // not taken back.
         self.transit.values_mut().for_each(|transit| transit.forget_job(job));
         self.data.roomless.forget_job(job);
         let flights: Vec<ObjectId> =
@@ -431,7 +434,8 @@ impl Scheduler {
         }
         self.guests.forget_job(job);
         self.data.going.extend(gone.into_iter().map(Going::Object));
-        // A home of it may have taken uploads; others have nothing unless tasks came.
+        // A home of the job may have received uploads. Other nodes have files only if they
+        // received tasks.
         if !kept && (self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job)) {
             self.data.going.push_back(Going::Rest(job));
         }
@@ -443,7 +447,7 @@ impl Scheduler {
         }
     }
 
-    /// What tasks of a forgotten job keep goes as well.
+    /// Deletes the kept outputs of a forgotten job too.
     pub(crate) fn forget_results(&mut self, job: JobId) {
         let gone = self.data.objects.forget_results(job);
         for object in &gone {
@@ -452,7 +456,8 @@ impl Scheduler {
         self.data.going.extend(gone.into_iter().map(Going::Object));
     }
 
-    /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
+    /// Objects that an earlier incarnation left here count against the budgets; its copies are
+    /// usable.
     pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
         let (mut shared, copies) = (BTreeSet::new(), self.homes.copies());
         for &Stored { object, size_bytes, stay, copy } in objects {
@@ -470,15 +475,15 @@ impl Scheduler {
         self.share_found(now, &shared);
     }
 
-    /// Asks whether jobs have ended of which an earlier incarnation left something here.
+    /// Asks whether jobs have ended of which an earlier incarnation left objects here.
     pub(crate) fn ask_in_doubt(&mut self, out: &mut Out) {
         for job in std::mem::take(&mut self.data.in_doubt) {
             self.ask_of_end(job, out);
         }
     }
 
-    /// Objects of ended jobs go, so many in a step; one that somebody brought back stays. Copies
-    /// go that a smaller budget has no room for.
+    /// Deletes objects of ended jobs, `STEP_EVICTIONS_MAX` per step; an object that was fetched
+    /// again stays. Evicts copies that exceed a reduced cache budget.
     pub(crate) fn let_go(&mut self, out: &mut Out) {
         self.data.left_over = false;
         let tuning = &self.options.tuning;
@@ -494,7 +499,7 @@ impl Scheduler {
                     out.evicted.push(object);
                 }
                 Going::Object(_) => {}
-                // It goes when that is over.
+                // Its files are deleted after the new activity.
                 Going::Rest(job) if self.has_come_again(job) => {}
                 Going::Rest(job) => out.forgotten.push(job),
             }
@@ -504,15 +509,15 @@ impl Scheduler {
         }
     }
 
-    /// Nobody knew of the job, and yet something of it has come since.
+    /// Whether something of the job arrived after its home did not know it.
     fn has_come_again(&self, job: JobId) -> bool {
         match self.ledger.jobs.get(&job) {
-            Some(job) => !job.ended, // What still comes of one that is over is of no use.
+            Some(job) => !job.ended, // Nothing that arrives for an ended job is used.
             None => self.data.touched.has(job),
         }
     }
 
-    /// Counts what an attempt read.
+    /// Adds an attempt's reads to the totals.
     pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
         learn(&mut self.data.task_length, length);
         let totals = &mut self.data.totals;
@@ -522,7 +527,7 @@ impl Scheduler {
         totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
     }
 
-    /// What is stored and moved, as a node tells it.
+    /// Adds figures on storage and transfers to this node's state.
     pub(crate) fn data_state(&self, state: &mut wire::NodeState) {
         let (objects, totals) = (&self.data.objects, &self.data.totals);
         state.stored_bytes = objects.stored_bytes;
@@ -549,5 +554,5 @@ fn locate(out: &mut Out, asker: NodeId, object: wire::Object, found: Where) {
     out.located.entry(asker).or_default().push(at);
 }
 
-/// What a fetch needs to know of the job.
+/// The job settings that a fetch needs.
 pub(crate) type Settings = Arc<wire::JobSettings>;

@@ -1,9 +1,11 @@
-//! What the death of an incarnation says of the tasks that had started there.
+//! Decides whether the death of an incarnation counts against the tasks that had started there.
 //!
-//! A home waits a little, then asks the other nodes which of them heard of that incarnation in
-//! their present life: these lived through its death. It is a strike where they are a majority of
-//! those that might have. A map tells nothing of that: after all nodes have died it still shows
-//! lives that are over. The next life of the node itself tells how the former one ended.
+//! A home waits for `DEATH_ASKED_AFTER`. Then it asks each other node whether the node's present
+//! incarnation has received messages from the dead one. If so, that node lived through the death.
+//! The death is a strike if a majority of the possible witnesses lived through it.
+//!
+//! The map cannot show this: after all nodes have died it still lists incarnations that are over.
+//! The next incarnation of the dead node reports how the former one ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,34 +21,36 @@ use crate::ledger::Death;
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
-/// On most nodes nothing is known of any.
+/// Boxed, because most nodes know of no death.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(Option<Box<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By what this node had written down before this life, all others were dead.
+    /// By this node's own records all other nodes were dead when this incarnation began.
     began_alone: bool,
-    /// Lives of others that this one has heard of itself, the last few of each.
+    /// Incarnations of other nodes from which this incarnation has received messages; the last
+    /// `LIVES_KEPT_MAX` of each node.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// Lives of others that were heard of by what came late, for an earlier life of this node.
+    /// Incarnations of other nodes that are known only by messages to an earlier incarnation of
+    /// this node.
     late: BTreeMap<NodeId, Incarnation>,
-    /// How some lives ended, as told.
+    /// How incarnations ended, as reported.
     ends: BTreeMap<Death, LifeEnd>,
-    /// Nodes that were seen to die lately.
+    /// Nodes with deaths that were noticed recently.
     gone: VecDeque<(Time, NodeId)>,
     inquests: BTreeMap<Death, Inquest>,
 }
 
 #[derive(Debug)]
 struct Inquest {
-    /// Nodes that might have lived through it, as of the moment when the death was noticed.
+    /// The possible witnesses when the death was noticed.
     others: Vec<NodeId>,
-    /// When it is asked next, and when this home has waited for long enough.
+    /// When the witnesses are asked next, and when the inquest ends without further answers.
     ask_at: Time,
     until: Time,
     heard: BTreeMap<NodeId, bool>,
-    /// The next life of that node has said how the former one ended.
+    /// The next incarnation of the dead node has reported how this one ended.
     is_told: bool,
 }
 
@@ -55,7 +59,7 @@ impl Deaths {
         self.0.get_or_insert_default()
     }
 
-    /// This life has heard of that one.
+    /// This incarnation has received a message from that one.
     fn met(&mut self, node: NodeId, incarnation: Incarnation) {
         let lives = self.known().lives.entry(node).or_default();
         if !lives.contains(&incarnation) {
@@ -66,7 +70,7 @@ impl Deaths {
         }
     }
 
-    /// What is known of that life was said before this one began.
+    /// Whether that incarnation is known only by messages from before this one began.
     fn is_late(&self, (node, incarnation): Death) -> bool {
         self.0.as_ref().is_some_and(|known| known.late.get(&node) == Some(&incarnation))
     }
@@ -91,7 +95,7 @@ impl Deaths {
         }
     }
 
-    /// A node has died that may have been a witness of the death of another.
+    /// A node has died that may have been a witness of another death.
     fn note_gone(&mut self, now: Time, node: NodeId) {
         let gone = &mut self.known().gone;
         while gone.front().is_some_and(|(at, _)| now.since(*at) > DEATHS_TOGETHER) {
@@ -107,13 +111,13 @@ impl Deaths {
 }
 
 impl Scheduler {
-    /// By what this node had written down before this life, all other nodes were dead.
+    /// By this node's own records all other nodes were dead when this incarnation began.
     pub fn begin_alone(&mut self) {
         self.deaths.known().began_alone = true;
     }
 
-    /// Something came from this incarnation of a node that was for this life of ours: the two have
-    /// lived at one time.
+    /// A message from this incarnation of a node arrived for the present incarnation of this node:
+    /// the two have lived at the same time.
     pub fn meet(&mut self, node: NodeId, incarnation: Incarnation) {
         if node.0 as usize >= self.homes.nodes() {
             return; // Not a member.
@@ -123,45 +127,47 @@ impl Scheduler {
         }
     }
 
-    /// Something came late from this incarnation of a node: it was for an earlier life of this one,
-    /// which is no witness of what happened before it began.
+    /// A late message from this incarnation of a node arrived for an earlier incarnation of this
+    /// node. The present incarnation is no witness of events before its start.
     pub fn heard_late(&mut self, node: NodeId, incarnation: Incarnation) {
         if (node.0 as usize) < self.homes.nodes() {
             self.deaths.known().late.insert(node, incarnation);
         }
     }
 
-    /// As [`Self::meet`], of one that was heard of before the one that there is now.
+    /// As [`Self::meet`], for the previous incarnation of a node that has restarted.
     pub(crate) fn meet_former(&mut self, node: NodeId, incarnation: Incarnation) {
         if !self.homes.moves() && !self.deaths.is_late((node, incarnation)) {
             self.meet(node, incarnation);
         }
     }
 
-    /// The cluster takes it for dead, or it has started again.
+    /// The incarnation was declared failed, or its node has restarted.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
         if self.has_met(death) {
             self.deaths.note_gone(now, death.0);
         }
     }
 
-    /// A map that showed this life has come to take a node for dead. That may have died together
-    /// with an earlier life of this one, so that this one has never heard of it.
+    /// A map that lists this incarnation now declares a node failed. That node may have died
+    /// together with an earlier incarnation of this one; then this one has never received a message
+    /// from it.
     pub fn saw_die(&mut self, now: Time, node: NodeId) {
         self.deaths.note_gone(now, node);
     }
 
     fn has_met(&self, death: Death) -> bool {
-        // Where homes move all nodes speak to each other, and say to which life.
+        // Where homes move, all nodes exchange messages, and each message names the receiver's
+        // incarnation: so [`Scheduler::meet`] was called.
         let is_known = !self.homes.moves()
             && self.peers.get(&death.0) == Some(&death.1)
             && !self.deaths.is_late(death);
         is_known || self.deaths.has_met(death)
     }
 
-    /// When an earlier life of this node died, no other node lived.
+    /// Whether no other node lived when an earlier incarnation of this node died.
     fn was_alone(&self, incarnation: Incarnation) -> bool {
-        // Between that one and this there may have been others, which have seen nodes die.
+        // Between that incarnation and this one others may have seen nodes die.
         let is_last = self.options.former.0 == incarnation;
         let began_alone = self.deaths.0.as_ref().is_some_and(|known| known.began_alone);
         let mut others = self.homes.not_removed().filter(|&node| self.has_lived(node));
@@ -169,7 +175,7 @@ impl Scheduler {
         is_only || (began_alone && is_last)
     }
 
-    /// What is known by now of the deaths that are in doubt.
+    /// Judges the deaths in doubt, as far as enough is known.
     pub(crate) fn look_at_deaths(&mut self, now: Time, out: &mut Out) {
         if self.ledger.crashes.doubts.is_empty() {
             return;
@@ -186,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    /// `None`: not yet.
+    /// `None`: undecided yet.
     fn verdict(
         &mut self,
         now: Time,
@@ -215,7 +221,7 @@ impl Scheduler {
         };
         let inquest = self.deaths.known().inquests.entry(death).or_insert_with(fresh);
         if inquest.others.is_empty() {
-            // What ran beside it is known when all records have been looked at.
+            // The tasks that ran beside it are known once all records have been looked at.
             let doubt = self.ledger.crashes.doubts.get(&death)?;
             let fact = match doubt.tasks.len() {
                 _ if !self.was_alone(death.1) => StartFact::DiedApart,
@@ -227,8 +233,8 @@ impl Scheduler {
         if now < first { None } else { self.hold_inquest(now, death, out) }
     }
 
-    /// Those that might have lived through the death of a node: the others that are there, and
-    /// those that died at about the same time.
+    /// The possible witnesses of a node's death: the other living nodes, and those that died at
+    /// about the same time.
     fn witnesses(&self, now: Time, dead: NodeId) -> Vec<NodeId> {
         let mut others: Vec<NodeId> = self.homes.living_or_back().collect();
         let known = self.deaths.0.iter().flat_map(|known| &known.gone);
@@ -239,7 +245,7 @@ impl Scheduler {
         others.dedup();
         others.retain(|&node| node != dead && self.has_lived(node));
         if others.len() > WITNESSES_MAX {
-            // Some of them stand for all: those that follow this node.
+            // `WITNESSES_MAX` nodes represent all: those that follow this one.
             let from = others.partition_point(|&node| node < self.options.me);
             others.rotate_left(from);
             others.truncate(WITNESSES_MAX);
@@ -247,14 +253,16 @@ impl Scheduler {
         others
     }
 
-    /// Some incarnation of the node is on record: not of one that was let in and never started.
+    /// Whether some incarnation of the node is on record. A node that was admitted and never
+    /// started has none.
     fn has_lived(&self, node: NodeId) -> bool {
         !self.homes.moves()
             || node == self.options.me
             || self.homes.incarnation_of(node) != Incarnation(0)
     }
 
-    /// The next life of the dead node has the last word: it may have stopped in order.
+    /// Judges a death by the witnesses' answers. The next incarnation of the dead node has
+    /// priority: the former one may have stopped in order.
     fn hold_inquest(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
         let (me, met) = (self.options.me, self.has_met(death));
         let is_back = self.peers.get(&death.0).is_some_and(|&life| life > death.1);
@@ -287,7 +295,8 @@ impl Scheduler {
         None
     }
 
-    /// This node stops in order: nothing more starts here, and that is no death.
+    /// This node stops in order: no more tasks start here. It announces this, so that its end does
+    /// not count as a death.
     pub fn stop(&mut self, out: &mut Out) {
         self.stopping = true;
         out.launches.clear();
@@ -299,7 +308,7 @@ impl Scheduler {
         }
     }
 
-    /// As far as this node knows.
+    /// How an incarnation ended, as far as this node knows.
     fn end_of_life(&self, death: Death) -> LifeEnd {
         let (node, incarnation) = death;
         let (former, end) = self.options.former;

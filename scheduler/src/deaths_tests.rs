@@ -1,4 +1,4 @@
-//! Which nodes have lived through a death, and what the death of a node says that has no others.
+//! Which nodes have lived through a death, and how the death of a single node counts.
 
 use proto::limits::DEATH_ASKED_AFTER;
 use proto::wire::message::Body;
@@ -19,7 +19,7 @@ fn homes(dead: &[u32], nodes: u32) -> Homes {
     test_nodes::homes(0, (0..nodes).map(member).collect(), &[0]).moving()
 }
 
-/// Node 0 in its third life.
+/// Node 0 in its third incarnation.
 fn node(homes: Homes) -> Scheduler {
     let (me, incarnation) = (NodeId(0), Incarnation(3));
     let former = (Incarnation(2), LifeEnd::LifeDied);
@@ -30,7 +30,7 @@ fn node(homes: Homes) -> Scheduler {
     )
 }
 
-/// It becomes home of a command that an earlier life of it had started, alone on its node.
+/// The node becomes home of a command that its earlier incarnation had started, alone on its node.
 fn serve_what_was_started(home: &mut Scheduler, by: u32, out: &mut Out) {
     let body = Some(wire::spec::Body::Command(wire::Command::default()));
     let chunk = wire::Chunk {
@@ -67,10 +67,10 @@ fn strikes(home: &Scheduler) -> u8 {
 fn a_node_that_was_alone_before_it_died_is_its_own_witness() {
     for (nodes, began_alone, by, expected) in [
         (1, true, 2, 1),
-        (1, true, 1, 1), // There has never been another node.
+        (1, true, 1, 1), // There was never another node.
         (2, true, 2, 1),
-        (2, false, 2, 0), // The other one has died since.
-        (2, true, 1, 0),  // Or in the life between.
+        (2, false, 2, 0), // The other node has died since.
+        (2, true, 1, 0),  // Or in the incarnation between.
     ] {
         let mut home = node(homes(&[1], nodes));
         if began_alone {
@@ -82,7 +82,7 @@ fn a_node_that_was_alone_before_it_died_is_its_own_witness() {
     }
 }
 
-/// Of three the second has died at the same time, and the map shows it when the first lives again.
+/// The second of three nodes died at the same time; the map shows it once the first lives again.
 #[test]
 fn a_node_that_the_map_has_lost_since_may_have_lived() {
     for (saw, expected) in [(false, 1), (true, 0)] {
@@ -103,7 +103,7 @@ fn a_node_that_the_map_has_lost_since_may_have_lived() {
     }
 }
 
-/// A node that was let in and never started can be no witness.
+/// A node that was admitted and never started can be no witness.
 #[test]
 fn a_node_that_never_came_is_not_waited_for() {
     let never = wire::Member { incarnation: 0, ..test_nodes::member(1) };
@@ -125,7 +125,8 @@ fn a_node_that_never_came_is_not_waited_for() {
     assert_eq!(strikes(&home), 1);
 }
 
-/// What comes from a life of a node may have been under way since before this life began.
+/// A message from an incarnation may have been in transit since before the present incarnation
+/// began.
 #[test]
 fn what_is_for_no_life_makes_no_witness() {
     let mut witness = node(homes(&[], 2));

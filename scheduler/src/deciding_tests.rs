@@ -1,4 +1,4 @@
-//! What holds of the decisions of all policies, whatever a task reads and wherever copies lie.
+//! Properties of the decisions of all policies, for any inputs and any places of copies.
 
 use proto::event::Reason;
 use proto::{NodeId, Span, Time, wire};
@@ -29,7 +29,7 @@ impl Draws {
             copies.dedup();
             wire::InputAt {
                 node: self.node(),
-                // Often alike, and often nothing.
+                // Often equal, and often zero.
                 size_bytes: self.below(4) * 50_000_000,
                 consumers: self.below(3) as u32,
                 copies,
@@ -41,12 +41,12 @@ impl Draws {
     }
 }
 
-/// Nodes of one to four slots; this one has all of them.
+/// Nodes of one to four slots; this one has four.
 fn home(policy: Policy) -> Scheduler {
     let member = |node: u32| wire::Member { slots: 1 + (node + 3) % 4, ..test_nodes::member(node) };
     let partitions: Vec<u32> = (0..8).map(|partition| partition % NODES).collect();
     let homes = test_nodes::homes(ME.0, (0..NODES).map(member).collect(), &partitions);
-    // Inputs of 100 MB take a second, as tasks do.
+    // Inputs of 100 MB take a second, like tasks.
     let tuning = Tuning { bandwidth_bytes_per_s: 1e8, threshold: 0.5, ..Tuning::of(policy) };
     test_nodes::scheduler(ME.0, 4, tuning, homes)
 }
@@ -108,7 +108,7 @@ fn of_equal_parents_the_maker_goes_first() {
     assert_eq!(decide(vec![input(&[2, 0])]), Decision::Local);
 }
 
-/// The further policies have the paper's as their limits.
+/// Before anything moves, the derived policies decide like the paper's.
 #[test]
 fn before_anything_is_moved_flds_and_adaptive_are_rlds() {
     let [rlds, flds, adaptive] = [Policy::Rlds, Policy::Flds, Policy::Adaptive].map(home);
@@ -148,8 +148,8 @@ fn earliest_finish_sends_nothing_where_it_does_not_fit_or_has_no_data() {
     assert!(pushed > 100, "{pushed}");
 }
 
-/// Where nothing is worth waiting for, it shares all, as MLB; with nothing in front of the data and
-/// one input it goes where that is, as MDL.
+/// If no wait is worth it, the policy shares all tasks, as MLB. With empty queues and one input, it
+/// sends the task to that input, as MDL.
 #[test]
 fn earliest_finish_has_mlb_and_mdl_as_its_limits() {
     let (mut mlb, mut mdl) = (home(Policy::Eft), home(Policy::Eft));
@@ -168,7 +168,7 @@ fn earliest_finish_has_mlb_and_mdl_as_its_limits() {
             _ => true,
         };
         match (decided, expected) {
-            // All who have it are alike.
+            // All nodes with the input are equal.
             (Decision::Push(node), Decision::Push(_)) => assert!(has(&work.inputs[0], node)),
             (Decision::Shared(_), expected @ Decision::Push(_)) => assert!(!fits(expected)),
             (decided, expected) => assert_eq!(decided, expected, "{:?}", work.inputs),

@@ -1,4 +1,4 @@
-//! Where tasks go by earliest finish: what decides, and what holds whatever they read.
+//! Decisions by earliest finish: the deciding figures, and properties for all inputs.
 
 use proto::{NodeId, Span, Time, wire};
 
@@ -30,7 +30,7 @@ fn input(node: u32, size_bytes: u64, copies: &[u32]) -> wire::InputAt {
     wire::InputAt { node, size_bytes, consumers: 1, copies, ..Default::default() }
 }
 
-/// Node 0 of four, the last of which has a single slot.
+/// Node 0 of four; the last one has a single slot.
 fn home(tuning: Tuning) -> Scheduler {
     let member =
         |node| wire::Member { slots: if node == 3 { 1 } else { 4 }, ..test_nodes::member(node) };
@@ -40,12 +40,12 @@ fn home(tuning: Tuning) -> Scheduler {
 
 #[test]
 fn what_was_measured_of_a_source_decides_whether_its_data_comes_here() {
-    // Node 1 has a bit more than node 2; most of the bytes are shared out between them.
+    // Node 1 has a bit more than node 2; most of the bytes are divided between them.
     let task = work(vec![input(1, 110 * MB, &[]), input(2, 100 * MB, &[])], 1);
     let tuning = Tuning { bandwidth_bytes_per_s: 1e8, threshold: 0.01, ..Tuning::of(Policy::Eft) };
     let mut home = home(tuning);
     assert_eq!(home.decide_earliest(Time(0), &task), Decision::Push(NodeId(1)), "as assumed");
-    // Both give at 1 GB/s to this node, and others at so little that the mean is as it was.
+    // Both deliver at 1 GB/s to this node, and others so slowly that the mean stays as it was.
     for _ in 0..8 {
         home.estimates.transferred(NodeId(1), 1_000 * MB, SECOND);
         home.estimates.transferred(NodeId(2), 1_000 * MB, SECOND);
@@ -57,7 +57,7 @@ fn what_was_measured_of_a_source_decides_whether_its_data_comes_here() {
     assert!((0.9e8..1.2e8).contains(&mean), "{mean}");
     let decided = home.decide_earliest(Time(0), &task);
     assert!(!matches!(decided, Decision::Push(_)), "0.21 s to bring both here: {decided:?}");
-    // A copy at a slow node makes it no slower; that of a fast node makes it faster.
+    // A copy at a slow node makes the source no slower; a copy at a fast node makes it faster.
     let slow = work(vec![input(3, 200 * MB, &[])], 1);
     let copied = work(vec![input(3, 200 * MB, &[1])], 1);
     assert!(home.moving_here_s(&slow) > 1.9, "{}", home.moving_here_s(&slow));

@@ -1,4 +1,4 @@
-//! The end of a job at nodes that hold something of it: its home tells them, or is asked.
+//! The end of a job at the nodes that hold something of it: its home announces it, or is asked.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use proto::{JobId, NodeId, TaskId, Time, wire};
 use crate::Scheduler;
 use crate::out::Out;
 
-/// Jobs of which tasks were staged or objects brought here, or stored before.
+/// Jobs of which tasks were staged here, or objects fetched or stored.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    /// Each with the latest round that is known of it.
+    /// Each job with the latest round known here.
     jobs: BTreeMap<JobId, u32>,
-    /// Those whose home was asked whether they have ended, and of which nothing has come since:
-    /// the last question.
+    /// Jobs about which their homes were asked, without activity here since. The value is the last
+    /// question.
     asked: BTreeMap<JobId, u64>,
-    /// How many questions this incarnation has asked.
+    /// The number of questions that this incarnation has asked.
     questions: u64,
     files: Box<Files>,
 }
 
-/// Jobs of which nothing is here but files of their submitters: nobody tells of the end of one that
-/// is never committed. Most nodes have none.
+/// Jobs of which only uploaded files are here: if such a job is never committed, no node announces
+/// its end. Boxed, because most nodes have none.
 #[derive(Debug, Default)]
 struct Files {
-    /// When the last one came, or was asked about.
+    /// When the last file arrived, or the job was last asked about.
     jobs: BTreeMap<JobId, Time>,
     look_at: Option<Time>,
 }
@@ -35,14 +35,14 @@ impl Touched {
     pub(crate) fn touch(&mut self, job: JobId, round: u32) {
         let known = self.jobs.entry(job).or_default();
         *known = round.max(*known);
-        self.files.jobs.remove(&job); // It has been committed.
+        self.files.jobs.remove(&job); // The job has been committed.
         self.came(job);
     }
-    /// Something of it has come.
+    /// Something of the job has arrived: an earlier question no longer counts.
     pub(crate) fn came(&mut self, job: JobId) {
         self.asked.remove(&job);
     }
-    /// False where nothing of it is here.
+    /// Returns false if nothing of the job was here.
     pub(crate) fn forget(&mut self, job: JobId) -> bool {
         self.asked.remove(&job);
         self.files.jobs.remove(&job);
@@ -66,7 +66,7 @@ impl Touched {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.files.look_at
     }
-    /// Jobs of whose submitters nothing has come for long.
+    /// Jobs without anything from their submitters for `UPLOADS_ASKED_AFTER`.
     fn silent(&mut self, now: Time) -> Vec<JobId> {
         let Files { jobs, look_at } = &mut *self.files;
         if look_at.is_none_or(|at| now < at) {
@@ -85,14 +85,15 @@ impl Touched {
     pub(crate) fn has(&self, job: JobId) -> bool {
         self.jobs.contains_key(&job)
     }
-    /// Of the others the commit may be yet to come: that there is no such job says nothing.
+    /// Jobs of which more than uploaded files is here. The commit of the others may still arrive,
+    /// so the answer that there is no such job proves nothing.
     pub(crate) fn committed(&self) -> impl Iterator<Item = JobId> + '_ {
         self.jobs.keys().copied().filter(|job| !self.files.jobs.contains_key(job))
     }
 }
 
 impl Scheduler {
-    /// Sends the reports that are due to the homes of the jobs.
+    /// Sends the progress reports that are due to the jobs' homes.
     pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
         for report in self.ledger.due_reports(now, &self.homes) {
             let home = self.homes.job_home(JobId(report.job));
@@ -100,9 +101,9 @@ impl Scheduler {
         }
     }
 
-    /// Asks a job's home whether it has ended. Only a node that is home of none of it may ask so
-    /// early: a commit may have been lost in a power cut, and "no such job" would drop chunks that
-    /// their client is about to commit again.
+    /// Asks a job's home whether the job has ended. Only a node that is home of no part of the job
+    /// may ask so early. A power cut may have lost a commit; the answer "no such job" would then
+    /// drop chunks that their client is about to commit again.
     pub(crate) fn ask_of_end(&mut self, job: JobId, out: &mut Out) {
         if self.ledger.jobs.contains_key(&job) {
             return;
@@ -111,22 +112,22 @@ impl Scheduler {
         self.data.touched.asked.insert(job, question);
     }
 
-    /// Files of submitters lie here: they go when their jobs do.
+    /// Uploaded files are stored here; they are deleted with their jobs.
     pub fn on_files(&mut self, now: Time, tasks: &[TaskId]) {
         tasks.iter().for_each(|task| self.data.touched.has_file(now, task.job));
         self.share_uploads(now, tasks);
     }
 
-    /// Whether there are such jobs, of whose submitters files have long been here.
+    /// Asks whether the jobs exist that have had uploaded files here for long.
     pub(crate) fn ask_about_files(&mut self, now: Time, out: &mut Out) {
         for job in self.data.touched.silent(now) {
             self.ask_of_end(job, out);
         }
     }
 
-    /// An empty report is a question. The answer repeats its number, as several may be under way:
-    /// a home that moves is asked under its new epoch and once it is active. An earlier incarnation
-    /// has asked with other numbers.
+    /// Sends an empty report, which is a question. The answer repeats its number, since several
+    /// questions may be open: a home that moves is asked under its new epoch and once it is active.
+    /// The numbers of different incarnations differ.
     pub(crate) fn ask_job_home(&mut self, job: JobId, out: &mut Out) -> u64 {
         self.data.touched.questions += 1;
         let question = u64::from(self.options.incarnation.0) << 32 | self.data.touched.questions;
@@ -135,15 +136,15 @@ impl Scheduler {
         question
     }
 
-    /// The job is over everywhere: what it holds in memory may go when there is need of room. Or
-    /// its home knew of no such job.
+    /// The job has ended on all nodes, or its home does not know it. Frees the memory that this
+    /// node uses for the job.
     pub(crate) fn on_job_end(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) {
         let job_id = JobId(end.job);
         if end.unknown && !self.is_still_unknown(from, end, out) {
             return;
         }
         if end.round < self.round_here(job_id) {
-            return; // More of it runs since.
+            return; // A later round of the job runs here.
         }
         self.forget_data(job_id, end.kept, out);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
@@ -179,8 +180,7 @@ impl Scheduler {
         self.ledger.forget_releases(job_id);
     }
 
-    /// Tasks of the job may be run again: of what others have made only that stays which some task
-    /// reads.
+    /// Tasks of the job may be retried. Outputs of done tasks are freed if no task reads them.
     fn let_unread_go(&mut self, job: JobId, out: &mut Out) {
         for (node, objects) in self.ledger.unread_outputs(job) {
             for piece in objects.chunks(OBJECTS_TOLD_MAX) {
@@ -198,10 +198,10 @@ impl Scheduler {
         home.max(guests).max(self.data.touched.round(job))
     }
 
-    /// That there is no such job was true when it was said. It counts as the answer of the job's
-    /// present home to the last question since something of it has come. Where nothing was asked
-    /// since, the home is asked once more; a job that waits for its commit here is asked about in
-    /// its time.
+    /// Whether the answer "no such job" is still true. An answer counts if the job's
+    /// present home sent it, and if it answers the last question since the last activity here. If
+    /// this node has asked nothing since that activity, it asks the home again. For a job that
+    /// waits for its commit here, this node asks at the planned time.
     fn is_still_unknown(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) -> bool {
         let job_id = JobId(end.job);
         let asked = match self.ledger.jobs.get(&job_id) {
@@ -213,7 +213,7 @@ impl Scheduler {
             self.ask_of_end(job_id, out);
             return false;
         };
-        // An older peer does not say what it answers.
+        // An older peer does not repeat the number of the question.
         let is_last = end.question == asked || end.question == 0;
         is_last && from == self.homes.job_home(job_id)
     }

@@ -1,4 +1,5 @@
-//! What a node holds of a job goes when the job is over, and not because it was unknown once.
+//! A node frees what it holds of a job when the job is over, and not because the job was once
+//! unknown.
 
 use proto::limits::{STAGED_JOB_TTL, STEP_EVICTIONS_MAX, UPLOADS_ASKED_AFTER};
 use proto::wire::message::Body;
@@ -9,7 +10,7 @@ use crate::out::Out;
 use crate::staging_tests::{placed, push};
 use crate::{Homes, LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 
-/// Who is home of the job.
+/// The homes, with this home of the job.
 fn homes(of_job: u32) -> Homes {
     homes_since(1, of_job)
 }
@@ -23,15 +24,15 @@ fn task(index: u64) -> TaskId {
     TaskId::new(1, placed(index, vec![], 0).local)
 }
 
-/// Has made an output for a task of node 1, and asks the job's new home, node 2, whether the job
-/// has ended. With the number of that question.
+/// The node has made an output for a task of node 1. It asks the job's new home, node 2, whether
+/// the job has ended. Returns the number of that question.
 fn asking() -> (Scheduler, Out, u64) {
     let (mut node, mut out) = (made(1), Out::default());
     let question = moved(&mut node, 2, 2, &mut out);
     (node, out, question)
 }
 
-/// Has made so many outputs.
+/// The node has made this number of outputs.
 fn made(outputs: usize) -> Scheduler {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let mut out = Out::default();
@@ -44,7 +45,8 @@ fn made(outputs: usize) -> Scheduler {
     node
 }
 
-/// The job has its home there, since that epoch, which is asked; with the number of the question.
+/// The job has this home since that epoch, and the home is asked. Returns the number of the
+/// question.
 fn moved(node: &mut Scheduler, epoch: u64, home: u32, out: &mut Out) -> u64 {
     node.set_homes(Time(0), homes_since(epoch, home), out);
     asked_once(home, out)
@@ -65,7 +67,7 @@ fn asked(out: &mut Out) -> Vec<(NodeId, u64)> {
     asks.collect()
 }
 
-/// No such job is known, says that node to that question.
+/// That node answers that the job is unknown.
 fn hear_unknown(node: &mut Scheduler, from: u32, question: u64, out: &mut Out) {
     let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question, ..Default::default() });
     node.on_message(Time(0), NodeId(from), end, out);
@@ -89,14 +91,14 @@ fn what_was_made_for_a_job_that_nobody_knows_goes() {
     let (mut node, mut out, _) = asking();
     hear_of_end(&mut node, &mut out);
     assert!(!holds_something(&node) && asked(&mut out).is_empty());
-    // A peer that does not say what it answers.
+    // A peer that does not repeat the number of the question.
     let (mut node, mut out, _) = asking();
     hear_unknown(&mut node, 2, 0, &mut out);
     assert!(!holds_something(&node) && asked(&mut out).is_empty());
 }
 
-/// A home that changes is asked for its new epoch, and again when it is active; and the client
-/// commits the job once more when both are answered and neither answer has come.
+/// A home that changes is asked under its new epoch, and again when it is active. The client
+/// commits the job once more when both questions are answered and neither answer has arrived.
 #[test]
 fn where_something_has_come_since_only_a_later_question_counts() {
     let (mut node, mut out, first) = asking();
@@ -128,7 +130,7 @@ fn an_earlier_home_of_the_job_is_not_obeyed() {
     assert!(!holds_something(&node));
 }
 
-/// What an earlier incarnation has asked may be answered to the next.
+/// A question of an earlier incarnation may be answered to the next one.
 #[test]
 fn each_incarnation_has_its_own_questions() {
     let question = |life: u32| {
@@ -141,7 +143,7 @@ fn each_incarnation_has_its_own_questions() {
     assert_ne!(question(1), question(2));
 }
 
-/// Chunks are staged at node 0, and their client went silent: the job's home is asked.
+/// Chunks are staged at node 0 and their client is silent: the job's home is asked.
 fn expiring() -> (Scheduler, Out, u64) {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[1, 0]);
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
@@ -182,7 +184,7 @@ fn what_is_staged_expires_when_its_home_knows_no_such_job() {
     }
 }
 
-/// A chunk that is there already says as much as a new one.
+/// A repeated chunk counts as much as a new one.
 #[test]
 fn what_is_staged_stays_when_its_client_was_heard_of_since_the_question() {
     for number in [0, 1] {
@@ -198,7 +200,7 @@ fn what_is_staged_stays_when_its_client_was_heard_of_since_the_question() {
     }
 }
 
-/// What one home has taken is at another, where the job was asked about already.
+/// One home's chunks move to another home that has asked about the job already.
 #[test]
 fn what_is_staged_stays_when_more_of_it_was_taken_over_since_the_question() {
     let members = (0..3).map(test_nodes::member).collect();
@@ -216,7 +218,7 @@ fn what_is_staged_stays_when_more_of_it_was_taken_over_since_the_question() {
     assert_eq!(out.facts.dropped_chunks, []);
 }
 
-/// Its objects go some at a time; what comes meanwhile is known, and stays.
+/// The job's objects are deleted in portions; activity in between is recorded, and stays.
 #[test]
 fn the_shell_keeps_what_it_has_of_a_job_of_which_something_came_again() {
     for comes_again in [false, true] {
@@ -239,7 +241,7 @@ fn the_shell_keeps_what_it_has_of_a_job_of_which_something_came_again() {
     }
 }
 
-/// The same where this node is home of some of it, and takes it again.
+/// The same on a node that is home of some of the job and gets it again.
 #[test]
 fn the_shell_keeps_what_was_uploaded_for_what_is_staged_again() {
     let (mut node, mut out, question) = expiring();
@@ -253,7 +255,7 @@ fn the_shell_keeps_what_was_uploaded_for_what_is_staged_again() {
     assert_eq!(out.forgotten, [JobId(1)]);
 }
 
-/// The home of a job knows those that were committed.
+/// The home of a job knows the jobs that were committed.
 #[test]
 fn a_home_tells_what_it_does_not_know_from_what_has_ended() {
     let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(0));
@@ -269,7 +271,7 @@ fn a_home_tells_what_it_does_not_know_from_what_has_ended() {
     }
 }
 
-/// An earlier home of the job may be heard of later than the one that has taken the commit.
+/// The answer of an earlier home of the job may arrive after the commit by the present home.
 #[test]
 fn a_job_that_is_visible_here_is_known() {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
@@ -290,7 +292,7 @@ fn visible() -> Body {
     Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() })
 }
 
-/// One that asks may not have heard that the job was cancelled (seed 9131665).
+/// The node that asks may not know that the job was cancelled.
 #[test]
 fn nothing_of_a_cancelled_job_is_made_again() {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[1, 0]);
@@ -320,7 +322,7 @@ fn nothing_of_a_cancelled_job_is_made_again() {
     assert!(before.is_some() && state(&home) == before);
 }
 
-/// A home may move while a client is still at it: then there is no such job yet.
+/// A home may move while a client still submits: then the job does not exist yet.
 #[test]
 fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));

@@ -1,4 +1,4 @@
-//! Bringing objects here: once each, however many tasks want them, from their maker or a copy.
+//! Fetches objects to this node, from their maker or from a copy, once each for all their readers.
 
 use std::sync::Arc;
 
@@ -17,49 +17,49 @@ use crate::{Mutant, Scheduler};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// The home of its maker is asked where to fetch it.
+    /// The home of the object is asked for a source.
     Locating,
-    /// All who have it are busy: the home tells when one is not.
+    /// All sources are busy; the home reports when one is free.
     Waiting,
     Moving,
-    /// A fetch failed; the next try comes later.
+    /// A fetch failed; the next try follows after a pause.
     Pausing,
 }
 
-/// An object on its way here.
+/// An object that is being fetched.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// Staged tasks that wait for it.
+    /// Staged tasks that wait for the object.
     pub(crate) tasks: Vec<TaskId>,
-    /// The one that it was begun for, unless it was begun ahead of any.
+    /// The task for which the fetch began; `None` if it began early.
     pub(crate) first: Option<TaskId>,
     pub(crate) maker: NodeId,
     pub(crate) from: NodeId,
     pub(crate) size_bytes: u64,
-    /// Of the last fetch that was begun for it, and those that have not ended.
+    /// The number of the last fetch begun for the object, and all fetches that have not ended.
     number: u64,
     begun: Vec<Begun>,
     settings: Settings,
     real: bool,
-    /// One task reads it.
+    /// Only one task reads the object.
     single: bool,
-    /// It is to lie here as if made here; and whether it outlives its job.
+    /// Set if the object is stored as if made here; the value tells whether it outlives its job.
     taken: Option<Stay>,
     pub(crate) phase: Phase,
     pub(crate) tries: u32,
-    /// How often its home was asked again while all who have it were busy.
+    /// How often the object's home was asked again while all sources were busy.
     waits: u32,
-    /// Whether the maker has answered that it does not have it; how often after its home had said
-    /// that nobody else has; and whether the home has said so since the last time.
+    /// Whether the maker has answered that it does not have the object. How often it did so after
+    /// the home had named no copy. Whether the home has named none since the last time.
     was_absent: bool,
     absences: u32,
     home_answered: bool,
-    /// Its maker could not give it; until it is here it keeps no other task waiting.
+    /// The maker could not deliver the object. Until it arrives it does not delay other tasks.
     pub(crate) stalled: bool,
-    /// Where to ask for copies, and whether one was named lately.
+    /// The node that is asked for copies, and whether it named one at its last answer.
     pub(crate) home: Option<NodeId>,
     pub(crate) copy_known: bool,
-    /// When it was wished for.
+    /// When the object was requested.
     asked: Time,
     timer: Option<Time>,
 }
@@ -72,24 +72,24 @@ struct Begun {
     at: Time,
 }
 
-/// An input of a wide fan-in that may travel before the task is ready.
+/// An input of a wide fan-in that may be fetched before the task is ready.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     pub(crate) object: ObjectId,
     pub(crate) child: TaskId,
     pub(crate) maker: NodeId,
     pub(crate) size_bytes: u64,
-    /// Tasks that read it; 0: not known.
+    /// The number of tasks that read the object; 0: not known.
     pub(crate) readers: u32,
 }
 
-/// An object that is to come.
+/// A request for an object.
 #[derive(Debug)]
 pub(crate) struct Wish<'a> {
     pub(crate) object: ObjectId,
     pub(crate) maker: NodeId,
     pub(crate) size_bytes: u64,
-    /// Tasks that read it; 0: not known.
+    /// The number of tasks that read the object; 0: not known.
     pub(crate) readers: u32,
     pub(crate) settings: &'a Settings,
     /// See [`Fetch::taken`].
@@ -104,7 +104,7 @@ impl Flight {
 }
 
 impl Scheduler {
-    /// Begins to bring an object here.
+    /// Begins to fetch an object.
     pub(crate) fn begin_flight(
         &mut self,
         now: Time,
@@ -115,7 +115,7 @@ impl Scheduler {
         let &Wish { object, maker, size_bytes, .. } = wish;
         let me = self.options.me;
         let home = self.home_of_object(&object);
-        // Others may have a copy of what several tasks read.
+        // Other nodes may have a copy of an object that several tasks read.
         let shared = size_bytes >= COPY_TOLD_BYTES && wish.readers != 1 && maker != me;
         let orphan = self.is_dead(maker);
         let asked = home.filter(|_| orphan || (shared && self.homes.nodes() > 2));
@@ -156,7 +156,7 @@ impl Scheduler {
         self.object_changed(&object);
     }
 
-    /// Asks its home from whom to fetch it.
+    /// Asks the home of the object for a source.
     pub(crate) fn ask_where(&mut self, now: Time, object: ObjectId, home: NodeId, out: &mut Out) {
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
@@ -167,7 +167,7 @@ impl Scheduler {
         self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
-    /// Takes a flight off the list, however it ended.
+    /// Removes a fetch from the list, whatever its result.
     pub(crate) fn end_flight(&mut self, object: &ObjectId) -> Option<Flight> {
         self.set_timer(*object, None);
         let flight = self.data.flights.remove(object)?;
@@ -206,8 +206,8 @@ impl Scheduler {
         out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
     }
 
-    /// How long an asker waits to hear where an object lies, and how long its home takes it for
-    /// one that is fetching.
+    /// How long an asker waits for a source, and how long the home counts it as a node that
+    /// fetches.
     pub(crate) fn locate_timeout(&self, size_bytes: u64) -> Span {
         let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         let moving_ns = (size_bytes as f64 / bandwidth * 1e9) as u64;
@@ -215,7 +215,7 @@ impl Scheduler {
         Span(waits).min(LOCATE_TIMEOUT_MAX)
     }
 
-    /// A home says where objects lie.
+    /// A home names sources of objects.
     pub(crate) fn on_located(&mut self, now: Time, located: &wire::Located, out: &mut Out) {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
@@ -224,11 +224,11 @@ impl Scheduler {
             let sources = at.nodes.iter().map(|&node| NodeId(node));
             let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
             let first = sources.next();
-            // Who is dead by the map here may be so by its home's too in a moment, or be back: then
-            // it is named once more.
+            // A source that has failed according to the map here may soon have failed according to
+            // the home's map too, or be back: then the home names it again.
             let may_be_back = flight.tries > 1;
             let source = first.filter(|&source| may_be_back || !self.is_dead(source));
-            // An answer that comes late is worth something where it names a copy.
+            // A late answer is useful if it names a copy.
             let names_a_copy = source.is_some_and(|source| source != maker);
             let is_late = flight.phase == Phase::Pausing && !at.later && names_a_copy;
             if !matches!(flight.phase, Phase::Locating | Phase::Waiting) && !is_late {
@@ -260,7 +260,7 @@ impl Scheduler {
         }
     }
 
-    /// Longer each time that it failed.
+    /// Schedules a retry; the delay doubles with each failure.
     fn try_later(&mut self, now: Time, object: ObjectId) {
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
@@ -269,7 +269,7 @@ impl Scheduler {
         self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
     }
 
-    /// Looks after flights whose time has come.
+    /// Handles the fetches with due timers.
     pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
         self.tell_free_sources(now, out);
         while let Some(&(at, object)) = self.data.timers.first()
@@ -284,7 +284,7 @@ impl Scheduler {
                 continue;
             }
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
-            // What the home says then may be lost: it is asked again, which keeps its place.
+            // The home's report may get lost: it is asked again, and this node keeps its place.
             if flight.phase == Phase::Waiting
                 && flight.waits < LOCATE_WAITS
                 && let Some(home) = flight.home
@@ -293,7 +293,7 @@ impl Scheduler {
                 self.ask_where(now, object, home, out);
                 continue;
             }
-            // By turns of copies and of its maker: neither may come back.
+            // Copies and the maker are tried by turns: either of them may never return.
             if flight.phase == Phase::Pausing
                 && (flight.was_absent || !flight.tries.is_multiple_of(2))
                 && let Some(home) = flight.home
@@ -309,7 +309,7 @@ impl Scheduler {
         self.fetch_ahead(now, out);
     }
 
-    /// The fetch of that number ended.
+    /// The fetch with this number has ended.
     pub fn on_fetched(
         &mut self,
         now: Time,
@@ -319,18 +319,20 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let Some(flight) = self.data.flights.get_mut(&object) else {
-            // Nobody waits for it any more.
+            // No task waits for the object any more.
             if result.is_ok() && self.presence(&object) == crate::queue::Presence::Absent {
                 out.evicted.push(object);
             }
             return;
         };
-        // The copy that a fetch of an earlier flight has brought may go before this one's begins.
+        // A copy that a fetch of an earlier flight brought may be evicted before this flight's
+        // fetch begins.
         let begun = flight.begun.iter().position(|begun| begun.number == number);
         let Some(begun) = begun.map(|at| flight.begun.remove(at)) else { return };
         let is_last = flight.number == number && flight.phase == Phase::Moving;
         match result {
-            // It may have been asked for elsewhere meanwhile: whichever brings it first.
+            // The object may have been requested from another node meanwhile: the first success
+            // counts.
             Ok(()) => self.arrived(now, object, &begun, out),
             Err(error) if is_last => self.fetch_failed(now, object, &error, out),
             Err(_) => {}
@@ -342,7 +344,7 @@ impl Scheduler {
         let Flight { maker, size_bytes, real, taken, .. } = flight;
         let from = begun.from;
         if maker == self.options.me && from == maker {
-            // An earlier incarnation made it; whether it is to be kept is not known.
+            // An earlier incarnation made it. Whether it must be kept is not known, so it is.
             self.data.objects.made(object, size_bytes, real, true);
         } else {
             let kind = (flight.first.is_none(), flight.single);
@@ -351,7 +353,7 @@ impl Scheduler {
                 None => self.data.objects.copied(object, size_bytes, real, kind),
             }
             self.data.totals.brought_bytes += size_bytes;
-            // Of what is taken some need not travel: a file of its submitter is here already.
+            // Some of the objects taken over need no transfer: an uploaded file is here already.
             if taken.is_none() {
                 self.estimates.transferred(from, size_bytes, now.since(begun.at));
                 self.data.fetched(now.since(flight.asked));
@@ -364,8 +366,8 @@ impl Scheduler {
                 copies.added.push(wire_object(object, size_bytes));
             }
         }
-        // All have it before one of them goes on: that one may have lost another input, and what
-        // nobody uses may be evicted.
+        // Every task gets the object before one of them continues. That task may have lost another
+        // input, and an object without a pin may be evicted.
         let mut waiting = flight.tasks;
         waiting.retain(|&task| {
             let first = flight.first == Some(task);
@@ -379,7 +381,7 @@ impl Scheduler {
         self.look_whether_taken((object.task, object.attempt), out);
     }
 
-    /// False where the task does not wait for it any more.
+    /// Returns false if the task does not wait for the object any more.
     fn take_input(
         &mut self,
         now: Time,
@@ -413,13 +415,13 @@ impl Scheduler {
             self.object_changed(&object);
             return;
         }
-        // Its home may know that the maker is back before this node does: then it is tried again.
+        // The home may know before this node that the maker is back: then the maker is tried again.
         if self.is_dead(maker) && from != maker {
             self.look_for_copies(now, object, out);
             return;
         }
         if from != maker && !blind {
-            // A copy may have gone meanwhile; the maker has it.
+            // The copy may have been evicted meanwhile; the maker has the object.
             self.fetch_from(now, object, maker, out);
             return;
         }
@@ -427,8 +429,8 @@ impl Scheduler {
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
         if *error == FetchError::NotThere {
-            // Its home is asked for copies in between, however small it is: what a leaving node had
-            // may lie elsewhere by now, and the home of that may be moving.
+            // In between its home is asked for copies, whatever the size. The outputs of a leaving
+            // node may lie elsewhere by now, and their home may be moving.
             let answered = std::mem::take(&mut flight.home_answered);
             flight.absences += u32::from(answered);
             flight.was_absent = true;
@@ -466,7 +468,7 @@ impl Scheduler {
         }
     }
 
-    /// The tasks that wait for it are held apart from those whose inputs are on their way.
+    /// Counts the tasks that wait for the object apart from those with fetches that make progress.
     fn stall(&mut self, object: ObjectId) {
         let flight = self.data.flights.get_mut(&object).expect("it has just failed");
         if std::mem::replace(&mut flight.stalled, true) {
@@ -487,7 +489,8 @@ impl Scheduler {
         }
     }
 
-    /// Small inputs of wide fan-ins travel to the home of the task as they are made.
+    /// Fetches small inputs of wide fan-ins to the home of the reading task as soon as they are
+    /// made.
     fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
         let jobs = &self.ledger.jobs;
         let news = std::mem::take(&mut self.ledger.ahead);
@@ -522,7 +525,7 @@ impl Scheduler {
         }
         self.data.left_over = true;
     }
-    /// Idle copies make room for what comes.
+    /// Idle copies are evicted for objects that are fetched early.
     fn has_room_ahead(&self, size_bytes: u64) -> bool {
         let (data, tuning) = (&self.data, &self.options.tuning);
         let copies = data.objects.pinned_bytes().saturating_add(data.coming_bytes);

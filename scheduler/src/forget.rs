@@ -1,4 +1,4 @@
-//! Jobs that are forgotten or thinned: their homes tell every member, which drops what it has of
+//! Jobs that are forgotten or thinned: the job's home asks every member to remove what it has of
 //! them.
 
 use proto::limits::{HISTORY_CLOCKS_DIFFER, HISTORY_START_PATIENCE};
@@ -12,8 +12,8 @@ use crate::parts::Erasing;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
-    /// The home of a job has it forgotten, or thinned. The answer leaves when that is durable here,
-    /// and when the shell has removed what it has.
+    /// The job's home asks this node to forget or thin a job. The answer is sent when the removal
+    /// is durable here and the shell has removed its files.
     pub(crate) fn on_forget(&mut self, ask: &wire::PartAsk, out: &mut Out) {
         let job = JobId(ask.job);
         self.parts.forget(job);
@@ -22,19 +22,19 @@ impl Scheduler {
         if ask.results {
             self.forget_results(job);
         }
-        // What is kept is found by its task's record.
+        // A kept output is found by its task's record.
         let keeps = ask.stage() == PartStage::Thin && self.ledger.has_results(job);
         if keeps {
             self.ledger.keep_no_more(job, out);
         } else {
             self.ledger.forget_job(job, out);
         }
-        // An earlier removal may end after more of the job has come.
+        // An earlier removal may end after more of the job has arrived.
         self.parts.erasures += 1;
         let number = self.parts.erasures;
         out.erased.push((job, number));
         if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
-            // It may become home of a partition that has records of the job yet.
+            // This node may still become home of a partition that has records of the job.
             self.parts.erasing.remove(&job);
             self.parts.unconfirmed.insert(job, *ask);
             return;
@@ -46,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// The shell has nothing of a job any more, on the disk neither.
+    /// The shell has removed everything of a job, from the disk too.
     pub fn on_erased(&mut self, job: JobId, number: u64, out: &mut Out) {
         if self.parts.erasing.get(&job).is_some_and(|erasing| erasing.number == number)
             && let Some(Erasing { ask, keeps, .. }) = self.parts.erasing.remove(&job)
@@ -63,21 +63,22 @@ impl Scheduler {
         out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
     }
 
-    /// The map has changed, or this node serves more: what was asked before may be confirmed now.
+    /// The map has changed, or this node serves more partitions. Requests that had to wait for this
+    /// may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
         for ask in std::mem::take(&mut self.parts.unconfirmed).into_values() {
             self.on_forget(&ask, out);
         }
     }
 
-    /// How much history this node is to keep, and how old.
+    /// The limits of this node's history: bytes and age.
     #[must_use]
     pub fn history(&self) -> (u64, Span) {
         (self.options.tuning.history_bytes, self.options.tuning.history_age)
     }
 
-    /// Events before this are of jobs whose summaries are written, as far as this node knows. After
-    /// a start, and where it is to serve more than it does, it does not know which jobs are open.
+    /// Events before this time belong to jobs with stored summaries, as far as this node knows.
+    /// After a start, and while it has partitions to load, it does not know which jobs are open.
     #[must_use]
     pub fn history_floor(&self, now: Time) -> Time {
         if self.homes.is_to_serve_more()
@@ -86,7 +87,7 @@ impl Scheduler {
             return Time::ZERO;
         }
         let live = self.ledger.live_jobs().map(|(_, job)| match job.visible {
-            // The clock of its submitter may be ahead; so much of it had come here by then.
+            // The submitter's clock may be ahead; the time of arrival here is the upper limit.
             true => job.submitted.min(job.touched),
             false => job.touched,
         });

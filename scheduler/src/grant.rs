@@ -1,4 +1,5 @@
-//! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
+//! Work stealing, the victim's side: it grants half of the shared queue in one message and keeps
+//! the tasks until they are acknowledged.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::queue::Ready;
 use crate::work::{BundleBuilder, Work, is_command};
 use crate::{Mutant, Scheduler};
 
-/// Guests granted to a thief that has not said yet that all their homes know.
+/// Remote tasks granted to a thief that has not confirmed yet that all their homes know.
 #[derive(Debug)]
 pub(crate) struct Transit {
     pub(crate) tasks: Vec<(TaskId, Attempt, Work)>,
@@ -26,7 +27,7 @@ impl Transit {
     pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
         self.tasks.iter().map(|&(task, attempt, _)| (task, attempt))
     }
-    /// It will not be taken back.
+    /// The task will not be taken back.
     pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
         self.tasks.retain(|&(other, known, _)| (other, known) != (task, attempt));
     }
@@ -36,8 +37,8 @@ impl Transit {
 }
 
 impl Scheduler {
-    /// Tasks come here. A thief that had them and passed them on may not have said so yet: were
-    /// they to count as on their way to it, this node would seem to have what it has no more.
+    /// These tasks arrive here. A thief may have passed them on without a report so far. If they
+    /// counted as in transit to it, this node would seem to have tasks that it no longer has.
     pub(crate) fn end_transit_of(&mut self, tasks: &[(TaskId, Attempt, Work)]) {
         if self.transit.is_empty() {
             return;
@@ -48,7 +49,8 @@ impl Scheduler {
         }
     }
 
-    /// The load is what may be stolen: the length of SReadyQ, under the paper's policies.
+    /// Answers with the number of tasks that may be stolen. Under the paper's policies this is the
+    /// length of the shared queue.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
         let spare = if self.homes.is_slow(from) { 0 } else { self.spare(!probe.ahead) };
         let shared = u32::try_from(spare).unwrap_or(u32::MAX);
@@ -73,7 +75,7 @@ impl Scheduler {
         let mut bundle = BundleBuilder::default();
         let (mut guests, mut untold) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
-        // A slow node may not have heard yet that it is one.
+        // A slow node may not know yet that the map marks it as slow.
         let wanted = if self.homes.is_slow(thief) { 0 } else { self.wanted_by(request) };
         let mut surplus = self.surplus();
         for _ in 0..STEP_POPS_MAX {
@@ -115,7 +117,8 @@ impl Scheduler {
             }
         }
         for (local_queue, ready, work) in kept {
-            // Too wide for this thief, its home does not know of it yet, or nobody has room for it.
+            // Not granted: too wide for the thief, not yet known to its home, or pinned to this
+            // node.
             match work {
                 Some(work) => self.put_back(local_queue, ready, work, true),
                 None => self.enqueue(local_queue, ready),
@@ -131,11 +134,12 @@ impl Scheduler {
         queue.push((thief, Body::StealGrant(grant)));
     }
 
-    /// How much one steal takes: the share that was set, rounded up, as the last task may be stolen
-    /// too; but never more than is good for the thief.
+    /// The number of tasks in one grant. It is the configured share, rounded up, so that the last
+    /// task may be stolen too; but never more than helps the thief.
     pub(crate) fn wanted_by(&self, request: &wire::StealRequest) -> usize {
         let share = self.options.tuning.steal_share;
-        // A thief that has to fetch more slowly than it runs takes what both end at the same time.
+        // If the thief fetches more slowly than it runs, it gets the share that lets both nodes end
+        // at the same time.
         let length = self.mean_length();
         let moving = self.moving_time().0 as f64 * f64::from(request.slots.max(1));
         let ratio = moving / length.0.max(1) as f64;
@@ -145,13 +149,14 @@ impl Scheduler {
         if request.held == 0 {
             return (spare * share).ceil() as usize;
         }
-        // What it has counts as its own, and no task is worth moving that would make it the fuller.
+        // Tasks that the thief holds count towards its share. No task moves if that would make the
+        // thief the fuller node.
         let held = f64::from(request.held);
         ((spare + held) * share - held).max(0.0) as usize
     }
 
-    /// What a thief may have a share of. One that is not dry yet leaves what this node is about to
-    /// start itself.
+    /// The tasks from which a thief gets its share. If the thief still has tasks, those that this
+    /// node is about to start are left out.
     fn spare(&self, dry: bool) -> usize {
         let tasks = self.stealable();
         if dry || self.data.full {
@@ -160,9 +165,9 @@ impl Scheduler {
         tasks.saturating_sub(2 * self.lanes())
     }
 
-    /// Queued tasks that the free slots of this node are for. Were they given away, they would go
-    /// round among idle nodes that wait for their inputs, or for more to choose from, for ever.
-    /// Where a source gives nothing, what is queued behind it is not kept for it.
+    /// Queued tasks for which this node has free slots. If these were granted, they could circulate
+    /// without end among idle nodes that wait for inputs or for more tasks. While tasks here are
+    /// blocked, by a full disk or by a source that does not deliver, none are reserved.
     pub(crate) fn own_use(&self) -> usize {
         let blocked = self.data.full
             || !self.staged.is_empty()
@@ -171,8 +176,8 @@ impl Scheduler {
         if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }
 
-    /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.
-    /// Says whether it was in LReadyQ.
+    /// Takes from the shared queue the task that this node would miss least, then a surplus task
+    /// from the local queue. The flag is true for the local queue.
     fn pop_stealable(&mut self, surplus: &mut usize) -> Option<(bool, Ready)> {
         if let Some(ready) = self.shared.pop_distant() {
             return Some((false, ready));
@@ -181,13 +186,14 @@ impl Scheduler {
         self.local.pop_last().map(|ready| (true, ready))
     }
 
-    /// The thief has the tasks and all homes know.
+    /// The thief has the tasks and all their homes know.
     pub(crate) fn on_steal_done(&mut self, thief: NodeId, done: &wire::StealDone) {
         self.transit.remove(&(thief, done.steal));
     }
 
-    /// A thief restarted: what it had not acknowledged is here again. Homes are told: one may have
-    /// heard that the thief had a task, and have given it a further attempt or cancelled it there.
+    /// A thief has restarted: tasks that it had not acknowledged are queued here again. Their homes
+    /// are informed. A home may have learned that the thief held a task, and may have started a
+    /// further attempt or cancelled the task there.
     pub(crate) fn take_back_transit(
         &mut self,
         thief: NodeId,
@@ -201,7 +207,7 @@ impl Scheduler {
             let transit = self.transit.remove(&key).expect("listed above");
             for (task, attempt, mut work) in transit.tasks {
                 if is_command(&work.spec) {
-                    work.deaths = work.deaths.max(1); // The thief may have died of it.
+                    work.deaths = work.deaths.max(1); // The thief may have crashed because of it.
                 }
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
@@ -211,7 +217,7 @@ impl Scheduler {
                         guest.home_knows = false;
                     }
                     match mine {
-                        // It has become its home since it gave the task away.
+                        // This node has become the task's home since it gave the task away.
                         true => self.note_of_holder(task, false, (thief, incarnation), out),
                         false => held.push(task_attempt(task, attempt)),
                     }

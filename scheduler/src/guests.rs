@@ -1,5 +1,4 @@
-//! Ready tasks of other homes that this node holds, apart by job: those of one that has ended are
-//! found without a look at all others.
+//! Remote tasks that this node holds, grouped by job: the end of a job does not visit all others.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +30,7 @@ impl Guests {
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<Guest> {
         self.jobs.get_mut(&task.job)?.remove(task)
     }
-    /// All of them, in no order that means anything.
+    /// All remote tasks, in no meaningful order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskId, &Guest)> {
         self.jobs.values().flatten()
     }
@@ -39,7 +38,7 @@ impl Guests {
         let tasks = self.jobs.get(&job).into_iter().flatten();
         tasks.map(|(&task, guest)| (task, guest.attempt))
     }
-    /// The job is over. Whatever was left of it has been let go of.
+    /// The job is over; its remaining tasks have been dropped before.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         self.jobs.remove(&job);
     }

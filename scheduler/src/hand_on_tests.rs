@@ -1,4 +1,4 @@
-//! A home goes elsewhere in order, and what only this node can run stays.
+//! When a home moves in order, tasks that only this node can run stay.
 
 use proto::{JobId, NodeId, Time, wire};
 
@@ -6,7 +6,7 @@ use crate::LedgerRecord;
 use crate::out::{Out, task_attempt};
 use crate::takeover_tests::{MOVES, heir, task, until_visible};
 
-/// The file lies on this node alone: wherever its home goes, the task waits for its turn here.
+/// The file is on this node only: wherever the home moves, the task waits for its turn here.
 #[test]
 fn what_only_this_node_can_run_waits_here_when_its_home_goes() {
     let (mut home, mut out) = (heir(), Out::default());

@@ -1,8 +1,8 @@
-//! What a node that leaves has made goes to another one: what the home of its makers does, and who
-//! is to have it. Who leaves drives it, see `leaving.rs`.
+//! The outputs of a leaving node are handed over to another node: the parts of the home and of the
+//! receiver. The leaving node drives the exchange, see `leaving.rs`.
 //!
-//! The home sorts out what nobody wants, and writes down where the rest lies from then on: as if
-//! it had been made there.
+//! The home drops outputs that no task needs. For the rest it records the new location, as if they
+//! had been made there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::fetching::{Flight, Wish};
 use crate::leaving::Made;
 use crate::out::Out;
 
-/// What is to come from a node that leaves, or that shares it, and is on its way.
+/// Outputs that are being fetched here, from a leaving node or from one that replicates them.
 #[derive(Debug)]
 pub(crate) struct Taking {
     from: NodeId,
     handed: wire::Handed,
-    /// Who has made it, or keeps it, goes on to have it.
+    /// The sender keeps the outputs: this is a replication.
     stays: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn objects_of(
     handed.outputs.iter().map(move |it| (object(it.output), it))
 }
 
-/// Says it in messages of bounded size.
+/// Sends a hand-over message, split into messages of bounded size.
 pub(crate) fn say(
     whom: NodeId,
     stage: HandStage,
@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// A node that leaves wants another one to have this.
+    /// A leaving node wants another node to have these outputs.
     fn on_offered(
         &mut self,
         leaver: NodeId,
@@ -109,7 +109,7 @@ impl Scheduler {
         say(to, HandStage::ToTake, (leaver, to), wanted, out);
     }
 
-    /// This node is to have what another one has made, for good: instead of it, or as well.
+    /// This node is to store outputs of another node permanently: instead of it, or as a replica.
     fn on_to_take(
         &mut self,
         now: Time,
@@ -130,7 +130,7 @@ impl Scheduler {
                 continue;
             }
             for (object, output) in objects_of(&handed) {
-                // What is on its way for a task is asked for again later.
+                // An object that is being fetched for a task is requested again later.
                 let is_coming = self.data.flights.contains_key(&object);
                 if !is_coming && !self.data.objects.is_made(&object) {
                     self.take(now, from, object, output, out);
@@ -177,14 +177,15 @@ impl Scheduler {
             object,
             maker: leaver,
             size_bytes: output.size_bytes,
-            readers: 1, // Nobody else has to be asked where it lies.
+            readers: 1, // No home has to be asked for a source.
             settings: &settings,
             taken: Some(output.into()),
         };
         self.begin_flight(now, &wish, None, out);
     }
 
-    /// Tells the home when all outputs of the attempt are here.
+    /// Reports when all outputs of the attempt are here: to their home, or to the node that
+    /// replicates them.
     pub(crate) fn look_whether_taken(&mut self, made: Made, out: &mut Out) {
         let Some(taking) = self.data.taking.get(&made) else { return };
         let is_here = |(object, _)| self.data.objects.is_made(&object);
@@ -206,7 +207,7 @@ impl Scheduler {
         }
     }
 
-    /// Another node has it now: that is written down before who leaves hears of it.
+    /// Another node has the outputs now. This is recorded before the leaving node gets an answer.
     fn on_taken(&mut self, leaver: NodeId, taker: NodeId, taken: Vec<wire::Handed>, out: &mut Out) {
         let mut settled = Vec::new();
         let mut unwanted: Vec<wire::Object> = Vec::new();
@@ -222,7 +223,7 @@ impl Scheduler {
                     self.ledger.readers.moved(&object, taker);
                 }
             } else {
-                // It was taken by somebody else meanwhile, or its job has ended.
+                // Another node took them over meanwhile, or the job has ended.
                 let goes = objects_of(&handed).filter(|(_, output)| !output.keep);
                 unwanted.extend(goes.map(|(object, it)| wire_object(object, it.size_bytes)));
             }
@@ -236,7 +237,7 @@ impl Scheduler {
     }
 }
 
-/// Nothing more comes of this.
+/// Forgets transfers that are not needed any more.
 pub(crate) fn forget(taking: &mut BTreeMap<Made, Taking>, goes: impl Fn(&Made, NodeId) -> bool) {
     taking.retain(|made, taking| !goes(made, taking.from));
 }

@@ -1,4 +1,4 @@
-//! Adaptive work stealing, how a node with too much says so.
+//! Adaptive work stealing: how a node with a surplus of tasks announces it.
 
 use proto::limits::{HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS};
 use proto::wire::message::Body;
@@ -7,7 +7,7 @@ use proto::{Span, Time, wire};
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
-/// When the next hint goes out.
+/// The time of the next hint.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     at: Option<Time>,
@@ -15,7 +15,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Stolen work has come: what is too much of it is passed on without delay.
+    /// Stolen tasks have arrived: a surplus is announced without delay.
     pub(crate) fn at_once(&mut self, now: Time) {
         *self = Self { at: Some(now), interval: Span::ZERO };
     }
@@ -25,7 +25,7 @@ impl Hints {
 }
 
 impl Scheduler {
-    /// A surplus of shared tasks is offered to random peers as long as it lasts.
+    /// Announces a surplus of shared tasks to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
         let stealable = self.stealable();
         let surplus = stealable > self.own_use();

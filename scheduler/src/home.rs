@@ -1,4 +1,4 @@
-//! What a home does when others report: completions, moves, cancellation.
+//! A home's reactions to reports of other nodes: completions, moves, tasks that are not held.
 
 use proto::event::{Again, Event};
 use proto::marks::{Mark, mark};
@@ -12,9 +12,9 @@ use crate::recall::Checked;
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
-    /// A task of this home comes back by a steal, or from an earlier home. False when it is not
-    /// wanted any more, or runs elsewhere: who has it here had given it away, and took it back too
-    /// soon.
+    /// A task of this home returns to it, by a steal or from an earlier home. Returns false if the
+    /// task is not wanted any more, or runs elsewhere: then this node had given it away and took it
+    /// back too soon.
     pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
         let me = self.me;
         let current = self.cell(task).is_some_and(|cell| {
@@ -29,7 +29,7 @@ impl Ledger {
         current
     }
 
-    /// By its record this attempt is ready, or runs, on that node.
+    /// Whether this attempt is ready or runs on that node, according to the task's record.
     pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
         self.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
@@ -38,14 +38,14 @@ impl Ledger {
 }
 
 impl Scheduler {
-    /// Numbers that this home gives out for a partition have this in their high half: no home
-    /// before or after it has the same.
+    /// The high half of all numbers that this home gives out for a partition. No earlier or later
+    /// home of the partition has the same.
     #[must_use]
     pub fn term(&self, partition: PartitionId) -> u32 {
         self.homes.term(partition).unwrap_or(self.options.incarnation.0)
     }
 
-    /// An attempt ended somewhere. It counts only if it is the current one.
+    /// An attempt ended on some node. Its end counts only if the attempt is the current one.
     pub(crate) fn complete(
         &mut self,
         now: Time,
@@ -58,7 +58,7 @@ impl Scheduler {
         let Some(cell) = self.ledger.cell(task) else { return };
         let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
         match cell.state {
-            // Told again: the first time counted.
+            // A repeated report: the first one counted.
             State::Ended(_) if cell.attempt == attempt => return,
             State::Ready if cell.attempt == attempt || any_attempt => {}
             State::Waiting if any_attempt => {}
@@ -70,7 +70,7 @@ impl Scheduler {
             }
         }
         if self.ledger.is_removed(task.job) {
-            // It raced with the cancellation of its job, and lost.
+            // The job was cancelled before the completion arrived.
             self.ledger.give_up(now, task, End::Cancelled, "", out);
             return;
         }
@@ -85,7 +85,7 @@ impl Scheduler {
         self.conclude(now, from, &mut completion, Checked::Same, out);
     }
 
-    /// The end of the current attempt counts.
+    /// Counts the end of the current attempt.
     pub(crate) fn conclude(
         &mut self,
         now: Time,
@@ -135,7 +135,7 @@ impl Scheduler {
         self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
     }
 
-    /// What ran here has been counted when it ended; the rest teaches this home as well.
+    /// Updates the estimates of this home. An attempt that ran here was counted when it ended.
     fn estimate(
         &mut self,
         task: TaskId,
@@ -172,7 +172,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives a failed task a further attempt, if it has one.
+    /// Starts a further attempt of a failed task, if retries are left.
     fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
         let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
         let Some(cell) = self.ledger.cell_mut(task) else { return false };
@@ -184,12 +184,12 @@ impl Scheduler {
         true
     }
 
-    /// A thief says what it holds now.
+    /// A thief reports the tasks that it holds now.
     pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
         let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
         let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
         let (starts, waits) = (moved.starts, moved.waits);
-        // Who speaks has not run it.
+        // The sender has not run the tasks.
         let anew = starts || waits || moved.gone_incarnation > 0;
         let gone = (NodeId(moved.gone_node), Incarnation(moved.gone_incarnation));
         for moved in &moved.tasks {
@@ -197,17 +197,18 @@ impl Scheduler {
             let attempt = Attempt(moved.attempt);
             let Some(cell) = self.ledger.cell(task) else {
                 if starts || waits {
-                    stale.push(task_attempt(task, attempt)); // It ended long ago.
+                    stale.push(task_attempt(task, attempt)); // The task ended long ago.
                 }
                 continue;
             };
             match cell.state {
                 State::Ended(End::Cancelled) if misses => {}
-                // Cancelled, and the turn of this task has not come: it shall not run meanwhile.
+                // The job is cancelled, and this task's turn has not come: it must not run
+                // meanwhile.
                 State::Ready if self.ledger.is_removed(task.job) => {
                     stale.push(task_attempt(task, attempt));
                 }
-                // It runs elsewhere: who says this had given it away, and took it back too soon.
+                // The task runs elsewhere: the sender had given it away, and took it back too soon.
                 State::Ready if cell.started && cell.holder != thief => {
                     stale.push(task_attempt(task, attempt));
                 }
@@ -217,16 +218,17 @@ impl Scheduler {
                         self.ledger.set_holder(task, thief, incarnation, out);
                     }
                     if waits {
-                        self.ledger.start_is_over(task, out); // So it has not run.
+                        self.ledger.start_is_over(task, out); // Withdrawn: it has not run.
                     }
                     self.note_of_holder(task, starts, gone, out);
-                    // An earlier incarnation may have called it stale before a power cut took
-                    // that: then the thief has dropped it since it sent this.
+                    // An earlier incarnation may have revoked the attempt before a power cut lost
+                    // that. Then the thief has dropped the task since it sent this message.
                     if attempt.term() < self.term(task.partition()) {
                         doubtful.push(task_attempt(task, attempt));
                     }
                 }
-                // The thief has run it already; what was cancelled or skipped it shall not run.
+                // The thief has run the task already. A task that was cancelled or skipped must not
+                // run.
                 State::Ended(End::Done | End::Failed)
                     if cell.attempt == attempt && (!anew || starts && cell.holder == thief) => {}
                 _ => stale.push(task_attempt(task, attempt)),
@@ -239,8 +241,8 @@ impl Scheduler {
         }
     }
 
-    /// What a holder says beside that it holds a task: that it starts it, or that somebody had it
-    /// before and died.
+    /// Records what a holder reports beside holding a task: that it starts the task, or that an
+    /// earlier holder has crashed.
     pub(crate) fn note_of_holder(
         &mut self,
         task: TaskId,
@@ -256,7 +258,7 @@ impl Scheduler {
         }
     }
 
-    /// A holder does not have what this home thought it had.
+    /// A holder reports that it does not have tasks that it has according to this home's records.
     pub(crate) fn on_not_held(
         &mut self,
         holder: NodeId,
@@ -267,7 +269,7 @@ impl Scheduler {
             let task = TaskId::new(asked.job, asked.local);
             if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
                 self.ledger.replace_ready(task, Again::NotHeld, out);
-                // What a node that leaves gives back has only waited there.
+                // Tasks that a leaving node gives back have only waited there.
                 if self.homes.is_leaving(holder) {
                     self.ledger.waits_for_its_turn(task);
                 }

@@ -1,9 +1,9 @@
-//! Who is home of what: the scheduler's view of the partition table.
+//! The scheduler's view of the partition table: which node is home of which partition.
 //!
-//! A partition has a primary; it is *active* once that primary has registered, and only then may
-//! anybody speak to it. What this node itself serves is not read off the map: it serves a partition
-//! from the moment its records are loaded here until it is given up. Where homes never move, it
-//! serves what the map names.
+//! Each partition has a primary. The partition is *active* once that primary has registered; only
+//! then other nodes may send to it. The partitions that this node serves are not read from the map.
+//! It serves a partition from the loading of its records until it gives the partition up. Where
+//! homes never move, it serves what the map names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,26 +17,27 @@ type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;
 #[derive(Clone, Debug)]
 pub struct Homes {
     pub me: NodeId,
-    /// Shared: a simulated cluster has one map for all its nodes. Members stand by their number.
+    /// Shared: all nodes of a simulated cluster have one map. Members are indexed by node number.
     map: Arc<wire::ClusterMap>,
     slots_max: u32,
     slots_all: u64,
     any_unknown: bool,
-    /// How many members are gone.
+    /// The number of members that are gone.
     gone: usize,
-    /// Members that are gone, and of which a later life was heard.
+    /// Members that are gone according to the map, although messages of later incarnations have
+    /// arrived.
     back: BTreeSet<NodeId>,
-    /// Every partition is active.
+    /// Whether every partition is active.
     all_active: bool,
     /// `None` where homes never move.
     served: Option<Terms>,
-    /// The store's placement of a job's own record.
+    /// The function that places the record of a job in a partition.
     job_partition: fn(JobId, u32) -> PartitionId,
 }
 
 impl Homes {
     /// # Panics
-    /// When the table is not a power of two or the members do not stand by their number.
+    /// When the table is not a power of two or the members are not indexed by their number.
     #[must_use]
     pub fn new(
         me: NodeId,
@@ -61,7 +62,7 @@ impl Homes {
         }
     }
 
-    /// Homes may move: this node serves what it is told to, and nothing yet.
+    /// Homes may move: this node serves the partitions that it loads, and none yet.
     #[must_use]
     pub fn moving(self) -> Self {
         Self { served: Some(Terms::with_hasher(foldhash::fast::FixedState::with_seed(0))), ..self }
@@ -70,7 +71,7 @@ impl Homes {
     pub(crate) fn moves(&self) -> bool {
         self.served.is_some()
     }
-    /// A newer map; what is served stays.
+    /// Installs a newer map and returns the older one; the served partitions stay.
     pub(crate) fn succeed(&mut self, newer: Self) -> Self {
         let served = self.served.take();
         std::mem::replace(self, Self { served: served.or_else(|| newer.served.clone()), ..newer })
@@ -85,13 +86,13 @@ impl Homes {
         }
     }
 
-    /// The same table as another node sees it: nodes of one process need not look through it each.
+    /// The same table from another node's view: nodes of one process scan it only once.
     #[must_use]
     pub fn seen_by(&self, me: NodeId) -> Self {
         Self { me, ..self.clone() }
     }
 
-    /// A place holder without partitions.
+    /// A placeholder without partitions.
     #[must_use]
     pub(crate) fn empty() -> Self {
         let job_partition = |_: JobId, _: u32| PartitionId(0);
@@ -112,13 +113,13 @@ impl Homes {
     pub fn partitions(&self) -> u32 {
         u32::try_from(self.map.partitions.len()).expect("partitions are bounded")
     }
-    /// Its primary, active or not; `None` for a partition the cluster does not have.
+    /// The partition's primary, active or not; `None` if the cluster has no such partition.
     #[must_use]
     pub fn owner(&self, partition: PartitionId) -> Option<NodeId> {
         let entry = self.map.partitions.get(partition.0 as usize)?;
         Some(NodeId(*entry.replicas.first().expect("every partition has a primary")))
     }
-    /// The epoch of its configuration; numbers that homes give out have that of theirs.
+    /// The epoch of the partition's configuration.
     pub(crate) fn epoch(&self, partition: PartitionId) -> u64 {
         self.map.partitions.get(partition.0 as usize).map_or(0, |entry| entry.epoch)
     }
@@ -132,17 +133,17 @@ impl Homes {
     pub fn home_of(&self, task: TaskId) -> NodeId {
         self.home(task.local)
     }
-    /// The home of a job's own record.
+    /// The home of the job's own record.
     #[must_use]
     pub fn job_home(&self, job: JobId) -> NodeId {
         self.owner(self.job_partition(job)).expect("jobs are placed in existing partitions")
     }
-    /// Where a job's own record is.
+    /// The partition of the job's own record.
     #[must_use]
     pub fn job_partition(&self, job: JobId) -> PartitionId {
         (self.job_partition)(job, self.partitions())
     }
-    /// This node serves it now.
+    /// Whether this node serves the partition now.
     #[must_use]
     pub fn is_mine(&self, partition: PartitionId) -> bool {
         match &self.served {
@@ -154,26 +155,26 @@ impl Homes {
     pub fn is_home_of(&self, task: TaskId) -> bool {
         self.is_mine(task.partition())
     }
-    /// The epoch under which this node became home of a partition that it serves. Numbers that
-    /// must be unique over all homes of a partition have it in their high half.
-    /// `None` where homes never move: there the incarnation takes its place.
+    /// The epoch under which this node became home of a partition that it serves. Numbers that must
+    /// be unique over all homes of a partition contain this epoch in their high half. `None` where
+    /// homes never move: there such numbers contain the incarnation.
     #[must_use]
     pub(crate) fn term(&self, partition: PartitionId) -> Option<u32> {
         self.served.as_ref()?.get(&partition).copied()
     }
-    /// Whom to speak to about a partition; `None` while nobody serves it.
+    /// The node to send to about a partition; `None` while no node serves it.
     #[must_use]
     pub fn speaker(&self, partition: PartitionId) -> Option<NodeId> {
         let entry = self.map.partitions.get(partition.0 as usize).filter(|e| is_active(e))?;
         let owner = NodeId(*entry.replicas.first()?);
         (owner != self.me || self.is_mine(partition)).then_some(owner)
     }
-    /// Everybody may speak to every home.
+    /// Whether every home can be reached at any time.
     #[must_use]
     pub(crate) fn is_settled(&self) -> bool {
         self.all_active && self.served.is_none()
     }
-    /// Partitions that have become active, or have another configuration, since that map.
+    /// Partitions that have become active or have another configuration since the older map.
     pub(crate) fn changed_since<'a>(
         &'a self,
         older: &'a Self,
@@ -190,12 +191,12 @@ impl Homes {
             changed.then_some(PartitionId(partition))
         })
     }
-    /// The cluster has decided that this node is dead, or that it is none any more.
+    /// Whether the cluster has declared the node failed, or it is not a member any more.
     #[must_use]
     pub fn is_gone(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_none_or(is_gone)
     }
-    /// The incarnation that the map knows of a member.
+    /// The incarnation that the map lists for a member.
     #[must_use]
     pub fn incarnation_of(&self, node: NodeId) -> Incarnation {
         Incarnation(self.map.members.get(node.0 as usize).map_or(0, |member| member.incarnation))
@@ -207,56 +208,57 @@ impl Homes {
     pub(crate) fn map_epoch(&self) -> u64 {
         self.map.epoch
     }
-    /// By the map this node is home of a partition that it does not serve yet.
+    /// Whether the map names this node as home of a partition that it does not serve yet.
     pub(crate) fn is_to_serve_more(&self) -> bool {
         let mut all = (0..self.partitions()).map(PartitionId).zip(&self.map.partitions);
         self.moves()
             && all.any(|(at, it)| it.replicas.first() == Some(&self.me.0) && !self.is_mine(at))
     }
-    /// Those that are there, or may come back.
+    /// Members that are up or may return.
     pub(crate) fn not_removed(&self) -> impl Iterator<Item = NodeId> + '_ {
         let removed = wire::MemberPhase::Removed as i32;
         let there = self.map.members.iter().zip(self.members());
         there.filter(move |(member, _)| member.phase != removed).map(|(_, node)| node)
     }
-    /// It hands over what it has.
+    /// Whether the node is draining: it hands its outputs over.
     #[must_use]
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
         let member = self.map.members.get(node.0 as usize);
         member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
     }
-    /// The others wait for it far longer than for each other: nothing new is given to it.
+    /// Whether the map marks the node as slow. Other nodes wait for it longer and give it no new
+    /// work.
     #[must_use]
     pub(crate) fn is_slow(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_some_and(|member| member.slow)
     }
-    /// It runs nothing.
+    /// Whether the node is a keeper, which runs no tasks.
     #[must_use]
     pub(crate) fn is_keeper(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_some_and(|member| member.keeper)
     }
-    /// No member runs anything, as far as is known: all are keepers, or have left.
+    /// Whether no member runs tasks, as far as is known: all are keepers or removed.
     #[must_use]
     pub(crate) fn all_keep(&self) -> bool {
         let members = self.map.members.iter();
         let mut stay = members.filter(|it| it.phase() != wire::MemberPhase::Removed);
         stay.all(|member| member.keeper)
     }
-    /// Those that new work is given to: not gone, not about to go, and not slow.
+    /// Members that receive new work: neither gone nor leaving nor slow.
     pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().filter(|&node| !self.is_leaving(node) && !self.is_slow(node))
     }
-    /// A life of a node was heard of, of which the map may not know yet.
+    /// A message arrived from an incarnation that the map may not list yet.
     pub(crate) fn heard_of(&mut self, node: NodeId, incarnation: Incarnation) {
         if self.gone > 0 && self.is_gone(node) && incarnation > self.incarnation_of(node) {
             self.back.insert(node);
         }
     }
-    /// Those that are not gone, and those that are there again.
+    /// Members that are not gone, and members that are back.
     pub(crate) fn living_or_back(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().chain(self.back.iter().copied())
     }
-    /// It has a copy of the partition's records, or is its home.
+    /// Whether the node has a replica of the partition's records.
     pub(crate) fn has_copy(&self, node: NodeId, partition: PartitionId) -> bool {
         let entry = self.map.partitions.get(partition.0 as usize);
         entry.is_some_and(|entry| entry.replicas.contains(&node.0))
@@ -269,11 +271,11 @@ impl Homes {
     pub(crate) fn want(&mut self, copies: u32) {
         Arc::make_mut(&mut self.map).wanted = copies;
     }
-    /// How many copies there are to be of each partition, once there are nodes for them.
+    /// The number of replicas that each partition is to have once there are nodes for them.
     pub(crate) fn copies(&self) -> u32 {
         self.map.wanted.max(self.map.copies)
     }
-    /// Those that are not gone.
+    /// Members that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members().filter(|&node| !self.is_gone(node))
     }
@@ -282,7 +284,7 @@ impl Homes {
         let me_gone = usize::from(self.is_gone(self.me));
         (self.map.members.len() - self.gone + me_gone).saturating_sub(1)
     }
-    /// A task that takes so many slots can be sent there.
+    /// Whether a task that takes `cpus` slots can be sent to the node.
     #[must_use]
     pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
         let takes_work = !self.is_gone(node)
@@ -299,17 +301,17 @@ impl Homes {
     pub fn slots_of(&self, node: NodeId) -> u32 {
         self.map.members.get(node.0 as usize).map_or(0, |member| member.slots)
     }
-    /// Some member has not said yet how many slots it has.
+    /// Whether the slots of some member are not known yet.
     #[must_use]
     pub fn any_unknown(&self) -> bool {
         self.any_unknown
     }
-    /// Of all members together, as far as they are known.
+    /// The slots of all members together, as far as they are known.
     #[must_use]
     pub(crate) fn slots_all(&self) -> u64 {
         self.slots_all
     }
-    /// The widest member; 0 while no slots are known.
+    /// The slots of the widest member; 0 while no slots are known.
     #[must_use]
     pub fn slots_max(&self) -> u32 {
         self.slots_max

@@ -1,4 +1,4 @@
-//! The records of the jobs homed on this node: commit, sums, end, and who watches.
+//! The records of the jobs homed on this node: commit, counts, end, and the clients that watch.
 
 mod forget;
 mod parts;
@@ -27,17 +27,17 @@ struct Job {
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
     watch: Watch,
-    /// What its members have told of rounds that have no summary, by round.
+    /// The members' tallies of rounds that have no summary, by round.
     collections: BTreeMap<u32, Collection>,
 }
 
-/// What came of a wish to watch a job.
+/// The result of a request to watch a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Watched {
     Answered,
     Unknown,
     TooMany,
-    /// It was forgotten, in words.
+    /// The job was forgotten; the text is the error for the client.
     Forgotten(String),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Watched {
 pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
     mutant: Option<Mutant>,
-    /// On a node that was home of a job.
+    /// Present on a node that was home of a job.
     looks: Option<Box<Looks>>,
 }
 
@@ -54,8 +54,8 @@ impl Jobs {
         Self { mutant, ..Self::default() }
     }
 
-    /// Makes a submitted job visible. A repeated commit is a no-op; an error says why it is
-    /// refused.
+    /// Makes a submitted job visible. A repeated commit is a no-op; an error gives the reason of
+    /// the refusal.
     pub(crate) fn commit(
         &mut self,
         now: Time,
@@ -117,7 +117,8 @@ impl Jobs {
         self.jobs.insert(JobId(job.state.job), job);
     }
 
-    /// After recovery: homes may not have been told, and their reports are gone from memory.
+    /// Repeats the commits after a recovery: homes may not have received them, and the reports of
+    /// homes are no longer in memory.
     pub(crate) fn resume(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
             job.resume(homes, out);
@@ -129,7 +130,7 @@ impl Jobs {
         self.go_on_forgetting_again(now, homes, out);
     }
 
-    /// Jobs whose records come with a partition; those that go on are told of anew, as after a
+    /// Loads the jobs that come with a partition. Open jobs are announced again, as after a
     /// recovery.
     pub(crate) fn take_over(
         &mut self,
@@ -152,7 +153,7 @@ impl Jobs {
         self.go_on_forgetting_again(now, homes, out);
     }
 
-    /// Another node has the records of these jobs from now on: who watches asks there.
+    /// Another node has the records of these jobs from now on; watching clients must ask there.
     pub(crate) fn give_up(&mut self, partition: PartitionId, homes: &Homes, out: &mut Out) {
         self.jobs.retain(|&job_id, job| {
             let stays = homes.job_partition(job_id) != partition;
@@ -163,7 +164,7 @@ impl Jobs {
         });
     }
 
-    /// Partitions have other homes: those that have tasks of a job hear of it.
+    /// Partitions have new homes: those with tasks of a job receive its commit.
     pub(crate) fn tell_new_homes(
         &mut self,
         changed: &BTreeSet<PartitionId>,
@@ -200,7 +201,7 @@ impl Jobs {
         let asks = counts.partitions.is_empty();
         let Some(job) = self.jobs.get_mut(&job_id) else {
             if asks {
-                // Staged there, but never committed here.
+                // Chunks are staged at the sender, but the job was never committed here.
                 let end = wire::JobEnd { job: counts.job, unknown: true, ..Default::default() };
                 out.reliable.push((from, answer(&counts, end)));
             }
@@ -230,7 +231,7 @@ impl Jobs {
         self.collect(now, job_id, homes, out);
     }
 
-    /// Cancels a whole job. `None`: it is not known here.
+    /// Cancels a whole job. `None`: the job is not known here.
     pub(crate) fn cancel(
         &mut self,
         now: Time,
@@ -261,14 +262,14 @@ impl Jobs {
         Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
     }
 
-    /// If the job is cancelled: that home hears so, which has just heard of its commit.
+    /// Sends the cancellation of a cancelled job to a home that has just received its commit.
     pub(crate) fn cancel_again_at(&self, job: JobId, home: NodeId, out: &mut Out) {
         if let Some(job) = self.jobs.get(&job).filter(|job| job.state.ended_ns == 0) {
             job.cancel_again_at(home, out);
         }
     }
 
-    /// A job that is staged somewhere, and shall not be committed any more.
+    /// Cancels a job that is staged on some node, so that it can no longer be committed.
     fn forbid(&mut self, now: Time, job_id: JobId, by: &str, homes: &Homes, out: &mut Out) {
         let state = wire::JobState {
             job: job_id.0,
@@ -283,15 +284,16 @@ impl Jobs {
         out.facts.jobs.insert(job_id, state.clone());
         out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
         self.jobs.insert(job_id, Job::new(state));
-        // What is staged anywhere goes; what still comes is asked about, and goes then.
+        // Staged chunks are dropped on all nodes. A node that gets chunks later asks, and drops
+        // them then.
         for member in homes.living_or_back() {
             let end = wire::JobEnd { job: job_id.0, ..Default::default() };
             out.reliable.push((member, Body::JobEnd(end)));
         }
     }
 
-    /// What a client asks of a job. One that is about to fetch results is noted: from then on the
-    /// tasks that made them are not done again.
+    /// Answers a query about a job. If the client is about to fetch results, this is recorded: from
+    /// then on the tasks that produced them do not run again.
     pub(crate) fn ask(
         &mut self,
         query: wire::JobQuery,
@@ -308,11 +310,11 @@ impl Jobs {
         }
         self.state(query)
     }
-    /// What its tasks have made stands: results were fetched, or it has ended.
+    /// Whether the results of the job are final: they were fetched, or the job has ended.
     pub(crate) fn is_fetched(&self, job_id: JobId) -> bool {
         self.jobs.get(&job_id).is_some_and(|job| job.state.fetched || job.state.ended_ns != 0)
     }
-    /// All of them, without what only a look at one job needs.
+    /// All jobs, without the fields that only a query of one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
         self.jobs.values().filter(|job| !job.is_forgotten()).map(|job| {
             let sum = job
@@ -358,10 +360,10 @@ impl Job {
         Self { state, counts, watchers, watch: Watch::default(), collections: BTreeMap::new() }
     }
 
-    /// As clients see it.
+    /// The state as clients see it.
     fn told_state(&self) -> wire::JobState {
         let stall = self.watch.stall().filter(|_| self.state.ended_ns == 0).cloned();
-        // What only the home needs, and what may be large, stays here.
+        // Fields that only the home needs, and that may be large, are left out.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
         wire::JobState { stall, rounds, retried, members, ..self.state.clone() }
     }
@@ -383,7 +385,7 @@ impl Job {
         }
     }
 
-    /// Tells one home of the commit, as far as it concerns it.
+    /// Sends one home its part of the commit.
     fn tell_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
         let mine =
             |total: &&wire::PartitionTotal| homes.owner(PartitionId(total.partition)) == Some(home);
@@ -391,7 +393,7 @@ impl Job {
         out.reliable.push((home, self.visible(partitions)));
     }
 
-    /// The commit, as far as it concerns these partitions.
+    /// The part of the commit that concerns these partitions.
     fn visible(&self, partitions: Vec<wire::PartitionTotal>) -> Body {
         let commit = wire::JobCommit {
             job: self.state.job,
@@ -417,13 +419,13 @@ impl Job {
             self.cancel_at(home, out);
         }
     }
-    /// A home that was told before it had anything of the job did not remember it.
+    /// A home that received the cancellation before anything else of the job did not record it.
     fn cancel_again_at(&self, home: NodeId, out: &mut Out) {
         if self.state.phase() == wire::JobPhase::JobCancelled {
             self.cancel_at(home, out);
         }
     }
-    /// That home has heard of the commit before.
+    /// That home has received the commit before.
     fn cancel_at(&self, home: NodeId, out: &mut Out) {
         let (job, round) = (self.state.job, self.round());
         let cancel = wire::Cancel { job, round, ..Default::default() };
@@ -479,13 +481,13 @@ impl Job {
         if lost {
             self.cancel_everywhere(homes, out);
         }
-        // Nodes that are home of none of it may have run some, and hold objects.
+        // Nodes that are home of no part of the job may have run its tasks and hold objects.
         for member in homes.living_or_back() {
             out.reliable.push((member, Body::JobEnd(self.end())));
         }
     }
 
-    /// What nodes are told of its end.
+    /// The announcement of the job's end to nodes.
     fn end(&self) -> wire::JobEnd {
         let kept = self.state.phase() == wire::JobPhase::Finished && self.left() > 0;
         wire::JobEnd { job: self.state.job, round: self.round(), kept, ..Default::default() }
@@ -501,8 +503,8 @@ impl Job {
         out.answers.push(Answer { client, response });
     }
 
-    /// Tells those who watch. What never changes they were told at first: the partitions of a job
-    /// on all nodes of a large cluster take megabytes.
+    /// Informs the clients that watch. The fields that never change were in their first answer: the
+    /// partitions of a job on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
         let partitions = std::mem::take(&mut self.state.partitions);
         let rounds = std::mem::take(&mut self.state.rounds);
@@ -518,7 +520,7 @@ impl Job {
     }
 }
 
-/// To who asks, or reports of what is over.
+/// The answer to a node that asks about a job, or reports on an ended one.
 fn answer(counts: &wire::Counts, end: wire::JobEnd) -> Body {
     Body::JobEnd(wire::JobEnd { question: counts.question, ..end })
 }
@@ -556,7 +558,7 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     }
 }
 
-/// Takes an earlier report out of the sum; extremes and failures only ever grow.
+/// Subtracts an earlier report from the sum; extremes and failures only grow.
 fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.done -= count.done;
     sum.failed -= count.failed;

@@ -1,9 +1,9 @@
-//! The last copy of a wanted object stays. Copies go when there is little room, as their maker has
-//! the object; when the maker is dead or has lost it, the home has one of those who have a copy
-//! keep it as if it had been made there.
+//! The last copy of an object that is still read stays. Copies may be evicted, since the maker has
+//! the object. Once the maker has failed or lost it, the home asks one node with a copy to keep it,
+//! as if it had been made there.
 //!
-//! Of what is kept so nothing is written down: who keeps it and restarts takes it for a copy again,
-//! and a home that restarts does not know of copies. Then it is made again (`ledger/lineage.rs`).
+//! This is not recorded. After a restart that node counts the object as a copy again, and a
+//! restarted home does not know of copies. Then the object is made again (`ledger/lineage.rs`).
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
-    /// A node is dead, and what it had made or kept for others is gone.
+    /// A node has failed: objects that it had made, or kept for other nodes, are gone.
     pub(crate) fn keep_copies_of(&mut self, gone: NodeId, out: &mut Out) {
         let orphans = self.ledger.readers.made_on(gone);
         self.keep_copies(orphans, out);
     }
 
-    /// Of each of these, which somebody reads and whose maker has them no more, one copy is to
-    /// stay: if any is known.
+    /// One known copy of each of these objects is to stay: tasks still read them, and their maker
+    /// has lost them.
     pub(crate) fn keep_copies(&mut self, orphans: Vec<ObjectId>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::LastCopyGoes) {
             return;
@@ -32,7 +32,8 @@ impl Scheduler {
         let mut kept: BTreeMap<NodeId, Vec<wire::Handed>> = BTreeMap::new();
         for object in orphans {
             let Some(maker) = self.ledger.readers.maker_of(&object) else { continue };
-            // Its home may know of a maker that has just said that it has it no more.
+            // The holder according to the task's record may be the node that has just reported the
+            // loss.
             let holder = self.ledger.cell(object.task).map(|cell| cell.holder);
             let goes = |node: NodeId| self.is_dead(node) || self.homes.is_leaving(node);
             let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);
@@ -57,7 +58,7 @@ impl Scheduler {
         }
     }
 
-    /// A node has a copy more. It may be the only one of an object whose maker is dead.
+    /// A node has gained a copy. It may be the only one of an object with a failed maker.
     pub(crate) fn copy_came(&mut self, object: ObjectId, out: &mut Out) {
         let maker = self.ledger.readers.maker_of(&object);
         if maker.is_some_and(|maker| self.is_dead(maker)) {
@@ -65,15 +66,15 @@ impl Scheduler {
         }
     }
 
-    /// A node has it no more: it cannot be the one that keeps it. Another one is.
+    /// A node has lost its copy. If it was to keep the object, another node is chosen.
     pub(crate) fn copy_went(&mut self, object: ObjectId, from: NodeId, out: &mut Out) {
         if self.ledger.readers.maker_of(&object) == Some(from) {
             self.keep_copies(vec![object], out);
         }
     }
 
-    /// Copies here are to stay, as long as there is room for them: if there is none they go in
-    /// their turn, and their home hears of it and turns to another one.
+    /// Copies here are to stay while there is space for them. Otherwise they are evicted in their
+    /// turn, and their home learns that and chooses another node.
     pub(crate) fn on_keep(&mut self, made: &[wire::Handed]) {
         for handed in made {
             for output in &handed.outputs {
@@ -106,7 +107,7 @@ mod tests {
         ObjectId { task: TaskId::new(1, number), attempt: Attempt(7), output: 0 }
     }
 
-    /// What the map says of four nodes.
+    /// The map of four nodes, some of them down.
     fn homes(dead: &[u32]) -> Homes {
         let member = |node| {
             let phase = if dead.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
@@ -114,7 +115,7 @@ mod tests {
         };
         test_nodes::homes(0, (0..4).map(member).collect(), &[0, 1, 2, 3])
     }
-    /// Node 0, home of what node 1 has made, which others read.
+    /// Node 0, home of outputs that node 1 made and other nodes read.
     fn home() -> Scheduler {
         let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Eft), homes(&[]));
         home.ledger.readers.expect(object(1), 3, NodeId(1));
@@ -125,7 +126,7 @@ mod tests {
         let kept = home.locate_timeout(1);
         home.data.locations.add((Time(0), kept), object(number), NodeId(node));
     }
-    /// Who is told to keep which of the tasks' outputs.
+    /// Which node is asked to keep the output of which task.
     fn told(out: &mut Out) -> Vec<(u32, u64)> {
         let each = std::mem::take(&mut out.reliable).into_iter().flat_map(|(node, body)| {
             let Body::HandOver(said) = body else { return Vec::new() };
@@ -144,13 +145,13 @@ mod tests {
         home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)], "one of them, and nobody has the other object");
         assert_eq!(home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
-        // The keeper has no room, and it goes all the same.
+        // The chosen node has no space, and its copy is evicted.
         home.data.locations.remove(object(1), NodeId(2));
         home.copy_went(object(1), NodeId(2), &mut out);
         assert_eq!(told(&mut out), [(3, 1)]);
         home.copy_went(object(1), NodeId(2), &mut out);
         assert_eq!(told(&mut out), [], "it does not keep it any more");
-        // The keeper dies as well.
+        // The chosen node fails too.
         copied(&mut home, 1, 2);
         home.homes = homes(&[1, 3]);
         home.on_peer_gone(Time(0), NodeId(3), Incarnation(1), &mut out);

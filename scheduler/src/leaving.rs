@@ -1,9 +1,10 @@
-//! A node that leaves the cluster: what its tasks have made, and others may want, goes to those who
-//! stay. It begins when the map says that this node leaves, and it is over when nothing is left.
+//! A node leaves the cluster: outputs of its tasks that may still be read go to nodes that stay.
+//! This begins when the map marks the node as leaving, and ends when nothing is left.
 //!
-//! All outputs of an attempt go to one node, whichever has room, in turn. Whether they are wanted
-//! their home says (`handover.rs`), and whether they have come. What is said may be lost: here it
-//! is said again. Until the node is gone it gives out what it has handed over, too.
+//! All outputs of an attempt go to one node with space, chosen in turn. Their home decides whether
+//! they are still needed, and confirms that they have arrived (`handover.rs`). Messages may be
+//! lost; this node repeats them. Until it is gone, it also delivers outputs that it has handed
+//! over.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,29 +16,29 @@ use crate::Scheduler;
 use crate::out::{Out, say_not_held, task_attempt};
 use crate::run::Guest;
 
-/// Outputs of one attempt, which stay together.
+/// The outputs of one attempt, which stay together.
 pub(crate) type Made = (TaskId, Attempt);
 
 #[derive(Debug, Default)]
 struct Offer {
     to: Option<NodeId>,
     tries: u32,
-    /// An answer is awaited until then.
+    /// The end of the wait for an answer.
     until: Option<Time>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    /// What is still to be handed over.
+    /// Outputs that are still to be handed over.
     offers: BTreeMap<Made, Offer>,
-    /// Of these, those that wait for their turn; some may have gone meanwhile.
+    /// The offers that wait for their turn; some may be settled meanwhile.
     waiting: VecDeque<Made>,
-    /// And those that were offered, by the time at which they are offered again.
+    /// The open offers, by the time at which they are repeated.
     asked: BTreeSet<(Time, Made)>,
-    /// Who had no room, and until when it is not asked again.
+    /// Nodes that had no space, and until when they are not asked again.
     full: BTreeMap<NodeId, Time>,
     turn: usize,
-    /// Nobody has room for what is next.
+    /// No node has space for the next offer.
     blocked: bool,
 }
 
@@ -48,7 +49,7 @@ impl Leaving {
             self.waiting.push_back(made);
         }
     }
-    /// It is with somebody else, or nobody wants it.
+    /// Another node has the outputs, or no task needs them.
     fn done(&mut self, made: &Made) {
         if let Some(until) = self.offers.remove(made).and_then(|offer| offer.until) {
             self.asked.remove(&(until, *made));
@@ -65,8 +66,8 @@ impl Leaving {
             self.waiting.push_back(*made);
         }
     }
-    /// What was not answered in time is offered again: to the same node, or after some times to
-    /// another one.
+    /// Repeats offers that were not answered in time: to the same node, or after
+    /// `HANDOVER_TRIES_MAX` tries to another one.
     fn take_back(&mut self, now: Time) {
         while let Some(&(until, made)) = self.asked.first()
             && until <= now
@@ -82,7 +83,7 @@ impl Leaving {
         }
         self.full.retain(|_, until| now < *until);
     }
-    /// Who is to have it: those who had no room are passed over.
+    /// Chooses the node to receive the outputs; nodes without space are skipped.
     fn taker(&mut self, made: &Made, others: &[NodeId]) -> Option<NodeId> {
         let may = |node: &NodeId| others.contains(node) && !self.full.contains_key(node);
         let before = self.offers.get(made).and_then(|offer| offer.to).filter(may);
@@ -112,7 +113,7 @@ impl Leaving {
 }
 
 impl Scheduler {
-    /// The map may say that this node leaves, from now on.
+    /// Begins the hand-over if the map marks this node as leaving.
     pub(crate) fn consider_leaving(&mut self, out: &mut Out) {
         if self.leaving.is_some() || !self.homes.is_leaving(self.options.me) {
             return;
@@ -123,14 +124,14 @@ impl Scheduler {
         self.give_guests_back(out);
     }
 
-    /// A node that had not heard that this one is a keeper has sent it tasks.
+    /// Another node may have sent tasks before it knew that this one is a keeper.
     pub(crate) fn keep_no_guests(&mut self, out: &mut Out) {
         if self.slots.total() == 0 && self.guests.iter().next().is_some() {
             self.give_guests_back(out);
         }
     }
 
-    /// Tasks of other homes that wait in a queue here are placed anew by their homes.
+    /// Returns queued remote tasks to their homes, which place them again.
     fn give_guests_back(&mut self, out: &mut Out) {
         let may_go = |guest: &Guest| guest.home_knows && !guest.work.is_bound();
         let known = self.guests.iter().filter(|(_, guest)| may_go(guest));
@@ -144,20 +145,20 @@ impl Scheduler {
         say_not_held(told, out);
     }
 
-    /// A task has made something here; it may be that this is to go at once.
+    /// A task has made an object here; if this node leaves, the object must be handed over.
     pub(crate) fn note_made(&mut self, object: &ObjectId) {
         if let Some(leaving) = &mut self.leaving {
             leaving.add((object.task, object.attempt));
         }
     }
 
-    /// Offers what is left to others, so much at a time.
+    /// Offers the remaining outputs, `HANDOVERS_AT_A_TIME_MAX` at a time.
     pub(crate) fn hand_over(&mut self, now: Time, out: &mut Out) {
         let Some(mut leaving) = self.leaving.take() else { return };
         leaving.take_back(now);
         leaving.blocked = false;
         let me = self.options.me;
-        // Who joins, and was never there yet, answers nothing.
+        // A member that joins and has never started does not answer.
         let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
         let others = self.homes.staying().filter(|node| *node != me && has_come(node));
         let others: Vec<NodeId> = others.collect();
@@ -170,7 +171,7 @@ impl Scheduler {
             let outputs = self.data.objects.outputs_of(made);
             let home = self.homes.owner(made.0.partition());
             let Some(home) = home.filter(|_| !outputs.is_empty()) else {
-                leaving.done(&made); // Nobody wants it any more.
+                leaving.done(&made); // No task needs it any more.
                 continue;
             };
             if !leaving.offers.contains_key(&made) {
@@ -194,18 +195,18 @@ impl Scheduler {
         }
     }
 
-    /// Its home says that these are with others now, or that nobody wants them.
+    /// Their home confirms that other nodes have these outputs, or that no task needs them.
     pub(crate) fn on_let_go(&mut self, made: &[wire::Handed]) {
         let Some(leaving) = &mut self.leaving else { return };
         made.iter().for_each(|handed| leaving.done(&crate::handover::made_of(handed)));
     }
-    /// Who was to have these has no room for them.
+    /// The node that was to receive these outputs has no space for them.
     pub(crate) fn on_no_room(&mut self, now: Time, from: NodeId, made: &[wire::Handed]) {
         let Some(leaving) = &mut self.leaving else { return };
         made.iter().for_each(|it| leaving.refused(now, &crate::handover::made_of(it), from));
     }
 
-    /// The node leaves, and has nothing that others would miss.
+    /// Whether this node leaves and has nothing that other nodes would miss.
     #[must_use]
     pub fn has_handed_over(&self) -> bool {
         self.leaving.as_ref().is_some_and(|leaving| leaving.offers.is_empty())
@@ -217,14 +218,14 @@ impl Scheduler {
             && self.parked.is_empty()
     }
 
-    /// All others have said, not long ago, that they have no room for what is next: until one has
-    /// this node cannot leave.
+    /// Whether all other nodes have recently reported no space for the next offer. This node cannot
+    /// leave until one has.
     #[must_use]
     pub fn finds_no_room_to_leave(&self) -> bool {
         self.leaving.as_ref().is_some_and(|it| it.blocked && !it.full.is_empty())
     }
 
-    /// How much is left, as a node tells it.
+    /// Adds the remaining objects to this node's state.
     pub(crate) fn leaving_state(&self, state: &mut wire::NodeState) {
         let Some(leaving) = &self.leaving else { return };
         state.leaving_refused = leaving.blocked;

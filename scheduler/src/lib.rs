@@ -3,15 +3,15 @@ Scheduling: the ledger of tasks, Algorithm 1, the ready queues, work stealing, s
 
 A [`Scheduler`] is one node's share of the cluster's scheduling. As a *home* it owns the records of
 the tasks in its partitions (WaitQ is the set of waiting records, CompleteQ the outbox of credits).
-As a *holder* it queues ready tasks (LReadyQ, SReadyQ), brings their inputs and runs them. It takes
-messages and client requests, and notes in [`Out`] what is to be stored, sent and launched.
-
-It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
+As a *holder* it queues ready tasks (LReadyQ, SReadyQ), fetches their inputs and runs them. It
+handles messages and client requests, and notes in [`Out`] what must be stored, sent and launched.
+It never knows how records are stored or sent: the node stores [`Facts`] and sends messages.
 
 Where to change what: a policy → `policy/`; the order of queues → `queue.rs`; stealing →
 `steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
 `run.rs`; from queue to slot → `staging.rs`, and back → `offering.rs`; fetches → `fetching.rs`;
-copies, locations and who still reads → `data.rs`.
+objects here → `objects.rs`, places of copies → `locations.rs`, reader counts →
+`readers.rs`.
 */
 
 mod admission;

@@ -1,6 +1,6 @@
-//! Where the outputs of the tasks homed here lie beside their makers: told by nodes that gain or
-//! lose a copy, never needed for correctness. Who needs an object asks here which node to fetch it
-//! from; askers are spread over the copies, and wait while all of them are busy giving it out.
+//! The copies of outputs of the tasks homed here. Nodes report copies that they gain or lose;
+//! correctness never depends on this. A node that needs an object asks here for a source. Askers
+//! are spread over the copies, and wait while all sources are busy.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,32 +12,32 @@ use proto::{JobId, NodeId, ObjectId, PartitionId, Span, Time};
 
 use crate::objects::remove_of_job;
 
-/// A source gives an object out to a node that was told to fetch it there.
+/// A source delivers an object to a node that was sent there.
 #[derive(Debug)]
 struct Giving {
     object: ObjectId,
     asker: NodeId,
-    /// Then it is forgotten.
+    /// The time at which the entry is dropped.
     until: Time,
 }
 
-/// A node that needs an object, and what is known of its maker.
+/// A node that needs an object, and the object's maker.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(crate) node: NodeId,
-    /// Not known any more when `None`; the asker knows it.
+    /// `None` if the home does not know it any more; the asker knows it.
     pub(crate) maker: Option<NodeId>,
-    /// It cannot reach the maker.
+    /// The asker cannot reach the maker.
     pub(crate) copies_only: bool,
 }
 
-/// The answer.
+/// The answer to an asker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Where {
     Node(NodeId),
-    /// Nobody is known to have it; the asker knows its maker.
+    /// No other source is known; the asker knows the maker.
     Unknown,
-    /// All who have it are busy: the asker hears when one is not.
+    /// All sources are busy: the asker is informed when one is free.
     Later,
 }
 
@@ -49,28 +49,28 @@ impl From<Option<NodeId>> for Where {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Nodes with a copy, and the maker once somebody has asked.
+    /// Nodes with a copy, and the maker after the first question.
     sources: Vec<NodeId>,
-    /// Asked while all sources were busy.
+    /// Nodes that asked while all sources were busy.
     waiting: VecDeque<NodeId>,
-    /// It is among the objects that somebody waits for.
+    /// The object is in the list of wanted objects.
     is_wanted: bool,
-    /// So long who is sent to a source is taken for fetching.
+    /// How long an asker counts as fetching after it was sent to a source.
     kept: Span,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Locations {
     objects: BTreeMap<ObjectId, Known>,
-    /// What each source gives out, as far as this home has sent askers there.
+    /// The deliveries of each source, as far as this home has sent askers there.
     giving: BTreeMap<NodeId, Vec<Giving>>,
-    /// Objects that somebody waits for, those that have waited longest first.
+    /// Objects with waiting askers, the longest wait first.
     wanted: VecDeque<ObjectId>,
-    /// Some source has become free, and those who wait have not been sent there.
+    /// Some source has become free, and waiting askers have not been sent there.
     freed: bool,
 }
 
-/// An asker that waited, and where it is to fetch the object.
+/// An asker that waited, and its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
     pub(crate) object: ObjectId,
@@ -79,8 +79,8 @@ pub(crate) struct Answer {
 }
 
 impl Locations {
-    /// A node has a copy now. Returns askers that waited, of this object or of others for which a
-    /// source is free now; they are taken for fetching so long.
+    /// A node has gained a copy. Returns askers that waited, for this object or for others with a
+    /// free source now. Each counts as fetching for `kept`.
     pub(crate) fn add(
         &mut self,
         (now, kept): (Time, Span),
@@ -100,7 +100,7 @@ impl Locations {
         answers
     }
 
-    /// When a source becomes free for somebody who waits, as far as that is known.
+    /// When a source becomes free for a waiting asker, as far as that is known.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if self.wanted.is_empty() {
             return None;
@@ -109,8 +109,8 @@ impl Locations {
         if self.freed { Some(Time::ZERO) } else { all.map(|giving| giving.until).min() }
     }
 
-    /// Askers that waited for a source that has become free otherwise than by [`Self::add`]: what
-    /// it gave out is not needed any more, or who fetched it has died or says nothing.
+    /// Askers that waited for a source that has become free otherwise than by [`Self::add`]. Its
+    /// object is not needed any more, or the node that fetched it has failed or is silent.
     pub(crate) fn serve_freed(&mut self, now: Time) -> Vec<Answer> {
         let mut answers = Vec::new();
         if self.deadline().is_none_or(|at| at > now) {
@@ -126,7 +126,7 @@ impl Locations {
     fn serve_wanted(&mut self, now: Time, answers: &mut Vec<Answer>) {
         let looked_at = self.wanted.len().min(LOCATED_WANTED_SCAN_MAX);
         let mut oldest: Vec<ObjectId> = self.wanted.drain(..looked_at).collect();
-        // What fewest have goes first: each who gets it can give it on.
+        // Objects with the fewest sources go first: each new copy is a further source.
         oldest.sort_by_key(|object| self.objects.get(object).map_or(0, |it| it.sources.len()));
         let mut still = Vec::with_capacity(oldest.len());
         for object in oldest {
@@ -140,7 +140,7 @@ impl Locations {
         still.into_iter().rev().for_each(|object| self.wanted.push_front(object));
     }
 
-    /// Sends those who wait for an object to its sources, as far as these are free.
+    /// Sends the waiting askers of an object to its free sources.
     fn serve(&mut self, now: Time, object: ObjectId, answers: &mut Vec<Answer>) {
         let first = |known: &Known| Some((*known.waiting.front()?, known.kept));
         while let Some((asker, kept)) = self.objects.get(&object).and_then(first) {
@@ -174,7 +174,7 @@ impl Locations {
             if of_object >= ASKERS_PER_SOURCE_MAX || of_all >= ASKERS_OF_ALL_PER_SOURCE_MAX {
                 continue;
             }
-            // Of equal ones, askers with different numbers begin with different sources.
+            // Among equal sources, askers with different numbers begin with different ones.
             let key = (of_all, source.0.wrapping_sub(asker.0));
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, source));
@@ -185,7 +185,7 @@ impl Locations {
         Some(source)
     }
 
-    /// An asker fetches the object no more.
+    /// An asker does not fetch the object any more.
     fn release(&mut self, object: ObjectId, asker: NodeId) {
         let Some(known) = self.objects.get(&object) else { return };
         for source in &known.sources {
@@ -204,7 +204,7 @@ impl Locations {
         }
     }
 
-    /// Which node to fetch from. Who is sent to one is taken for fetching so long.
+    /// Chooses a source for an asker, which then counts as fetching for `kept`.
     pub(crate) fn ask(
         &mut self,
         (now, kept): (Time, Span),
@@ -244,7 +244,7 @@ impl Locations {
         Some(self.objects.entry(object).or_default())
     }
 
-    /// Nodes that have it, as far as known.
+    /// Nodes that have the object, as far as is known.
     pub(crate) fn nodes(&self, object: &ObjectId) -> impl Iterator<Item = NodeId> + '_ {
         self.objects.get(object).into_iter().flat_map(|known| known.sources.iter().copied())
     }
@@ -265,7 +265,7 @@ impl Locations {
         self.objects.retain(|object, _| object.task.partition() != partition);
         self.forget_giving(|object| object.task.partition() == partition);
     }
-    /// The node has died, and what it had.
+    /// The node has failed, and its copies are gone.
     pub(crate) fn forget_node(&mut self, node: NodeId) {
         for known in self.objects.values_mut() {
             known.sources.retain(|&source| source != node);
@@ -314,7 +314,7 @@ mod tests {
         }
         assert_eq!(ask(&mut locations, 50), Where::Later);
         assert_eq!(ask(&mut locations, 51), Where::Later);
-        // Node 1 has it: the maker is free for one more, and node 1 for another.
+        // Node 1 has a copy: the maker is free for one more, and node 1 for another.
         let answers = locations.add((NOW, KEPT), object(1), NodeId(1));
         let expected = [(50, NodeId(1)), (51, MAKER)].map(|(asker, source)| Answer {
             object: object(1),
@@ -339,16 +339,16 @@ mod tests {
         for number in 0..all {
             assert_eq!(ask(&mut locations, number, 10 + number as u32), Where::Node(MAKER));
         }
-        // Its line is full, whatever the object.
+        // The maker is busy, whatever the object.
         assert_eq!(ask(&mut locations, 0, 50), Where::Later);
         assert_eq!(ask(&mut locations, all, 51), Where::Later);
         assert_eq!(ask(&mut locations, all, 51), Where::Later, "asked again, it waits once");
-        // Object 0 has two sources then, and the asker of the other one had only its maker.
+        // Object 0 has two sources then, and the other object has only its maker.
         let answers = locations.add((NOW, KEPT), object(0), NodeId(10));
         let answer = |object, asker, source| Answer { object, asker: NodeId(asker), source };
         let expected = [answer(object(0), 50, NodeId(10)), answer(object(all), 51, MAKER)];
         assert_eq!(answers, expected);
-        // What goes makes room too.
+        // Deleted objects free sources too.
         assert_eq!(ask(&mut locations, 1, 60), Where::Later);
         locations.forget(&object(2));
         assert_eq!(ask(&mut locations, 3, 61), Where::Node(MAKER));
@@ -375,7 +375,7 @@ mod tests {
         let mut silent = busy();
         assert_eq!(silent.deadline(), Some(NOW + KEPT));
         assert_eq!(silent.serve_freed(NOW + KEPT), [answer]);
-        // Who asks again meanwhile, and is sent, waits no more.
+        // An asker that asks again meanwhile, and is sent to a source, no longer waits.
         let mut again = busy();
         let later = NOW + KEPT;
         let sent = again.ask((later, KEPT), object(all), &asking(50, Some(MAKER)));

@@ -1,5 +1,5 @@
-//! Inputs whose maker is dead: other copies are looked for, and where there is none, the homes of
-//! the tasks that want them are told.
+//! Inputs with a failed maker: copies are looked for. If there is none, the homes of the tasks that
+//! read them are informed.
 
 use proto::limits::{FETCH_TRIES_REBUILT_MAX, OBJECTS_TOLD_MAX};
 use proto::work::Outcome;
@@ -11,13 +11,13 @@ use crate::fetching::{Flight, Phase};
 use crate::out::Out;
 
 impl Scheduler {
-    /// The map says that a node has died, and nothing was heard of a later life of it.
+    /// Whether the map declares the node failed, and no message of a later incarnation has arrived.
     pub(crate) fn is_dead(&self, node: NodeId) -> bool {
-        // Of itself too the map may know its last life alone.
+        // The map may know only an earlier incarnation of this node too.
         self.homes.is_gone(node) && self.incarnation_of(node) <= self.homes.incarnation_of(node)
     }
 
-    /// Asks the home of the maker for copies, a bounded number of times.
+    /// Asks the home of the object for copies, up to `FETCH_TRIES_REBUILT_MAX` times.
     pub(crate) fn look_for_copies(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let home = self.home_of_object(&object);
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
@@ -39,7 +39,7 @@ impl Scheduler {
         self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
-    /// These homes have forgotten who waits for what, if an earlier one knew.
+    /// These homes have lost the lists of waiting askers: they are asked again.
     pub(crate) fn ask_where_again(
         &mut self,
         now: Time,
@@ -51,7 +51,7 @@ impl Scheduler {
         let flights = flights.filter(|(object, flight)| waits(flight) && concerns(object, flight));
         let waiting: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();
         for (object, maker) in waiting {
-            // That nobody has answered yet says nothing of the object.
+            // A missing answer is no evidence about the object: it does not count as a try.
             let Some(home) = self.home_of_object(&object) else { continue };
             match self.is_dead(maker) {
                 true => self.ask_for_copies(now, object, home, out),
@@ -60,7 +60,7 @@ impl Scheduler {
         }
     }
 
-    /// A node is dead: what was coming from it will not come.
+    /// A node has failed: no more data arrives from it.
     pub(crate) fn source_gone(&mut self, now: Time, node: NodeId, out: &mut Out) {
         let stops = |flight: &Flight| match flight.phase {
             Phase::Moving => flight.from == node,
@@ -77,7 +77,7 @@ impl Scheduler {
         }
     }
 
-    /// Nobody has it any more. Tasks that wait for nothing else go back to their homes.
+    /// No node has the object any more. Tasks that wait for nothing else go back to their homes.
     pub(crate) fn input_gone(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let Some(flight) = self.end_flight(&object) else { return };
         self.object_changed(&object);
@@ -90,7 +90,7 @@ impl Scheduler {
         }
     }
 
-    /// An input of a staged task has come, or never will.
+    /// An input of a staged task has arrived, or is lost.
     pub(crate) fn inputs_settled(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let Some(staged) = self.staging.get_mut(&task) else { return };
         if !staged.missing.is_empty() || staged.complete {

@@ -1,4 +1,5 @@
-//! Inputs whose makers are away or do not have them: who is asked next, and what is lost.
+//! Inputs with makers that are away or do not have them: which node is asked next, and what is
+//! lost.
 
 use proto::limits::{
     FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_REBUILT_MAX,
@@ -86,7 +87,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     scheduler.on_message(soon, NodeId(1), located(vec![2]), &mut out);
     let fetch = out.fetches.pop().expect("its home has heard that it is back");
     assert_eq!(fetch.from, NodeId(2));
-    // It cannot be reached from here yet: after a pause its home is asked once more.
+    // This node cannot reach the source yet: after a pause it asks the home again.
     scheduler.on_fetched(soon, fetch.object, fetch.number, Err(unreachable()), &mut out);
     assert!(out.locate.is_empty() && out.completions.is_empty());
     let later = soon + FETCH_RETRY_MAX;
@@ -96,8 +97,8 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
 }
 
-/// How often its maker is asked before it is lost, and how long that takes, where its home names
-/// these nodes beside the maker, or says nothing.
+/// How often the maker is asked before the input counts as lost, and how long that takes. The home
+/// names these nodes beside the maker; `None`: it does not answer.
 fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
     scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
@@ -111,7 +112,7 @@ fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
             asked_of_makers += u32::from(from == NodeId(2));
             scheduler.on_fetched(now, object, number, Err(FetchError::NotThere), &mut out);
         }
-        // Between two turns its home is asked for copies.
+        // Between two tries the home is asked for copies.
         if let Some(locate) = std::mem::take(&mut out.locate).remove(&NodeId(1))
             && let Some(nodes) = named
         {
@@ -139,13 +140,13 @@ fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
     assert!(took < Span::from_secs(2), "{took:?}");
 }
 
-/// What a leaving node had may lie elsewhere by now, as its home knows.
+/// A leaving node may have handed the object over, and its home knows the new place.
 #[test]
 fn while_its_home_is_silent_an_absence_is_no_proof() {
     assert_eq!(absences_until_lost(None).0, FETCH_TRIES_REBUILT_MAX);
 }
 
-/// It may be on its way to the one that is named.
+/// The object may be in transit to the node that is named.
 #[test]
 fn while_its_home_names_another_an_absence_is_no_proof() {
     assert_eq!(absences_until_lost(Some(&[3])).0, FETCH_TRIES_REBUILT_MAX);
@@ -178,7 +179,7 @@ fn a_copy_that_is_named_late_is_asked_at_once() {
 
 #[test]
 fn a_home_names_the_maker_to_who_takes_it_for_dead() {
-    // It is its own maker, and its map has not heard of its second life.
+    // This node is the maker, and its map does not know its second incarnation.
     for down in [&[][..], &[0]] {
         let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
         scheduler.options.incarnation = Incarnation(2);
@@ -203,7 +204,7 @@ fn a_home_names_the_maker_to_who_takes_it_for_dead() {
     }
 }
 
-/// Somebody asks for what an earlier attempt made; who made that is dead.
+/// A node asks for an output of an earlier attempt, with a maker that has failed.
 #[test]
 fn a_home_names_nobody_who_is_dead() {
     for (down, expected) in [(&[][..], vec![2]), (&[2], vec![])] {
@@ -223,8 +224,8 @@ fn a_home_names_nobody_who_is_dead() {
     }
 }
 
-/// A thief ended the task, and is taken for dead: it runs here once more, while its reader has
-/// what the thief made fetched. Then the home says that it is not wanted.
+/// A thief ended the task and is declared failed: the task runs here once more, while its reader
+/// has the thief's output fetched. Then the home revokes the attempt.
 #[test]
 fn what_ran_once_more_takes_no_copy_with_it_when_it_is_dismissed() {
     let discarded = |is_read| {
@@ -252,8 +253,7 @@ fn what_ran_once_more_takes_no_copy_with_it_when_it_is_dismissed() {
     assert_eq!([false, true].map(discarded), [1, 0]);
 }
 
-/// The copy that an earlier fetch has brought may be on its way out, before the later one begins
-/// (seed 3022299).
+/// The copy of an earlier fetch may be about to be deleted before the later fetch begins.
 #[test]
 fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
@@ -280,7 +280,7 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     assert_eq!(out.launches.len(), 1);
 }
 
-/// An input on its way from node 2, and then from node 3 as well.
+/// An input that is fetched from node 2, and then from node 3 too.
 fn fetched_twice(scheduler: &mut Scheduler, out: &mut Out) -> (Fetch, Fetch) {
     push(scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], out);
     scheduler.act(Time(0), out);
@@ -289,7 +289,7 @@ fn fetched_twice(scheduler: &mut Scheduler, out: &mut Out) -> (Fetch, Fetch) {
     (earlier, out.fetches.pop().expect("from elsewhere"))
 }
 
-/// Its maker is called dead while it comes from there, and another that has it is named.
+/// The maker is declared failed while the input is fetched from it, and another source is named.
 #[test]
 fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
     for later_comes in [false, true] {
@@ -311,7 +311,7 @@ fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
     }
 }
 
-/// ... and what becomes of the earlier one says nothing of the later.
+/// ... and the result of the earlier fetch does not concern the later one.
 #[test]
 fn an_earlier_fetch_of_a_flight_that_fails_is_forgotten() {
     let (mut scheduler, mut out) = (scheduler(Tuning::of(Policy::Mlb)), Out::default());
@@ -326,8 +326,8 @@ fn an_earlier_fetch_of_a_flight_that_fails_is_forgotten() {
     assert_eq!(out.launches.len(), 1);
 }
 
-/// One of them has lost another input and gives up, and what one task reads goes with that task
-/// (seed 8054290).
+/// One of them has lost another input and gives up, and an input with one reader is deleted with
+/// its task.
 #[test]
 fn what_two_wait_for_is_there_for_both() {
     for loser in [0, 1] {

@@ -1,13 +1,12 @@
-//! Bugs on purpose. Each is one decision of the protocol turned wrong, so that the simulator's
-//! checkers can be seen to bite: `starling check --mutant NAME` must fail. A real node never sets
-//! one.
+//! Seeded bugs (mutants). Each inverts one decision of the protocol, to prove that the simulator's
+//! checkers find it: `starling check --mutant NAME` must fail. A real node never sets one.
 
 /// The tests that find a mutant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoundBy {
-    /// Seeds of the fault simulator, or a story of it: `sim/tests/mutants.rs`.
+    /// Seeds or scenarios of the fault simulator: `sim/tests/mutants.rs`.
     Simulator,
-    /// Stories of one node: `node/src/replica/mutant_tests.rs`.
+    /// Scenarios of one node: `node/src/replica/mutant_tests.rs`.
     NodeTests,
     /// The take-over simulation: `scheduler/tests/takeover/`.
     TakeOverTests,
@@ -29,7 +28,7 @@ macro_rules! mutants {
                 pub const $list: [Self; [$($name,)+].len()] = [$(Self::$mutant,)+];
             )+
 
-            /// Every one of every list.
+            /// All mutants of all lists.
             pub fn every() -> impl Iterator<Item = Self> {
                 [$(&Self::$list[..],)+].into_iter().flatten().copied()
             }
@@ -52,26 +51,26 @@ macro_rules! mutants {
     };
 }
 
-// The list of a mutant says which tests find it.
+// The list of a mutant determines the tests that must find it.
 mutants! {
-    /// Of one node's decisions, whether or not partitions have copies.
+    /// Mutants of one node's decisions, with or without replicated partitions.
     ALL by Simulator {
         /// Credits are counted, not recorded as a set: a repeated one counts twice.
         CounterInsteadOfSet "counter-instead-of-set",
-        /// Packets and replies leave before the batch they speak of is written.
+        /// Packets and answers leave before the batch on which they depend is written.
         SpeakBeforeWriting "speak-before-writing",
-        /// Credits are sent once and never kept for a home that has not acknowledged them.
+        /// Credits are sent once and not kept until they are acknowledged.
         NoOutbox "no-outbox",
         /// A completion counts whatever its attempt.
         CompletionWithoutAttempt "completion-without-attempt",
         /// The victim of a steal forgets the tasks when it sends them.
         VictimForgetsEarly "victim-forgets-early",
-        /// Messages are acknowledged before what they caused is durable.
+        /// Messages are acknowledged before their effects are durable.
         AckBeforeDurable "ack-before-durable",
-        /// What a restarted holder held is not placed again.
+        /// Tasks that a restarted holder held are not placed again.
         NoReplaceOnRestart "no-replace-on-restart",
-        /// At the bound of its interval a thief stops for good and nobody hints (as the published
-        /// code does).
+        /// At the bound of its interval a thief stops permanently, and no node sends hints (as in
+        /// the published code).
         StealingRetires "stealing-retires",
         /// Staged tasks run before their job is committed.
         RunBeforeCommit "run-before-commit",
@@ -79,199 +78,200 @@ mutants! {
         LaunchWithoutInputs "launch-without-inputs",
         /// Reports of a partition are added up instead of replaced.
         RelativeCounts "relative-counts",
-        /// Packets addressed to, or sent by, an earlier incarnation are taken for current ones.
+        /// Packets to or from an earlier incarnation count as current.
         IgnoreIncarnation "ignore-incarnation",
-        /// The end of a job is told to the client before it is durable.
+        /// The end of a job is reported to the client before it is durable.
         TellBeforeDurable "tell-before-durable",
-        /// A cancelled task's holder is not told.
+        /// The holder of a cancelled task is not informed.
         CancelMissesHolder "cancel-misses-holder",
-        /// A cancelled task that is held somewhere is left to its holder: its home keeps it open.
+        /// A cancelled task with a holder is left to the holder: its home keeps it open.
         CancelTrustsHolder "cancel-trusts-holder",
-        /// A holder does not look among the tasks that are on their way to a thief.
+        /// A holder does not look for a cancelled task among those in transit to a thief.
         CancelForgetsTransit "cancel-forgets-transit",
-        /// A restarted home does not know any more that a job is cancelled.
+        /// A restarted home has forgotten that a job is cancelled.
         CancelForgottenOnRestart "cancel-forgotten-on-restart",
-        /// A restarted home does not know any more when a job was submitted, from which release
-        /// times are counted.
+        /// A restarted home has forgotten when a job was submitted, from which release times count.
         ReleaseForgottenOnRestart "release-forgotten-on-restart",
         /// A stolen task is passed on before its home knows of the first move.
         PassOnEarly "pass-on-early",
-        /// A steal request that the network repeats is granted once more.
+        /// A steal request that the network repeats is granted again.
         GrantTwice "grant-twice",
-        /// A thief does not tell the homes what it has, only the victim.
+        /// A thief informs the victim, but not the homes of the tasks.
         ThiefTellsNobody "thief-tells-nobody",
         /// A copy is evicted while a task uses it.
         EvictPinned "evict-pinned",
-        /// An object goes when the first of its readers has ended.
+        /// An object is deleted when the first of its readers has ended.
         DeleteOnFirstRead "delete-on-first-read",
-        /// Homes do not hear of evictions, and who does not find a copy does not turn to its maker.
+        /// Homes are not informed of evictions, and a node that finds no copy does not ask the
+        /// maker.
         NoFetchFallback "no-fetch-fallback",
-        /// Copies of what a dead node has made go like any others.
+        /// Copies of a failed node's outputs are evicted like any others.
         LastCopyGoes "last-copy-goes",
-        /// What was staged behind a long task waits for it, whoever else is idle.
+        /// Tasks that are staged behind a long task wait for it, even if other nodes are idle.
         StagedForGood "staged-for-good",
-        /// The end of a task is told before others have what is to be kept of it.
+        /// The end of a task is reported before other nodes have its kept outputs.
         KeptAlone "kept-alone",
-        /// Who starts anew does not ask whether others have what it keeps.
+        /// A restarted node does not ask whether other nodes have the outputs that it keeps.
         FoundAlone "found-alone",
-        /// A home that reads its records again, or those of another, knows no more how much tasks
-        /// have printed.
+        /// A home that loads records has forgotten how much tasks have printed.
         CapturedForgotten "captured-forgotten",
     }
 
-    /// Of copies of partitions.
+    /// Mutants of replicated partitions.
     OF_COPIES by Simulator {
-        /// What depends on a batch is said before any copy has it.
+        /// Messages and answers that depend on a batch leave before any backup has the batch.
         AckBeforeBackups "ack-before-backups",
-        /// Messages and launches do not wait for copies; answers do.
+        /// Messages and launches do not wait for backups; answers do.
         ReleaseBeforeBackups "release-before-backups",
-        /// A new primary serves without anybody having promised its epoch.
+        /// A new primary serves without any promise of its epoch.
         ActivateWithoutPromise "activate-without-promise",
-        /// A node that the map takes for dead goes on.
+        /// A node that the map declares failed continues.
         IgnoreFence "ignore-fence",
-        /// A copy tells where it stands and what it has promised before that is synced.
+        /// A replica reports its position and its promise before they are synced.
         PromiseUnsynced "promise-unsynced",
-        /// A copy tells that it has synced what it has only logged.
+        /// A replica reports changes as synced that it has only logged.
         LoggedIsSynced "logged-is-synced",
-        /// A primary answers when its copies have synced, and has not done so itself.
+        /// A primary answers when its backups have synced, before its own sync.
         OwnSyncUncounted "own-sync-uncounted",
-        /// Of several copies only the first is waited for.
+        /// A primary waits only for the first of several backups.
         FirstCopyCounts "first-copy-counts",
-        /// One of three copies goes on when it is alone.
+        /// One of three replicas continues when it is alone.
         ShortServes "short-serves",
-        /// A primary that is left alone does not wait until the map says so.
+        /// A primary that is left alone does not wait until the map lists it alone.
         LoneUnregistered "lone-unregistered",
-        /// What was sent to an earlier incarnation of a copy is answered for by the next.
+        /// Changes sent to an earlier incarnation of a replica count as acknowledged by the next
+        /// one.
         RestartedMembers "restarted-members",
-        /// A learner that has begun anew is taken for as far as the last one was.
+        /// A learner that has started over counts as being at its earlier position.
         RestartedLearners "restarted-learners",
-        /// A learner counts before it has what was sent to it.
+        /// A learner counts before it has the changes that were sent to it.
         LearnersCountEarly "learners-count-early",
-        /// A copy takes a change that does not follow on what it has.
+        /// A replica accepts a change that does not follow its position.
         ChangesAnywhere "changes-anywhere",
-        /// What is written while a copy is filled is not sent to it.
+        /// Writes during the fill of a replica are not sent to it.
         FillingForgets "filling-forgets",
-        /// A copy is filled when it has the first page.
+        /// A replica counts as filled when it has the first page.
         FillingEndsEarly "filling-ends-early",
-        /// A page brings records that were changed since.
+        /// A page of a fill overwrites records that have changed since.
         PagesOverwrite "pages-overwrite",
-        /// A new primary asks a majority of its members.
+        /// A new primary asks only a majority of its members.
         MajorityActivates "majority-activates",
         /// Epochs are promised while an earlier primary may hold a lease.
         LeasesUnwaited "leases-unwaited",
         /// A primary answers without a lease.
         ReadsUnleased "reads-unleased",
-        /// The clock of a machine stands still while it is suspended.
+        /// The clock of a machine stops while the machine is suspended.
         ClockStandsStill "clock-stands-still",
-        /// A copy tells where it stands although a newer map may make it let go.
+        /// A replica reports its position although a newer map may make it drop its records.
         LearnersAnswerEarly "learners-answer-early",
-        /// What was promised by a disk that is gone counts for the one in its place.
+        /// Promises of a disk that is lost count for the disk in its place.
         StoresAlike "stores-alike",
-        /// A process that starts again takes itself for the one before.
+        /// A restarted process takes itself for its earlier incarnation.
         RestartUnnoticed "restart-unnoticed",
     }
 
-    /// Of copies too, which seeds show hardly ever: each is found by a story of one node's side
-    /// (`node/src/replica/mutant_tests.rs`).
+    /// More mutants of replicated partitions, which seeds hardly ever show. Each is found by a
+    /// scenario of one node (`node/src/replica/mutant_tests.rs`).
     OF_ONE_SIDE by NodeTests {
-        /// What a copy refuses counts as taken.
+        /// Changes that a replica refuses count as accepted.
         RefusalsIgnored "refusals-ignored",
-        /// Who has left a configuration lets its copy go before anybody has registered without it.
+        /// A former member drops its replica before a primary has registered without it.
         FormersLetGo "formers-let-go",
-        /// A new primary does not bring the other members to where it is.
+        /// A new primary does not send the other members the changes that they lack.
         TailsUnsent "tails-unsent",
-        /// A new primary does not take what others have and it has not.
+        /// A new primary does not fetch the changes that it lacks from other members.
         ShortestWins "shortest-wins",
-        /// ... or while it may hold one that an earlier incarnation gave.
+        /// Epochs are promised while an earlier primary may hold a lease of an earlier incarnation.
         LeasesForgotten "leases-forgotten",
     }
 
-    /// Of homes that move: found by `tests/takeover/` of this crate.
+    /// Mutants of homes that move, found by `tests/takeover/` of this crate.
     OF_TAKE_OVER by TakeOverTests {
-        /// Numbers of a home that took a partition over follow its own incarnation.
+        /// A home that took a partition over derives its numbers from its own incarnation.
         TermOfIncarnation "term-of-incarnation",
-        /// What a dead node held is left to it.
+        /// Tasks that a failed node held are left to it.
         GoneHolderKeeps "gone-holder-keeps",
-        /// Credits between partitions that have the same home are left out of the records.
+        /// Credits between partitions that have the same home are not recorded.
         LocalCreditsUnwritten "local-credits-unwritten",
-        /// What a dead node has not acknowledged is lost with it.
+        /// Messages that a failed node has not acknowledged are lost.
         NothingRerouted "nothing-rerouted",
-        /// A home that took over does not ask holders what they have.
+        /// A home that took over does not ask the holders which tasks they have.
         HoldersUnasked "holders-unasked",
-        /// Who hands a home over does not write down what runs there, and stops it.
+        /// A home that hands a partition over does not record the tasks that run there, and stops
+        /// them.
         HandedOnUnsaid "handed-on-unsaid",
-        /// Who has ended a task says that it does not have it, whoever has heard of the end.
+        /// A node that has ended a task answers that it does not hold it, whichever home knows the
+        /// end.
         EndsForgotten "ends-forgotten",
         /// Lost inputs are not made again.
         NothingRebuilt "nothing-rebuilt",
-        /// Whatever a task that is done again reads is made again as well.
+        /// All inputs of a task that runs again are made again too.
         AllRebuilt "all-rebuilt",
     }
 
-    /// Of tasks that take down what runs them, and of jobs that get no further.
+    /// Mutants of tasks that take their nodes down, and of jobs without progress.
     OF_CRASHES by Simulator {
-        /// Deaths of those who run a command are not counted.
+        /// Deaths of nodes that run a command are not counted.
         CrashesUncounted "crashes-uncounted",
-        /// ... or are forgotten with the home that counts them.
+        /// Counted deaths are forgotten with the home that counts them.
         CrashesForgotten "crashes-forgotten",
-        /// Other tasks run beside one with which nodes have died.
+        /// Other tasks run beside a task that has deaths on record.
         SuspectsTogether "suspects-together",
         /// A holder starts such a task before its home knows.
         SuspectsUnasked "suspects-unasked",
         /// A death counts, however few nodes lived through it.
         AllDiedCounts "all-died-counts",
-        /// A node that was stopped in order counts as dead.
+        /// A node that was stopped in order counts as crashed.
         StopCountsAsCrash "stop-counts-as-crash",
-        /// The last credit of some tasks does not wake them.
+        /// The last credit of some tasks does not make them ready.
         WakeUpLost "wake-up-lost",
     }
 
-    /// Of nodes that are slow.
+    /// Mutants of slow nodes.
     OF_SLOWNESS by Simulator {
-        /// Nobody tells that a node is slow.
+        /// No node reports that another node is slow.
         SlowNeverTold "slow-never-told",
     }
 
-    /// Of tasks that do not make the same bytes each time.
+    /// Mutants of tasks that do not make the same bytes each time.
     OF_OTHER_BYTES by Simulator {
-        /// A task that is done again counts whatever bytes it has made.
+        /// The end of a task that runs again counts, whatever bytes it has made.
         ChecksumIgnored "checksum-ignored",
-        /// Readers of other bytes are not taken back.
+        /// Readers of other bytes are not recalled.
         ReadersKept "readers-kept",
-        /// A restart forgets which ends were taken back.
+        /// A restart forgets which ends were revoked.
         RecallForgotten "recall-forgotten",
     }
 
-    /// Of rounds of jobs.
+    /// Mutants of rounds of jobs.
     OF_ROUNDS by Simulator {
         /// A skip of an earlier round of a job ends a task of this one.
         RoundIgnored "round-ignored",
     }
 
-    /// Of numbered batches of the key-value store.
+    /// Mutants of numbered batches of the key-value store.
     OF_NUMBERS by Simulator {
-        /// A numbered batch of the key-value store is applied as often as it comes.
+        /// A numbered batch of the key-value store is applied as often as it arrives.
         NumberIgnored "number-ignored",
-        /// A restarted node, or one that takes a partition over, does not know the numbers of
-        /// before.
+        /// A restarted node, or one that takes a partition over, has forgotten the earlier numbers.
         NumbersForgotten "numbers-forgotten",
     }
 
-    /// Of clusters that grow.
+    /// Mutants of clusters that grow.
     OF_GROWTH by Simulator {
-        /// A node says that all it keeps has its copies.
+        /// A node reports that all its kept outputs have their replicas.
         LackingUnsaid "lacking-unsaid",
-        /// Nodes that come get no copies of what was kept before.
+        /// Nodes that join get no replicas of outputs that were kept before.
         NewcomersUnasked "newcomers-unasked",
-        /// A keeper does not say that it is one.
+        /// A keeper does not announce that it is one.
         KeepersUnsaid "keepers-unsaid",
     }
 
-    /// Of what is kept of ended jobs, and what is not.
+    /// Mutants of the history of ended jobs.
     OF_THE_PAST by Simulator {
         /// A home that restarts or takes over makes the summaries of ended jobs again.
         SummaryMadeAgain "summary-made-again",
-        /// No member that was away hears that a job was forgotten.
+        /// A member that was away is not informed that a job was forgotten.
         ForgottenReturns "forgotten-returns",
         /// A member confirms that a job is forgotten before its shell has removed its data.
         ConfirmedBeforeErased "confirmed-before-erased",

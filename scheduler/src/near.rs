@@ -1,5 +1,5 @@
-//! Files of a shared file system that tasks want copied to this node: how much of its store those
-//! take that tasks here use. A file is copied once, however many tasks want it.
+//! Files of a shared file system that tasks want copied to this node, and the disk space of those
+//! that tasks here use. A file is copied once, however many tasks want it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::work::Work;
 pub(crate) struct NearFile {
     job: JobId,
     path: Arc<str>,
-    /// Whose name has something in braces is another one for each entry.
+    /// Set if the path has braces: then each entry has another file.
     entry: Option<u64>,
     size_bytes: u64,
 }
 
-/// The files that a task wants near, as far as their sizes are told.
+/// The files that a task wants copied, as far as their sizes are declared.
 #[must_use]
 pub(crate) fn files_of(task: TaskId, work: &Work) -> Vec<NearFile> {
     let wanted = work.spec.externals.iter().filter(|it| it.staged && it.size_bytes > 0);
@@ -31,7 +31,7 @@ pub(crate) fn files_of(task: TaskId, work: &Work) -> Vec<NearFile> {
     wanted.map(file).collect()
 }
 
-/// The files that staged and running tasks use, each with how many of them do.
+/// The files that staged and running tasks use, each with the number of these tasks.
 #[derive(Debug, Default)]
 pub(crate) struct NearFiles {
     users: BTreeMap<NearFile, u32>,
@@ -43,13 +43,13 @@ impl NearFiles {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
-    /// What these would take besides.
+    /// The bytes that these files would take in addition.
     #[must_use]
     pub(crate) fn room(&self, files: &[NearFile]) -> u64 {
         let new = files.iter().filter(|file| !self.users.contains_key(file));
         new.fold(0, |sum, file| sum.saturating_add(file.size_bytes))
     }
-    /// A task is going to use them.
+    /// A task is going to use these files.
     pub(crate) fn take(&mut self, files: &[NearFile]) {
         for file in files {
             let users = self.users.entry(file.clone()).or_insert(0);
@@ -59,7 +59,7 @@ impl NearFiles {
             }
         }
     }
-    /// And has ended.
+    /// A task that used these files has ended.
     pub(crate) fn give_back(&mut self, files: &[NearFile]) {
         for file in files {
             let Some(users) = self.users.get_mut(file) else { continue };

@@ -1,6 +1,7 @@
-//! The objects on this node that its core knows of: what tasks made here, and copies of what others
-//! made. Copies go, least recently used first, when room is needed; what a staged or running task
-//! uses is pinned and stays; what was made here goes when nobody will read it any more.
+//! The objects on this node: outputs made here, and copies of outputs made on other nodes. Copies
+//! are evicted, least recently used first, when space is needed. An object that a staged or running
+//! task uses is pinned and stays. An output made here is deleted when no task will read it any
+//! more.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,9 +17,10 @@ enum Kind {
         stay: Stay,
     },
     Copy {
-        /// Brought before any task asked for it: the first reader is the one it was brought for.
+        /// Fetched before any task asked for it: its first reader is the task for which it was
+        /// fetched.
         fresh: bool,
-        /// One task reads it: afterwards nobody needs the copy.
+        /// Only one task reads it: afterwards no task needs the copy.
         single: bool,
     },
 }
@@ -26,33 +28,33 @@ enum Kind {
 #[derive(Debug)]
 struct Entry {
     size_bytes: u64,
-    /// Its bytes lie in files; virtual data takes no room.
+    /// Its bytes are in files; virtual data takes no space.
     real: bool,
     kind: Kind,
-    /// Staged and running tasks that use it.
+    /// The number of staged and running tasks that use it.
     pins: u32,
-    /// Key in [`Objects::idle`] while it is an unpinned copy.
+    /// The key in [`Objects::idle`] while the object is an unpinned copy.
     last_use: u64,
-    /// Nobody will read it: it goes with the last pin.
+    /// No task will read it: it is deleted with the last pin.
     doomed: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     entries: BTreeMap<ObjectId, Entry>,
-    /// Copies that nobody uses, least recently used first.
+    /// Copies without pins, least recently used first.
     idle: BTreeMap<u64, ObjectId>,
     uses: u64,
     pub(crate) stored_bytes: u64,
     pub(crate) copied_bytes: u64,
     pub(crate) copies: u64,
-    /// Of all objects: what takes room on the disk.
+    /// Bytes of all objects that take space on the disk.
     real_bytes: u64,
-    /// Of idle copies.
+    /// Bytes of idle copies.
     idle_bytes: u64,
     idle_real_bytes: u64,
     pub(crate) evicted_bytes: u64,
-    /// A bug on purpose: pinned copies are evicted as well.
+    /// A mutant: pinned copies are evicted too.
     pub(crate) ignores_pins: bool,
 }
 
@@ -64,15 +66,15 @@ impl Objects {
     pub(crate) fn has_any(&self, objects: RangeInclusive<ObjectId>) -> bool {
         self.entries.range(objects).next().is_some()
     }
-    /// Whether a copy is here that an earlier task had brought. The first reader of a copy that
-    /// was brought ahead is the one that it was brought for.
+    /// Whether the object is a copy that the fetch of an earlier task brought. A copy that was
+    /// fetched early counts as fetched for its first reader.
     pub(crate) fn read_copy(&mut self, object: &ObjectId) -> bool {
         match self.entries.get_mut(object).map(|entry| &mut entry.kind) {
             Some(Kind::Copy { fresh, .. }) => !std::mem::take(fresh),
             _ => false,
         }
     }
-    /// Bytes on the disk that cannot be had back by eviction.
+    /// Bytes on the disk that eviction cannot free.
     #[must_use]
     pub(crate) fn firm_bytes(&self) -> u64 {
         self.real_bytes - self.idle_real_bytes
@@ -82,7 +84,7 @@ impl Objects {
     pub(crate) fn real_bytes(&self) -> u64 {
         self.real_bytes
     }
-    /// Bytes on the disk that could be had back as long as no task uses the object.
+    /// Bytes on the disk that eviction could free while no task uses the object.
     #[must_use]
     pub(crate) fn idle_bytes_of(&self, object: &ObjectId) -> u64 {
         let idle = |entry: &&Entry| {
@@ -90,13 +92,13 @@ impl Objects {
         };
         self.entries.get(object).filter(idle).map_or(0, |entry| entry.size_bytes)
     }
-    /// Bytes of copies that are in use.
+    /// Bytes of pinned copies.
     #[must_use]
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.copied_bytes - self.idle_bytes
     }
 
-    /// A task made it here.
+    /// Adds an output that a task made here.
     pub(crate) fn made(
         &mut self,
         object: ObjectId,
@@ -106,7 +108,7 @@ impl Objects {
     ) {
         self.insert(object, size_bytes, real, Kind::Made { stay: stay.into() });
     }
-    /// A copy came; `fresh`: ahead of the task that needs it; `single`: the only one that does.
+    /// Adds a copy. `fresh`: fetched before a task asked for it; `single`: only one task reads it.
     pub(crate) fn copied(
         &mut self,
         object: ObjectId,
@@ -116,7 +118,7 @@ impl Objects {
     ) {
         self.insert(object, size_bytes, real, Kind::Copy { fresh, single });
     }
-    /// Another node had made it, and leaves: it lies here as if made here, from now on.
+    /// Adds an output of another node, as if it had been made here.
     pub(crate) fn take(
         &mut self,
         object: ObjectId,
@@ -128,18 +130,18 @@ impl Objects {
         self.made(object, size_bytes, real, stay);
         self.keep(object, stay);
     }
-    /// A copy that is here stays as if it had been made here.
+    /// From now on a copy stays as if it had been made here.
     pub(crate) fn keep(&mut self, object: ObjectId, stay: impl Into<Stay>) {
         if self.is_made(&object) {
             return;
         }
-        self.make_busy(object); // What is firm is never idle.
+        self.make_busy(object); // An output made here is never idle.
         let Some(entry) = self.entries.get_mut(&object) else { return };
         entry.kind = Kind::Made { stay: stay.into() };
         self.copied_bytes -= entry.size_bytes;
         self.copies -= 1;
     }
-    /// A copy that one task reads stays although that one lets go of it.
+    /// A copy with one reader stays, although this reader does not need it now.
     pub(crate) fn outlasts_reader(&mut self, object: ObjectId) {
         if let Some(Kind::Copy { single, .. }) =
             self.entries.get_mut(&object).map(|entry| &mut entry.kind)
@@ -147,18 +149,18 @@ impl Objects {
             *single = false;
         }
     }
-    /// It was made here, or taken over from its maker.
+    /// Whether the object was made here, or taken over from its maker.
     #[must_use]
     pub(crate) fn is_made(&self, object: &ObjectId) -> bool {
         let entry = self.entries.get(object);
         entry.is_some_and(|entry| matches!(entry.kind, Kind::Made { .. }))
     }
-    /// All of these.
+    /// All objects that were made here or taken over.
     pub(crate) fn made_here(&self) -> impl Iterator<Item = &ObjectId> {
         let made = |entry: &Entry| matches!(entry.kind, Kind::Made { .. });
         self.entries.iter().filter(move |(_, entry)| made(entry)).map(|(object, _)| object)
     }
-    /// Those of a task of which something is here.
+    /// The attempts of a task of which objects are here.
     pub(crate) fn attempts_of(&self, task: TaskId) -> Vec<Made> {
         let bound = |attempt, output| ObjectId { task, attempt, output };
         let all = bound(Attempt(0), 0)..=bound(Attempt(u64::MAX), u32::MAX);
@@ -167,7 +169,7 @@ impl Objects {
         made.dedup();
         made
     }
-    /// Of one attempt, those that somebody may still want.
+    /// The outputs of an attempt that some task may still read.
     pub(crate) fn outputs_of(&self, (task, attempt): Made) -> Vec<wire::HandedOutput> {
         let bound = |output| ObjectId { task, attempt, output };
         let all = self.entries.range(bound(0)..=bound(u32::MAX));
@@ -216,7 +218,7 @@ impl Objects {
         }
     }
 
-    /// A task is going to use it. False when it is not known here.
+    /// Pins the object for a task. Returns false if the object is not here.
     pub(crate) fn pin(&mut self, object: ObjectId) -> bool {
         let Some(entry) = self.entries.get_mut(&object) else { return false };
         entry.pins += 1;
@@ -225,11 +227,11 @@ impl Objects {
         }
         true
     }
-    /// A task that pinned it has ended. True when the object goes with that.
+    /// Removes the pin of a task. Returns true if the object is deleted with it.
     pub(crate) fn unpin(&mut self, object: ObjectId) -> bool {
         let Some(entry) = self.entries.get_mut(&object) else { return false };
         if entry.pins == 0 {
-            return false; // It went on purpose, and came again.
+            return false; // The object was deleted while pinned, and fetched again.
         }
         entry.pins -= 1;
         if entry.pins > 0 {
@@ -243,7 +245,8 @@ impl Objects {
         false
     }
 
-    /// Nobody will read it any more. True when it goes at once; it may not be known here at all.
+    /// No task will read it any more. Returns true if it is deleted now, or is not known here at
+    /// all.
     pub(crate) fn doom(&mut self, object: ObjectId) -> bool {
         match self.entries.get_mut(&object) {
             Some(entry) if entry.pins > 0 => {
@@ -269,8 +272,8 @@ impl Objects {
         }
     }
 
-    /// Lets idle copies go until copies and files take at most so much, as far as that is possible.
-    /// Returns what went, with sizes.
+    /// Evicts idle copies until copies and files are within these limits, as far as possible.
+    /// Returns the evicted objects with their sizes.
     pub(crate) fn evict(&mut self, copied_max: u64, real_max: u64) -> Vec<(ObjectId, u64)> {
         let mut gone = Vec::new();
         while self.copied_bytes > copied_max || self.real_bytes > real_max {
@@ -289,8 +292,8 @@ impl Objects {
         gone
     }
 
-    /// The job is over: everything of it goes but what is to be kept. `all_made`: tasks of it may
-    /// be run again, and what was made here and not deleted by now may be read.
+    /// The job is over: its objects are removed, except for kept outputs. `all_made`: its tasks may
+    /// be retried, and all outputs made here may still be read.
     pub(crate) fn forget_job(&mut self, job: JobId, all_made: bool) -> Vec<ObjectId> {
         let kept = |entry: &Entry| match entry.kind {
             Kind::Made { stay } => stay.keep || all_made,
@@ -307,7 +310,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// The job is forgotten with what its tasks keep.
+    /// The job is forgotten: its kept outputs are removed too.
     pub(crate) fn forget_results(&mut self, job: JobId) -> Vec<ObjectId> {
         let of_job = self.entries.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
         let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
@@ -318,7 +321,7 @@ impl Objects {
     }
 }
 
-/// Takes every object of the job out of a table.
+/// Removes every object of the job from a table.
 pub(crate) fn remove_of_job<T>(table: &mut BTreeMap<ObjectId, T>, job: JobId) {
     let of_job = table.range(first_of(job)..).take_while(|(object, _)| object.task.job == job);
     let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
@@ -327,7 +330,7 @@ pub(crate) fn remove_of_job<T>(table: &mut BTreeMap<ObjectId, T>, job: JobId) {
     }
 }
 
-/// Not above any object of the job.
+/// A lower bound of all objects of the job.
 #[must_use]
 pub(crate) fn first_of(job: JobId) -> ObjectId {
     let task = TaskId { job, local: LocalId(0) };

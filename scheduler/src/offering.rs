@@ -1,6 +1,6 @@
-//! Tasks that were staged ahead and then wait for a slot behind long ones: they go back to the
-//! queue that they came from, where idle nodes find them. What was fetched for them stays, and as
-//! long as it does they are not staged anew before a slot is free.
+//! Tasks that were staged ahead and then wait for a slot behind long tasks: they go back to their
+//! queue, where idle nodes find them. Their fetched inputs stay. While these stay, the tasks are
+//! not staged again before a slot is free.
 
 use proto::event::Reason;
 use proto::limits::{OFFER_AGAIN_AFTER, OFFER_AGAIN_FETCHES, STEP_POPS_MAX};
@@ -12,14 +12,14 @@ use crate::staging::Staged;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
-    /// So long a task waits for a slot with its inputs here: others would have to fetch these, and
-    /// a short wait is what staging ahead is for.
+    /// How long a task waits for a slot with its inputs here. Other nodes would have to fetch
+    /// these, and a short wait is the purpose of staging ahead.
     fn offer_patience(&self) -> Span {
         let fetch_ns = self.data.fetch_time.0.saturating_mul(OFFER_AGAIN_FETCHES);
         Span(OFFER_AGAIN_AFTER.0.saturating_add(fetch_ns))
     }
 
-    /// Whether another node may have it instead. The paper's policies keep what is dedicated.
+    /// Whether another node may run it instead. Under the paper's policies dedicated tasks stay.
     fn may_be_offered(&self, staged: &Staged) -> bool {
         let is_shared = !staged.local_queue || self.rules().shares_local_queue;
         let is_free = staged.complete && staged.asks == Asks::Not && staged.slot.is_none();
@@ -27,11 +27,12 @@ impl Scheduler {
         is_shared && is_free && is_plain && staged.home_knows
     }
 
-    /// All slots are taken, others are there, and this is the first that may be offered.
+    /// The first staged task and the end of its wait, if all slots are taken and other nodes are
+    /// there.
     fn waits_longest(&self) -> Option<(TaskId, Time)> {
         let others = self.homes.living_others() > 0 && self.leaving.is_none();
         let never = self.options.mutant == Some(Mutant::StagedForGood);
-        // What was fetched for it would go, and be fetched again for the same long wait.
+        // Its inputs would be evicted, and fetched again for the same long wait.
         let is_full = self.data.objects.copied_bytes > self.options.tuning.cache_bytes;
         if self.slots.free() > 0 || !others || is_full || never {
             return None;
@@ -43,11 +44,11 @@ impl Scheduler {
 
     pub(crate) fn offers_again_at(&self) -> Option<Time> {
         let (first, at) = self.waits_longest()?;
-        // One that may not be offered, or keeps its line waiting, is no reason to wake.
+        // A task that may not be offered, or blocks those behind it, is no reason to wake up.
         self.staging.get(&first).filter(|staged| self.may_be_offered(staged)).map(|_| at)
     }
 
-    /// Those behind one that has waited for too long wait longer.
+    /// The first staged task has waited too long, and those behind it wait longer: all go back.
     pub(crate) fn offer_again(&mut self, now: Time, out: &mut Out) {
         if self.waits_longest().is_none_or(|(_, at)| now < at) {
             return;
@@ -57,7 +58,7 @@ impl Scheduler {
         };
         let tasks: Vec<TaskId> =
             self.staged.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
-        // The last first: each goes before its equals.
+        // In reverse order: each task is put before its equals.
         for &task in tasks.iter().rev() {
             if let Some(staged) = self.staging.get(&task) {
                 staged.pins.iter().for_each(|&object| self.data.objects.outlasts_reader(object));

@@ -1,4 +1,4 @@
-//! What a step of the scheduler wants done. The node turns it into writes, packets and effects.
+//! The results of a step of the scheduler. The node turns them into writes, packets and effects.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use proto::wire::message::Body;
 use proto::work::{Fetch, Launch};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 
-/// Facts of one job in one partition.
+/// The job and the partition to which facts belong.
 pub type Place = (PartitionId, JobId);
 
-/// What became true in this step and must be durable, by kind of record.
+/// All changes of this step that must become durable, by kind of record.
 #[derive(Debug, Default)]
 pub struct Facts {
     pub chunks: Vec<wire::Chunk>,
@@ -18,15 +18,15 @@ pub struct Facts {
     pub ends: BTreeMap<Place, wire::EndRecord>,
     pub credits: BTreeMap<Place, wire::CreditRecord>,
     pub holders: BTreeMap<Place, wire::HolderRecord>,
-    /// Of commands; most nodes never run any.
+    /// Starts of commands. Boxed, because most nodes never run any.
     pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
     /// Records of jobs homed here.
     pub jobs: BTreeMap<JobId, wire::JobState>,
-    /// Staged chunks that go, by number.
+    /// Staged chunks to be removed, by number.
     pub dropped_chunks: Vec<(Place, u32)>,
-    /// All records of these go, after what else is written.
+    /// All records of these are removed, after all other writes.
     pub forgotten: Vec<Place>,
-    /// Records of jobs homed here that go.
+    /// Jobs homed here with records to be removed.
     pub dropped_jobs: Vec<JobId>,
 }
 
@@ -46,7 +46,7 @@ impl Facts {
     }
 }
 
-/// To a client, for one of its requests.
+/// The answer to one request of a client.
 #[derive(Debug)]
 pub struct Answer {
     pub client: proto::ClientId,
@@ -56,38 +56,38 @@ pub struct Answer {
 #[derive(Debug, Default)]
 pub struct Out {
     pub facts: Facts,
-    /// Delivered at least once, in order, whatever happens to the receiver.
+    /// Messages that are delivered at least once, in order, whatever happens to the receiver.
     pub reliable: Vec<(NodeId, Body)>,
-    /// May be lost.
+    /// Messages that may be lost.
     pub loose: Vec<(NodeId, Body)>,
     pub launches: Vec<Box<Launch>>,
     pub fetches: Vec<Fetch>,
     pub kills: Vec<(TaskId, Attempt)>,
     pub discards: Vec<(TaskId, Attempt)>,
     pub events: Vec<Event>,
-    /// The shell is to measure what this node has used.
+    /// The shell is asked to measure the resources that this node has used.
     pub measure: bool,
     pub answers: Vec<Answer>,
-    /// Completions for other homes, gathered into one message a home and step.
+    /// Completions for other homes, combined into one message per home and step.
     pub completions: BTreeMap<NodeId, Vec<wire::Completion>>,
     pub stale: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
-    /// Objects on this node that go.
+    /// Objects on this node to be deleted.
     pub evicted: Vec<ObjectId>,
     /// Jobs of which nothing is needed any more.
     pub forgotten: Vec<JobId>,
-    /// Jobs of which what they printed goes as well.
+    /// Jobs to be erased with their printed output, each with the number of the removal.
     pub erased: Vec<(JobId, u64)>,
-    /// Copies that came or went, by the home that keeps track of them.
+    /// Copies that were gained or lost, by the home that keeps track of them.
     pub copies: BTreeMap<NodeId, wire::Copies>,
-    /// Objects to ask for, and answers to those who asked.
+    /// Objects to be located, and answers to askers.
     pub locate: BTreeMap<NodeId, wire::Locate>,
     pub located: BTreeMap<NodeId, Vec<wire::ObjectAt>>,
-    /// Edges whose readers have ended, by object.
+    /// The number of edges with readers that have ended, by object.
     pub(crate) consumed: BTreeMap<ObjectId, u32>,
 }
 
 impl Out {
-    /// Sends what was gathered per destination as messages of bounded size.
+    /// Turns the entries that are collected per destination into messages of bounded size.
     pub fn gather(&mut self) {
         for (home, mut all) in std::mem::take(&mut self.completions) {
             while !all.is_empty() {
@@ -139,7 +139,7 @@ impl Out {
     }
 }
 
-/// Tells homes of attempts that are not on this node, in messages of bounded size.
+/// Reports attempts that are not on this node to their homes, in messages of bounded size.
 pub(crate) fn say_not_held(of_homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>, out: &mut Out) {
     for (home, tasks) in of_homes {
         for piece in tasks.chunks(OBJECTS_TOLD_MAX) {
@@ -149,7 +149,7 @@ pub(crate) fn say_not_held(of_homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>, o
     }
 }
 
-/// The same task and attempt as they travel.
+/// A task and an attempt in wire form.
 #[must_use]
 pub(crate) fn task_attempt(task: TaskId, attempt: Attempt) -> wire::TaskAttempt {
     wire::TaskAttempt { job: task.job.0, local: task.local.0, attempt: attempt.0 }

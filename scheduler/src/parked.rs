@@ -1,5 +1,5 @@
-//! Messages to homes that are on the move: kept here, in order, until somebody serves the
-//! partition, and sent again when a node says that it does not.
+//! Keeps undelivered messages to homes that move, in order, until a node serves the partition. If a
+//! node returns a message because it is not the home, the message is sent again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,20 +15,20 @@ use crate::routing::route::{self, Split};
 use crate::routing::traits::traits;
 use crate::{Mutant, Scheduler};
 
-/// What is owed to the homes of partitions, oldest first. It takes the place of the queue of a
-/// link, and is bounded by the same: the work that is open.
+/// Messages for the homes of partitions, oldest first. This takes the place of the queue of a link,
+/// and has the same bound: the open work.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     lot: BTreeMap<PartitionId, VecDeque<Body>>,
-    /// Since the map has changed: of which partitions a node has said that it is not their home.
+    /// Partitions that a node has refused, as not their home, since the last change of the map.
     retries: BTreeMap<PartitionId, Retry>,
 }
 
 #[derive(Debug, Default)]
 struct Retry {
-    /// Nothing is sent to the node that the map names before.
+    /// Nothing is sent to the node that the map names before this time.
     at: Option<Time>,
-    /// How often that was.
+    /// The number of refusals.
     times: u32,
 }
 
@@ -42,7 +42,7 @@ impl Parked {
     pub(crate) fn map_changed(&mut self) {
         self.retries.clear();
     }
-    /// This node serves it from now on.
+    /// This node serves the partition from now on.
     pub(crate) fn served_here(&mut self, partition: PartitionId) {
         self.retries.remove(&partition);
     }
@@ -54,7 +54,7 @@ impl Parked {
             retry.times += 1;
         }
     }
-    /// The job is forgotten: a home that heard of its commit now would have it again.
+    /// The job is forgotten: a home that gets its commit now would have the job again.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         let is_of_it = |body: &Body| match body {
             Body::Visible(it) => it.commit.as_ref().is_some_and(|commit| commit.job == job.0),
@@ -69,14 +69,14 @@ impl Parked {
         mark(Mark::Parked);
         self.lot.entry(partition).or_default().push_back(body);
     }
-    /// Nobody overtakes what waits for the same partition.
+    /// The home to send to now. No message overtakes parked ones of the same partition.
     fn speaker(&self, homes: &Homes, partition: PartitionId) -> Result<NodeId, PartitionId> {
         if self.lot.contains_key(&partition) {
             return Err(partition);
         }
         homes.speaker(partition).ok_or(partition)
     }
-    /// Takes out what can be sent now.
+    /// Takes out the messages that can be sent now.
     fn released(&mut self, now: Time, homes: &Homes) -> Vec<(NodeId, Body)> {
         for retry in self.retries.values_mut() {
             retry.at = retry.at.filter(|&at| at > now);
@@ -96,7 +96,7 @@ impl Parked {
 }
 
 impl Scheduler {
-    /// What is to be said to homes goes to those that serve, and waits where none does. The node
+    /// Sends messages for homes to the nodes that serve, and parks them where none does. The node
     /// calls this before it takes messages out of `out`.
     pub fn address(&mut self, out: &mut Out) {
         if self.parked.is_empty() && self.homes.is_settled() {
@@ -111,7 +111,7 @@ impl Scheduler {
             }
             match self.by_speaker(body) {
                 Split::ToNode(body) => sent.push((to, body)),
-                // Told again when what waits goes out.
+                // Sent again when parked messages are released.
                 Split::Undivided(moved) => self.move_bounced(to, moved.steal),
                 Split::ByOwner(pieces) => self.send_or_park(pieces, &mut sent),
             }
@@ -137,8 +137,8 @@ impl Scheduler {
         }
     }
 
-    /// Messages that a dead node has not acknowledged: what was meant for homes goes to those
-    /// that took its place.
+    /// Handles messages that a failed node has not acknowledged: those for homes go to the new
+    /// homes.
     pub fn reroute(&mut self, unacknowledged: Vec<Body>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::NothingRerouted) {
             return;
@@ -147,14 +147,15 @@ impl Scheduler {
             let Some(body) = self.still_asked(body) else { continue };
             mark(Mark::Rerouted);
             match self.by_speaker(body) {
-                // With the node the first has no meaning; the thief sends the second again.
+                // The first kind has no meaning without the node; the thief repeats the second
+                // kind.
                 Split::ToNode(_) | Split::Undivided(_) => {}
                 Split::ByOwner(pieces) => self.send_or_park(pieces, &mut out.reliable),
             }
         }
     }
 
-    /// Tries again with what waits: the map has changed, or some time has passed.
+    /// Tries to send parked messages again: the map has changed, or some time has passed.
     pub(crate) fn release_parked(&mut self, now: Time, out: &mut Out) {
         for (home, body) in self.parked.released(now, &self.homes) {
             let told = match &body {
@@ -162,15 +163,15 @@ impl Scheduler {
                 _ => None,
             };
             out.reliable.extend(self.still_asked(body).map(|body| (home, body)));
-            // What was said of it meanwhile came to a home that had nothing of it.
+            // A cancellation sent meanwhile reached a home that had nothing of the job.
             told.into_iter().for_each(|job| self.jobs.cancel_again_at(job, home, out));
         }
         self.retell_moves(out);
     }
-    /// What a home asks for its tasks its successor finds out, and asks for, by itself; if it has
-    /// it by now, who hears this late would make it again for nobody.
+    /// Drops outdated messages. The next home of a task requests missing inputs by itself. If it
+    /// has them by now, a late request would make them again without need.
     fn still_asked(&self, body: Body) -> Option<Body> {
-        // A home that hears this late would have a job again that was forgotten.
+        // A home that gets this late would have a forgotten job again.
         if let Body::Visible(wire::Visible { commit: Some(commit), .. }) = &body
             && self.jobs.has_gone(JobId(commit.job))
         {
@@ -189,8 +190,8 @@ impl Scheduler {
         }
     }
 
-    /// The part of a message that speaks to this node; the rest goes back to its sender, who may
-    /// know more of homes, or will.
+    /// Returns the part of a message that is for this node. The remainder is returned to its
+    /// sender. The sender may know the present homes, or will learn them.
     pub(crate) fn mine_of(&self, from: NodeId, body: Body, out: &mut Out) -> Option<Body> {
         let homes = &self.homes;
         let addressed_to = traits(&body).addressed_to;
@@ -202,7 +203,7 @@ impl Scheduler {
         let pieces = match route::split(body, homes, mine) {
             Split::ToNode(body) => return Some(body),
             Split::Undivided(moved) => {
-                // The thief sends it again, in pieces that have one home.
+                // The thief sends it again, in pieces for one home each.
                 bounce(from, Body::Moved(moved), out);
                 return None;
             }
@@ -219,7 +220,7 @@ impl Scheduler {
         kept
     }
 
-    /// A node is not the home that this node took it for.
+    /// A node returns a message because it is not the home that this node took it for.
     pub(crate) fn on_not_home(&mut self, now: Time, from: NodeId, not_home: &wire::NotHome) {
         let message = wire::Message::decode(not_home.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };

@@ -1,4 +1,5 @@
-//! What this node does for jobs: counted from their beginning until their homes have stored it.
+//! The tallies of this node for jobs. They are counted from the beginning of a job until its home
+//! has stored the summary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 use crate::Scheduler;
 use crate::out::Out;
 
-/// What a node as a whole has used and done since it started.
+/// The resources that a node has used since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     pub cpu_ns: u64,
@@ -19,32 +20,32 @@ pub struct Usage {
     pub messages: u64,
 }
 
-/// What the node had done as a whole when a job began.
+/// The counters of the node when a job began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Base {
     usage: Usage,
     steals_tried: u64,
     steals_won: u64,
     executions: u64,
-    /// Tasks of other jobs ran.
+    /// Whether tasks of other jobs ran.
     others_ran: bool,
 }
 
-/// What it does for one round of a job.
+/// The counts of one round of a job.
 #[derive(Debug, Default)]
 struct Counted {
-    /// When the first was heard of it.
+    /// When this node first learned of the round.
     since: Time,
     tally: Tally,
     base: Option<Base>,
 }
 
-/// A demand to forget a job that is confirmed when the shell has removed the job's data.
+/// A request to forget a job, which is confirmed when the shell has removed the job's data.
 #[derive(Debug)]
 pub(crate) struct Erasing {
     pub(crate) ask: wire::PartAsk,
     pub(crate) keeps: bool,
-    /// Of the last removal.
+    /// The number of the last removal.
     pub(crate) number: u64,
 }
 
@@ -52,19 +53,19 @@ pub(crate) struct Erasing {
 pub(crate) struct Parts {
     /// By job and round.
     counted: BTreeMap<(JobId, u32), Box<Counted>>,
-    /// Those whose beginning was told, and which made room for others.
+    /// Rounds with a known beginning that were dropped to make room for others.
     lost: BTreeSet<(JobId, u32)>,
-    /// Questions that wait until the shell has measured what the node has used.
+    /// Questions that wait until the shell has measured the used resources.
     asked: Vec<wire::PartAsk>,
-    /// Jobs to be forgotten, of which this node may get records yet.
+    /// Jobs to be forgotten of which this node may still receive records.
     pub(crate) unconfirmed: BTreeMap<JobId, wire::PartAsk>,
-    /// Those of which the shell removes what it has; and whether records with results stay.
+    /// Jobs with data that the shell is removing; and whether records with results stay.
     pub(crate) erasing: BTreeMap<JobId, Erasing>,
-    /// Removals that the shell was asked for.
+    /// The number of removals that the shell was asked for.
     pub(crate) erasures: u64,
-    /// Attempts whose ends are told later than they came, with the time at which they came.
+    /// Attempts with ends that are reported late, with the time at which they ended.
     pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
-    /// Attempts that were stopped in this step; when, if that was before.
+    /// Attempts that were stopped in this step; with the time of their end, if that was before.
     pub(crate) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
@@ -87,9 +88,9 @@ impl Parts {
         self.asked.retain(|ask| ask.job != job.0);
     }
 
-    /// Since when something is counted that is not recorded yet.
+    /// The times since which rounds are counted that have no summary yet.
     pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
-        // Of an ended job something may be made again: no home says that this is recorded.
+        // Tasks of an ended job may run again: no home announces a summary for these counts.
         let is_open = move |counted: &&Counted| {
             counted.base.is_some() || now.since(counted.since) < TALLY_UNBEGUN_MAX
         };
@@ -105,7 +106,7 @@ impl Parts {
         self.counted.entry(key).or_insert_with(fresh)
     }
 
-    /// Of one whose beginning was not told the least is known.
+    /// Drops a round without a known beginning first: least is known of it.
     fn make_room(&mut self) {
         let unbegun = self.counted.iter().find(|(_, counted)| counted.base.is_none());
         if let Some(key) = unbegun.map(|(&key, _)| key) {
@@ -136,7 +137,7 @@ fn job_of(event: &Event) -> Option<JobId> {
 }
 
 impl Scheduler {
-    /// Adds up the events of a step.
+    /// Adds the events of a step to the tallies.
     pub fn count_events(&mut self, now: Time, events: &[Event]) {
         let held = std::mem::take(&mut self.parts.held_ends);
         let mut at = 0;
@@ -168,8 +169,8 @@ impl Scheduler {
         }
     }
 
-    /// What is counted of the present round of a job. For one that has ended, or of which this node
-    /// knows nothing, nothing is begun: its home may have stored its summary.
+    /// The counts of the present round of a job. They do not begin for a job that has ended, or
+    /// that this node does not know: its home may have stored the summary.
     fn counted(&mut self, now: Time, job: JobId) -> Option<&mut Counted> {
         let (known, touched) = (self.ledger.jobs.get(&job), &self.data.touched);
         let round = known.map_or(0, |job| job.round()).max(touched.round(job));
@@ -180,7 +181,7 @@ impl Scheduler {
         }
     }
 
-    /// The home of a job asks, or says that it has begun or is recorded.
+    /// The home of a job asks for the tally, or announces a beginning or a stored summary.
     pub(crate) fn on_part_ask(&mut self, ask: wire::PartAsk, out: &mut Out) {
         let job = JobId(ask.job);
         if matches!(ask.stage(), PartStage::Forget | PartStage::Thin) {
@@ -197,7 +198,7 @@ impl Scheduler {
         out.measure = true;
     }
 
-    /// The shell has measured what this node has used.
+    /// The shell has measured the resources that this node has used.
     pub fn on_measured(&mut self, now: Time, usage: Usage, out: &mut Out) {
         for ask in std::mem::take(&mut self.parts.asked) {
             let job = JobId(ask.job);
@@ -228,7 +229,7 @@ impl Scheduler {
     fn part(&self, ask: &wire::PartAsk, now: &Base) -> wire::Part {
         let counted = self.parts.counted.get(&(JobId(ask.job), ask.round));
         let known = counted.and_then(|counted| counted.base);
-        // What ran before this incarnation started an earlier one has counted, and is gone.
+        // Work before this incarnation was counted by an earlier one, and these counts are lost.
         let began_late = known.is_none() && self.parts.born.0 >= ask.since_ns;
         let base = known.or_else(|| began_late.then(Base::default));
         let mut part = counted.map(|counted| counted.tally.part()).unwrap_or_default();

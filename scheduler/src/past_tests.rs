@@ -1,4 +1,4 @@
-//! What is kept of ended jobs, and what is not: what the home of one demands and tells.
+//! The history of ended jobs, kept or removed: the requests and answers of a job's home.
 
 use proto::wire::message::Body;
 use proto::wire::{JobPhase, PartStage, response};
@@ -10,7 +10,7 @@ use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning, Usage, test_nodes}
 const MINE: PartitionId = PartitionId(0);
 const S: u64 = 1_000_000_000;
 
-/// Home of job 1, which has ended at 5 s and is not recorded; of two nodes.
+/// Node 0 of two, home of job 1, which has ended at 5 s and has no summary.
 fn home(tuning: Tuning) -> (Scheduler, Out) {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut home = test_nodes::scheduler(0, 1, tuning, homes);
@@ -85,7 +85,7 @@ fn told(home: &mut Scheduler) -> wire::JobState {
     }
 }
 
-/// Both members have told.
+/// Both members have reported.
 fn recorded(tuning: Tuning) -> Scheduler {
     let (mut home, mut out) = home(tuning);
     for node in 0..2 {
@@ -118,7 +118,7 @@ fn a_member_that_does_not_tell_or_started_late_is_named() {
     home.act(due, &mut out);
     let summary = told(&mut home).summary;
     let mut at = due;
-    // The first deadline may be of something else.
+    // The first deadline may have another cause.
     while at < Time(20 * S) && told(&mut home).summary.is_none() {
         at = Time(at.0 + S);
         home.act(at, &mut out);
@@ -160,7 +160,7 @@ fn part_ask(stage: PartStage) -> Body {
     Body::PartAsk(wire::PartAsk { job: 1, stage, since_ns: 2, ..Default::default() })
 }
 
-/// What a member tells at the end of job 1.
+/// The report of a member at the end of job 1.
 fn told_part(member: &mut Scheduler) -> wire::Part {
     let mut out = Out::default();
     member.on_message(Time(9 * S), NodeId(0), part_ask(PartStage::Ends), &mut out);
@@ -187,7 +187,7 @@ fn nothing_is_counted_of_a_job_that_has_ended_or_is_not_known() {
     assert_eq!(told_part(&mut member).stale, 1, "its beginning was told");
 }
 
-/// Both members have nothing of the job any more, as they were asked under a map.
+/// Both members confirm that they have nothing of the job any more, as asked under that map.
 fn confirm_under(map_epoch: u64, keeps: bool, home: &mut Scheduler, out: &mut Out) {
     for node in 0..2 {
         let part = Some(wire::Part { node, ..Default::default() }.into());
@@ -204,7 +204,7 @@ fn forget(results: bool) -> Request {
     Request::Forget(wire::JobForget { job: 1, results })
 }
 
-/// Of two nodes the other one is down.
+/// The map of two nodes, the other one down.
 fn without_the_other(down: bool, epoch: u64) -> crate::homes::Homes {
     let mut members: Vec<_> = (0..2).map(test_nodes::member).collect();
     if down {
@@ -232,7 +232,7 @@ fn a_member_that_is_down_is_told_when_it_is_back_and_counts_until_then() {
     assert!(out.facts.jobs[&JobId(1)].members.is_empty());
 }
 
-/// Job 1, which keeps results, or does not know so yet.
+/// Job 1, which keeps results, or does not know that yet.
 fn keeper(keeps_results: bool) -> Scheduler {
     let history_age = proto::Span(10 * S);
     let mut home = recorded(Tuning { history_age, ..Tuning::default() });
@@ -255,7 +255,7 @@ fn a_job_that_keeps_results_is_not_forgotten_without_them() {
 
 #[test]
 fn retention_never_drops_a_job_that_keeps_results() {
-    // Of an older job members say so when they have removed the rest.
+    // Members report this about an older job when they have removed the rest.
     for (known, told_keeps) in [(true, false), (false, true), (false, false)] {
         let mut home = keeper(known);
         let mut out = Out::default();
@@ -281,7 +281,7 @@ fn a_job_that_ended_before_there_were_summaries_is_thinned_as_well() {
     home.act(Time(20 * S), &mut out);
     assert_eq!(asked(&out, PartStage::Thin), [0, 1]);
     assert!(asked(&out, PartStage::Ends).is_empty());
-    // Another home takes over before all have confirmed: that is no round to be recorded.
+    // Another home takes over before all have confirmed: this is no round to be summarised.
     let thinned = out.facts.jobs[&JobId(1)].clone();
     home.load_job(thinned);
     home.resume(Time(21 * S), &mut out);
@@ -325,7 +325,7 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     assert_eq!(error.text, "job 1 was forgotten on 1970-01-01");
     let stored = out.facts.jobs[&JobId(1)].clone();
     assert_eq!((stored.total, stored.summary, stored.members), (0, None, vec![0, 1]));
-    // Its own ask comes back to it as to any member.
+    // Its own request returns to it as to any member.
     let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
     home.on_message(Time(31 * S), NodeId(0), own, &mut out);
     assert_eq!(out.facts.forgotten, [(MINE, JobId(1))]);
@@ -348,7 +348,7 @@ fn a_member_confirms_when_its_shell_has_removed_what_it_has() {
     let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
     home.on_message(Time(31 * S), NodeId(0), own.clone(), &mut out);
     assert_eq!((&out.erased[..], confirmed(&out)), (&[(JobId(1), 1)][..], 0));
-    // Asked again, since more of it had come: the first removal says nothing of that.
+    // Asked again, since more of the job had come: the first removal does not cover that.
     home.on_message(Time(32 * S), NodeId(0), own, &mut out);
     home.on_erased(JobId(1), 1, &mut out);
     assert_eq!(confirmed(&out), 0);
@@ -437,8 +437,8 @@ fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
     assert_eq!(out.facts.dropped_jobs, [JobId(1)], "its record stays ten times as long");
 }
 
-/// Who has been home of a job may yet have the commit for a home that is on the move: one that
-/// heard of it after the job was forgotten would have it again.
+/// A former home of a job may still have the commit parked for a home that moves. A home that
+/// received it after the job was forgotten would have the job again.
 #[test]
 fn a_parked_commit_goes_when_its_job_is_forgotten() {
     use prost::Message as _;
@@ -460,7 +460,7 @@ fn a_parked_commit_goes_when_its_job_is_forgotten() {
     }
 }
 
-/// A member that confirmed has got the commit once more, late, and counts its tasks.
+/// A member that has confirmed receives the commit again, late, and counts its tasks.
 #[test]
 fn a_node_that_tells_of_a_forgotten_job_is_to_forget_it_again() {
     let mut home = recorded(Tuning::of(Policy::Mlb));

@@ -1,4 +1,4 @@
-//! Ready tasks that go to another node at once.
+//! Ready tasks that are sent to another node at once.
 
 use proto::event::Reason;
 use proto::wire::message::Body;
@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::work::Work;
 
 impl Scheduler {
-    /// Those that are wide enough are gone, and may return: until one is removed for good.
+    /// Whether all nodes that are wide enough are down. They may return, unless they are removed.
     pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
         let cpus = work.cpus();
         let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
@@ -19,7 +19,8 @@ impl Scheduler {
             && self.homes.members().any(|node| is_wide(&node))
     }
 
-    /// Too wide for this node: to one where it fits, in turns, or refused.
+    /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is
+    /// refused.
     pub(crate) fn place_elsewhere(
         &mut self,
         now: Time,
@@ -32,7 +33,7 @@ impl Scheduler {
         let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
         let mut fitting: Vec<NodeId> = self.homes.staying().filter(fits).collect();
         if fitting.is_empty() {
-            fitting.extend(self.homes.living().filter(fits)); // It goes after that task.
+            fitting.extend(self.homes.living().filter(fits)); // A leaving node waits for it.
         }
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {

@@ -1,20 +1,22 @@
-//! A ready queue: max-priority by rank (input bytes or urgency). Of equal rank the tasks go first
-//! whose inputs are all here, in order of arrival; then those whose last inputs are on their way;
-//! then the rest, those with the same missing object together, in an order that differs from node
-//! to node: nodes that hold alike tasks ask for different objects, and each comes once for all.
+//! A ready queue: a priority queue by rank (input bytes or urgency). Among tasks of equal rank,
+//! those with all inputs here go first, in order of arrival. Then come tasks with inputs that are
+//! being fetched, then the rest, with tasks that miss the same object together.
+//!
+//! The order of missing objects differs from node to node. So nodes with similar tasks fetch
+//! different objects, and each object is fetched once for all its tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{Attempt, ObjectId, TaskId};
 
-/// A ready task in a queue. Queues are caches: whoever pops it asks the record whether this attempt
-/// is still the current one, so nothing has to be searched when a task is cancelled.
+/// A ready task in a queue. Queues are caches: after a pop the task's record shows whether the
+/// attempt is still current. So a cancellation does not search the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ready {
     pub(crate) task: TaskId,
     pub(crate) attempt: Attempt,
-    /// The highest goes first.
+    /// The task with the highest rank is first.
     pub(crate) rank: u64,
 }
 
@@ -26,13 +28,13 @@ pub(crate) enum Presence {
     Absent,
 }
 
-/// Rank, what groups tasks with the same missing object, and arrival.
+/// The rank, the group of tasks with the same missing object, and the arrival.
 type Key = (Reverse<u64>, u64, i64);
 
 #[derive(Debug)]
 struct Entry {
     ready: Ready,
-    /// Objects that were not here when it came, each once.
+    /// Objects that were not here when the task arrived, each once.
     inputs: Box<[ObjectId]>,
     presence: Presence,
     group: u64,
@@ -45,25 +47,25 @@ struct Wanted {
     readers: BTreeSet<i64>,
 }
 
-/// Tasks for which an empty queue keeps its room.
+/// The capacity, in tasks, that an empty queue keeps.
 const UNRANKED_KEPT: usize = 4;
 
-/// LReadyQ or SReadyQ.
+/// One of the paper's queues: LReadyQ (local) or SReadyQ (shared).
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
-    /// What makes the order of missing objects differ from node to node.
+    /// Makes the order of missing objects differ from node to node.
     salt: u64,
-    /// By the farthest of a task's inputs.
+    /// Tasks by the presence of their farthest input.
     here: BTreeMap<Key, Ready>,
     coming: BTreeSet<Key>,
     absent: BTreeSet<Key>,
     /// Tasks with inputs that were not here, by arrival.
     entries: BTreeMap<i64, Entry>,
     wanted: BTreeMap<ObjectId, Wanted>,
-    /// All of the lowest rank, with nothing to fetch: no tree is needed to keep their order.
+    /// Tasks of the lowest rank with nothing to fetch: a list keeps their order.
     unranked: VecDeque<Ready>,
     arrivals: i64,
-    /// What was put back stands before all that has arrived.
+    /// The arrival of the last task that was put back: before all real arrivals.
     put_back: i64,
 }
 
@@ -72,7 +74,7 @@ impl ReadyQueue {
         Self { salt, ..Self::default() }
     }
 
-    /// `missing`: its larger inputs that are not here, each once.
+    /// `missing`: the larger inputs that are not here, each once.
     pub(crate) fn push(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.arrivals += 1;
         if missing.is_empty() && ready.rank == 0 {
@@ -82,7 +84,7 @@ impl ReadyQueue {
         }
     }
 
-    /// As [`Self::push`], in front of its equals: it was taken out and could not go on.
+    /// As [`Self::push`], but before its equals: the task was taken out and could not continue.
     pub(crate) fn put_back(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.put_back -= 1;
         if missing.is_empty() && ready.rank == 0 {
@@ -107,12 +109,13 @@ impl ReadyQueue {
         self.file(arrival);
     }
 
-    /// Puts an entry where it belongs by now.
+    /// Moves an entry to its present place.
     fn file(&mut self, arrival: i64) {
         let Some(entry) = self.entries.get(&arrival) else { return };
         let of = |object: &ObjectId| self.wanted.get(object).map_or(Presence::Here, |w| w.presence);
         let presence = entry.inputs.iter().map(of).max().unwrap_or(Presence::Here);
-        // Fewer transfers first; of equally many to begin, what need not wait for others.
+        // Fewer transfers first. Among equally many transfers to begin, tasks without others to
+        // wait for.
         let (mut weight, mut least) = (0_u64, u64::MAX);
         for object in entry.inputs.iter().filter(|object| of(object) != Presence::Here) {
             let is_farthest = of(object) == presence;
@@ -142,7 +145,7 @@ impl ReadyQueue {
         }
     }
 
-    /// An object came, went, or is on its way.
+    /// The presence of an object has changed.
     pub(crate) fn changed(&mut self, object: &ObjectId, presence: Presence) {
         let Some(wanted) = self.wanted.get_mut(object) else { return };
         if wanted.presence == presence {
@@ -155,7 +158,7 @@ impl ReadyQueue {
         }
     }
 
-    /// The next in order, wherever its inputs are.
+    /// The next task in order, wherever its inputs are.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Ready> {
         let here = self.here.first_key_value().map(|(&key, _)| key);
@@ -168,20 +171,20 @@ impl ReadyQueue {
             None => self.pop_unranked(),
         }
     }
-    /// The next of those whose larger inputs are all here.
+    /// The next task with all larger inputs here.
     pub(crate) fn pop_here(&mut self) -> Option<Ready> {
         match self.here.first_key_value().map(|(&key, _)| key) {
             Some(key) => self.take(key),
             None => self.pop_unranked(),
         }
     }
-    /// The next of those that something is to be fetched for.
+    /// The next task with an input to be fetched.
     pub(crate) fn pop_absent(&mut self) -> Option<Ready> {
         let key = self.absent.first().copied()?;
         self.take(key)
     }
-    /// One of the highest rank that this node would miss least: its inputs are to be fetched
-    /// anyhow, and not next.
+    /// A task of the highest rank that this node would miss least: its inputs must be fetched
+    /// anyway, and not next.
     pub(crate) fn pop_distant(&mut self) -> Option<Ready> {
         let here = self.here.first_key_value().map(|(key, _)| key.0);
         let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];
@@ -194,7 +197,7 @@ impl ReadyQueue {
         self.take(key)
     }
 
-    /// The one that is to run last.
+    /// The task that would run last.
     pub(crate) fn pop_last(&mut self) -> Option<Ready> {
         if let Some(ready) = self.unranked.pop_back() {
             self.shrink();
@@ -231,13 +234,13 @@ impl ReadyQueue {
         Some(entry.ready)
     }
 
-    /// All of them, in no order that means anything; some may be named twice.
+    /// All tasks, in no meaningful order; some may occur twice.
     pub(crate) fn all(&self) -> impl Iterator<Item = Ready> + '_ {
         let entries = self.entries.values().map(|entry| entry.ready);
         self.here.values().copied().chain(entries).chain(self.unranked.iter().copied())
     }
 
-    /// Tasks whose larger inputs are all here.
+    /// The number of tasks with all larger inputs here.
     #[must_use]
     pub(crate) fn here(&self) -> usize {
         self.here.len() + self.unranked.len()
@@ -250,7 +253,7 @@ impl ReadyQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Memory follows live tasks.
+    /// Gives memory back that live tasks do not need.
     fn shrink(&mut self) {
         let capacity = self.unranked.capacity();
         if capacity > UNRANKED_KEPT && self.unranked.is_empty() {
@@ -330,7 +333,7 @@ mod tests {
         queue.push(ready(5, 1), &[]);
         queue.push(ready(6, 9), &[(object(1), Absent)]);
         assert_eq!(queue.here(), 2);
-        // Both objects of task 1 come: it arrived before task 4.
+        // Both objects of task 1 arrive: the task arrived before task 4.
         queue.changed(&object(2), Coming);
         queue.changed(&object(2), Here);
         queue.changed(&object(1), Here);

@@ -1,6 +1,6 @@
-//! Who still reads the outputs of the tasks homed here: counts, kept in memory alone. Each reader
-//! is counted once, when its end is durable; what a restart forgets is never counted again. So a
-//! count can only be too high: an object is let go of late, never early.
+//! Reader counts for outputs of tasks homed here, in memory only. A reader is subtracted once,
+//! after its end is durable. A restart can lose subtractions but never repeats them. So a count can
+//! only be too high: an object may be freed late, never early.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::objects::remove_of_job;
 
 #[derive(Debug)]
 struct Reading {
-    /// Edges to tasks that have not ended.
+    /// The number of edges to tasks that have not ended.
     left: u32,
-    /// Where it was made.
+    /// The node that made the object, or that holds it instead.
     node: NodeId,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     objects: BTreeMap<ObjectId, Reading>,
-    /// A bug on purpose: the first reader's end counts for all.
+    /// A mutant: the first reader's end counts for all.
     first_is_all: bool,
 }
 
@@ -27,47 +27,47 @@ impl Readers {
     pub(crate) fn new(first_is_all: bool) -> Self {
         Self { objects: BTreeMap::new(), first_is_all }
     }
-    /// An output of a task that has ended, with so many edges to readers.
+    /// Begins to count an output of an ended task, with this number of edges to readers.
     pub(crate) fn expect(&mut self, object: ObjectId, readers: u32, node: NodeId) {
         if readers > 0 {
             self.objects.insert(object, Reading { left: readers, node });
         }
     }
 
-    /// Somebody reads it: it has not been let go of.
+    /// Whether some task still reads the object; then it has not been freed.
     pub(crate) fn has(&self, object: &ObjectId) -> bool {
         self.objects.contains_key(object)
     }
-    /// Whether somebody reads what one of these tasks has made; both ends included.
+    /// Whether some task reads outputs of the tasks from `first` to `last`; both ends included.
     pub(crate) fn any_of(&self, first: TaskId, last: TaskId) -> bool {
         let from = ObjectId { task: first, attempt: Attempt(0), output: 0 };
         self.objects.range(from..).next().is_some_and(|(object, _)| object.task <= last)
     }
-    /// A reader that had ended reads it once more.
+    /// A reader that had ended reads the object again.
     pub(crate) fn again(&mut self, object: &ObjectId) {
         if let Some(reading) = self.objects.get_mut(object) {
             reading.left += 1;
         }
     }
 
-    /// Where it was made, or lies instead.
+    /// The node that made the object, or that holds it instead.
     pub(crate) fn maker_of(&self, object: &ObjectId) -> Option<NodeId> {
         self.objects.get(object).map(|reading| reading.node)
     }
-    /// All that lies there and is read.
+    /// All objects on that node that are still read.
     pub(crate) fn made_on(&self, node: NodeId) -> Vec<ObjectId> {
         let there = self.objects.iter().filter(|(_, reading)| reading.node == node);
         there.map(|(&object, _)| object).collect()
     }
 
-    /// It lies on another node from now on.
+    /// Another node has the object from now on.
     pub(crate) fn moved(&mut self, object: &ObjectId, node: NodeId) {
         if let Some(reading) = self.objects.get_mut(object) {
             reading.node = node;
         }
     }
 
-    /// So many edges' readers have ended. Returns where it was made when those were the last.
+    /// The readers of these edges have ended. Returns the maker if they were the last.
     pub(crate) fn consume(&mut self, object: &ObjectId, readers: u32) -> Option<NodeId> {
         let reading = self.objects.get_mut(object)?;
         reading.left = reading.left.saturating_sub(readers);
@@ -108,7 +108,7 @@ mod tests {
         let mut readers = Readers::default();
         readers.expect(object(7), 2, NodeId(4));
         readers.consume(&object(7), 1);
-        // The home restarts and counts anew; the first reader does not tell again.
+        // The home restarts and counts from the beginning; the first reader does not report again.
         let mut readers = Readers::default();
         readers.expect(object(7), 2, NodeId(4));
         assert_eq!(readers.consume(&object(7), 1), None);

@@ -1,4 +1,4 @@
-//! Recalls between homes: `ledger/recall.rs` has the rules.
+//! Recalls between homes. The rules are in `ledger/recall.rs`.
 
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
-    /// Holds the end of a task back that was done before and has made other bytes now.
+    /// Holds back the end of a task that was done before and has made other bytes now.
     pub(crate) fn recalls_first(
         &mut self,
         task: TaskId,
@@ -22,10 +22,10 @@ impl Scheduler {
             return false;
         }
         if self.ledger.recalls.waits(task, Attempt(completion.attempt)) {
-            return true; // Told again.
+            return true; // A repeated report.
         }
         let mut outputs = self.ledger.changed_outputs(task, &completion.output_sums);
-        // Some readers may have been recalled for an attempt between that was lost.
+        // Some readers may have been recalled for an attempt in between that was lost.
         let former = self.ledger.recalls.pending.remove(&task);
         outputs.extend(former.into_iter().flat_map(|former| former.outputs));
         if outputs.is_empty() {
@@ -43,7 +43,7 @@ impl Scheduler {
         true
     }
 
-    /// The home of a parent takes back what readers homed here have read.
+    /// The home of a parent withdraws inputs that readers homed here have read.
     pub(crate) fn on_recall(&mut self, now: Time, recall: &wire::Recall, out: &mut Out) {
         let (job, partition) = (JobId(recall.job), PartitionId(recall.partition));
         let by = (LocalId(recall.parent), Attempt(recall.attempt));
@@ -55,8 +55,8 @@ impl Scheduler {
                 used |= self.ledger.recall(task, slot, by, &self.homes, out);
             }
         }
-        // The job's home hears first that these tasks are not done, then passes the answer on:
-        // it never counts the parent's end together with ends that were taken back.
+        // The job's home first learns that these tasks are not done, then forwards the answer. So
+        // it never counts the parent's end together with revoked ends.
         if let Some(job) = self.ledger.jobs.get_mut(&job) {
             job.report_at = Some(now);
         }
@@ -72,7 +72,7 @@ impl Scheduler {
         out.reliable.push((self.homes.job_home(job), Body::Recalled(answer)));
     }
 
-    /// As the job's home: passes the answer on. As the parent's home: the last answer decides.
+    /// As the job's home: forwards the answer. As the parent's home: the last answer decides.
     pub(crate) fn on_recalled(&mut self, now: Time, mut answer: wire::Recalled, out: &mut Out) {
         let task = TaskId::new(answer.job, answer.parent);
         if !answer.counted {
@@ -130,13 +130,13 @@ impl Scheduler {
     }
 }
 
-/// What is known of the bytes that an attempt has made.
+/// The result of comparing the bytes of an attempt with earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Checked {
-    /// They are the first, or the same as before.
+    /// The bytes are the first, or the same as before.
     Same,
-    /// They differ, and nothing counts that read the earlier ones.
+    /// The bytes differ, and no reader of the earlier bytes counts.
     Changed,
-    /// They differ, and what read the earlier ones cannot be taken back.
+    /// The bytes differ, and a reader of the earlier bytes cannot be recalled.
     Used,
 }

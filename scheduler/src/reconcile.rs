@@ -1,9 +1,10 @@
-//! Credits that may have slipped through are asked for again. Links and outboxes lose none, however
-//! nodes end: what this finds is counted, and means that something is wrong with them.
+//! The reconciler asks again for credits that may have been lost. Links and outboxes lose none,
+//! however nodes end: a credit that is found here is counted, and is evidence of a bug.
 //!
-//! Where the home of a partition has changed it is asked anyway, in order, and a round would
-//! overtake that. So a round leaves a partition out for a while, and looks at it then. Of one that
-//! changes all the time it asks after a few rounds all the same; that alone is not counted.
+//! A partition with a new home is asked for credits anyway, in order, and a round would overtake
+//! that. So a round leaves out a partition that changed within the last `RECONCILE_INTERVAL`. If a
+//! partition changes all the time, it is asked after `RECONCILE_SKIPS_MAX` rounds; credits found
+//! only by that are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,19 +21,19 @@ use crate::out::Out;
 
 #[derive(Debug, Default)]
 pub(crate) struct Reconciler {
-    /// The next round.
+    /// The time of the next round.
     at: Option<Time>,
-    /// The last task of the last round, where more were waiting: each has its turn.
+    /// The last task of the last round, if more were waiting: the next round continues there.
     after: Option<TaskId>,
-    /// Partitions that have changed lately.
+    /// Partitions that have changed recently.
     unsettled: BTreeMap<PartitionId, Unsettled>,
 }
 
 #[derive(Debug)]
 struct Unsettled {
-    /// What was asked of its new home has come by then.
+    /// The time at which the credits that its new home was asked for have arrived.
     until: Time,
-    /// Rounds that have left it out.
+    /// The number of rounds that have left the partition out.
     skips: u32,
 }
 
@@ -48,7 +49,7 @@ impl Reconciler {
         }
     }
 
-    /// What the round that begins now leaves out.
+    /// The partitions that this round leaves out.
     fn skipped(&mut self, now: Time) -> BTreeSet<PartitionId> {
         self.unsettled.retain(|_, unsettled| unsettled.until > now);
         self.unsettled.values_mut().for_each(|unsettled| unsettled.skips += 1);
@@ -56,7 +57,7 @@ impl Reconciler {
         skipped.map(|(&partition, _)| partition).collect()
     }
 
-    /// Nobody has to wonder that it comes this way.
+    /// Whether the partition of the credit has changed recently, so that the credit is no evidence.
     fn is_expected(&self, now: Time, credit: &wire::Credit) -> bool {
         let ends = credit.child.iter().chain(std::iter::once(&credit.parent));
         let mut partitions = ends.map(|&local| LocalId(local).partition());
@@ -67,7 +68,7 @@ impl Reconciler {
 }
 
 impl Scheduler {
-    /// Asks for what waiting tasks should have heard by now.
+    /// Asks for credits that waiting tasks should have by now.
     pub(crate) fn reconcile(&mut self, now: Time, out: &mut Out) {
         let visible = self.ledger.live_jobs().any(|(_, job)| is_open(job));
         if !self.ledger.awaits_credits() || !visible {
@@ -101,8 +102,8 @@ impl Scheduler {
 }
 
 impl Ledger {
-    /// What waiting tasks after this one should ask for, by home of the parent; and where to go on
-    /// if that was not for all.
+    /// The credits to ask for, for waiting tasks after `after`, by home of the parent; and the last
+    /// task if there are more.
     fn missing_credits(
         &self,
         after: Option<TaskId>,
@@ -115,7 +116,7 @@ impl Ledger {
             if skipped.contains(&task.partition()) {
                 continue;
             }
-            // Who mourns has asked, and others run for it.
+            // A task in `mourning` has asked already, and its parents run again.
             if after.is_some_and(|after| task <= after) || self.mourning.contains(&task) {
                 continue;
             }
@@ -140,7 +141,7 @@ fn is_open(job: &Job) -> bool {
     job.visible && job.open > 0
 }
 
-/// In the order of their ids.
+/// The waiting tasks of a job in the order of their ids.
 fn waiting_of((job_id, job): (proto::JobId, &Job)) -> impl Iterator<Item = TaskId> + '_ {
     job.parts.iter().flat_map(move |(&partition, part)| {
         let waits = |&index: &u64| {

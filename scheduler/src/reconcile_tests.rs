@@ -1,4 +1,4 @@
-//! Which credits are asked for again, when, and what is said of those that come.
+//! The credits that the reconciler asks for, the times, and which of them are counted.
 
 use proto::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX};
 use proto::wire::message::Body;
@@ -10,13 +10,13 @@ use crate::{Homes, LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 const MINE: PartitionId = PartitionId(1);
 const PARENT: LocalId = LocalId(0);
 
-/// Node 0 is home of the tasks, another one of their parent.
+/// Node 0 is home of the tasks, another node of their parent.
 fn homes(of_parent: u32) -> Homes {
     let members = (0..3).map(test_nodes::member).collect();
     test_nodes::homes(0, members, &[of_parent, 0]).moving()
 }
 
-/// So many tasks wait here for the same parent.
+/// This number of tasks waits here for the same parent.
 fn waiting(tasks: usize) -> Scheduler {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let body = Some(wire::spec::Body::Sleep(Default::default()));
@@ -60,7 +60,7 @@ fn however_many_wait_each_is_asked_for_in_its_turn() {
     assert_eq!(children(3).len(), RECONCILE_TASKS_MAX, "and again from the first on");
 }
 
-/// Those are asked when they have changed, and a round would overtake that.
+/// A home that has changed is asked anyway, and a round would overtake that.
 #[test]
 fn a_home_that_has_just_changed_is_left_out_of_a_round() {
     let rounds_that_ask = |changed_at: u64| {
@@ -78,7 +78,7 @@ fn a_home_that_has_just_changed_is_left_out_of_a_round() {
     assert_eq!(rounds_that_ask(1), [false, true]);
 }
 
-/// ... and so is what waits at such a home.
+/// ... and so are tasks that wait at such a home.
 #[test]
 fn what_has_just_been_taken_over_is_left_out_of_a_round() {
     let (mut node, mut out) = (waiting(1), Out::default());
@@ -111,8 +111,8 @@ fn homes_that_change_all_the_time_do_not_keep_it_from_asking() {
     assert_eq!(rounds, (first..=6).collect::<Vec<_>>());
 }
 
-/// Those are asked anyway, and what was asked before says nothing of links. Other partitions have
-/// nothing to do with it.
+/// Such homes are asked anyway, and earlier questions are no evidence about links. Other partitions
+/// are not concerned.
 #[test]
 fn what_comes_while_new_homes_are_asked_was_not_lost() {
     let woken = |newer: Homes, since_change: u64| {

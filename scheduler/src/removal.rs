@@ -1,8 +1,8 @@
-//! Removal: what clients ask, what homes and holders do about it.
+//! Cancellation: the requests of clients, and the reactions of homes and holders.
 //!
-//! The answer to a client waits until the cancellation is durable; from then on it is final. A
-//! completion that was on its way is refused by the home, a launch by the holder, which hears on
-//! the link on which the task came to it.
+//! The answer to a client waits until the cancellation is durable; from then on it is final. The
+//! home refuses a completion that arrives later. The holder refuses a launch; it is informed on the
+//! link on which it got the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ impl Scheduler {
         }
     }
 
-    /// The client that cancels these tasks knows of a later round of their job.
+    /// Whether the client knows a later round of the job than this home.
     fn is_behind(&self, cancel: &wire::Cancel) -> bool {
         let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
         named.any(|task| self.ledger.round(task) < cancel.round)
@@ -86,7 +86,7 @@ impl Scheduler {
         if !self.ledger.begin_removal(job, round, out) {
             return;
         }
-        // What runs here, or is about to, does not wait for its turn.
+        // Tasks that run or are staged here end at once.
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let running = self.running.range(all.clone()).map(|(&task, _)| task);
         let here = running.chain(self.staging.range(all).map(|(&task, _)| task));
@@ -96,9 +96,9 @@ impl Scheduler {
         }
     }
 
-    /// The home says these attempts are not wanted. An earlier home may say so late, and because of
-    /// what it had decided and nobody else has heard of: what this node is home of by now its own
-    /// records tell, and another home hears that the attempt is here no more.
+    /// A home revokes these attempts. An earlier home may do so late, because of a decision that no
+    /// other node knows. If this node is the home by now, its own records decide. Another present
+    /// home is informed that the attempt is not here any more.
     pub(crate) fn on_stale(&mut self, from: NodeId, tasks: &[wire::TaskAttempt], out: &mut Out) {
         let me = self.options.me;
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Scheduler {
             if !self.homes.is_home_of(task) {
                 let is_owner = self.homes.owner(task.partition()) == Some(from);
                 if !is_owner && self.transit.values().any(|transit| transit.has(task, attempt)) {
-                    continue; // A thief may run it, and says so to the home that there is now.
+                    continue; // A thief may run it, and reports to the present home.
                 }
                 out.events.push(Event::Dismissed { task, attempt });
                 let home = self.homes.owner(task.partition()).filter(|&home| home != from);
@@ -121,16 +121,16 @@ impl Scheduler {
         say_not_held(not_held, out);
     }
 
-    /// Whether what an attempt made is here, or on its way here: it may have ended on another node
-    /// while it runs on this one, and its readers run here.
+    /// Whether outputs of an attempt are here or being fetched. It may have ended on another node
+    /// while it runs on this one, and its readers may run here.
     fn has_outputs_of(&self, task: TaskId, attempt: Attempt) -> bool {
         let all =
             ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
         self.data.flights.range(all.clone()).next().is_some() || self.data.objects.has_any(all)
     }
 
-    /// Stops and forgets one attempt, in whatever form this node has it. What it left when it had
-    /// finished stays: its home may have lost the end in a power cut after children learned of it.
+    /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished
+    /// attempt stay: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
         let (mut found, guest) = (false, self.guests.get(&task));
         if guest.is_some_and(|guest| guest.attempt == attempt) {
@@ -147,7 +147,7 @@ impl Scheduler {
             let made = (task, attempt);
             if self.data.replicas.holds_back(&made) {
                 self.data.replicas.forget(&made);
-                return; // It has ended: nothing of it is to be stopped.
+                return; // It has ended: there is nothing to stop.
             }
             let launches = out.launches.len();
             out.launches.retain(|launch| (launch.task, launch.attempt) != (task, attempt));
@@ -158,7 +158,7 @@ impl Scheduler {
                 }
             }
         }
-        // Granted to a thief, of which nobody knows yet whether it lives to run it.
+        // The task may be granted to a thief, and the thief may fail before it runs the task.
         if !found && self.options.mutant != Some(Mutant::CancelForgetsTransit) {
             self.transit.values_mut().for_each(|transit| transit.forget(task, attempt));
         }

@@ -1,11 +1,11 @@
-//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, what its
-//! client has uploaded, and any for which it says so. The end of an attempt is told when the others
-//! have them, so that no node that dies afterwards takes a result with it.
+//! Replication of outputs: those that a workflow keeps, uploaded files, and outputs that ask for
+//! it. The end of an attempt is reported when other nodes have its outputs. So no node that fails
+//! afterwards takes a result with it.
 //!
-//! Each of those who have it knows of others, and when one of them dies gives it to another node;
-//! who has died may come back with it, and is asked first. Of this nothing is written down: a node
-//! that starts anew asks those that come first by the number of the task, as its maker did, so that
-//! who has it is found, and whoever lacks it gets it.
+//! Each node with the outputs knows others that have them. When one of these fails, it gives the
+//! outputs to another node; the failed node may return with them, and is asked first. None of this
+//! is recorded. A restarted node asks the nodes that come first by the number of the task, as the
+//! maker did. So it finds the nodes with the outputs, and nodes without them get them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::out::Out;
 use crate::work::is_upload;
 use crate::{Homes, Mutant, Scheduler};
 
-/// How an attempt has ended, as long as nobody was told.
+/// The end of an attempt that was not reported yet.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) at: Time,
@@ -36,33 +36,34 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     tries: u32,
-    /// Then it is asked again.
+    /// The time at which the node is asked again.
     until: Time,
 }
 
-/// Of one attempt.
+/// The replication of the outputs of one attempt.
 #[derive(Debug, Default)]
 struct Shared {
     outputs: Vec<wire::HandedOutput>,
-    /// Nodes that are to have them besides this one, and those that do.
+    /// The number of other nodes that are to have the outputs; `others` have them.
     wanted: usize,
-    /// How many its maker wanted: this node does when one is gone that had it.
+    /// The number that the maker wanted. `wanted` is at least this once a node that had the outputs
+    /// is gone.
     meant: usize,
     others: BTreeSet<NodeId>,
     asked: BTreeMap<NodeId, Asked>,
-    /// They have no room; and those that did not answer, and are asked after all others.
+    /// Nodes without space; and nodes that did not answer, which are asked after all others.
     refused: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
-    /// It has died, and may be back with what it had.
+    /// A failed node that may return with the outputs.
     lost: Option<NodeId>,
     end: Option<Ended>,
-    /// How often there was no room anywhere.
+    /// How often no node had space.
     rounds: u32,
-    /// When it is looked at again.
+    /// The time of the next check.
     due: Option<Time>,
-    /// It was here when this node started, and nobody was asked yet.
+    /// The outputs were here when this node started, and no node was asked yet.
     found: bool,
-    /// Its client had put it on the nodes that have copies of its partition: they come first.
+    /// The client has uploaded it to the replicas of its partition: these nodes come first.
     uploaded: bool,
 }
 
@@ -86,7 +87,7 @@ impl Shared {
 pub(crate) struct Replicas {
     shared: BTreeMap<Made, Shared>,
     due: BTreeSet<(Time, Made)>,
-    /// How many wait for answers.
+    /// The number of attempts that wait for answers.
     under_way: usize,
 }
 
@@ -94,11 +95,12 @@ impl Replicas {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.due.first().map(|&(at, _)| at)
     }
-    /// So many wait for others already.
+    /// Whether `COPIES_FIRST_MAX` attempts wait for answers.
     pub(crate) fn is_full(&self) -> bool {
         self.under_way >= COPIES_FIRST_MAX
     }
-    /// What has been told of leaves room for tasks whose end waits: there may be very much of it.
+    /// Attempts with a reported end leave room for tasks with an end held back: there may be very
+    /// many of the former.
     fn may_begin(&self, shared: &Shared) -> bool {
         let most = if shared.end.is_some() { COPIES_FIRST_MAX } else { COPIES_FIRST_MAX / 2 };
         self.under_way < most
@@ -122,22 +124,22 @@ impl Replicas {
         self.shared.get(made).is_some_and(|shared| shared.asked.contains_key(&node))
     }
 
-    /// Whether its end waits for others to have what it made.
+    /// Whether the end of the attempt waits until other nodes have its outputs.
     pub(crate) fn holds_back(&self, made: &Made) -> bool {
         self.shared.get(made).is_some_and(|shared| shared.end.is_some())
     }
 
-    /// When an attempt ended whose end is not told yet.
+    /// When an attempt ended, if its end is not reported yet.
     pub(crate) fn ended_at(&self, made: &Made) -> Option<Time> {
         self.shared.get(made)?.end.as_ref().map(|end| end.at)
     }
 
-    /// An attempt whose end was not told is not wanted. What it made stays: a power cut may have
-    /// taken from its home that the same attempt had ended before, here or elsewhere.
+    /// An attempt without a reported end is not wanted. Its outputs stay: in a power cut its home
+    /// may have lost that the same attempt had ended before, here or on another node.
     pub(crate) fn forget(&mut self, made: &Made) {
         self.take(made);
     }
-    /// What is not kept goes with its job.
+    /// Forgets the attempts of the job that have no kept output.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         let of_job = self.shared.iter().filter(|((task, _), _)| task.job == job);
         let goes = |shared: &Shared| shared.outputs.iter().all(|output| !output.keep);
@@ -148,15 +150,15 @@ impl Replicas {
         }
     }
 
-    /// It lies here since an earlier life of this node.
+    /// The outputs are here since an earlier incarnation of this node.
     fn found(&mut self, made: Made, shared: Shared) {
         if !self.shared.contains_key(&made) {
             self.put(made, shared);
         }
     }
 
-    /// The map has changed: a node that died may be back with what it had; `a_node_came`: or there
-    /// is another who may have room.
+    /// The map has changed: a failed node may be back with its outputs. `a_node_came`: a further
+    /// node may have space.
     fn look_for_takers(&mut self, now: Time, is_there: impl Fn(NodeId) -> bool, a_node_came: bool) {
         let may_ask = |shared: &Shared| match shared.lost {
             Some(lost) => is_there(lost),
@@ -170,7 +172,7 @@ impl Replicas {
         }
     }
 
-    /// How many are to have more copies than they have, where there are so many other nodes.
+    /// The number of attempts that have fewer replicas than they should, as far as there are nodes.
     fn lacking(&self, others: usize) -> u64 {
         let lacks = |shared: &&Shared| {
             shared.end.is_none() && shared.others.len() < shared.wanted.min(others)
@@ -178,7 +180,7 @@ impl Replicas {
         self.shared.values().filter(lacks).count() as u64
     }
 
-    /// A node is gone: of what it had others are to have copies again.
+    /// A node is gone: the outputs that it had get new replicas.
     pub(crate) fn forget_node(&mut self, now: Time, node: NodeId) {
         let concerned = self.shared.iter().filter(|(_, shared)| {
             shared.others.contains(&node) || shared.asked.contains_key(&node)
@@ -189,7 +191,7 @@ impl Replicas {
             shared.asked.remove(&node);
             if shared.others.remove(&node) {
                 shared.lost = Some(node);
-                // The maker may be gone before there were nodes enough for all that it wanted.
+                // The maker may have gone before there were nodes enough for all that it wanted.
                 shared.wanted = shared.wanted.max(shared.meant);
             }
             let waits = shared.end.is_none() && shared.asked.is_empty();
@@ -200,8 +202,8 @@ impl Replicas {
 }
 
 impl Scheduler {
-    /// Nodes besides this one that are to have what it made before its end is told, and what that
-    /// is: one number for all of an attempt.
+    /// The outputs to be replicated before the end is reported, and the number of other nodes: one
+    /// number for the whole attempt.
     fn to_share(&self, spec: &wire::Spec, real: bool, outcome: &Outcome) -> Shared {
         let mut shared = Shared { uploaded: is_upload(spec), ..Shared::default() };
         if !outcome.is_done() || self.options.mutant == Some(Mutant::KeptAlone) {
@@ -219,8 +221,8 @@ impl Scheduler {
         shared
     }
 
-    /// An attempt has ended here. What came of it is told at once, or when others have what it
-    /// made; `None`: then it is as if it still ran.
+    /// An attempt has ended here. Returns the end if it can be reported at once. `None`: other
+    /// nodes must get the outputs first; until then the attempt counts as running.
     pub(crate) fn share_first(
         &mut self,
         now: Time,
@@ -233,13 +235,14 @@ impl Scheduler {
         if shared.wanted == 0 {
             return Some(ended);
         }
-        // The same attempt may have ended before, here or elsewhere, and a power cut took that.
+        // The same attempt may have ended before, here or on another node, and a power cut lost
+        // that.
         let before = self.data.replicas.take(&made).unwrap_or_default();
         (shared.others, shared.end) = (before.others, Some(ended));
         self.look_after(now, made, shared, out)
     }
 
-    /// Asks those that are to have it. Its end, if that may be told now.
+    /// Asks nodes to take the outputs. Returns the end if it can be reported now.
     fn look_after(
         &mut self,
         now: Time,
@@ -256,23 +259,23 @@ impl Scheduler {
         }
         shared.drop_silent(now);
         shared.found = false;
-        // What is told of already goes elsewhere in order when this node leaves.
+        // When this node leaves, outputs with a reported end are handed over in order.
         let lacks = shared.lacks();
         let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
         if may_ask && shared.asked.is_empty() && !self.data.replicas.may_begin(&shared) {
-            shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
+            shared.due = Some(now + HANDOVER_PAUSE); // Not its turn yet.
             self.data.replicas.put(made, shared);
             return None;
         }
         match may_ask {
             true => self.ask_for_room(now, made, &mut shared, out),
-            false => shared.asked.clear(), // Whoever is asked may have it, too.
+            false => shared.asked.clear(), // Nodes that were asked may get it too.
         }
         let next = shared.asked.values().map(|asked| asked.until).min();
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
-        // Some day there may be a node that has room.
+        // A node may have space later.
         shared.due = next;
-        // A node that is alone looks again when another one comes.
+        // A node that is alone looks again when another one joins.
         let is_alone = self.homes.staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
             let waits = COPY_PATIENCE.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
@@ -294,7 +297,7 @@ impl Scheduler {
             *asked = Asked { tries: asked.tries + 1, until };
             ask.push(node);
         }
-        // Who joins, and was never there yet, answers nothing.
+        // A member that joins and has never started does not answer.
         let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
         let staying: BTreeSet<NodeId> = self.homes.staying().filter(has_come).collect();
         let mut others = self.in_turn(made, shared.uploaded);
@@ -306,7 +309,7 @@ impl Scheduler {
                 break;
             }
             let knows = |nodes: &BTreeSet<NodeId>| nodes.contains(&node);
-            // Where no map ever calls it dead, nobody waits for one that is silent.
+            // Where no map ever declares a node failed, a silent node is not waited for.
             let is_away = knows(&shared.silent) && !self.homes.moves();
             let is_new = !knows(&shared.others) && !knows(&shared.refused) && !is_away;
             if is_new && !shared.asked.contains_key(&node) {
@@ -328,8 +331,8 @@ impl Scheduler {
         }
     }
 
-    /// All nodes, from another one on for each task: whoever asks for room begins with the same.
-    /// What was uploaded its client has put on some, which come first.
+    /// All nodes, beginning at another one for each task, in the same order on all nodes. For an
+    /// upload the replicas of the partition come first: the client has put it there.
     fn in_turn(&self, made: Made, uploaded: bool) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.homes.members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);
@@ -338,13 +341,13 @@ impl Scheduler {
         nodes
     }
 
-    /// What an earlier life of this node has kept others are to have as well. Its maker asks before
-    /// those whom it asked then: they hear of it from that one.
+    /// Outputs that an earlier incarnation of this node kept must be on other nodes too. Their
+    /// maker asks earlier than the nodes that it had asked: these learn of it from the maker.
     pub(crate) fn share_found(&mut self, now: Time, made: &BTreeSet<Made>) {
         self.share_what_is_here(now, made, false);
     }
 
-    /// Of these tasks the client's files lie here: what became of them others are to have, too.
+    /// The client's files of these tasks are here: the outputs made of them are replicated too.
     pub(crate) fn share_uploads(&mut self, now: Time, tasks: &[TaskId]) {
         let of_task = |&task: &TaskId| self.data.objects.attempts_of(task);
         let made: BTreeSet<Made> = tasks.iter().flat_map(of_task).collect();
@@ -373,7 +376,7 @@ impl Scheduler {
         }
     }
 
-    /// What lies here of an attempt and is to lie on others as well; `uploaded`: all of it is.
+    /// The outputs here of an attempt that are to be replicated; `uploaded`: all of them.
     fn to_share_of(&self, made: Made, uploaded: bool) -> Shared {
         let copies = self.homes.copies();
         let of = |output: &wire::HandedOutput| match uploaded {
@@ -387,7 +390,7 @@ impl Scheduler {
         Shared { outputs, wanted, meant: wanted, uploaded, ..Shared::default() }
     }
 
-    /// A node that left had this, and it lies here instead: others are to have it as well.
+    /// The outputs of a node that left are here instead: they are replicated too.
     pub(crate) fn share_taken(&mut self, made: Made) {
         let shared = self.to_share_of(made, false);
         if shared.wanted > 0 {
@@ -395,7 +398,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks at those whose time has come.
+    /// Handles the attempts that are due.
     pub(crate) fn replicate(&mut self, now: Time, out: &mut Out) {
         for _ in 0..OBJECTS_TOLD_MAX {
             let first = self.data.replicas.due.first().filter(|(at, _)| *at <= now);
@@ -407,10 +410,10 @@ impl Scheduler {
         }
     }
 
-    /// All of it is here: its maker may tell of the end.
+    /// All outputs are here: the maker may report the end.
     pub(crate) fn copied_for(&mut self, maker: NodeId, handed: wire::Handed, out: &mut Out) {
         let (made, me) = (made_of(&handed), self.options.me);
-        // However small it is, its home can name this node.
+        // However small the outputs are, their home must be able to name this node.
         if let Some(home) = self.homes.owner(made.0.partition()) {
             let here = objects_of(&handed).map(|(object, it)| wire_object(object, it.size_bytes));
             out.copies.entry(home).or_default().added.extend(here);
@@ -419,18 +422,18 @@ impl Scheduler {
         shared.others.insert(maker);
         if shared.end.is_none() {
             shared.outputs.clone_from(&handed.outputs);
-            // Which others have it its maker knows, as long as it is there. Where this node has
-            // asked for itself it goes on: two that ask each other would leave it to one another.
+            // While the maker lives, it knows the other nodes. If this node has asked for itself,
+            // it continues: two nodes that ask each other would leave the work to one another.
             shared.wanted = shared.wanted.max(1);
             shared.meant = shared.meant.max(handed.replicas.saturating_sub(1) as usize);
         }
-        shared.due = Some(Time::ZERO); // It may have made it as well, and wait for this.
+        shared.due = Some(Time::ZERO); // This node may have made it too, and wait for this.
         self.data.replicas.put(made, shared);
         let bare = wire::Handed { outputs: Vec::new(), ..handed };
         say(maker, HandStage::Copied, (maker, me), vec![bare], out);
     }
 
-    /// What one that was asked says.
+    /// A node that was asked answers.
     pub(crate) fn on_copy_answer(
         &mut self,
         now: Time,
@@ -441,7 +444,7 @@ impl Scheduler {
         for handed in said {
             let made = made_of(handed);
             if !self.data.replicas.has_asked(&made, from) {
-                continue; // It was heard before.
+                continue; // A repeated answer.
             }
             let mut shared = self.data.replicas.take(&made).expect("it has asked");
             let asked = shared.asked.remove(&from).expect("looked at above");
@@ -462,14 +465,14 @@ impl Scheduler {
         }
     }
 
-    /// There was an older map.
+    /// The map has changed; `older` is the one before.
     pub(crate) fn look_for_takers(&mut self, now: Time, older: &Homes) {
         let blind = self.options.mutant == Some(Mutant::NewcomersUnasked);
         if self.data.replicas.shared.is_empty() || blind {
             return;
         }
         let homes = &self.homes;
-        // One that was let in and has never been there yet answers nothing.
+        // A member that was admitted and has never started does not answer.
         let there = |homes: &Homes| -> BTreeSet<NodeId> {
             let has_come = |node: &NodeId| homes.incarnation_of(*node) != Incarnation(0);
             homes.staying().filter(has_come).collect()

@@ -1,37 +1,38 @@
-//! Tasks for which there was no room on the disk of this node. Others may have them, but what comes
-//! back stays: among nodes none of which has the room it would wander for ever, and as each node
-//! that it comes to grants it a new patience, nobody would ever refuse it.
+//! Tasks that did not fit on this node's disk. Each may be stolen by other nodes; if it returns, it
+//! is pinned here. Otherwise a task that fits nowhere would migrate without end: every node starts
+//! a new timeout, so no node would ever refuse it.
 
 use std::collections::BTreeMap;
 
 use proto::limits::OFFERED_TASKS_MAX;
 use proto::{JobId, LocalId, TaskId};
 
-/// What has become of one that others may have had.
+/// The history of a task that other nodes may have had.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tried {
-    /// There was no room although nothing was under way here: to this end it is offered once.
+    /// The task did not fit although nothing ran here: for this reason it is offered once.
     is_offered: bool,
-    /// Nobody had room for it: it is in LReadyQ, for good.
+    /// No node had space for the task: it is pinned in the local queue.
     stays: bool,
 }
 
 #[derive(Default, Debug)]
 pub(crate) struct Roomless {
-    /// Those of the last step.
+    /// The tasks that did not fit in the last step.
     now: Vec<TaskId>,
     tried: BTreeMap<TaskId, Tried>,
-    /// How many of these stay.
+    /// The number of pinned tasks.
     staying: usize,
 }
 
 impl Roomless {
-    /// In this step there is no room for these.
+    /// These tasks do not fit in this step.
     pub(crate) fn are_now(&mut self, tasks: impl Iterator<Item = TaskId>) {
         self.now.clear();
         self.now.extend(tasks);
     }
-    /// Whether there was none even alone, and it is to be offered to others: once.
+    /// The task does not fit even alone. Returns whether it is offered to other nodes, which is
+    /// done once.
     pub(crate) fn offers(&mut self, task: TaskId) -> bool {
         let Some(tried) = self.try_others(task) else { return false };
         let first = !std::mem::replace(&mut tried.is_offered, true);
@@ -39,13 +40,14 @@ impl Roomless {
         self.staying -= usize::from(goes);
         first
     }
-    /// A thief has got it.
+    /// A thief has got the task.
     pub(crate) fn stolen(&mut self, task: TaskId) {
         if self.now.contains(&task) {
             self.try_others(task);
         }
     }
-    /// This node has stolen it. Whether it had it before, and no room for it: then it stays.
+    /// This node has stolen the task. Returns true if the task was here before and did not fit:
+    /// then it is pinned.
     pub(crate) fn comes(&mut self, task: TaskId) -> bool {
         let Some(tried) = self.tried.get_mut(&task) else { return false };
         self.staying += usize::from(!std::mem::replace(&mut tried.stays, true));
@@ -54,11 +56,11 @@ impl Roomless {
     pub(crate) fn stays(&self, task: TaskId) -> bool {
         self.tried.get(&task).is_some_and(|tried| tried.stays)
     }
-    /// Tasks of LReadyQ that nobody else may have.
+    /// The number of tasks in the local queue that no other node may take.
     pub(crate) fn staying(&self) -> usize {
         self.staying
     }
-    /// It is not in a queue of this node any more, and not for want of room.
+    /// The task is in no queue of this node any more, and not for lack of space.
     pub(crate) fn forget(&mut self, task: TaskId) {
         let tried = self.tried.remove(&task);
         self.staying -= usize::from(tried.is_some_and(|tried| tried.stays));

@@ -1,4 +1,5 @@
-//! A job that has ended goes on: what its home demands, and what of an earlier round is not obeyed.
+//! An ended job is retried: the requests of its home, and messages of earlier rounds that have no
+//! effect.
 
 use proto::wire::message::Body;
 use proto::wire::{JobPhase, response};
@@ -59,7 +60,7 @@ fn ends(reopened: &[u64], ends: &[(u64, u64, wire::Verdict)]) -> LedgerRecord {
     })
 }
 
-/// Has the records, in this order after the chunk.
+/// A home with these records, in this order after the chunk.
 fn home_of(records: Vec<LedgerRecord>) -> (Scheduler, Out) {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
@@ -121,7 +122,7 @@ fn a_skip_of_the_round_before_is_late() {
     home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Done, 0), &mut out);
     home.settle(Time(3), &mut out);
     assert_eq!(home.ledger.state(task(0)), Some(State::Ready), "done is done in each round");
-    // What failed in this round counts.
+    // A failure in this round counts.
     let (mut home, mut out) = ended();
     tell_round(&mut home, 1, Vec::new(), &mut out);
     home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Failed, 1), &mut out);
@@ -159,7 +160,7 @@ fn a_home_that_begins_anew_goes_on_in_the_round() {
     assert_eq!(home.ledger.strikes(task(0)), 0);
     assert_eq!(asks(&out).len(), 2, "what it asked may be lost");
     assert_eq!(home.ledger.jobs[&JobId(1)].open, 2);
-    // What the log says of a later attempt counts.
+    // A recorded later attempt counts.
     let mut records = round();
     records.extend([ends(&[0, 1], &[(1, 0, wire::Verdict::Skipped)]), held(8), died(8)]);
     let (home, _) = home_of(records);
@@ -177,7 +178,7 @@ fn only_what_is_named_runs_again() {
     assert_eq!(home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
     let record = out.facts.ends.values().next().expect("it is written");
     assert_eq!(record.reopened, [0]);
-    // Told again, it changes nothing.
+    // A repeated commit changes nothing.
     let mut out = Out::default();
     tell_round(&mut home, 1, Vec::new(), &mut out);
     assert!(asks(&out).is_empty() && out.facts.is_empty());
@@ -232,7 +233,7 @@ fn a_question_of_a_later_round_waits_for_it() {
     };
     home.on_message(Time(2), NodeId(1), ask(1), &mut out);
     assert!(said(&out).is_empty());
-    // It is not among those that run again: the child hears that.
+    // The parent does not run again: the child gets its failure.
     tell_round(&mut home, 1, vec![task(1).local.0], &mut out);
     assert_eq!(said(&out), [1]);
 }
@@ -278,7 +279,7 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     let past = home.jobs.state(query(1)).expect("known").expect("it has ended");
     assert_eq!((past.ended_ns, past.sum), (5, Some(sum)));
     assert!(home.jobs.state(query(3)).expect("known").is_err());
-    // Counts of the round before say nothing.
+    // Counts of the round before have no effect.
     let counts = |round| {
         let count =
             wire::PartitionCount { version: 9, done: 1, failed: 1, round, ..Default::default() };
@@ -292,8 +293,8 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     assert!(kept, "one of its tasks may be run again");
 }
 
-/// What a task had lost may be made again when it was skipped because of another parent: nobody
-/// tells it then.
+/// A lost input may be made again after its reader was skipped because of another parent: then the
+/// reader gets no credit.
 #[test]
 fn what_was_lost_in_the_round_before_is_asked_for() {
     let (mut home, mut out) = home_of(vec![visible_record(0, false)]);
@@ -319,7 +320,7 @@ fn what_was_lost_in_the_round_before_is_asked_for() {
     assert_eq!(asked, [(task(0).local.0, 3)]);
 }
 
-/// Its credits may have come to the child before that had opened the round, and are not told again.
+/// The credits may have reached the child before it opened the round, and are not sent again.
 #[test]
 fn a_question_is_answered_while_credits_are_on_their_way() {
     let (mut home, mut out) = ended();
@@ -338,8 +339,9 @@ fn a_question_is_answered_while_credits_are_on_their_way() {
     }
 }
 
-/// It was done, was lost and failed when it was made again. Readers of its first bytes may be done,
-/// and are not run again: what a later round makes is compared with those bytes.
+/// The task was done, its output was lost, and the task failed when it ran again. Readers of the
+/// first bytes may be done and do not run again. So the outputs of a later round are compared with
+/// these bytes.
 #[test]
 fn a_task_that_was_done_once_is_compared_with_that_in_a_later_round() {
     let detail = wire::EndDetail { index: 0, output_sums: vec![5], ..Default::default() };

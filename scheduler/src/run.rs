@@ -1,5 +1,5 @@
-//! Holding ready tasks and running them: launches, completions. What comes between queue and slot
-//! is in `staging.rs`.
+//! Holding and running ready tasks: launches and completions. The way from queue to slot is in
+//! `staging.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use crate::staging::Staged;
 use crate::work::{Work, is_command, is_upload, unpack};
 use crate::{Mutant, Scheduler};
 
-/// A ready task of another home, held here.
+/// A remote task that this node holds.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) attempt: Attempt,
     pub(crate) work: Work,
-    /// Its home knows that it is here. Until then it is not passed on: word of the next move could
-    /// reach the home first, and word of this one would then name the wrong holder.
+    /// Its home knows that the task is here. Until then it is not passed on. Otherwise the report
+    /// of the next move could reach the home first; then the report of this one would name the
+    /// wrong holder.
     pub(crate) home_knows: bool,
 }
 
@@ -32,23 +33,23 @@ pub(crate) struct Guest {
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
     spec: Arc<wire::Spec>,
-    /// The first of its slots; a no-op has none.
+    /// The first of the task's slots; a no-op has none.
     slot: Option<u32>,
     started: Time,
     reads: Reads,
     pins: Vec<ObjectId>,
-    /// Reserved for what it writes.
+    /// Bytes reserved for the task's outputs.
     output_bytes: u64,
     near: Vec<NearFile>,
     real: bool,
-    /// Its home was here, and has written down for the next one that it runs here.
+    /// This node was its home, and has recorded for the next home that it runs here.
     pub(crate) handed_on: bool,
 }
 
 impl Scheduler {
-    /// Tasks that their home sent here. What an earlier home sent may come so late that the home
-    /// that there is now has asked for it already, and gives it to somebody else. By its number it
-    /// is told from what a home sends of which this node has not heard.
+    /// A home sent these tasks. A push of an earlier home may arrive after the present home has
+    /// asked for the task and placed it on another node. The number of the attempt distinguishes
+    /// this case from a push by a home that this node does not know yet.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
         let partitions = self.homes.partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
@@ -79,8 +80,8 @@ impl Scheduler {
         say_not_held(not_held, out);
     }
 
-    /// A ready task comes here. Its home may be this node by now: then its records tell whether it
-    /// is wanted. False when it is not.
+    /// A ready task arrives. If this node is its home by now, its records decide whether it is
+    /// wanted. Returns false if it is not.
     pub(crate) fn take_in(
         &mut self,
         task: TaskId,
@@ -95,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// False when a later attempt is here already.
+    /// Returns false if this attempt or a later one is here already.
     fn take_guest(&mut self, task: TaskId, attempt: Attempt, work: Work, out: &mut Out) -> bool {
         if let Some(known) = self.held_attempt(task) {
             if known >= attempt {
@@ -108,8 +109,8 @@ impl Scheduler {
         true
     }
 
-    /// The attempt of this task that this node holds in any form, queued tasks of its own home
-    /// excepted.
+    /// The attempt of this task that this node holds in any form, except for queued tasks of its
+    /// own home.
     fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
         let running = self.running.get(&task).map(|running| running.attempt);
         let staging = self.staging.get(&task).map(|staged| staged.attempt);
@@ -117,7 +118,7 @@ impl Scheduler {
         running.or(staging).or(guest)
     }
 
-    /// Whether a queue's entry is still wanted.
+    /// Whether an entry of a queue is still wanted.
     pub(crate) fn is_current(&self, ready: Ready) -> bool {
         if self.homes.is_home_of(ready.task) {
             self.ledger.is_held_here(ready.task, ready.attempt)
@@ -126,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the work of a queued task; `None` when the entry is out of date.
+    /// Takes the work of a queued task; `None` if the entry is outdated.
     pub(crate) fn take_work(&mut self, ready: Ready) -> Option<Work> {
         if !self.is_current(ready) {
             return None;
@@ -147,7 +148,7 @@ impl Scheduler {
         if self.homes.is_home_of(task) {
             self.ledger.note_start(task, out);
         } else if is_command(&work.spec) && work.deaths == 0 {
-            // Its home hears of it before a death, mostly; one that is suspected has asked.
+            // Its home mostly learns of the start before a death; a task with deaths has asked.
             self.tell_start(task_attempt(task, attempt), out);
         }
         let real = is_real(&work.spec, &work.settings);
@@ -183,11 +184,11 @@ impl Scheduler {
     ) {
         let current = self.running.get(&task).is_some_and(|running| running.attempt == attempt);
         if !current || self.data.replicas.holds_back(&(task, attempt)) {
-            return; // It was stopped meanwhile, or is heard twice.
+            return; // It was stopped meanwhile, or is reported twice.
         }
         let mut running = self.running.remove(&task).expect("looked at above");
         self.asking.ended(task);
-        // A no-op takes no time; how long the step took that carried it out is not its length.
+        // A no-op takes no time; the duration of the step that ran it says nothing about it.
         let started = if running.slot.is_some() { running.started } else { now };
         if outcome.is_done() {
             self.note_length(
@@ -217,7 +218,7 @@ impl Scheduler {
         }
     }
 
-    /// Others have what it made.
+    /// Reports an end that was held back: other nodes have the outputs now.
     pub(crate) fn tell_held_back(&mut self, now: Time, made: Made, ended: Ended, out: &mut Out) {
         let (task, attempt) = made;
         if let Some(running) = self.running.remove(&task) {
@@ -229,7 +230,7 @@ impl Scheduler {
         self.tell_end(now, task, completion, out);
     }
 
-    /// What an attempt has made lies here from now on.
+    /// Adds the outputs of an attempt to the objects here.
     fn keep_outputs(&mut self, task: TaskId, running: &Running, outcome: &Outcome) {
         let (attempt, real) = (running.attempt, running.real);
         for (output, &size_bytes) in (0u32..).zip(&outcome.output_sizes) {
@@ -244,14 +245,14 @@ impl Scheduler {
         }
     }
 
-    /// An attempt that ran lets go of its inputs and of the room it was promised.
+    /// Releases the inputs of an attempt that ran, and the space reserved for it.
     fn release(&mut self, running: &Running, out: &mut Out) {
         self.data.reserved_bytes -= running.output_bytes;
         self.data.near.give_back(&running.near);
         self.unpin(&running.pins, out);
     }
 
-    /// Tells the task's home how the attempt ended.
+    /// Reports the end of the attempt to the task's home.
     #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
     pub(crate) fn finish(
         &mut self,
@@ -285,7 +286,7 @@ impl Scheduler {
         }
     }
 
-    /// How an attempt ended, as its home hears it.
+    /// The end of an attempt in the form that its home gets.
     #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
     pub(crate) fn completion(
         &self,
@@ -342,7 +343,7 @@ impl Scheduler {
         }
     }
 
-    /// A recovered home asks which of these this node has.
+    /// A home asks which of these attempts this node has.
     pub(crate) fn on_holding(&mut self, from: NodeId, tasks: &[wire::TaskAttempt], out: &mut Out) {
         let mut not_held = Vec::new();
         for asked in tasks {

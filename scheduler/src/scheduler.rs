@@ -1,5 +1,21 @@
-//! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready ones (queues,
-//! slots, stealing). This file is its switchboard; each concern has a file of its own.
+//! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready tasks (queues,
+//! slots, stealing). This file has the state and the dispatch; each concern has a file of its own.
+//!
+//! The methods of [`Scheduler`] are of five kinds, called in this order:
+//!
+//! 1. Recovery, once: [`Scheduler::new`], then [`Scheduler::load`] and [`Scheduler::load_job`] for
+//!    each stored record, then [`Scheduler::resume`].
+//! 2. Inputs, any number: `on_message`, `on_peer_incarnation`, `on_request`, `on_finished`,
+//!    `on_fetched` and the other `on_` methods. Where homes move also `set_homes`, `on_peer_gone`,
+//!    `reroute`; and for each partition `adopt` and `serve`, or `hand_on` and
+//!    `give_up`.
+//! 3. Decisions, in each step: [`Scheduler::settle`] until no message to this node itself is left,
+//!    then [`Scheduler::act`] once; both again if that made such a message.
+//! 4. Addressing: `address` before messages are taken out of [`Out`].
+//! 5. Questions, at any time: [`Scheduler::deadline`], `node_state`, `census` and others. They
+//!    change nothing.
+//!
+//! All results are noted in [`Out`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +53,7 @@ use crate::told::ToldEnds;
 use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, RecordError, Tuning};
 
-/// What a scheduler is told when it starts.
+/// The options of a scheduler at its start.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub me: NodeId,
@@ -45,12 +61,12 @@ pub struct Options {
     pub slots: u32,
     pub tuning: Tuning,
     pub seed: u64,
-    /// The last life of this node before this one, and how it ended.
+    /// The previous incarnation of this node, and how it ended.
     pub former: (Incarnation, wire::LifeEnd),
     pub mutant: Option<Mutant>,
 }
 
-/// How long a home gathers counts before it reports them.
+/// How long a home collects counts before it reports them.
 pub(crate) fn report_interval(homes: &Homes) -> Span {
     Span(COUNTS_INTERVAL.0 * homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64)
 }
@@ -67,7 +83,7 @@ pub struct Stats {
 }
 
 type FixedState = foldhash::fast::FixedState;
-/// Never iterated: their order means nothing.
+/// Never iterated: the order has no meaning.
 pub(crate) type Peers = hashbrown::HashMap<NodeId, Incarnation, FixedState>;
 
 #[derive(Debug)]
@@ -79,48 +95,47 @@ pub struct Scheduler {
     pub(crate) estimates: Estimates,
     pub(crate) monitor: Monitor,
     pub(crate) loads: Loads,
-    /// Boxed: only thieves draw.
+    /// Boxed: only thieves draw random numbers.
     pub(crate) rng: Box<ChaCha8Rng>,
     pub(crate) stats: Stats,
     /// LReadyQ and SReadyQ of the paper.
     pub(crate) local: ReadyQueue,
     pub(crate) shared: ReadyQueue,
-    /// Ready tasks of other homes that this node holds.
+    /// Remote tasks that this node holds.
     pub(crate) guests: Guests,
-    /// Boxed, as most trees of a node are empty or nearly so, and keep room for more.
+    /// Boxed: most trees of a node are empty or nearly so, and keep room for more entries.
     pub(crate) running: BTreeMap<TaskId, Box<Running>>,
     pub(crate) slots: Slots,
-    /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
+    /// Tasks with inputs that are being fetched, and tasks that wait for a slot with all inputs
+    /// here.
     pub(crate) staging: BTreeMap<TaskId, Box<Staged>>,
     pub(crate) staged: VecDeque<TaskId>,
-    /// Those that wait for their homes to know that they start.
+    /// Tasks that wait until their homes know that they start.
     pub(crate) asking: Asking,
     pub(crate) deaths: Deaths,
-    /// Nothing more starts here.
+    /// No more tasks start here.
     pub(crate) stopping: bool,
     pub(crate) data: Data,
     pub(crate) thief: Thief,
     pub(crate) hints: Hints,
     pub(crate) transit: BTreeMap<(NodeId, u64), Transit>,
-    /// The last steal of each thief that was answered: a repeated request is not granted twice.
+    /// The last answered steal of each thief: a repeated request gets no second grant.
     pub(crate) granted: BTreeMap<NodeId, u64>,
-    /// Messages about each steal, by victim and number, whose homes have not answered; and what
-    /// each says.
+    /// The number of unanswered reports about each steal, by victim and number; and the reports.
     pub(crate) pending_moves: BTreeMap<(NodeId, u64), usize>,
     pub(crate) moves: BTreeMap<u64, Move>,
     /// The latest incarnation known of each peer.
     pub(crate) peers: Peers,
     pub(crate) pushes: BTreeMap<NodeId, BundleBuilder>,
-    /// Tasks too wide for every node known, while some are not.
+    /// Tasks that wait for a node that can run them.
     pub(crate) homeless: Vec<TaskId>,
-    /// What is owed to homes that are on the move.
+    /// Messages for homes that move.
     pub(crate) parked: Parked,
-    /// Partitions that this node is about to serve.
-    /// A node has a bounded size.
+    /// Partitions that this node is about to serve. Boxed, since the size of a node is bounded.
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
     pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
     pub(crate) reconciler: Reconciler,
-    /// This node leaves the cluster.
+    /// Present while this node leaves the cluster.
     pub(crate) leaving: Option<Box<Leaving>>,
     pub(crate) told_ends: ToldEnds,
     pub(crate) parts: Box<Parts>,
@@ -173,13 +188,13 @@ impl Scheduler {
         scheduler
     }
 
-    /// As if there had been nothing to do for long: it does not look for work until there is a sign
-    /// of some.
+    /// Puts the scheduler into the state after a long time without work: it looks for work only
+    /// after a sign of some.
     pub fn rest(&mut self) {
         self.thief.rest();
     }
 
-    /// One stored record of the ledger, in the order of keys.
+    /// Loads one stored record of the ledger. Records come in the order of keys.
     pub fn load(
         &mut self,
         now: Time,
@@ -192,7 +207,7 @@ impl Scheduler {
     pub fn load_job(&mut self, state: wire::JobState) {
         self.jobs.load(state);
     }
-    /// After the last stored record.
+    /// Resumes all work that the loaded records imply; called after the last record.
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.ledger.resume(now, out);
         self.ledger.ask_for_rounds(|_| true, &self.homes, out);
@@ -205,8 +220,9 @@ impl Scheduler {
         &self.homes
     }
 
-    /// A peer's message, in order and once per incarnation of both sides (loose ones excepted).
-    /// Whether it may call for decisions: all but the small talk between thieves does.
+    /// A peer's message, in order and once per incarnation of both sides (except for best-effort
+    /// ones). Returns whether it may call for decisions, as all do except the probes, loads and
+    /// hints of thieves.
     pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) -> bool {
         match body {
             Body::StealProbe(probe) => {
@@ -259,8 +275,8 @@ impl Scheduler {
                 self.on_cancel(now, &cancel, out);
             }
             Body::JobEnd(end) => self.on_job_end(from, end, out),
-            // Links put large messages together before they come here; what concerns copies of
-            // partitions goes past the scheduler.
+            // Links have joined fragments before they come here. Messages about replicas of
+            // partitions do not come to the scheduler.
             Body::Fragment(_)
             | Body::Replicate(_)
             | Body::Replicated(_)
@@ -286,8 +302,8 @@ impl Scheduler {
         }
     }
 
-    /// A peer is known to run under this incarnation: the first heard of, or a later one. Whether
-    /// that may call for decisions.
+    /// A peer runs under this incarnation: the first one known, or a later one. Returns whether
+    /// this may call for decisions.
     pub fn on_peer_incarnation(
         &mut self,
         now: Time,
@@ -297,7 +313,7 @@ impl Scheduler {
     ) -> bool {
         let before = self.peers.insert(peer, incarnation);
         self.homes.heard_of(peer, incarnation);
-        // Of one that has restarted it may have been forgotten that it was there before.
+        // A restarted peer may have been forgotten here since its first incarnation.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
             self.meet_former(peer, before);
@@ -324,7 +340,7 @@ impl Scheduler {
             self.jobs.forget_again_at(now, peer, homes, out);
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
-            // The end of a job may have died with its home before it was told.
+            // The job's home may have died before it announced the end.
             let of_peer = |job: &JobId| homes.job_home(*job) == peer;
             for job in self.data.touched.committed().filter(of_peer).collect::<Vec<_>>() {
                 self.ask_of_end(job, out);
@@ -333,14 +349,14 @@ impl Scheduler {
         restarted || has_tasks
     }
 
-    /// Nothing but loose messages was ever exchanged with this peer, which has never restarted:
-    /// when it is heard of again, it is heard of for the first time.
+    /// Only best-effort messages were exchanged with this peer, which has never restarted: its next
+    /// message counts as the first.
     pub fn forget_peer(&mut self, peer: NodeId) {
         self.peers.remove(&peer);
         self.loads.forget(peer);
     }
 
-    /// The incarnation a peer is known under; 0 when it has not been heard of.
+    /// The known incarnation of a peer; 0 if none is known.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> Incarnation {
         if peer == self.options.me {
             return self.options.incarnation;
@@ -348,7 +364,7 @@ impl Scheduler {
         self.peers.get(&peer).copied().unwrap_or_default()
     }
 
-    /// Carries on until nothing is left to decide, or the step's budget is used: then
+    /// Decides until nothing is left to decide, or until the step's budget is used up. In that case
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.ledger.release_due(now, STEP_TASKS_MAX);
@@ -387,7 +403,7 @@ impl Scheduler {
         self.ledger.activate(now, STEP_TASKS_MAX, slots_max, died, out);
     }
 
-    /// After everything is settled: fills slots, steals, hints, reports.
+    /// Acts after all is settled: fills slots, steals, sends hints and reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
         self.data.patience.tick(now);
         self.retry_parked(now, out);
@@ -414,8 +430,8 @@ impl Scheduler {
         self.give_room_back();
     }
 
-    /// A tree keeps room for several entries when the last has gone, and most nodes of a large
-    /// cluster run nothing most of the time.
+    /// An emptied tree keeps room for several entries, and most nodes of a large cluster run
+    /// nothing most of the time.
     fn give_room_back(&mut self) {
         if self.running.is_empty() {
             self.running = BTreeMap::new();
@@ -432,8 +448,9 @@ impl Scheduler {
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
         let silent: Vec<JobId> = silent.map(|(job_id, _)| job_id).collect();
         for job_id in silent {
-            // An empty report asks the job's home: it tells of the commit again, or of no such
-            // job. While it cannot be asked nothing is dropped; it may have promised the job.
+            // An empty report is a question to the job's home. The home repeats the commit, or
+            // answers that there is no such job. Until then nothing is dropped; the home may have
+            // promised the job.
             let question = self.ask_job_home(job_id, out);
             if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
                 (job.touched, job.question) = (now, question);
@@ -441,7 +458,7 @@ impl Scheduler {
         }
     }
 
-    /// When it wants to act again; `now` or earlier when work is left over.
+    /// When the scheduler wants to act again; `now` or earlier when work is left over.
     #[must_use]
     pub fn deadline(&self, now: Time) -> Option<Time> {
         if self.ledger.has_work() {
@@ -473,7 +490,7 @@ impl Scheduler {
         due.into_iter().flatten().min()
     }
 
-    /// Puts a ready task where Algorithm 1 says.
+    /// Places a ready task where the policy decides.
     fn place(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let Some(is_suspect) = self.ledger.placeable(task) else { return };
         if self.ledger.is_removed(task.job) || is_suspect && self.ledger.awaits_verdict(now, task) {
@@ -486,10 +503,11 @@ impl Scheduler {
         self.name_copies(task, &mut work.inputs);
         let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
         let may_come = self.homes.any_unknown() || self.homes.all_keep();
-        // What its client has put here stays here: a keeper is home of it for a while only.
+        // An upload stays where its client has put it. If that home is a keeper, it waits until a
+        // node with slots is home.
         let waits_for_home = work.is_bound() && self.options.slots == 0;
         if fits_nowhere && may_come || waits_for_home || self.waits_for_wide_node(&work) {
-            self.homeless.push(task); // A wider node may be about to come back.
+            self.homeless.push(task); // A wider node may be about to return.
             return;
         }
         let term = self.term(task.partition());
@@ -508,14 +526,14 @@ impl Scheduler {
                 self.push(now, task, attempt, work, node, rules.goes, out);
                 return;
             }
-            // It may be that the node which has its inputs is gone.
+            // The node that has its inputs may be gone.
             Decision::Push(_) => (false, Reason::TooWide),
         };
         self.enqueue(local_queue, ready);
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
     }
 
-    /// As a ready queue orders it.
+    /// The entry of a task for a ready queue.
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
         let input_bytes = work.input_bytes();
         self.estimates.placed(input_bytes, work.cpus());
@@ -523,7 +541,7 @@ impl Scheduler {
         Ready { task, attempt, rank }
     }
 
-    /// What a task in a queue of this node reads.
+    /// The input bytes of a task in a queue of this node.
     pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
         let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
         match self.guests.get(&task) {

@@ -1,11 +1,11 @@
-//! The executing threads of the node.
+//! The slots of the node: its executing threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
 pub(crate) struct Slots {
     free: BTreeSet<u32>,
-    /// The further slots of tasks that take several, by the first.
+    /// The further slots of tasks that take several, by the first slot.
     wide: BTreeMap<u32, Vec<u32>>,
     total: u32,
 }
@@ -20,7 +20,7 @@ impl Slots {
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
-    /// Takes the lowest free ones; the first of them names the set.
+    /// Takes the lowest free slots; the first of them names the set.
     pub(crate) fn take(&mut self, cpus: u32) -> u32 {
         assert!(cpus > 0, "a task takes at least one slot");
         assert!(cpus <= self.free(), "slots are counted before they are taken");

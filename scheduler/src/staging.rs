@@ -1,4 +1,4 @@
-//! Between queue and slot: the inputs of a task are brought here, as far ahead as it pays.
+//! Staging, between queue and slot: the inputs of a task are fetched, as far ahead as it pays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,36 +22,36 @@ use crate::run::Guest;
 use crate::work::{Work, object_of};
 use crate::{Mutant, Scheduler};
 
-/// A task that left its queue and has no slot yet.
+/// A task that has left its queue and has no slot yet.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) attempt: Attempt,
     pub(crate) work: Work,
-    /// The queue that it left, and whether its home knew then that it is here.
+    /// The queue that it left, and whether its home knew then that the task is here.
     pub(crate) local_queue: bool,
     pub(crate) home_knows: bool,
-    /// When it left its queue, and its fetches began.
+    /// When the task left its queue, and its fetches began.
     pub(crate) since: Time,
-    /// Objects on their way, each with its size.
+    /// Objects that are being fetched, each with its size.
     pub(crate) missing: BTreeMap<ObjectId, u64>,
-    /// Objects that are nowhere any more.
+    /// Objects that no node has any more.
     pub(crate) lost: Vec<wire::Object>,
-    /// Of the missing, objects that their maker could not give.
+    /// Missing objects that their maker could not deliver.
     pub(crate) stalled: BTreeSet<ObjectId>,
-    /// It waits for a slot alone.
+    /// All inputs are here: it waits only for a slot.
     pub(crate) complete: bool,
-    /// Whether its home knows that it starts, where that matters.
+    /// The state of the task's request to start, if the task needs one.
     pub(crate) asks: Asks,
-    /// How often the answer came too late.
+    /// How often the request timed out.
     pub(crate) late: u32,
-    /// The first of its slots, while it asks.
+    /// The first of the task's slots, while the task waits for the answer.
     pub(crate) slot: Option<u32>,
-    /// Its inputs that are here and may not go.
+    /// Its inputs that are here and pinned.
     pub(crate) pins: Vec<ObjectId>,
     pub(crate) reads: Reads,
-    /// What it will write, as far as declared.
+    /// The declared bytes of the task's outputs.
     pub(crate) output_bytes: u64,
-    /// Files that are copied here for it.
+    /// Files that are copied to this node for the task.
     pub(crate) near: Vec<NearFile>,
 }
 
@@ -59,18 +59,18 @@ impl Staged {
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
-    /// For a slot, in the line of those that do; for its home; or for objects.
+    /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
         in_line || matches!(self.asks, Asks::Waits | Asks::Late) || !self.missing.is_empty()
     }
 }
 
-/// An idle node waits for more tasks to choose from.
+/// Whether an idle node waits for more tasks to choose from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gathering {
     No,
     Until(Time),
-    /// It has, though what is queued may still go nowhere: nothing is to be waited for.
+    /// The wait is over. No other wait begins, even if no queued task can start.
     Over,
 }
 
@@ -85,19 +85,19 @@ impl Gathering {
     }
 }
 
-/// What became of a task that was to be staged.
+/// The result of staging a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Staging {
     Done,
-    /// There is no room on the disk before others have ended; it goes back to its queue, and no
-    /// other shall go before it.
+    /// The task does not fit before others have ended. It stays in its queue, and no other task may
+    /// pass it.
     Stop,
 }
 
-/// A task that was taken out of its queue and has no room.
+/// A task that was taken out of its queue and does not fit.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    /// It goes to the end of the shared queue: others may have room for it.
+    /// The task is put at the end of the shared queue: other nodes may have space for it.
     offered: bool,
     local_queue: bool,
     ready: Ready,
@@ -106,7 +106,7 @@ pub(crate) struct Aside {
 }
 
 impl Scheduler {
-    /// Its larger inputs that are not here, each once: by these a queue knows it.
+    /// The larger inputs that are not here, each once: the queues index the task by them.
     pub(crate) fn missing_inputs<'a>(
         &self,
         task: TaskId,
@@ -142,8 +142,8 @@ impl Scheduler {
         }
     }
 
-    /// Fills free slots: tasks that are staged first, then LReadyQ, then SReadyQ; of these, tasks
-    /// whose inputs are here. Then sees to the inputs of those that come next.
+    /// Fills free slots: first with staged tasks, then from the local queue, then from the shared
+    /// queue, in both with tasks that have their inputs here. Then stages the next tasks.
     pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
         self.data.full = false;
         self.data.gathering.tick(now);
@@ -170,7 +170,7 @@ impl Scheduler {
                     continue;
                 };
                 if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
-                    return; // It is next; narrower tasks do not overtake it for ever.
+                    return; // It is next; narrower tasks do not overtake it.
                 }
                 let busy = self.slots.free() < self.slots.total();
                 if busy && staged.work.alone {
@@ -210,7 +210,7 @@ impl Scheduler {
         self.start(now, task, staged, out);
     }
 
-    /// Brings the inputs of the next tasks while there is little else that could run next.
+    /// Fetches the inputs of the next tasks while few others could run next.
     fn stage_ahead(&mut self, now: Time, out: &mut Out) {
         if self.gathers(now) {
             return;
@@ -231,8 +231,8 @@ impl Scheduler {
         self.data.left_over = true;
     }
 
-    /// An idle node whose first tasks would fetch for long lets more of them become ready first:
-    /// what is ready first on all nodes tends to read the same few objects.
+    /// An idle node with tasks that would fetch for long lets more of them become ready first. The
+    /// first ready tasks on all nodes tend to read the same few objects.
     fn gathers(&mut self, now: Time) -> bool {
         let idle = self.slots.free() == self.slots.total() && self.underway() == 0;
         let queued = self.local.len() + self.shared.len() > 0;
@@ -248,7 +248,8 @@ impl Scheduler {
         self.data.gathering != Gathering::Over
     }
 
-    /// Staged tasks, without those whose fetches fail: no other task waits for these.
+    /// The number of staged tasks, except for those with failing fetches or late answers: no other
+    /// task waits for these.
     pub(crate) fn underway(&self) -> usize {
         self.staging.len() - (self.data.stalled_tasks + self.asking.late()).min(STALLED_TASKS_MAX)
     }
@@ -259,7 +260,7 @@ impl Scheduler {
         let coming = self.data.coming_bytes - self.data.stalled_bytes;
         let needed = self.data.objects.pinned_bytes().saturating_add(coming);
         if needed >= self.options.tuning.cache_bytes {
-            // Beyond the budget only what an idle slot waits for.
+            // Beyond the budget only inputs for idle slots are fetched.
             return underway < idle;
         }
         let at_hand = self.staged.len() + self.local.here() + self.shared.here();
@@ -269,14 +270,14 @@ impl Scheduler {
         if self.fetch_time() <= LONG_FETCH {
             return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
         }
-        // What waits for a source keeps nobody from asking for something else.
+        // Objects that wait for a source do not prevent requests for others.
         let flights = self.data.flights.len() - self.data.ahead_in_flight - self.data.waiting;
         flights < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
             && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
 
-    /// So many that a slot does not wait for the network while there is work: more where fetching
-    /// takes long compared with the tasks.
+    /// The number of prepared tasks per slot, so that no slot waits for the network while there is
+    /// work. It is larger where fetches take long compared with the tasks.
     fn at_hand_per_slot(&self) -> usize {
         let length = match self.data.task_length {
             Span::ZERO => self.mean_length().0.max(1),
@@ -287,7 +288,7 @@ impl Scheduler {
         wanted.clamp(AT_HAND_PER_SLOT_MIN, AT_HAND_PER_SLOT_MAX)
     }
 
-    /// How long the next fetches take. Before the first have come, by what is assumed.
+    /// The expected duration of the next fetches; before the first has ended, by the assumed rates.
     fn fetch_time(&self) -> Span {
         self.data.fetch_time.max(self.moving_time())
     }
@@ -321,12 +322,12 @@ impl Scheduler {
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
                 return self.set_aside(now, aside);
             }
-            // Only the one that is next uses up the patience.
+            // Only the next task uses up the timeout.
             Admission::Never { needed_bytes, budget_bytes, .. }
                 if !is_next
                     || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
-                // From the shared queue it is offered as well, and comes back but once.
+                // A task of the shared queue is offered too, and is sent back only once.
                 let offered = is_next && self.offers(ready.task, &work);
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
                 return self.set_aside(now, aside);
@@ -348,7 +349,7 @@ impl Scheduler {
         Staging::Done
     }
 
-    /// There is no room for it now. Whether others may go before it.
+    /// The task does not fit now. Returns whether other tasks may go before it.
     fn set_aside(&mut self, now: Time, aside: Aside) -> Staging {
         self.data.full = true;
         if self.data.aside.is_empty() {
@@ -361,7 +362,7 @@ impl Scheduler {
             false => Staging::Stop,
         }
     }
-    /// What had no room in this step stands where it stood.
+    /// Puts the tasks that did not fit in this step back to their places.
     fn return_aside(&mut self) {
         let mut aside = std::mem::take(&mut self.data.aside);
         self.data.roomless.are_now(aside.iter().map(|aside| aside.ready.task));
@@ -374,32 +375,33 @@ impl Scheduler {
         self.data.aside = aside;
     }
 
-    /// Whether others may steal a task that has no room here. One that has come back is not
-    /// offered again: it would wander for ever.
+    /// Whether other nodes may steal a task that does not fit here. A task that another node has
+    /// sent back is not offered again: it would migrate without end.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
         !work.is_bound() && self.data.roomless.offers(task)
     }
-    /// What is staged makes room when it ends, and readers or room elsewhere may turn up.
+    /// Whether the task waits. Staged tasks free space when they end; readers may end elsewhere, or
+    /// other nodes may have space.
     fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
         let ends = fits_alone && !self.staging.is_empty();
         let may = fits_alone || self.homes.nodes() > 1;
         ends || (may && self.data.patience.waits(now, task))
     }
-    /// The store has no room for what is next, or for anything. Between the marks there is room
-    /// while nothing is under way.
+    /// Whether the disk has no space for the next task, or for any. Between the limits there is
+    /// space while nothing runs.
     pub(crate) fn is_full(&self) -> bool {
         let taken = self.data.taken_bytes();
         let tuning = &self.options.tuning;
         let mark = if self.is_busy() { tuning.store_soft_bytes } else { tuning.store_hard_bytes };
         self.data.full || (mark < u64::MAX && taken >= mark)
     }
-    /// Something that runs or is staged here may make room when it ends.
+    /// Whether a task that runs or is staged here may free space when it ends.
     fn is_busy(&self) -> bool {
         !self.running.is_empty()
             || self.staging.len() > self.data.stalled_tasks + self.asking.late()
     }
 
-    /// A task that was taken out of its queue goes back to it, behind its equals.
+    /// Puts a task that was taken out back into its queue, behind its equals.
     pub(crate) fn put_back(
         &mut self,
         local_queue: bool,
@@ -410,7 +412,7 @@ impl Scheduler {
         self.hold_again(ready, work, home_knows);
         self.enqueue(local_queue, ready);
     }
-    /// And so that it is the next of them again.
+    /// As [`Self::put_back`], but before its equals.
     pub(crate) fn put_first(
         &mut self,
         local_queue: bool,
@@ -445,8 +447,8 @@ impl Scheduler {
         admit(needed, self.data.taken_bytes(), marks, self.is_busy())
     }
 
-    /// Bytes of inputs that are to come, and of idle copies that may not go any more once it is
-    /// staged.
+    /// Bytes of inputs to be fetched, and of idle copies that can no longer be evicted once the
+    /// task is staged.
     fn inputs_room(&self, task: TaskId, work: &Work) -> u64 {
         let mut seen = BTreeSet::new();
         let room = |input: &wire::InputAt| {
@@ -463,7 +465,7 @@ impl Scheduler {
         work.inputs.iter().map(room).fold(0, u64::saturating_add)
     }
 
-    /// Takes the task out of its queue and sees to its inputs.
+    /// Stages the task: pins or fetches its inputs.
     fn stage(
         &mut self,
         now: Time,
@@ -515,7 +517,7 @@ impl Scheduler {
         if complete {
             self.staged.push_back(task);
         }
-        // What it uses is pinned by now.
+        // Its inputs are pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
     }
 
@@ -533,11 +535,11 @@ impl Scheduler {
         let reads = &mut staged.reads;
         reads.inputs += 1;
         if staged.missing.contains_key(&object) {
-            reads.copied += 1; // Read twice.
+            reads.copied += 1; // The task reads it twice.
             reads.local_bytes = reads.local_bytes.saturating_add(input.size_bytes);
             return;
         }
-        // What has no bytes is not written down where it was made, and is not let go of.
+        // An object without bytes is not recorded by its maker, and is never deleted.
         let untracked = made_here && input.size_bytes == 0 && !real;
         let first = if untracked || self.data.objects.pin(object) {
             if !untracked {
@@ -545,7 +547,7 @@ impl Scheduler {
             }
             !made_here && !self.data.objects.read_copy(&object)
         } else if let Some(flight) = self.data.flights.get_mut(&object) {
-            // Single flight: however many tasks want it, it comes once.
+            // However many tasks want the object, it is fetched once.
             flight.tasks.push(task);
             if flight.stalled {
                 staged.stalled.insert(object);
@@ -572,7 +574,7 @@ impl Scheduler {
         *bytes = bytes.saturating_add(input.size_bytes);
     }
 
-    /// Takes a task out of staging for good.
+    /// Removes a task from staging.
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
         let staged = *self.staging.remove(&task)?;
         self.staged.retain(|&other| other != task);

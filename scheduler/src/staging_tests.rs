@@ -1,4 +1,4 @@
-//! From queue to slot when makers fail, stores are full, and there is more than one step does.
+//! From queue to slot when makers fail, disks are full, and one step cannot do all.
 
 use proto::limits::{
     GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN, STAGING_PER_SLOT, STEP_POPS_MAX,
@@ -18,7 +18,7 @@ pub(crate) fn scheduler(tuning: Tuning) -> Scheduler {
     scheduler_where(tuning, &[])
 }
 
-/// Of these nodes the map says that their first incarnation is dead.
+/// A scheduler with a map on which the first incarnations of these nodes are declared failed.
 pub(crate) fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
     let member = |node| {
         let phase = if down.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
@@ -96,7 +96,8 @@ fn with_marks(soft: u64, hard: u64) -> Scheduler {
 #[test]
 fn what_has_no_room_here_is_offered_once_then_refused() {
     let mut scheduler = with_marks(8_000, 10_000);
-    // Under which others may have of LReadyQ, too, what takes longer than its inputs.
+    // Under this policy other nodes may also take tasks of the local queue that are worth the
+    // transfer.
     scheduler.options.tuning.policy = Policy::Eft;
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![], 20_000)], &mut out);
@@ -108,7 +109,7 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
     assert!(scheduler.shared.is_empty());
-    // It comes back: there was no room there either.
+    // The other node returns the task: it had no space either.
     scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
@@ -132,13 +133,13 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
         scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
         let granted = out.reliable.pop().expect("a grant").1;
         let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
-        // As if it came from their home.
+        // As if the tasks' home had sent them.
         wire::StealGrant { untold: Vec::new(), ..grant }
     };
     let grant = grant_of(&mut victim, 1);
     let mut thief = with_marks(8_000, 10_000);
     let mut own = Out::default();
-    // From its home, which so knows of the move.
+    // The grant is from the task's home, which so knows of the move.
     thief.on_message(Time(0), NodeId(1), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
     assert_eq!((thief.local.len(), thief.shared.len()), (0, 1), "others may have it");
@@ -148,7 +149,7 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
     assert_eq!((thief.local.len(), thief.shared.len()), (1, 0), "it would wander");
 }
 
-/// A node whose store is half full of what is on its way, with a free slot.
+/// A node with a free slot and a disk that is half reserved for a fetch.
 fn half_full() -> (Scheduler, Out, Fetch) {
     let mut scheduler = with_marks(8_000, 8_000);
     let mut out = Out::default();
@@ -198,7 +199,7 @@ fn who_has_no_room_is_not_passed_for_ever() {
     }
     assert_eq!(now, Time(0) + STORE_PASSED_FOR, "for so long others went before it");
     assert!(passed >= STORE_PASSED_MIN);
-    // The room it waits for.
+    // The space for which the task waits.
     scheduler.on_fetched(now, fetch.object, fetch.number, Ok(()), &mut out);
     let mut ran = Vec::new();
     for _ in 0..3 {
@@ -216,7 +217,7 @@ fn each_that_fits_nowhere_is_refused_in_its_turn() {
     let mut out = Out::default();
     let tasks = (0..3).map(|index| placed(index, vec![], 20_000 + index)).collect();
     push(&mut scheduler, tasks, &mut out);
-    // Something happens more often than the patience ends.
+    // Events come more often than the timeout ends.
     for second in 0..60 {
         scheduler.act(Time(0) + Span::from_secs(second), &mut out);
     }
@@ -246,7 +247,7 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     let first = out.launches.pop().expect("there is room");
     assert_eq!(scheduler.data.taken_bytes(), 2_100);
     assert_eq!(scheduler.near_bytes_max(), 7_900, "what others leave");
-    // The slot is taken: what comes next waits for it.
+    // The slot is taken: the next task waits for it.
     push(&mut scheduler, vec![placed(1, vec![], 4_000)], &mut out);
     let coming = placed(2, vec![input(2, 2, 4_500)], 500);
     let fetch = push_wanting(&mut scheduler, 2_000, vec![coming]).fetches.pop();
@@ -290,7 +291,7 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     scheduler.act(Time(0), &mut out);
     let launch = out.launches.pop().expect("it runs");
     scheduler.on_finished(Time(0), launch.task, launch.attempt, Default::default(), &mut out);
-    // The copy is idle. It could go for the sake of a task, but not of one that reads it.
+    // The copy is idle. It could be evicted for a task, but not for one that reads it.
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 6_000)], 3_000)], &mut out);
     scheduler.act(Time(0), &mut out);
     assert!(out.launches.is_empty(), "it would write beyond the hard mark");
@@ -348,7 +349,7 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
     let (first, most) = (STAGING_MIN, SLOTS as usize * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX));
     let tasks = (0..100).map(|index| placed(index, vec![input(index, 2, 12_000_000)], 0));
     push(&mut scheduler, tasks.collect(), &mut out);
-    // An idle node lets more become ready before it fetches for long.
+    // An idle node lets more tasks become ready before it fetches for long.
     let now = Time(0) + GATHER_MAX;
     scheduler.act(Time(0), &mut out);
     scheduler.act(now, &mut out);
@@ -372,14 +373,14 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
     answer(&mut scheduler, wanted[0], false, &mut out);
     assert_eq!(out.fetches.len(), 1);
     assert_eq!((out.fetches[0].from, scheduler.data.waiting), (NodeId(3), first - 1));
-    // Who hears nothing more goes to the maker in the end.
+    // An asker without further answers fetches from the maker in the end.
     out.fetches.clear();
     scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
     assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));
     assert_eq!(scheduler.data.waiting, 0);
 }
 
-/// Puts so many tasks that read nothing into the shared queue.
+/// Puts this number of tasks without inputs into the shared queue.
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
@@ -387,7 +388,7 @@ fn share(scheduler: &mut Scheduler, tasks: u64) {
     }
 }
 
-/// What a node says that a thief could have.
+/// The number of tasks that a node offers to a thief.
 fn told(victim: &mut Scheduler, ahead: bool) -> u32 {
     let mut out = Out::default();
     let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
@@ -397,8 +398,8 @@ fn told(victim: &mut Scheduler, ahead: bool) -> u32 {
     load.shared
 }
 
-/// What it is about to start itself it tells only those that have a slot free already, and what
-/// its own free slot is for nobody.
+/// Tasks that it is about to start itself, it offers only to thieves with a free slot. The task for
+/// its own free slot it offers to none.
 #[test]
 fn a_thief_hears_what_it_may_have() {
     for (tasks, spare) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
@@ -422,7 +423,7 @@ fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
     assert_eq!([0, 1, 2, 5, 8, 9, 100].map(wanted), [5, 4, 3, 2, 0, 0, 0]);
 }
 
-/// Four of eight slots each: two run at once, and as many more are about to.
+/// Tasks of four slots on a node of eight: two run at once, and two more are about to.
 #[test]
 fn wide_tasks_count_by_the_slots_that_they_take() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
@@ -450,8 +451,8 @@ fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
     assert_eq!((surplus(Span::from_millis(5)), surplus(Span::from_secs(1))), (0, 3));
 }
 
-/// An idle node with a stalled fetch, behind which a task is queued, does not gather for ever, and
-/// keeps nobody from that task.
+/// An idle node with a stalled fetch, and a task queued behind it, does not gather without end. It
+/// leaves that task to other nodes.
 #[test]
 fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let mut node = scheduler(Tuning::of(Policy::Mlb));

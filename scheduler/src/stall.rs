@@ -1,5 +1,5 @@
-//! A job that seems to get no further: what its tasks' homes, and those who hold some, say of them.
-//! What is concluded from it is in `jobs/watch.rs`.
+//! The answers about a job that may be stalled, from the homes of its tasks and from the holders.
+//! The conclusions are in `jobs/watch.rs`.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use crate::fetching::Phase;
 use crate::ledger::State;
 use crate::out::{Out, task_attempt};
 
-/// How a look at one home's tasks of a job ends.
+/// The result of a scan of one home's tasks of a job.
 struct Scanned {
     alive: bool,
     stall: Option<wire::Stall>,
@@ -28,8 +28,8 @@ impl Scheduler {
         if reply_to.0 as usize >= self.homes.nodes() {
             return;
         }
-        // Of a job that it does not know it says nothing: it is about to become home of its tasks,
-        // or is that no more, and would be taken for one that has nothing left to do.
+        // About a job that it does not know this node does not answer. It is about to become home
+        // of the tasks, or is no longer. The answer would mean that it has nothing left to do.
         let pulse = match self.ledger.jobs.contains_key(&JobId(ask.job)) {
             _ if !ask.tasks.is_empty() => self.pulse_of_holder(now, ask),
             true => self.pulse_of_home(now, ask, out),
@@ -62,7 +62,7 @@ impl Scheduler {
         let known = self.ledger.jobs.get(&job).filter(|job| job.visible && !job.ended);
         let Some(known) = known else { return pulse };
         pulse.open = known.open;
-        // Counts, ends and credits that wait to be told, or tasks that go in the next steps.
+        // Counts, ends and credits that are still to be sent, or tasks that end in the next steps.
         let release = self.ledger.next_release_of(job);
         pulse.rests_ns = release.map_or(0, |at| at.since(now).0);
         pulse.alive = known.report_at.is_some() || self.ledger.has_work() || release.is_some();
@@ -79,7 +79,8 @@ impl Scheduler {
         pulse
     }
 
-    /// Who holds tasks of the job is asked in the name of the job's home. A sample for each.
+    /// Asks the holders of the job's tasks on behalf of the job's home. Returns one task per
+    /// holder.
     fn ask_holders(&self, ask: &wire::StallAsk, out: &mut Out) -> Vec<wire::Stall> {
         let job = JobId(ask.job);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
@@ -104,7 +105,7 @@ impl Scheduler {
         asked
     }
 
-    /// Of the tasks of this home that it holds itself, those that have left their queues.
+    /// Examines the tasks of this home that it holds itself and that have left their queues.
     fn how_are_mine(&self, now: Time, all: RangeInclusive<TaskId>) -> (bool, Option<wire::Stall>) {
         let mine = |task: &TaskId| self.homes.is_home_of(*task);
         if self.running.range(all.clone()).any(|(task, _)| mine(task)) {
@@ -123,7 +124,7 @@ impl Scheduler {
         (false, stall)
     }
 
-    /// Whether a task that this node is to hold gets on, or what keeps it.
+    /// Whether a task that this node should hold makes progress; otherwise the cause.
     fn how_is(&self, now: Time, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
         if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
             return Ok(());
@@ -149,15 +150,15 @@ impl Scheduler {
         let held = guest || self.ledger.is_held_here(task, attempt);
         let passed_on = self.transit.values().any(|transit| transit.has(task, attempt));
         if passed_on || (held && !(self.running.is_empty() && self.staging.is_empty())) {
-            return Ok(()); // Others are before it.
+            return Ok(()); // Other tasks are before it.
         }
         let queued = self.local.all().chain(self.shared.all()).take(STALL_SCAN_MAX);
         let queued = queued.into_iter().any(|ready| (ready.task, ready.attempt) == (task, attempt));
         Err(if held && queued { Stall::NotStarted } else { Stall::NotHere })
     }
 
-    /// Looks through records of the job for what blocks it: a bounded number, and on from there
-    /// the next time. Until all have been seen nothing is concluded.
+    /// Scans records of the job for the cause: `STALL_SCAN_MAX` records, continued by the next
+    /// call. Until all have been seen nothing is concluded.
     fn scan(&mut self, now: Time, job_id: JobId) -> Scanned {
         let Some(job) = self.ledger.jobs.get(&job_id) else {
             return Scanned { alive: false, stall: None };
@@ -209,7 +210,7 @@ impl Scheduler {
         Scanned { alive: stall.is_none() && unfinished, stall: stall.or(waits) }
     }
 
-    /// A parent that it waits for: one that has ended here, or that is another home's.
+    /// A parent for which the task waits: one that has ended here, or one of another home.
     fn waits_for(&self, task: TaskId) -> Option<wire::Stall> {
         let parents = self.ledger.awaited(task).take(STALL_PARENTS_SCAN_MAX);
         for local in parents {
@@ -217,7 +218,7 @@ impl Scheduler {
             let home = self.homes.owner(local.partition()).unwrap_or_default();
             let why = match self.ledger.state(parent) {
                 Some(State::Ended(_)) => Stall::NotTold,
-                Some(_) => continue, // The parent itself is looked at.
+                Some(_) => continue, // The parent itself is examined.
                 None => Stall::WaitsElsewhere,
             };
             let event = format!("it waits for {local} of node {home}");
@@ -226,7 +227,7 @@ impl Scheduler {
         None
     }
 
-    /// What its home knows of it last.
+    /// The last event of the task that its home knows.
     fn last_event(&self, task: TaskId) -> String {
         let Some(cell) = self.ledger.cell(task) else { return String::new() };
         match cell.state {

@@ -1,4 +1,4 @@
-//! What is said of a job of which nothing is heard while homes of its tasks move.
+//! The reports about a silent job while the homes of its tasks move.
 
 use proto::event::Stall;
 use proto::limits::STALL_LOOK_INTERVAL;
@@ -17,8 +17,8 @@ fn node() -> Scheduler {
     test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1))
 }
 
-/// Nobody ever answers. In which look the job is said to stall and on account of which home, when
-/// node 2 becomes home of its tasks just before the look of this number.
+/// No node ever answers. Returns the check in which the job is reported as stalled, and the home
+/// that is named. Node 2 becomes home of its tasks just before the check of this number.
 fn stalls(moves_before: Option<u64>) -> (u64, NodeId) {
     let (mut node, mut out) = (node(), Out::default());
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
@@ -47,7 +47,8 @@ fn a_new_home_has_as_long_to_answer_as_the_earlier_one_had() {
     assert_eq!(stalls(Some(look)), (look + 1, NodeId(2)), "it is asked before it is named");
 }
 
-/// Rounds of questions within an hour, when the only home of tasks answers each at once.
+/// The number of rounds of questions within an hour, if the only home of tasks answers each at
+/// once.
 fn rounds_within_an_hour(rests_ns: u64) -> usize {
     let (mut node, mut out) = (node(), Out::default());
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
@@ -90,7 +91,7 @@ fn who_does_not_know_a_job_does_not_say_that_nothing_of_it_is_left() {
     let ask = wire::StallAsk { job: 1, round: 1, reply_to: 2, ..Default::default() };
     node.on_message(Time(0), NodeId(2), Body::StallAsk(ask.clone()), &mut out);
     assert!(out.loose.is_empty(), "{:?}", out.loose);
-    // Of what it should hold it says that it is not here.
+    // About a task that it should hold it answers that the task is not here.
     let tasks = vec![wire::TaskAttempt { job: 1, local: 1 << 40, attempt: 1 }];
     let ask = wire::StallAsk { tasks, ..ask };
     node.on_message(Time(0), NodeId(2), Body::StallAsk(ask), &mut out);

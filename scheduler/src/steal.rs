@@ -1,10 +1,12 @@
-//! Adaptive work stealing, the thief's side (section 2.2.1 of the paper, with the exits mended).
+//! Adaptive work stealing, the thief's side (section 2.2.1 of the paper, with corrected end
+//! states).
 //!
-//! A hungry node asks √n random neighbours for their load and takes half of the fullest one's
-//! SReadyQ. On failure it waits for an interval that doubles, with jitter, up to a bound, and asks
-//! half as many the next time. At the bound it goes quiet, but not for good: nodes with more shared
-//! work than slots hint random peers, and a hint wakes it. Under FLDS it also wakes by itself, once
-//! for each doubling of the longest wait, when that is down to the bound.
+//! A hungry node probes √n random neighbours for their load and takes half of the fullest one's
+//! shared queue. After a failure it waits for an interval that doubles, with jitter, up to a bound;
+//! then it probes half as many nodes. At the bound it becomes dormant, but not permanently: nodes
+//! with more shared tasks than slots send hints to random peers, and a hint wakes it. Under FLDS it
+//! also wakes by itself, once for each doubling of the longest wait, when that wait is down to the
+//! bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +27,7 @@ use crate::{Mutant, Scheduler, Tuning};
 
 #[derive(Debug)]
 enum Phase {
-    /// Not hungry, or about to begin.
+    /// Not hungry, or about to probe.
     Idle,
     Probing {
         probe: u64,
@@ -41,7 +43,7 @@ enum Phase {
     BackingOff {
         until: Time,
     },
-    /// At the bound: a hint or work of its own wakes it, and FLDS may at a look.
+    /// Dormant at the bound: a hint or own work wakes the thief, and FLDS may do so at `look`.
     Quiet {
         look: Option<Time>,
     },
@@ -51,20 +53,21 @@ enum Phase {
 pub(crate) struct Thief {
     phase: Phase,
     interval: Span,
-    /// FLDS may wake it once more: not since its longest wait last doubled.
+    /// FLDS may wake the thief again: it has not done so since the longest wait last doubled.
     rearms: bool,
-    /// Numbers probes and steals of this incarnation.
+    /// The last number of a probe or steal of this incarnation.
     number: u64,
-    /// A submitted job with tasks here that is about to become visible, and how long it is awaited.
+    /// A submitted job with tasks here that is about to become visible, and the end of the wait for
+    /// it.
     awaits: Option<(JobId, Time)>,
 }
 
-/// What one home is to know of a steal.
+/// The report of a steal to one home.
 #[derive(Debug)]
 pub(crate) struct Move {
-    /// The victim, and its steal.
+    /// The victim, and the number of the steal.
     steal: (NodeId, u64),
-    /// Who was told; `None` while nobody serves that partition.
+    /// The home that was informed; `None` while no node serves the partition.
     home: Option<NodeId>,
     said: wire::Moved,
 }
@@ -73,19 +76,19 @@ impl Thief {
     pub(crate) fn new(interval: Span) -> Self {
         Self { phase: Phase::Idle, interval, rearms: true, number: 0, awaits: None }
     }
-    /// As one that has found nothing for long.
+    /// Puts the thief into the state after a long search without success.
     pub(crate) fn rest(&mut self) {
         self.rearms = false;
         self.phase = Phase::Quiet { look: None };
     }
-    /// The longest wait of FLDS has doubled: when it is small again, that is news.
+    /// The longest wait of FLDS has doubled: the thief may wake again when the wait is short again.
     pub(crate) fn rearm(&mut self, look_at: Time) {
         self.rearms = true;
         if let Phase::Quiet { look } = &mut self.phase {
             look.get_or_insert(look_at);
         }
     }
-    /// Begins anew with another interval; what is under way ends as it will.
+    /// Starts again with another interval; open probes and requests end as usual.
     pub(crate) fn restart(&mut self, interval: Span) {
         self.interval = interval;
         self.rearms = true;
@@ -93,7 +96,7 @@ impl Thief {
             self.phase = Phase::Idle;
         }
     }
-    /// In a row: each has doubled the interval.
+    /// The number of failures in a row: each has doubled the interval.
     fn failures(&self, tuning: &Tuning) -> u32 {
         (self.interval.0 / tuning.steal_interval_start.0.max(1)).max(1).ilog2()
     }
@@ -106,7 +109,7 @@ impl Thief {
             | Phase::BackingOff { until } => Some(*until),
         }
     }
-    /// A restarted peer answers nothing that its earlier incarnation was asked.
+    /// A restarted peer does not answer questions to its earlier incarnation.
     pub(crate) fn forget_peer(&mut self, peer: NodeId, now: Time) {
         match &mut self.phase {
             Phase::Probing { awaited, until, .. } => {
@@ -122,7 +125,7 @@ impl Thief {
 }
 
 impl Scheduler {
-    /// A slot is free and nothing here is for it.
+    /// Whether a slot is free and no task here is for it.
     fn is_dry(&self) -> bool {
         self.slots.free() > 0
             && self.local.is_empty()
@@ -130,13 +133,13 @@ impl Scheduler {
             && self.staged.is_empty()
             && self.underway() < self.free_lanes()
     }
-    /// Dry, or about to be before what it could steal now would be here: inputs take their time.
+    /// Whether the node is dry, or will be before stolen tasks could be here with their inputs.
     fn is_hungry(&self) -> bool {
         if self.is_full() || self.asking.any_alone() || self.leaving.is_some() {
             return false;
         }
-        // As long as the map does not show that this node lives, nobody would see it die with what
-        // it has stolen. Who is slow runs what it has.
+        // While the map lists this node as gone, no other node would notice its death with stolen
+        // tasks. A slow node runs only the tasks that it has.
         if self.homes.is_gone(self.options.me) || self.homes.is_slow(self.options.me) {
             return false;
         }
@@ -145,24 +148,24 @@ impl Scheduler {
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
-        // What has just become visible or ready is about to be placed.
+        // Tasks that have just become visible or ready are about to be placed.
         !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
     }
 
-    /// Tasks that are here and do not run.
+    /// The number of tasks that are here and do not run.
     fn here(&self) -> usize {
         self.local.len() + self.shared.len() + self.underway()
     }
-    /// Of these, what is for later: more than the free slots are for.
+    /// Of these, the number beyond those for the free slots.
     fn held(&self) -> u32 {
         let held = self.here().saturating_sub(self.free_lanes());
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
-    /// Moves the thief on.
+    /// Advances the state of the thief.
     pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
         if self.homes.living_others() == 0 {
-            // Whom it asked is gone: nothing is awaited any more.
+            // The nodes that it asked are gone: no answer is awaited.
             self.thief.phase = Phase::Idle;
             return;
         }
@@ -208,7 +211,7 @@ impl Scheduler {
     }
 
     /// Random distinct other nodes: √n, at least one, at most the limit, and after each failure
-    /// half as many; few where it still has something to do. Or as many as it was told.
+    /// half as many; few if this node still has tasks. A configured number takes the place of this.
     fn neighbours(&mut self) -> BTreeSet<NodeId> {
         let failures = self.thief.failures(&self.options.tuning);
         let wanted = match self.options.tuning.steal_neighbours as usize {
@@ -225,7 +228,7 @@ impl Scheduler {
         chosen
     }
 
-    /// Some other node that is not gone; there must be one.
+    /// A random other node that is not gone; there must be one.
     pub(crate) fn random_peer(&mut self) -> NodeId {
         let others = self.homes.nodes() as u64 - 1;
         let me = self.options.me.0;
@@ -238,7 +241,7 @@ impl Scheduler {
         }
     }
 
-    /// The answer to a probe. Whether it was the last one.
+    /// The answer to a probe. Returns true for the last one.
     pub(crate) fn on_steal_load(
         &mut self,
         now: Time,
@@ -287,9 +290,9 @@ impl Scheduler {
         self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
     }
 
-    /// Others run a job whose tasks here are not visible yet: word of the commit is on its way, and
-    /// what would be stolen meanwhile tears data from the homes of those that read it. One node
-    /// tells all homes, so it takes as long as there are nodes.
+    /// Other nodes run a job with tasks here that are not visible yet: its commit will arrive soon.
+    /// Tasks stolen meanwhile would tear data from the homes of their readers. One node sends the
+    /// commit to all homes, so the wait grows with the number of nodes.
     fn awaits_commit(&mut self, now: Time) -> Option<Time> {
         let hidden = |job: &Job| !job.visible && job.open > 0;
         let (job, _) = self.ledger.live_jobs().find(|(_, job)| hidden(job))?;
@@ -307,7 +310,7 @@ impl Scheduler {
             return;
         }
         let interval = self.thief.interval;
-        // Jitter of a half keeps thieves that failed together from coming back together.
+        // Jitter of up to half the interval separates thieves that failed together.
         let jitter = self.rng.next_u64() % (interval.0 / 2 + 1);
         self.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
         self.thief.interval = interval.doubled().min(self.options.tuning.steal_interval_bound);
@@ -319,8 +322,8 @@ impl Scheduler {
         self.thief.phase = Phase::Quiet { look };
     }
 
-    /// Quiet for as long as the bound, and still without work: begins anew if dedicated tasks may
-    /// wait for so little by now that others are likely to have shared some.
+    /// The thief was dormant for `steal_interval_bound`, without work. It starts again if dedicated
+    /// tasks may wait so little now that other nodes have probably shared some.
     fn look_again(&mut self, now: Time, out: &mut Out) {
         self.steal_found_nothing();
         if !self.waits_little() {
@@ -332,7 +335,7 @@ impl Scheduler {
         self.probe(now, out);
     }
 
-    /// A node with a surplus says so: steal from it now, wherever the interval stands. Whether it
+    /// A node announces a surplus: steals from it now, whatever the interval. Returns whether it
     /// does.
     pub(crate) fn on_steal_hint(
         &mut self,
@@ -353,8 +356,8 @@ impl Scheduler {
         steals
     }
 
-    /// Stolen tasks arrive. Their homes are told before anything is launched; the victim may forget
-    /// them once every home knows.
+    /// Stolen tasks arrive. Their homes are informed before anything is launched; the victim may
+    /// forget the tasks once every home knows.
     pub(crate) fn on_steal_grant(
         &mut self,
         now: Time,
@@ -391,7 +394,7 @@ impl Scheduler {
                 continue;
             }
             let tells = self.options.mutant != Some(Mutant::ThiefTellsNobody);
-            // Who was their home when it granted them may have told nobody who is now.
+            // Their home when they were granted may not have informed the present home.
             let moved = !mine && !untold.contains(&place) && self.homes.home_of(task) != from;
             if moved {
                 mark(Mark::VictimNotHome);
@@ -402,7 +405,7 @@ impl Scheduler {
                 }
                 told.push(task_attempt(task, attempt));
             }
-            // What had no room here before is not passed on again.
+            // A task that did not fit here before is not passed on again.
             let local_queue = self.data.roomless.comes(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
@@ -419,7 +422,8 @@ impl Scheduler {
         }
     }
 
-    /// Tells homes what this node holds again, though it did not steal it: a thief has died.
+    /// Reports tasks that this node holds again to their homes, though it did not steal them: a
+    /// thief has died.
     pub(crate) fn tell_homes(
         &mut self,
         tasks: Vec<wire::TaskAttempt>,
@@ -430,13 +434,13 @@ impl Scheduler {
         self.say_moves(moved, out);
     }
 
-    /// Tells the home of a task that it is about to start here.
+    /// Reports to the home of a task that it is about to start here.
     pub(crate) fn tell_start(&mut self, task: wire::TaskAttempt, out: &mut Out) {
         self.say_moves(wire::Moved { tasks: vec![task], starts: true, ..Default::default() }, out);
     }
 
-    /// Tells it that the task does not start though that was said. Who hears this hears it after
-    /// that, and whoever has not heard either yet hears this alone.
+    /// Withdraws the start of a task. A home that got the start gets this after it; a home that has
+    /// not got the start yet gets this alone.
     pub(crate) fn tell_no_start(&mut self, task: wire::TaskAttempt, out: &mut Out) {
         let start = |said: &wire::Moved| said.starts || said.waits;
         let is_of = |told: &Move| start(&told.said) && told.said.tasks.contains(&task);
@@ -456,7 +460,7 @@ impl Scheduler {
         }
     }
 
-    /// Never used twice by this node.
+    /// A number that this node never uses twice.
     fn next_number(&mut self) -> u64 {
         self.thief.number += 1;
         u64::from(self.options.incarnation.0) << 32 | self.thief.number
@@ -480,7 +484,7 @@ impl Scheduler {
         }
     }
 
-    /// A home knows of the move; some of the tasks it does not want run any more.
+    /// A home knows of the move; it revokes some of the tasks.
     pub(crate) fn on_moved_reply(
         &mut self,
         now: Time,
@@ -490,13 +494,13 @@ impl Scheduler {
     ) {
         self.on_stale(from, &reply.stale, out);
         if self.moves.get(&reply.steal).is_none_or(|told| told.home != Some(from)) {
-            return; // Told again since, perhaps to another home.
+            return; // It was sent again since, perhaps to another home.
         }
         let told = self.moves.remove(&reply.steal).expect("looked at above");
         for held in &told.said.tasks {
             let task = TaskId::new(held.job, held.local);
             if told.said.starts {
-                // What is stale was dropped above.
+                // Revoked tasks were dropped above.
                 self.may_start(now, task, Attempt(held.attempt), out);
             }
             if told.said.waits {
@@ -514,7 +518,7 @@ impl Scheduler {
         self.told(told.steal, out);
     }
 
-    /// One message about a steal needs no answer any more; after the last the victim may forget.
+    /// One report about a steal needs no answer any more; after the last the victim may forget.
     fn told(&mut self, (victim, steal): (NodeId, u64), out: &mut Out) {
         let Some(pending) = self.pending_moves.get_mut(&(victim, steal)) else { return };
         *pending -= 1;
@@ -526,21 +530,21 @@ impl Scheduler {
         }
     }
 
-    /// A restarted home may have answered before it died, and the answer died with it.
+    /// A restarted home may have answered before it died, and the answer may be lost.
     pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
         for told in self.moves.values().filter(|told| told.home == Some(home)) {
             out.reliable.push((home, Body::Moved(told.said.clone())));
         }
     }
 
-    /// Nobody serves there what a move is about.
+    /// The node does not serve the partitions of the move.
     pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
         if let Some(told) = self.moves.get_mut(&number).filter(|told| told.home == Some(from)) {
             told.home = None;
         }
     }
 
-    /// Homes have moved: tells those that have not heard what this node holds.
+    /// Homes have moved: reports the tasks that this node holds to homes that do not know.
     pub(crate) fn retell_moves(&mut self, out: &mut Out) {
         let speaker =
             |held: &wire::TaskAttempt| self.homes.speaker(LocalId(held.local).partition());
@@ -560,9 +564,9 @@ impl Scheduler {
     }
 }
 
-/// How many a thief asks that has failed so often. Work that is anywhere is found by the first who
-/// ask; where there is none, or hardly any, its holders find the thieves, and to ask as many again
-/// and again would be most of what an idle cluster says.
+/// The number of nodes that a thief probes after this number of failures. The first probes find
+/// work if there is any. If there is hardly any, its holders find the thieves. To probe many nodes
+/// again and again would be most of the traffic of an idle cluster.
 pub(crate) fn neighbours_after(nodes: usize, failures: u32) -> usize {
     let all = ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX);
     let least = all.min(STEAL_NEIGHBOURS_MIN);

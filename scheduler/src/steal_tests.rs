@@ -1,4 +1,4 @@
-//! Thieves that find nothing, and what wakes them.
+//! Thieves that find nothing, and the events that wake them.
 
 use proto::wire::message::Body;
 use proto::{NodeId, Span, Time, wire};
@@ -8,13 +8,13 @@ use crate::steal::neighbours_after;
 use crate::test_nodes;
 use crate::{Policy, Scheduler, Tuning};
 
-/// An idle node beside another that never has anything.
+/// An idle node beside another one that never has tasks.
 fn thief(tuning: Tuning) -> Scheduler {
     let homes = test_nodes::homes(0, vec![test_nodes::member(0), test_nodes::member(1)], &[0, 1]);
     test_nodes::scheduler(0, 1, tuning, homes)
 }
 
-/// Lets it act whenever it wants to, until then: when it asked the other node.
+/// Lets the thief act at each of its deadlines up to `until`. Returns the times of its probes.
 fn probes(thief: &mut Scheduler, from: Time, until: Time) -> Vec<Time> {
     let (mut now, mut probes) = (from, Vec::new());
     for _ in 0..10_000 {
@@ -34,7 +34,7 @@ fn probes(thief: &mut Scheduler, from: Time, until: Time) -> Vec<Time> {
     panic!("it never goes quiet");
 }
 
-/// Of probes that come in rounds of growing intervals, where each round begins.
+/// Probes come in rounds of growing intervals: returns the beginnings of the rounds.
 fn rounds(probes: &[Time], start: Span) -> Vec<Time> {
     let mut begun: Vec<Time> = probes.first().copied().into_iter().collect();
     for three in probes.windows(3) {
@@ -50,7 +50,7 @@ fn rounds(probes: &[Time], start: Span) -> Vec<Time> {
 fn a_quiet_thief_wakes_once_when_the_longest_wait_of_flds_is_small() {
     let hour = Span::from_secs(3_600);
     let day = Time(0) + Span::from_secs(86_400);
-    // The figures of the paper's table 3, and a wait that failures alone do not bring down.
+    // The figures of the paper's table 3, and a wait that failures alone do not reduce enough.
     for (wait_s, bound_ms) in [(10, 50_000), (3_600, 1_024)] {
         let tuning = Tuning {
             wait_max: Span::from_secs(wait_s),
@@ -65,7 +65,7 @@ fn a_quiet_thief_wakes_once_when_the_longest_wait_of_flds_is_small() {
         let last_before = first.iter().rev().find(|at| **at < begun[1]).expect("the first round");
         assert!(begun[1].since(*last_before) >= bound, "it was quiet: {first:?}");
         assert_eq!(thief.deadline(day), None, "then it is quiet until there is news");
-        // Tasks were shared since, and the wait has doubled: that is news, once.
+        // Tasks were shared since, and the wait has doubled: this wakes the thief once.
         thief.monitor.wait_max = hour;
         thief.thief.rearm(day + bound);
         let next = day + hour;

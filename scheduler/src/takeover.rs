@@ -1,8 +1,9 @@
-//! Homes that move: this node becomes home of a partition at run time, or is home no more; others
-//! do, and what was said to them is said again; a node dies.
+//! Homes that move: at run time this node becomes home of a partition, or ceases to be its home.
+//! Homes of other partitions move, and this node sends its messages to the new homes. Nodes fail.
 //!
-//! A fail-over is a recovery at another node: whatever the earlier home owed follows from its
-//! records. What others owe it they have not seen acknowledged, and send to the next one.
+//! A failover is a recovery on another node: the obligations of the earlier home follow from its
+//! records. A sender sends the messages that the earlier home has not acknowledged to the next
+//! home.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +30,8 @@ pub(crate) struct Loading {
 }
 
 impl Scheduler {
-    /// One stored record of a partition that this node is about to serve, in the order of keys.
-    /// It has no effect before [`Self::serve`].
+    /// Adopts one stored record of a partition that this node is about to serve. Records are
+    /// adopted in the order of keys, and have no effect before [`Self::serve`].
     pub fn adopt(
         &mut self,
         now: Time,
@@ -56,7 +57,7 @@ impl Scheduler {
     }
 
     /// This node is home of the partition from now on, with the records that were adopted. `term`
-    /// is the epoch under which it has become that: larger than any before.
+    /// is the epoch of this take-over, larger than any before.
     ///
     /// # Panics
     /// When homes do not move here, or it serves the partition already.
@@ -73,7 +74,8 @@ impl Scheduler {
         let concerned = self.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
             let ended = self.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
-            // Of homes that have opened a later round tasks may be here.
+            // Homes of the job's other partitions may have opened a later round. Tasks of that
+            // round may be on this node.
             if ended.is_some_and(|round| round >= self.round_here(job)) {
                 let keeps = self.ledger.keeps_data(job);
                 self.forget_data(job, keeps, out);
@@ -90,7 +92,7 @@ impl Scheduler {
         self.confirm_forgotten(out);
     }
 
-    /// What this node holds for the earlier home it now holds for itself.
+    /// This node held these tasks for the earlier home. Now it holds them for itself.
     fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let of_partition = |task: &TaskId| task.partition() == partition;
         let mut here: Vec<(TaskId, Attempt)> =
@@ -108,7 +110,7 @@ impl Scheduler {
                     running.handed_on = false;
                     self.ledger.note_start(task, out);
                 }
-                // If it waits for the earlier home.
+                // The task may wait for an answer of the earlier home.
                 self.may_start(now, task, attempt, out);
                 self.may_ask_again(task, attempt);
             } else {
@@ -119,7 +121,8 @@ impl Scheduler {
         claimed
     }
 
-    /// What has ended here, and the earlier home may not have heard of: this one hears it again.
+    /// Reports the ends of tasks that ended here again: the earlier home may not have recorded
+    /// them.
     fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let me = self.options.me;
         let ended: Vec<_> = self.told_ends.of_partition(partition).collect();
@@ -136,8 +139,8 @@ impl Scheduler {
         claimed
     }
 
-    /// Ready tasks whose holder the records name: some are here no more, some holders have died,
-    /// the others are asked.
+    /// Checks the recorded holders of ready tasks. Some tasks are no longer on this node, some
+    /// holders have died, and this node asks the others.
     fn ask_about_held(
         &mut self,
         now: Time,
@@ -151,7 +154,7 @@ impl Scheduler {
             let cell = self.ledger.cell(task).expect("held tasks have records");
             let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
             if holder == me {
-                // An earlier attempt on its way to a thief is another matter.
+                // An earlier attempt in transit to a thief does not count.
                 let in_transit = self.transit.values().any(|transit| transit.has(task, attempt));
                 if !claimed.contains(&task) && !in_transit {
                     self.ledger.replace_ready(task, Again::NotHeld, out);
@@ -163,7 +166,8 @@ impl Scheduler {
             } else {
                 let known = self.incarnation_of(holder);
                 if incarnation == Incarnation(0) && known > incarnation {
-                    // Its earlier life may be called dead later, which says nothing of this one.
+                    // Its earlier incarnation may be declared failed later, which does not concern
+                    // this one.
                     let cell = self.ledger.cell_mut(task).expect("looked at above");
                     cell.holder_incarnation = known;
                 }
@@ -174,8 +178,9 @@ impl Scheduler {
         self.ledger.ask_holders(asked, out);
     }
 
-    /// These partitions are about to go to other homes in order, so that what is written now
-    /// reaches them: what runs here goes on, and they learn of it as of any other holder's.
+    /// These partitions are about to move to other homes in order, so that records written now
+    /// reach the new homes. Tasks that run here continue. The new homes learn of them as they learn
+    /// of any other holder's tasks.
     pub fn hand_on(&mut self, goes: &BTreeSet<PartitionId>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::HandedOnUnsaid) {
             return;
@@ -184,7 +189,8 @@ impl Scheduler {
         for (&task, running) in &mut self.running {
             let partition = task.partition();
             let is_ours = self.homes.is_mine(partition) && goes.contains(&partition);
-            // By the records one that is made again has ended: the next home knows no better.
+            // According to its records, a task that runs again has ended. The next home knows
+            // nothing else.
             let is_stored = self.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
             if is_ours && is_stored && self.ledger.is_held_by(task, running.attempt, me) {
                 self.ledger.set_holder(task, me, incarnation, out);
@@ -198,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// What can run here alone waits here for its turn, whoever is its home.
+    /// A task that can run only on this node waits here for its turn, whichever node is its home.
     fn hand_on_bound(&mut self, partition: PartitionId, out: &mut Out) {
         let (me, incarnation) = (self.options.me, self.options.incarnation);
         let mut held = self.ledger.held(partition);
@@ -208,7 +214,7 @@ impl Scheduler {
             let cell = self.ledger.cell(task).expect("held tasks have records");
             let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
             if !is_stored {
-                continue; // As above.
+                continue; // As above: the next home would not know that it runs again.
             }
             self.ledger.set_holder(task, me, incarnation, out);
             if self.unstage(task, out).is_some() {
@@ -220,8 +226,8 @@ impl Scheduler {
         }
     }
 
-    /// Another node is home of the partition from now on: what waits here of it is dropped, as is
-    /// what runs unless it was handed on; and what others hold they will be asked about.
+    /// Another node is home of the partition from now on. This node drops the partition's tasks,
+    /// except for running ones that it has handed on. The new home asks the other holders.
     pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
         if let Some(loading) = &mut self.loading {
             loading.remove(&partition);
@@ -249,7 +255,7 @@ impl Scheduler {
         self.jobs.give_up(partition, &self.homes, out);
     }
 
-    /// The map has changed.
+    /// Installs a newer map.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
         let older = self.homes.succeed(homes);
         self.peers.iter().for_each(|(&peer, &life)| self.homes.heard_of(peer, life));
@@ -278,7 +284,7 @@ impl Scheduler {
         let of_moved = |local: LocalId| changed.contains(&local.partition());
         self.ledger.ask_again(of_moved, homes, out);
         self.ledger.recall_again(homes, out);
-        // The earlier home may have died before it could tell of the end.
+        // The earlier home may have died before it announced the end.
         for job in self.data.touched.committed().filter(|&job| moved(job)).collect::<Vec<_>>() {
             self.ask_of_end(job, out);
         }
@@ -286,7 +292,7 @@ impl Scheduler {
         self.ask_where_again(now, of_moved, out);
     }
 
-    /// What an earlier incarnation of a holder held is placed again.
+    /// Places tasks again that an earlier incarnation of the holder held.
     pub(crate) fn check_away(
         &mut self,
         now: Time,
@@ -303,8 +309,8 @@ impl Scheduler {
         for task in tasks.clone() {
             let cell = self.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
-                // Who gave it away, here or an earlier home, had not heard of the peer. The first
-                // that is heard of need not be the one that it was given to.
+                // The node that gave the task away did not know the peer's incarnation. The first
+                // incarnation heard need not be the one that got the task.
                 cell.holder_incarnation = before.unwrap_or(incarnation);
                 if before.is_none() && incarnation > Incarnation(1) {
                     in_doubt.push(task);
@@ -322,8 +328,8 @@ impl Scheduler {
         }
     }
 
-    /// The cluster has decided that this incarnation of a node is dead: what it held is placed
-    /// again, what it was granted is taken back, what only it had is gone.
+    /// The map declares this incarnation of a node failed. Its tasks are placed again, and grants
+    /// to it are taken back. Objects of which it held the only copy are lost.
     pub fn on_peer_gone(
         &mut self,
         now: Time,
@@ -342,7 +348,7 @@ impl Scheduler {
                 self.ledger.holder_died(now, task, Again::HolderGone, out);
             }
         }
-        // A later life of it may have been heard of before: what that was granted is not lost.
+        // This node may have heard a later incarnation before: grants to that one are not lost.
         if self.incarnation_of(peer) <= incarnation {
             self.granted.remove(&peer);
             self.take_back_transit(peer, incarnation, out);

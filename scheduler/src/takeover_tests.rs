@@ -1,4 +1,4 @@
-//! A node becomes home of what it held, or was to hold, for the earlier home.
+//! A node becomes home of tasks that it held, or was to hold, for the earlier home.
 
 use prost::Message as _;
 use proto::event::{Again, Reason};
@@ -32,7 +32,7 @@ pub(crate) fn heir() -> Scheduler {
     heir
 }
 
-/// The task comes from its home, node 1.
+/// The task's home, node 1, pushes the task to this node.
 fn push(heir: &mut Scheduler, out: &mut Out) {
     push_from(NodeId(1), heir, out);
 }
@@ -46,7 +46,7 @@ fn push_from(home: NodeId, to: &mut Scheduler, out: &mut Out) {
     to.on_message(Time(0), home, body, out);
 }
 
-/// What its home has written: node 0 has it.
+/// The record of its home: node 0 holds the task.
 fn held_by_heir() -> LedgerRecord {
     LedgerRecord::Holder(wire::HolderRecord {
         index: vec![0],
@@ -57,7 +57,7 @@ fn held_by_heir() -> LedgerRecord {
     })
 }
 
-/// The first records of its part.
+/// The first records of the partition.
 pub(crate) fn until_visible() -> [LedgerRecord; 2] {
     let chunk = wire::Chunk {
         job: 1,
@@ -70,7 +70,7 @@ pub(crate) fn until_visible() -> [LedgerRecord; 2] {
     [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)]
 }
 
-/// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
+/// Node 0 is the task's home from now on; `last` is the last record of the earlier home.
 fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
     for record in until_visible().into_iter().chain([last]) {
         heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
@@ -114,7 +114,7 @@ fn what_has_ended_is_dismissed_by_the_holder_that_becomes_its_home() {
     assert!(heir.census().held.is_empty());
 }
 
-/// Node 1 is told by node 0 to run what node 2 is home of by now, and so will give to somebody.
+/// Node 0 sends node 1 a task of which node 2 is home by now; node 2 will place it elsewhere.
 #[test]
 fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
     let third = |since| {
@@ -131,13 +131,13 @@ fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
     assert_eq!(out.reliable, [(NodeId(2), told)]);
     push_from(NodeId(2), &mut third, &mut out);
     assert_eq!(third.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
-    // Whoever takes node 2 for the home still has not heard that it is node 0 again.
+    // A node that still knows node 2 as the home has not learned that it is node 0 again.
     push_from(NodeId(0), &mut unaware, &mut out);
     assert_eq!(unaware.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
 
-/// It holds the task of node 1, which says late that another attempt counts, and has not written
-/// that down.
+/// The heir holds the task of node 1. Node 1 revokes it late, because of another attempt that it
+/// has not recorded.
 #[test]
 fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     let (mut heir, mut out) = (heir(), Out::default());
@@ -153,8 +153,8 @@ fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
 
-/// Node 0 has a task of its own in its queue when it becomes home of two partitions whose six tasks
-/// each were ready, in chunks of so many. The order in which they would run.
+/// Node 0 has a task of its own in its queue. Then it becomes home of two partitions with six ready
+/// tasks each, in chunks of this size. Returns the order in which they would run.
 fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let member = |node| wire::Member { slots, ..test_nodes::member(node) };
     let homes = test_nodes::homes(0, (0..2).map(member).collect(), &[0, 1, 1, 0]);
@@ -186,7 +186,8 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
 }
 
-/// Their home had so many slots: that many of each may have run there, and go first.
+/// Their home had this number of slots: that many tasks of each partition may have run there, and
+/// go first.
 #[test]
 fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
     for (slots, chunk_tasks) in [(1, 6), (4, 3)] {
@@ -198,7 +199,7 @@ fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
     }
 }
 
-/// It has failed and has retries left, or what had it is gone.
+/// The task has failed and has retries left, or its holder is gone.
 #[test]
 fn a_retry_waits_for_its_turn_and_what_was_lost_does_not() {
     let goes_first = |why| {
@@ -212,7 +213,7 @@ fn a_retry_waits_for_its_turn_and_what_was_lost_does_not() {
     assert_eq!([Again::Retry, Again::Lost].map(goes_first), [false, true]);
 }
 
-/// Hears what it says to itself.
+/// Delivers the messages that the node sends to itself.
 fn talk_to_itself(node: &mut Scheduler, out: &mut Out) {
     loop {
         node.settle(Time(0), out);
@@ -227,7 +228,7 @@ fn talk_to_itself(node: &mut Scheduler, out: &mut Out) {
     }
 }
 
-/// The records of a cancelled job come before those of its tasks, and what its home says of it
+/// The records of a cancelled job come before those of its tasks: the cancellation by its home
 /// finds nothing to cancel yet.
 #[test]
 fn a_cancelled_job_is_cancelled_where_its_tasks_come_later() {
@@ -255,7 +256,7 @@ fn a_cancelled_job_is_cancelled_where_its_tasks_come_later() {
     assert!(out.events.iter().any(ended), "{:?}", out.events);
 }
 
-/// A command of the job, as its home has it.
+/// A command of the job, as its home stores it.
 fn command() -> wire::Spec {
     let body = Some(wire::spec::Body::Command(Default::default()));
     wire::Spec { body, ..Default::default() }
@@ -291,7 +292,7 @@ fn victim() -> Scheduler {
     victim
 }
 
-/// Its job has ended, and then node 0 hears that node 2 has died.
+/// Its job has ended, and then node 0 learns that node 2 has died.
 #[test]
 fn what_a_thief_had_of_a_job_that_is_over_is_not_taken_back() {
     let taken_back = |is_over| {
@@ -306,7 +307,7 @@ fn what_a_thief_had_of_a_job_that_is_over_is_not_taken_back() {
     assert_eq!([false, true].map(taken_back), [true, false]);
 }
 
-/// Node 2 had it from node 0, which becomes its home, and dies: it may have run it.
+/// Node 2 had the task from node 0, which becomes its home, and dies: node 2 may have run it.
 #[test]
 fn the_death_of_a_thief_is_noted_where_the_victim_has_become_the_home() {
     let (mut heir, mut out) = (victim(), Out::default());
@@ -316,7 +317,7 @@ fn the_death_of_a_thief_is_noted_where_the_victim_has_become_the_home() {
     assert_eq!((deaths, heir.ledger.strikes(task())), (Some(1), 0), "{:?}", out.events);
 }
 
-/// Node 1 starts it, and says only then that node 2 had it before and died.
+/// Node 1 starts the task, and reports only then that node 2 had it before and died.
 #[test]
 fn an_earlier_death_that_is_told_late_does_not_take_the_start_back() {
     let members = (0..3).map(test_nodes::member).collect();
@@ -339,7 +340,7 @@ fn an_earlier_death_that_is_told_late_does_not_take_the_start_back() {
     assert_eq!((started, deaths), (Some(true), Some(1)));
 }
 
-/// The earlier home gave it to node 1 before it had heard of it.
+/// The earlier home gave the task to node 1 before it knew node 1's incarnation.
 fn given_to_an_unknown_node() -> (Scheduler, LedgerRecord) {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0, 2]).moving();
     let heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
@@ -353,7 +354,7 @@ fn given_to_an_unknown_node() -> (Scheduler, LedgerRecord) {
     (heir, LedgerRecord::Holder(held))
 }
 
-/// The new home knows node 1 already, and then it restarts.
+/// The new home knows node 1 already; then node 1 restarts.
 #[test]
 fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
     let ((mut heir, held), mut out) = (given_to_an_unknown_node(), Out::default());
@@ -364,7 +365,8 @@ fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
     assert!(out.events.iter().any(replaced), "{:?}", out.events);
 }
 
-/// The new home does not know node 1 either, and hears of its second life first.
+/// The new home does not know node 1 either. The first message of node 1 comes from its second
+/// incarnation.
 #[test]
 fn who_is_heard_of_first_in_a_later_life_is_asked_what_it_holds() {
     let asked = |incarnation| {
@@ -379,7 +381,7 @@ fn who_is_heard_of_first_in_a_later_life_is_asked_what_it_holds() {
     assert_eq!([1, 2].map(asked), [false, true]);
 }
 
-/// It may have run some of the job since it is back, and its map calls it dead still.
+/// The node may have run tasks of the job since it is back, while the map still lists it as down.
 #[test]
 fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
     let told = |life: u32| {
@@ -401,7 +403,7 @@ fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
     assert_eq!([1, 2].map(told), [false, true]);
 }
 
-/// What it had made was lost, and its job was cancelled before it was placed once more.
+/// The task's output was lost, and the job was cancelled before the task was placed again.
 #[test]
 fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
     let end = |verdict| {
@@ -426,8 +428,8 @@ fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
     }
 }
 
-/// It gave an earlier attempt to node 2, and the later one, which the records say it holds, never
-/// came.
+/// The node gave an earlier attempt to node 2. The later attempt, which it holds according to the
+/// records, never arrived.
 #[test]
 fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief() {
     let placed_again = |attempt: u64| {
@@ -445,7 +447,7 @@ fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief
     assert_eq!([ATTEMPT.0, ATTEMPT.0 + 1].map(placed_again), [false, true]);
 }
 
-/// Node 2 got it, and it came back before node 2 said that it had it.
+/// Node 2 received the task, and gave it back before it reported that it held the task.
 #[test]
 fn what_has_come_back_is_not_on_its_way_any_more() {
     let (mut node, mut out) = (victim(), Out::default());
@@ -454,8 +456,9 @@ fn what_has_come_back_is_not_on_its_way_any_more() {
     assert_eq!((census.held.len(), census.in_transit.len()), (1, 0), "it is here, and only here");
 }
 
-/// Node 0 is home no more of what another home has given to node 1, and has not heard of that: by
-/// its records the attempt would be stale, and node 1 would drop what the other home relies on.
+/// Another home has given the task to node 1; node 0 is no longer its home, and does not know that.
+/// According to its records the attempt would be stale, and node 1 would drop a task on which the
+/// other home relies.
 #[test]
 fn what_is_said_of_a_later_homes_attempt_goes_back() {
     let own = LocalId::new(PartitionId(0), 0).0;
@@ -477,8 +480,8 @@ fn what_is_said_of_a_later_homes_attempt_goes_back() {
     assert_eq!(answers(2).0, 0, "its own");
 }
 
-/// The job's home tells of the removal; a home that has asked the parent's for credits may hear of
-/// it from there sooner.
+/// The job's home announces the cancellation. A home that has asked the parent's home for credits
+/// may learn of it from there sooner.
 #[test]
 fn what_ends_with_its_job_needs_no_waking() {
     let child_id = LocalId::new(PartitionId(2), 0).0;
@@ -515,7 +518,7 @@ fn what_ends_with_its_job_needs_no_waking() {
     assert_eq!(wakes(Vec::new()), [false], "the whole job is");
 }
 
-/// Until its map changes; each partition for itself.
+/// A node parks messages until its map changes, for each partition separately.
 #[test]
 fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     let homes = |of_first| {
@@ -524,7 +527,7 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     };
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let mut out = Out::default();
-    // What is said to the home of a partition comes back from there, and waits so long.
+    // The home of a partition returns a message, which then waits this long.
     let mut waits = |node: &mut Scheduler, (partition, home): (u32, u32), from: u64| {
         let local = LocalId::new(PartitionId(partition), 0).0;
         let task = wire::TaskAttempt { job: 1, local, attempt: 1 };
@@ -559,7 +562,7 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     assert_eq!(waits(&mut node, (0, 2), now), PARKED_RETRY_AFTER.0);
 }
 
-/// What waits for one home is not sent again when another's time has come.
+/// A message for one home is not sent again when the time of another home has come.
 #[test]
 fn each_partition_that_came_back_waits_its_own_time() {
     let members = (0..3).map(test_nodes::member).collect();

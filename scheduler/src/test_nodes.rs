@@ -1,20 +1,20 @@
-//! Nodes for tests: who is there, and who is home of what.
+//! Nodes for tests: the members, and the homes of partitions.
 
 use proto::{Incarnation, NodeId, PartitionId, wire};
 
 use crate::{Homes, Options, Scheduler, Tuning};
 
-/// One with a slot, in its first life.
+/// A member with one slot, in its first incarnation.
 pub(crate) fn member(node: u32) -> wire::Member {
     wire::Member { node, slots: 1, incarnation: 1, ..Default::default() }
 }
 
-/// As node `me` sees it: the home of each partition. Jobs have theirs in partition 0.
+/// The map as node `me` sees it, with the home of each partition. Jobs are homed in partition 0.
 pub(crate) fn homes(me: u32, members: Vec<wire::Member>, homes_of: &[u32]) -> Homes {
     homes_since(1, me, members, homes_of)
 }
 
-/// Each became home with this epoch.
+/// As [`homes`], with all homes since this epoch.
 pub(crate) fn homes_since(
     epoch: u64,
     me: u32,
@@ -25,7 +25,7 @@ pub(crate) fn homes_since(
     homes_of_configurations(epoch, me, members, configurations)
 }
 
-/// Of so many nodes: who has a copy of each partition, its home first.
+/// A map of this number of nodes, with the replicas of each partition, its home first.
 pub(crate) fn homes_with_copies(me: u32, nodes: u32, configurations: &[&[u32]]) -> Homes {
     let members = (0..nodes).map(member).collect();
     let configurations = configurations.iter().map(|nodes| nodes.to_vec()).collect();

@@ -1,17 +1,17 @@
-//! Ends that the homes of other nodes were told of lately. What was said to a home that is being
-//! replaced comes back, and goes to the next one; that one may ask first what is held here. Who
-//! had just ended it would then have to say that it is not, and it would run again.
+//! A cache of recently reported completions. If a home fails before it has persisted one, the
+//! report is sent to the new home. That home may ask this node which tasks it holds before the
+//! report arrives. Without the cache the answer would be "not held", and the task would run twice.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use proto::limits::ENDS_REMEMBERED_MAX;
 use proto::{Attempt, JobId, PartitionId, TaskId, wire};
 
-/// Kept only where homes may move.
+/// The cache of reported ends. Filled only where homes may move.
 #[derive(Debug, Default)]
 pub(crate) struct ToldEnds {
     ends: BTreeMap<TaskId, wire::Completion>,
-    /// All of them, oldest first.
+    /// All cached tasks, oldest first.
     order: VecDeque<TaskId>,
 }
 
@@ -39,7 +39,7 @@ impl ToldEnds {
         ends.map(|(&task, end)| (task, Attempt(end.attempt)))
     }
 
-    /// It counts nowhere.
+    /// The end does not count.
     pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
         if self.of(task, attempt).is_some() {
             self.ends.remove(&task);

@@ -1,4 +1,4 @@
-//! A ready task as it waits, travels and runs: what to do, and where its inputs lie.
+//! A ready task as it is queued, sent and run: its description, and where its inputs lie.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ pub(crate) struct Work {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) name: String,
     pub(crate) inputs: Vec<wire::InputAt>,
-    /// What ran it, or may have run it, has died so often.
+    /// The number of deaths of nodes that ran the task or may have run it.
     pub(crate) deaths: u8,
-    /// Nothing else runs beside it.
+    /// No other task runs beside this one.
     pub(crate) alone: bool,
-    /// It was ready before, and what had it has been lost.
+    /// The task was ready before, and its holder was lost.
     pub(crate) again: bool,
 }
 
-/// It runs what is not ours, and may do anything to its node.
+/// Whether the task runs foreign code, which may do anything to its node.
 #[must_use]
 pub(crate) fn is_command(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Command(_)))
@@ -36,7 +36,7 @@ impl Work {
     pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().fold(0, |sum, input| sum.saturating_add(input.size_bytes))
     }
-    /// What it writes, as far as that is declared.
+    /// The bytes that the task writes, as far as they are declared.
     #[must_use]
     pub(crate) fn declared_output_bytes(&self) -> u64 {
         let declared = |output: usize| {
@@ -50,12 +50,13 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
-    /// Its home runs it: what it needs was put there.
+    /// Whether only its home can run the task, since its files were uploaded there.
     #[must_use]
     pub(crate) fn is_bound(&self) -> bool {
         is_upload(&self.spec)
     }
-    /// A no-op that writes nothing needs no thread: it takes no slot, and many run in one step.
+    /// Whether the task is a no-op that writes nothing: it needs no thread and no slot, and many
+    /// run in one step.
     #[must_use]
     pub(crate) fn is_instant(&self) -> bool {
         matches!(self.spec.body, Some(wire::spec::Body::Noop(_))) && !self.settings.real_data
@@ -82,7 +83,7 @@ impl Work {
     }
 }
 
-/// It stands for a file that a client has put here.
+/// Whether the task stands for a file that a client has uploaded to this node.
 pub(crate) fn is_upload(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Upload(_)))
 }
@@ -97,11 +98,11 @@ pub(crate) fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
     }
 }
 
-/// Packs tasks for another node; alike specs travel once.
+/// Packs tasks for another node; equal specs are sent once.
 #[derive(Debug, Default)]
 pub(crate) struct BundleBuilder {
     bundle: wire::Bundle,
-    /// About what it takes on the wire.
+    /// The approximate size on the wire.
     bytes: usize,
     specs: Vec<Arc<wire::Spec>>,
     settings: Vec<Arc<wire::JobSettings>>,
@@ -137,7 +138,7 @@ impl BundleBuilder {
     pub(crate) fn len(&self) -> usize {
         self.bundle.tasks.len()
     }
-    /// No further task should go into this message.
+    /// Whether no further task should go into this message.
     #[must_use]
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= BUNDLE_TASKS_MAX || self.bytes >= PACKET_BYTES_MAX
@@ -152,7 +153,7 @@ impl BundleBuilder {
     }
 }
 
-/// Neighbours in a bundle are mostly alike, so the last entries are looked at first.
+/// Neighbours in a bundle are mostly alike, so the last entries are searched first.
 fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) -> u32 {
     const LOOK_BACK: usize = 16;
     let recent = known.iter().enumerate().rev().take(LOOK_BACK);
@@ -164,8 +165,8 @@ fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) 
     (known.len() - 1) as u32
 }
 
-/// The tasks of a bundle; `None` when it is malformed: names something that is not in it, or a task
-/// of a partition that the cluster does not have.
+/// The tasks of a bundle. `None` if it is malformed: it refers to something that is not in it, or
+/// to a partition that the cluster does not have.
 #[must_use]
 pub(crate) fn unpack(
     bundle: wire::Bundle,

@@ -1,5 +1,5 @@
-//! Peers with whom there is no session: only loose messages were exchanged, such as the probes of
-//! thieves. In a large cluster a node meets most others so, and remembers few of them.
+//! Peers without a session: only best-effort messages were exchanged with them, such as the probes
+//! of thieves. In a large cluster a node meets most others this way, and remembers few of them.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use proto::{NodeId, Time};
 
 use super::Link;
 
-/// A first incarnation: to forget that a peer had it is harmless, as no packet can be older.
+/// A first incarnation. A link may forget that a peer had this one: no packet can be older.
 const FIRST_INCARNATION: u32 = 1;
 
-/// What is kept of a peer; nothing of one that was never met.
+/// The data that is kept of a peer; the default for one that was never met.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Acquaintance {
-    /// 0: not heard of yet.
+    /// 0: not known yet.
     pub(super) incarnation: u32,
-    /// When it may be told of this node's load again.
+    /// When this node's load may be reported to the peer again.
     pub(super) load_at: Time,
 }
 
-/// One that was met, and what is kept of it: small, as every node has many.
+/// A peer that was met, with its data: small, since every node has many.
 #[derive(Clone, Copy, Debug)]
 struct Met {
     peer: NodeId,
@@ -31,20 +31,20 @@ struct Met {
 }
 const _: () = assert!(size_of::<Met>() <= 16);
 
-/// Never iterated: their order means nothing.
+/// Never iterated: the order has no meaning.
 type Restarted = HashMap<NodeId, Acquaintance, FixedState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Acquaintances {
-    /// Those met last, in the order in which they were met; so few that they are looked through.
+    /// The peers met last, in the order of meeting; few enough for a linear search.
     recent: VecDeque<Met>,
-    /// Who has restarted is kept: packets of the earlier incarnation may still be about.
+    /// Restarted peers are kept: packets of their earlier incarnations may still arrive.
     restarted: Option<Box<Restarted>>,
     forgotten: Vec<NodeId>,
 }
 
 impl Acquaintances {
-    /// A link to this peer, which knows what is known.
+    /// A new link to this peer, with the data that is kept.
     pub(super) fn link(&self, peer: NodeId) -> Link {
         let Acquaintance { incarnation, load_at } = self.get(peer);
         Link { peer_incarnation: incarnation, load_at, ..Link::new() }
@@ -66,7 +66,7 @@ impl Acquaintances {
         recent.or_else(restarted).unwrap_or_default()
     }
 
-    /// Lets the one go that was met first, if there are too many.
+    /// Drops the peer that was met first, if there are too many.
     pub(super) fn put(&mut self, peer: NodeId, known: Acquaintance) {
         let met = Met { peer, incarnation: known.incarnation, load_at: known.load_at };
         if known.incarnation > FIRST_INCARNATION {
@@ -85,12 +85,12 @@ impl Acquaintances {
         }
     }
 
-    /// Those that were let go since it was last asked.
+    /// The peers that were dropped since the last call.
     pub(super) fn take_forgotten(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Whether anything is remembered of it.
+    /// Whether anything is remembered of the peer.
     pub(super) fn knows(&self, peer: NodeId) -> bool {
         let restarted = || self.restarted.as_ref().is_some_and(|all| all.contains_key(&peer));
         self.place(peer).is_some() || restarted()

@@ -1,6 +1,5 @@
-//! Small talk with peers with whom there is no session. Nothing is numbered or acknowledged, so
-//! there is nothing to keep but who they are: in a large cluster that is nearly all there is to
-//! say.
+//! Best-effort messages to peers without a session. Nothing is numbered or acknowledged, so only
+//! the incarnations of the peers are kept. In a large cluster this is most of the traffic.
 
 use proto::limits::LOAD_INTERVAL;
 use proto::{Incarnation, NodeId, Time, wire};
@@ -8,23 +7,23 @@ use proto::{Incarnation, NodeId, Time, wire};
 use super::acquaintances::Acquaintance;
 use super::{Links, Received};
 
-/// Something loose for a peer without a link; without a message, a greeting that is owed.
+/// A best-effort message for a peer without a link. `None`: a greeting is owed.
 #[derive(Debug)]
 pub(super) struct Casual {
     pub(super) peer: NodeId,
     pub(super) message: Option<wire::Message>,
 }
 
-/// What is said, by peer.
+/// The messages of a step, sorted by peer.
 pub(super) type Said = std::iter::Peekable<std::vec::IntoIter<Casual>>;
 
 impl Links {
-    /// There is no session with this peer, and nothing that speaks against talking to it.
+    /// Whether there is no session with this peer, and the peer is not shut out.
     pub(super) fn is_stranger(&self, peer: NodeId) -> bool {
         !self.links.contains_key(&peer) && !self.shut.contains_key(&peer)
     }
 
-    /// A packet without anything reliable, of a stranger.
+    /// Handles a packet without reliable messages, from a peer without a session.
     pub(super) fn receive_casually(&mut self, packet: wire::Packet) -> Received {
         let peer = NodeId(packet.from);
         let mut received = Received::default();
@@ -35,13 +34,13 @@ impl Links {
         if packet.from_incarnation > known.incarnation {
             received.incarnation = Some(Incarnation(packet.from_incarnation));
             received.restarted = known.incarnation != 0;
-            // Who has restarted was not told of this node's load yet.
+            // A restarted peer has not got this node's load yet.
             let load_at = if received.restarted { Time(0) } else { known.load_at };
             let incarnation = packet.from_incarnation;
             self.acquaintances.put(peer, Acquaintance { incarnation, load_at });
         }
         if packet.to_incarnation != self.incarnation && !self.ignore_incarnation {
-            // It must learn this incarnation.
+            // The peer must learn this incarnation.
             self.casual.push(Casual { peer, message: None });
             if packet.to_incarnation != 0 {
                 return received;
@@ -52,7 +51,8 @@ impl Links {
         received
     }
 
-    /// Puts what was said in order. Some were strangers only until something else was said.
+    /// Sorts the messages by peer. Some peers have got a link since; their messages move to the
+    /// link.
     pub(super) fn join_casual(&mut self) {
         if self.casual.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl Links {
         self.casual = said;
     }
 
-    /// Sends what is for peers up to this one, a packet each.
+    /// Sends the messages for peers before `before`, one packet each.
     pub(super) fn flush_casual(
         &mut self,
         now: Time,

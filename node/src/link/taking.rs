@@ -1,4 +1,4 @@
-//! Taking in what a packet brought: in order, once, and large messages as a whole.
+//! Accepts the messages of a packet: in order, once, and large messages as a whole.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -23,7 +23,7 @@ pub(super) fn take_messages(
         }
         let seq = first.saturating_add(offset);
         if seq > horizon {
-            return; // No peer that keeps to the window sends this.
+            return; // No peer that respects the window sends this.
         }
         if seq < link.expected {
             // Repeated: the acknowledgement was lost.
@@ -42,10 +42,10 @@ pub(super) fn take_messages(
     }
 }
 
-/// Takes the message that is next.
+/// Accepts the next message.
 fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Body>) {
     link.expected += 1;
-    // A message that cannot be decoded has no meaning here; the link goes on.
+    // A message that cannot be decoded has no meaning here; the link continues.
     let message = wire::Message::decode(bytes).unwrap_or_default();
     let body = match message.body {
         Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {
@@ -54,8 +54,8 @@ fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Bo
         },
         other => other,
     };
-    // An acknowledgement about replicas says that a change is synced. After a message that cannot
-    // be decoded the receiver takes nothing more: it would have a gap.
+    // An acknowledgement about replicas means that a change is synced. After a message that cannot
+    // be decoded the receiver accepts nothing more: it would have a gap.
     if copies && body.is_none() {
         link.is_garbled = true;
         return;
@@ -67,7 +67,7 @@ fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Bo
     bodies.extend(body);
 }
 
-/// The message's body once the last fragment is there; `None` before.
+/// Adds a fragment. Returns the message's body after the last fragment, and `None` before.
 pub(super) fn join(partial: &mut Vec<u8>, fragment: wire::Fragment) -> Option<Option<Body>> {
     if partial.len() + fragment.data.len() <= MESSAGE_BYTES_MAX {
         partial.extend_from_slice(&fragment.data);

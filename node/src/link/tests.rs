@@ -1,9 +1,9 @@
-//! Two ends of a link over a network that loses, repeats and reorders.
+//! Two ends of a link over a network that loses, repeats and reorders packets.
 
 use super::*;
 use proto::wire::JobEnd;
 
-/// Splitmix64: the test's own dice.
+/// Splitmix64: the test's own random numbers.
 struct Dice(u64);
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
@@ -32,7 +32,7 @@ impl End {
             self.got.push(job);
         }
     }
-    /// One step; what it took is durable only when the dice say so.
+    /// One step; the effects of its messages become durable at random.
     fn step(&mut self, now: Time, dice: &mut Dice, air: &mut Vec<wire::Packet>) {
         self.batches += 1;
         self.links.note_batch(self.batches);
@@ -47,7 +47,7 @@ fn message(number: u64) -> Body {
     Body::JobEnd(JobEnd { job: number, ..Default::default() })
 }
 
-/// Delivers the packets in the air, badly.
+/// Delivers the packets in transit, with losses, repetitions and in another order.
 fn deliver(air: &mut Vec<wire::Packet>, ends: &mut [End; 2], dice: &mut Dice) {
     let count = air.len() as u64;
     for _ in 0..count {
@@ -96,7 +96,7 @@ fn what_was_not_durable_goes_to_the_next_incarnation() {
                 ends[0].links.send(NodeId(1), message(round));
             }
             if round == 60 {
-                // The receiver dies; what it had acknowledged is exactly what it may keep.
+                // The receiver dies; it may keep exactly the messages that it had acknowledged.
                 let link = &ends[1].links.links.get(&NodeId(0));
                 let acked = link.map_or(0, |link| link.ack);
                 durable_before = ends[1].got[..acked as usize].to_vec();
@@ -153,7 +153,7 @@ fn packets_of_other_incarnations_are_not_taken() {
     };
     end.take(packet(5, 2)); // To an earlier incarnation of this node.
     end.take(packet(4, 3)); // From an earlier incarnation of the peer.
-    end.take(packet(5, 0)); // To whoever is there.
+    end.take(packet(5, 0)); // To any incarnation.
     assert!(end.got.is_empty());
     end.take(packet(5, 3));
     assert_eq!(end.got, [1]);
@@ -199,7 +199,7 @@ fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
     let many = PEERS_KEPT_MAX as u32 * 3;
     let mut forgotten = Vec::new();
     for peer in 1..=many {
-        // One of them has restarted: its earlier incarnation may still be heard of.
+        // One of them has restarted: its earlier incarnation may still be heard.
         let incarnation = if peer == 5 { 2 } else { 1 };
         let received = links.receive(probe(peer, incarnation));
         assert_eq!(received.incarnation, Some(Incarnation(incarnation)), "met for the first time");
@@ -215,7 +215,7 @@ fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
         forgotten.extend(links.take_forgotten());
     }
     assert!(links.links.is_empty(), "nothing reliable was said");
-    // Who has restarted is kept beside them.
+    // The restarted peer is kept beside them.
     assert_eq!(many as usize - forgotten.len(), PEERS_KEPT_MAX + 1);
     assert!(!forgotten.contains(&NodeId(5)));
     assert!(links.receive(probe(5, 1)).bodies.is_empty(), "its past is not listened to");
@@ -244,8 +244,8 @@ fn who_has_a_session_is_not_forgotten() {
     assert_eq!(first, 2, "the session goes on");
 }
 
-/// What a copy hears from a primary, and up to which message it has acknowledged all by the end of
-/// a step in which everything was synced.
+/// A backup that gets messages of a primary. `acknowledged`: the last message up to which it has
+/// acknowledged all, at the end of a step in which everything was synced.
 struct Copy {
     links: Links,
     acknowledged: u64,
@@ -273,7 +273,7 @@ fn change() -> Bytes {
     wire::Message { body }.encode_to_vec().into()
 }
 
-/// An acknowledgement says that a change is synced.
+/// An acknowledgement means that a change is synced.
 #[test]
 fn nothing_is_acknowledged_before_it_is_seen_what_of_it_was_refused() {
     let mut copy = Copy::new();

@@ -1,10 +1,11 @@
-//! Who seems to be dead: probes, directly and over others, after SWIM (Das, Gupta and Motivala
-//! 2002), with the patience of one who knows that it was late itself (Lifeguard: Dadgar, Phillips
+//! The failure detector: probes, directly and through other nodes, after SWIM (Das, Gupta and
+//! Motivala 2002). A node that was late itself uses longer timeouts (Lifeguard: Dadgar, Phillips
 //! and Currey 2017).
 //!
-//! Anything heard from a node shows that it lives, however slow it is. Nobody is declared dead
-//! here: a node that suspects another tells the group's leader, which looks for itself; only what
-//! the leader cannot hear of either, directly or over others, is dead.
+//! Any message of a node shows that it lives, however slow it is. The detector itself declares no
+//! node failed: a node that suspects another one reports it to the group's leader, which probes for
+//! itself. A node is declared failed only if the leader cannot reach it either, directly or through
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -36,29 +37,29 @@ struct Outstanding {
     helped: bool,
 }
 
-/// What one node thinks of the others.
+/// One node's view of which others live.
 #[derive(Debug)]
 pub(crate) struct Detector {
     peers: BTreeMap<u32, Peer>,
-    /// Whom to probe next, last first: each once, then all again in another order.
+    /// The nodes to probe next, last first: each once, then all again in another order.
     round: Vec<u32>,
     dice: u64,
     probe_at: Time,
     number: u64,
-    /// Probes without an answer so far, one for each node: who is patient waits for several.
+    /// Probes without an answer so far, one for each node. With long timeouts there are several.
     outstanding: Vec<Outstanding>,
-    /// Others that asked for a probe of a node: who, with their number.
+    /// Probes on behalf of other nodes: the node that asked, and its number.
     asked: BTreeMap<u64, (u32, u64)>,
-    /// 1 when all is well.
+    /// The factor of all timeouts; 1 if all is well.
     patience: u64,
     said: Vec<(u32, Body)>,
-    /// Suspects that the leader has not been told of yet.
+    /// Suspects that were not reported to the leader yet.
     suspects: Vec<wire::Suspect>,
 }
 
-/// How long words of the dead may still arrive.
+/// How long messages of a dead process may still arrive.
 const LATE_WORDS: Span = Span::from_millis(50);
-/// Probes on behalf of others that are remembered.
+/// The number of probes on behalf of others that are remembered.
 const ASKED_MAX: usize = 256;
 
 impl Detector {
@@ -67,7 +68,7 @@ impl Detector {
             peers: BTreeMap::new(),
             round: Vec::new(),
             dice: seed,
-            // Nodes that start together need not probe together.
+            // Nodes that start together should not probe together.
             probe_at: now + Span(seed % PROBE_PERIOD.0),
             number: 0,
             outstanding: Vec::new(),
@@ -78,7 +79,7 @@ impl Detector {
         }
     }
 
-    /// Whom to look after: the others that count as alive.
+    /// Sets the nodes to observe: all others that count as alive.
     pub(crate) fn watch(&mut self, now: Time, members: impl Iterator<Item = (u32, u32)>) {
         let mut before = std::mem::take(&mut self.peers);
         for (node, incarnation) in members {
@@ -88,7 +89,7 @@ impl Detector {
         }
     }
 
-    /// Something came from this incarnation of a node: it lives.
+    /// A message of this incarnation of a node arrived: the node lives.
     pub(crate) fn heard(&mut self, now: Time, node: u32, incarnation: u32) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         if incarnation < peer.incarnation {
@@ -96,7 +97,7 @@ impl Detector {
         }
         peer.incarnation = incarnation;
         peer.heard_at = peer.heard_at.max(now);
-        // What was on its way when its transport broke says nothing.
+        // A message that was in transit when the transport broke is no evidence.
         let is_late_word = |it: Suspicion| it.lost && now.since(it.since) < LATE_WORDS;
         if peer.suspicion.is_some_and(is_late_word) {
             return;
@@ -112,7 +113,8 @@ impl Detector {
         self.suspect(now, node, true);
     }
 
-    /// Somebody else suspects this node. Who has just heard of it knows better.
+    /// Another node suspects this node. If a message of the suspect arrived here recently, the
+    /// suspicion does not count.
     pub(crate) fn accuse(&mut self, now: Time, suspect: &wire::Suspect) {
         let Some(peer) = self.peers.get(&suspect.node) else { return };
         let is_fresh = !suspect.lost && now.since(peer.heard_at) < PROBE_PERIOD;
@@ -142,14 +144,14 @@ impl Detector {
         }
     }
 
-    /// Those that nobody has heard of for long enough, with the incarnation that is dead.
+    /// Suspects that have been silent for long enough, each with the incarnation that is dead.
     pub(crate) fn dead(&self, now: Time) -> impl Iterator<Item = (u32, u32)> {
         let is_dead = move |peer: &&Peer| peer.suspicion.is_some_and(|it| it.until <= now);
         let dead = self.peers.iter().map(|(&node, peer)| (node, peer));
         dead.filter(move |(_, peer)| is_dead(peer)).map(|(node, peer)| (node, peer.incarnation))
     }
 
-    /// Suspicions that are new, or were due to be said again.
+    /// Suspicions that are new or due for another report.
     pub(crate) fn take_suspects(&mut self) -> Vec<wire::Suspect> {
         std::mem::take(&mut self.suspects)
     }
@@ -159,8 +161,8 @@ impl Detector {
         std::mem::take(&mut self.said)
     }
 
-    /// A probe, an answer, or the wish that another node be probed. What came is from a node that
-    /// lives; [`Self::heard`] has been told so.
+    /// Handles a probe, an answer, or a request to probe another node. The sender lives;
+    /// [`Self::heard`] was called for it.
     pub(crate) fn handle(&mut self, now: Time, me: (u32, u32), from: u32, body: &Body) {
         match body {
             Body::Probe(probe) => {
@@ -215,7 +217,7 @@ impl Detector {
         }
     }
 
-    /// This node was away itself: it cannot tell who else was.
+    /// This node was paused itself: it cannot judge which others were.
     fn wake_late(&mut self, now: Time) {
         self.patience = (self.patience + 1).min(PATIENCE_MAX);
         self.outstanding.clear();
@@ -230,7 +232,7 @@ impl Detector {
         }
     }
 
-    /// A probe without an answer: first others try, then the node is suspect.
+    /// If a probe has no answer, other nodes are asked to probe first; then the node is suspected.
     fn look_after_probes(&mut self, now: Time) {
         let given_up = Span(PROBE_PERIOD.0 * self.patience);
         let overdue = Span(PROBE_TIMEOUT.0 * self.patience);
@@ -246,7 +248,7 @@ impl Detector {
         late.into_iter().for_each(|node| self.ask_helpers(node));
     }
 
-    /// Suspects are probed again, and the leader is told again.
+    /// Suspects are probed again, and reported to the leader again.
     fn due_suspects(&mut self, now: Time) -> Vec<u32> {
         let mut due = Vec::new();
         for (&node, peer) in &mut self.peers {
@@ -268,7 +270,7 @@ impl Detector {
         self.said.push((node, Body::Probe(wire::Probe { number: self.number })));
     }
 
-    /// A few others, a different few each time.
+    /// Asks a few others to probe, different ones each time.
     fn ask_helpers(&mut self, node: u32) {
         self.number += 1;
         let number = self.number;
@@ -283,7 +285,7 @@ impl Detector {
         if self.round.is_empty() {
             self.round = self.peers.keys().copied().collect();
             for at in (1..self.round.len()).rev() {
-                // Knuth's multiplier: any order does that differs from node to node.
+                // Knuth's multiplier: any order that differs from node to node is enough.
                 self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 self.round.swap(at, (self.dice >> 33) as usize % (at + 1));
             }
@@ -292,7 +294,7 @@ impl Detector {
         if self.peers.contains_key(&node) { Some(node) } else { self.next_in_turn() }
     }
 
-    /// When it wants [`Self::on_time`].
+    /// The time of the next call of [`Self::on_time`].
     pub(crate) fn deadline(&self) -> Time {
         let probes = self.outstanding.iter().map(|probe| {
             let wait = if probe.helped { PROBE_PERIOD } else { PROBE_TIMEOUT };
@@ -303,7 +305,7 @@ impl Detector {
         probes.chain(suspicion).fold(self.probe_at, Time::min)
     }
 
-    /// When the first suspect will have been silent for long enough; past ones do not count.
+    /// When the first suspect has been silent for long enough; past times do not count.
     pub(crate) fn next_death(&self, now: Time) -> Option<Time> {
         let suspicions = self.peers.values().filter_map(|peer| peer.suspicion);
         suspicions.map(|it| it.until).filter(|&at| at > now).min()

@@ -1,11 +1,11 @@
-//! Nodes that die and come back again and again: each time their partitions change hands twice, and
-//! copies are made that do not live long. Who has died several times lately, each time after a
-//! short life, waits until it is taken for alive again, and longer after every further death. It
-//! must be up all that while, so that one which is never up for long is not taken at all.
+//! Nodes that die and return again and again. Each time their partitions move twice, and replicas
+//! are made that do not live long. A node that has died several times recently, each time after a
+//! short life, must wait before it counts as alive, and longer after each further death. It must be
+//! up for the whole wait, so a node that is never up for long is not admitted at all.
 //!
-//! This is the leader's business alone, and nothing that is agreed on: it passes over what such a
-//! node proposes until the time has come. Every node sees in the map who dies and who comes back,
-//! so that the next leader knows as much, by its own clock.
+//! Only the leader does this, and nothing of it is agreed on: the leader passes over the proposals
+//! of such a node until the wait is over. Every node sees in the map which nodes die and return. So
+//! the next leader knows the same, by its own clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,22 +19,22 @@ use proto::{NodeId, Span, Time, wire};
 
 #[derive(Debug, Default)]
 struct Lives {
-    /// The one that the map shows, and since when.
+    /// The incarnation that the map shows as alive, and since when.
     alive: Option<(u32, Time)>,
-    /// Ends of short ones.
+    /// The ends of short lives.
     deaths: VecDeque<Time>,
-    /// The one that asks to be taken for alive, and since when.
+    /// The incarnation that asks to count as alive, and since when.
     asks: Option<(u32, Time)>,
 }
 
-/// What a node has seen of the lives of all.
+/// The lives of all nodes that this node has seen.
 #[derive(Debug, Default)]
 pub(super) struct Flapping {
     nodes: BTreeMap<u32, Lives>,
 }
 
 impl super::Membership {
-    /// False: somebody else leads.
+    /// Proposes the commands as the leader. Returns false if another node leads.
     pub(super) fn take_up(&mut self, now: Time, commands: Vec<wire::MapCommand>) -> bool {
         if !self.is_leader() {
             return false;
@@ -64,7 +64,7 @@ impl Flapping {
         }
     }
 
-    /// How long a life of the node has to last before it is taken for one.
+    /// How long the node must be up before it counts as alive.
     fn wait(&self, now: Time, node: u32) -> Span {
         let deaths = self.nodes.get(&node).into_iter().flat_map(|lives| &lives.deaths);
         let lately = deaths.filter(|&&at| now.since(at) < FLAP_WINDOW).count();
@@ -72,8 +72,8 @@ impl Flapping {
         Span(FLAP_WAIT_MIN.0 << doublings.min(32)).min(FLAP_WAIT_MAX)
     }
 
-    /// What of this the leader takes up now. A new life that has to wait shows all the same that
-    /// the one before is over.
+    /// The commands that the leader accepts now. A new incarnation that has to wait still shows
+    /// that the previous one is over.
     fn admitted(
         &mut self,
         now: Time,
@@ -116,8 +116,8 @@ fn end_of_earlier(map: &wire::ClusterMap, up: &wire::MemberUp) -> Option<wire::M
     is_over.then(|| command(Body::Down(down)))
 }
 
-/// Nobody else that is alive has something that this node may have, or without it too few are alive
-/// to acknowledge anything: it cannot wait.
+/// Whether the node cannot wait. Either no other living node has records that this node may have,
+/// or without it too few nodes live to acknowledge anything.
 fn is_needed(map: &wire::ClusterMap, node: u32) -> bool {
     let others = map.members.iter().filter(|it| it.node != node && is_serving(map, it.node));
     if others.count() < min_in_sync(map.copies) {
@@ -178,7 +178,7 @@ mod tests {
             let map = self.map.clone();
             self.flapping.admitted(at_ms(ms), &map, vec![command(Body::Up(up))])
         }
-        /// Up and down by turns; how often it was taken for alive.
+        /// Up and down in turns. Returns how often the node was admitted.
         fn flaps(&mut self, up_ms: u64, down_ms: u64, until_ms: u64) -> usize {
             let (mut ms, mut taken) = (1_000, 0);
             while ms < until_ms {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_new_life_that_waits_ends_the_one_before() {
         let mut case = Case::new();
-        // So fast that nobody sees it dead.
+        // So fast that no node sees it dead.
         for ms in [1_000, 2_000, 3_000] {
             case.incarnation += 1;
             let admitted = case.asks(ms);

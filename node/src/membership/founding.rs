@@ -1,7 +1,8 @@
-//! A founder that alone has a vote cannot tell a first start from the loss of its disk: it would
-//! lead itself, and agree with itself on what others have long agreed on otherwise. So it asks
-//! first: it does not stand before each other founder has been heard, or some time is over. Whoever
-//! has a later map shows that this is no first start.
+//! A founder with the only vote cannot distinguish its first start from the loss of its disk. After
+//! a loss it would lead itself, and agree with itself on changes that contradict the earlier ones.
+//! So it asks first. It does not stand for election before a message of each other founder has
+//! arrived, or `FOUNDING_PATIENCE` is over. A node with a later map shows that this is no first
+//! start.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub(super) struct Founding {
 }
 
 impl Founding {
-    /// `None` where others have votes, or there are no others, or it is no first start.
+    /// `None` if other nodes have votes, if there are no other nodes, or if this is no first start.
     pub(super) fn of(group: &Group, me: u32, now: Time) -> Option<Self> {
         let map = group.map();
         let is_other = |node: &u32| *node != me && is_serving(map, *node);

@@ -1,11 +1,11 @@
-//! What a node is to the others, and what it says when it comes.
+//! The identity of a node towards others, and the proposal with which it announces itself.
 
 use kvs::membership;
 use proto::wire::map_command::Body;
 use proto::{Incarnation, NodeId, wire};
 use scheduler::Mutant;
 
-/// What a node knows of itself when it starts.
+/// The facts that a node knows of itself when it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) node: NodeId,
@@ -14,18 +14,18 @@ pub(crate) struct Identity {
     pub(crate) store: u64,
     pub(crate) address: String,
     pub(crate) data_address: String,
-    /// The name of its machine.
+    /// The name of the node's machine.
     pub(crate) host: String,
     pub(crate) slots: u32,
     pub(crate) pid: u32,
     pub(crate) seed: u64,
-    /// It was not among the first nodes of the cluster: `map` is not the first map.
+    /// The node joined later: `map` is not the first map of the cluster.
     pub(crate) late: bool,
     pub(crate) mutant: Option<Mutant>,
 }
 
 impl Identity {
-    /// This incarnation is there.
+    /// The proposal that this incarnation is up.
     pub(super) fn coming(&self) -> wire::MapCommand {
         membership::command(Body::Up(wire::MemberUp {
             node: self.node.0,

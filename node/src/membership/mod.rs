@@ -1,12 +1,12 @@
 /*!
-Who is in the cluster, as one node sees it: its part in the [group](kvs::group), its
-detector (`detector.rs`), the map, and what it wants changed in it.
+The membership of the cluster, as one node sees it: its part in the [group](kvs::group), its
+detector (`detector.rs`), the map, and the changes that it wants in the map.
 
-A node that is no voter has a group too, which only listens. Everybody proposes; the leader decides
-and its group agrees. A proposal is made again until the map shows it, or that it can never be.
-Maps travel by themselves: every message tells the epoch of its sender's map, and who is behind
-asks for the commands since, or for the whole map. Nothing here waits for the group but changes
-of the map: without a majority all goes on as it was.
+A node that is no voter has a group too, which only listens. Every node proposes; the leader decides
+and its group agrees. A proposal is repeated until the map shows it, or shows that it is impossible.
+Maps spread by themselves: every message names the epoch of its sender's map. A node that is behind
+asks for the commands since its own, or for the whole map. Only changes of the map wait for the
+group: without a majority all else goes on.
 */
 
 mod detector;
@@ -37,7 +37,7 @@ use flapping::Flapping;
 use founding::Founding;
 pub(crate) use identity::Identity;
 
-/// See the head of this file.
+/// The membership state of one node, see the module.
 #[derive(Debug)]
 pub(crate) struct Membership {
     own: Identity,
@@ -49,10 +49,10 @@ pub(crate) struct Membership {
     detector: Detector,
     flapping: Flapping,
     wanted: Vec<wire::MapCommand>,
-    /// The same for copies of partitions.
+    /// The changes that this node's replicas want.
     wanted_of_copies: Vec<wire::MapCommand>,
     propose_at: Time,
-    /// Who was the leader when it proposed last.
+    /// The leader at the time of the last proposal.
     proposed_to: Option<NodeId>,
     ask_at: Time,
     turn: usize,
@@ -61,30 +61,31 @@ pub(crate) struct Membership {
     said: Vec<(u32, Body)>,
 }
 
-/// What a step leaves to be done.
+/// The results of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) writes: Vec<Write>,
-    /// For [`Membership::synced`], once these writes are on stable storage.
+    /// The number for [`Membership::synced`], once these writes are on stable storage.
     pub(crate) number: u64,
     pub(crate) messages: Vec<(NodeId, wire::MembershipMessage)>,
-    /// The map has changed.
+    /// Set if the map has changed.
     pub(crate) map: Option<Arc<wire::ClusterMap>>,
-    /// To the map this incarnation is dead or removed and must end: at least as which to come back.
+    /// Set if the map declares this incarnation failed or removed, so that it must end. The inner
+    /// value is the least incarnation under which to return; `None` if the node is removed.
     pub(crate) fenced: Option<Option<Incarnation>>,
 }
 
-/// What the map says of a packet's sender.
+/// The state of a packet's sender according to the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     Current,
-    /// Dead to the cluster: what it says does not count.
+    /// The sender is declared failed or removed: its messages do not count.
     Gone,
 }
 
 impl Membership {
-    /// With the records that an earlier incarnation left; others' records are passed over. `map`
-    /// is the first map of the cluster, or any one if the node came later.
+    /// Restores the state from the records of an earlier incarnation; records of others are
+    /// skipped. `map` is the first map of the cluster, or any map if the node joined later.
     pub(crate) fn recover(
         own: Identity,
         map: Arc<wire::ClusterMap>,
@@ -117,7 +118,7 @@ impl Membership {
         Ok(this)
     }
 
-    /// Asked at the start: by what was written down before, all other nodes were dead.
+    /// Called at the start: whether all other nodes were dead according to this node's own records.
     pub(crate) fn was_alone(&self) -> bool {
         let map = self.group.written_map();
         let mut others = map.members.iter().filter(|member| member.node != self.own.node.0);
@@ -135,13 +136,14 @@ impl Membership {
         Some(self.commands.range(first..).cloned().collect())
     }
 
-    /// Says that this incarnation is there. The map must show it before others rely on it.
+    /// Proposes that this incarnation is up. The map must show it before other nodes rely on it.
     fn announce(&mut self) {
         self.propose(self.own.coming());
         self.disown_former_self();
     }
 
-    /// A voter whose disk is gone has to lose its vote first: its former self is dead.
+    /// A voter that has lost its disk must lose its vote first: its earlier incarnation is declared
+    /// down.
     fn disown_former_self(&mut self) {
         let Identity { node, incarnation, store, .. } = self.own;
         if let Some(known) = member(&self.map, node)
@@ -165,7 +167,7 @@ impl Membership {
         self.detector.watch(now, alive.map(|it| (it.node, it.incarnation)));
     }
 
-    /// What this node wants changed, until the map shows it.
+    /// Adds a change that this node proposes until the map shows it.
     pub(crate) fn propose(&mut self, command: wire::MapCommand) {
         if self.wanted.len() < PROPOSALS_MAX && !self.wanted.contains(&command) {
             self.wanted.push(command);
@@ -173,7 +175,7 @@ impl Membership {
         }
     }
 
-    /// What the copies of this node want changed now, instead of what they wanted before.
+    /// Replaces the changes that this node's replicas want.
     pub(crate) fn want(&mut self, commands: Vec<wire::MapCommand>) {
         if self.wanted_of_copies != commands {
             self.wanted_of_copies = commands;
@@ -184,7 +186,7 @@ impl Membership {
         !(self.wanted.is_empty() && self.wanted_of_copies.is_empty())
     }
 
-    /// Any packet of another node has come.
+    /// A packet of another node has arrived.
     pub(crate) fn heard(&mut self, now: Time, from: NodeId, incarnation: Incarnation) -> Sender {
         let Some(known) = member(&self.map, from) else { return Sender::Current };
         let is_gone = incarnation.0 < known.incarnation
@@ -211,7 +213,7 @@ impl Membership {
         self.group.describe()
     }
 
-    /// A message of another node. Who is dead to the cluster is only told so.
+    /// Handles a message of another node. A sender that is declared failed only learns that.
     pub(crate) fn handle(
         &mut self,
         now: Time,
@@ -223,7 +225,7 @@ impl Membership {
         self.hear_as_founder(from.0, message.map_epoch);
         let is_former = message.to_store != 0 && message.to_store != self.own.store;
         if is_former && self.own.mutant != Some(Mutant::StoresAlike) {
-            return; // Meant for a former self, whose promises are forgotten.
+            return; // Meant for an earlier store; its promises are lost.
         }
         let is_other_self =
             !self.is_same_store(from, message.from_store) && self.is_old(from, incarnation);
@@ -254,9 +256,9 @@ impl Membership {
         }
     }
 
-    /// A later life of a node on another disk shows that the one which the map knows is over. It
-    /// says so itself, but perhaps to nobody who listens: alone among the first voters it may take
-    /// itself for the whole group.
+    /// A later incarnation of a node with another disk shows that the one in the map is over. The
+    /// node announces this itself, but perhaps to no node that listens: alone among the first
+    /// voters it may consider itself the whole group.
     fn mourn_former_self(&mut self, from: NodeId, incarnation: Incarnation, store: u64) {
         let Some(known) = member(&self.map, from) else { return };
         if known.store == 0 || store == 0 || known.store == store || !self.is_leader() {
@@ -268,13 +270,14 @@ impl Membership {
         }
     }
 
-    /// Who has another disk than the map knows has forgotten what it promised as a voter.
+    /// Whether the node has the disk that the map knows. With another disk it has lost its promises
+    /// as a voter.
     fn is_same_store(&self, from: NodeId, store: u64) -> bool {
         let known = self.store_of(from);
         known == 0 || known == store || self.own.mutant == Some(Mutant::StoresAlike)
     }
 
-    /// 0: not known.
+    /// The store number of a node; 0 if it is not known.
     fn store_of(&self, node: NodeId) -> u64 {
         let (incarnation, agreed) =
             member(&self.map, node).map_or((0, 0), |known| (known.incarnation, known.store));
@@ -290,7 +293,8 @@ impl Membership {
         if self.take_up(now, propose.commands.clone()) || propose.passed_on {
             return;
         }
-        // Not the leader: it is passed on once; whoever wants it asks again in time.
+        // This node is not the leader: it forwards the proposal once. The proposer repeats it in
+        // time.
         if let Some(leader) = self.leader_or_voter() {
             let propose = wire::Propose { passed_on: true, ..propose };
             self.said.push((leader.0, Body::Propose(propose)));
@@ -300,7 +304,8 @@ impl Membership {
     fn ask_for_map(&mut self, now: Time, from: u32) {
         if now >= self.ask_at {
             self.ask_at = now + MAP_ASK_AGAIN;
-            // Where others went on without who leads itself, its own history is another one.
+            // This node may have led a group of only itself while the others had another
+            // leader: then its history differs.
             let epoch = if self.leads_itself() { 0 } else { self.map.epoch };
             self.said.push((from, Body::MapAsk(wire::MapAsk { epoch })));
         }
@@ -349,7 +354,7 @@ impl Membership {
         self.map_changed(now);
     }
 
-    /// Commands that follow this map, each of which changes it.
+    /// Applies commands that follow this map, each of which changes it.
     fn take_commands(&mut self, now: Time, commands: Vec<wire::MapCommand>) {
         if commands.is_empty() {
             return;
@@ -357,7 +362,7 @@ impl Membership {
         let map = Arc::make_mut(&mut self.map);
         for command in commands {
             if !membership::apply(map, &command) {
-                break; // Not of this history: a whole map will come.
+                break; // Of another history: a whole map will arrive.
             }
             self.commands.push_back(command);
         }
@@ -376,7 +381,7 @@ impl Membership {
         if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
             self.group.retire(self.map.epoch);
         }
-        // What it has led by itself showed it; what the others have agreed on may not.
+        // A map that this node agreed on by itself showed it; the map of the other nodes may not.
         let coming = self.own.coming();
         if waits(&self.map, &coming) {
             self.propose(coming);
@@ -394,7 +399,8 @@ impl Membership {
         }
     }
 
-    /// Whoever takes all others for dead hears of nobody, and need not hear that they are back.
+    /// A node that considers all others failed gets no messages, and may not learn that they are
+    /// back. So it asks one of them for the map.
     fn ask_around(&mut self) {
         let me = self.own.node.0;
         let others = self.map.members.iter().filter(|it| it.node != me);
@@ -408,7 +414,7 @@ impl Membership {
         self.said.push((to, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
     }
 
-    /// When it wants [`Self::on_time`].
+    /// The time of the next call of [`Self::on_time`].
     #[must_use]
     pub(crate) fn deadline(&self, now: Time) -> Time {
         let proposal = self.wants_something().then_some(self.propose_at);
@@ -448,7 +454,7 @@ impl Membership {
     fn addressed(&self, to: u32, body: Body) -> (NodeId, wire::MembershipMessage) {
         let to = NodeId(to);
         let to_store = match body {
-            // A former self may hear of the map, and answer whether it is there.
+            // An earlier store may receive the map, and answer whether its node is up.
             Body::Group(_) => self.store_of(to),
             _ => 0,
         };
@@ -456,7 +462,7 @@ impl Membership {
         (to, wire::MembershipMessage { from_store, to_store, map_epoch, body: Some(body) })
     }
 
-    /// What the group has agreed on is the map, unless gossip was faster.
+    /// Installs the map that the group has agreed on, unless a newer one has arrived already.
     fn take_news(&mut self, now: Time, news: News) {
         let before = self.map.epoch;
         self.take_agreed(now, news);
@@ -465,7 +471,8 @@ impl Membership {
         }
     }
 
-    /// Those who have no vote need not wait until they come by it.
+    /// Sends the new commands to nodes without a vote, so that they need not wait for other
+    /// messages.
     fn tell_others(&mut self, before: u64) {
         let is_other = |it: &&wire::Member| {
             is_serving(&self.map, it.node) && !self.map.voters.contains(&it.node)
@@ -498,7 +505,7 @@ impl Membership {
         }
     }
 
-    /// The leader decides who is dead; the others tell it whom they suspect.
+    /// The leader decides which nodes have failed; the others report their suspects to it.
     fn judge(&mut self, now: Time) {
         let suspects = self.detector.take_suspects();
         if self.group.is_leader() {
@@ -518,8 +525,8 @@ impl Membership {
         }
     }
 
-    /// Who has no vote any more may go on for ever to take somebody for the leader who has none
-    /// either.
+    /// The leader if it is a voter according to the map, else some voter. A node without a vote
+    /// might otherwise follow, without end, a leader that has no vote either.
     fn leader_or_voter(&mut self) -> Option<NodeId> {
         let leader = self.group.leader().filter(|leader| self.map.voters.contains(&leader.0));
         leader.or_else(|| self.some_voter())
@@ -534,7 +541,7 @@ impl Membership {
     }
 
     fn say_proposals(&mut self, now: Time) {
-        // Who was asked before the leader was known may be gone.
+        // The node that was asked before the leader was known may be gone.
         let leader = self.group.leader();
         let is_known = leader.is_none() || leader == self.proposed_to;
         if !self.wants_something() || (now < self.propose_at && is_known) {
@@ -552,11 +559,11 @@ impl Membership {
         }
     }
 
-    /// Whether the map says that this very incarnation is over.
+    /// Set if the map shows that this very incarnation is over: the least next incarnation.
     fn fenced(&self) -> Option<Option<Incarnation>> {
         let known = member(&self.map, self.own.node)?;
         let own = self.own.incarnation.0;
-        // Who lost its disk may not even know how often it has started.
+        // A node that lost its disk may not even know how often it has started.
         let is_other = known.store != 0 && known.store != self.own.store;
         let is_over = known.incarnation > own
             || (known.incarnation == own && (is_other || known.phase() == Down));
@@ -567,7 +574,8 @@ impl Membership {
     }
 }
 
-/// What cannot be done yet may become possible: a voter without its disk waits for its vote to go.
+/// Whether a change may become possible later: a voter without its disk waits until its vote is
+/// gone.
 fn waits(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
     match &command.body {
         Some(map_command::Body::Up(up)) => {
@@ -578,7 +586,7 @@ fn waits(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
     }
 }
 
-/// A node without a leader asks around this often at most.
+/// Proposals are repeated at least once within the time of an election.
 const _: () = assert!(PROPOSE_AGAIN.0 <= GROUP_ELECTION_AFTER.0);
 
 #[cfg(test)]

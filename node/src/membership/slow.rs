@@ -1,8 +1,8 @@
-//! Who counts as slow. Nodes that have measured it (`replica/slow.rs`) give their word to the
-//! group's leader, again and again as long as it holds; enough of them, and the leader proposes it.
+//! Decides which nodes count as slow. Nodes that have measured it (`replica/slow.rs`) report it to
+//! the group's leader, again and again while it holds. After enough reports the leader proposes it.
 //!
-//! One word is not enough where others can tell, too: it may be the way between the two that is
-//! slow, or whoever says it.
+//! One report is not enough if other nodes can report too: the path between the two nodes may be
+//! slow, or the reporting node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use scheduler::Mutant;
 
 use super::Membership;
 
-/// When who said last that a node is slow, or that it is not.
+/// The last reports that a node is slow, or that it is not, by reporting node.
 pub(super) type Words = BTreeMap<(u32, bool), BTreeMap<u32, Time>>;
 
-/// Those that can tell: that a node is slow, whoever waits for its acknowledgements; that it is so
-/// no more, those that vote.
+/// The nodes that can report. The primaries that wait for a node's acknowledgements can report that
+/// it is slow; the voters can report that it is no longer slow.
 fn tellers(map: &wire::ClusterMap, word: &wire::SlowWord) -> BTreeSet<u32> {
     let is_other = |node: &u32| *node != word.node;
     if !word.slow {
@@ -36,7 +36,7 @@ fn tellers(map: &wire::ClusterMap, word: &wire::SlowWord) -> BTreeSet<u32> {
 }
 
 impl Membership {
-    /// What this node's own copies have measured.
+    /// Reports the measurements of this node's own replicas.
     pub(crate) fn say_slow(&mut self, now: Time, words: Vec<wire::SlowWord>) {
         if self.own.mutant == Some(Mutant::SlowNeverTold) {
             return;
@@ -50,7 +50,7 @@ impl Membership {
         }
     }
 
-    /// Who is no leader leaves it: whoever said it says it again.
+    /// Only the leader handles a report; the reporting node repeats it.
     pub(super) fn on_slow_word(&mut self, now: Time, from: NodeId, word: wire::SlowWord) {
         let wire::SlowWord { node, incarnation, slow } = word;
         let set = wire::SetSlow { node, incarnation, slow };

@@ -1,5 +1,5 @@
-//! Nodes that only look after one another, under virtual time: who is seen to die, how soon, and
-//! who is not.
+//! Nodes that only monitor one another, under virtual time: which nodes are declared failed, how
+//! soon, and which are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ struct World {
     number: u64,
     seed: u64,
     cut: BTreeSet<(u32, u32)>,
-    /// Of one way, by node: a slow one is slow in all it sends and gets.
+    /// One-way latency by node: a slow node is slow in all that it sends and receives.
     latency: BTreeMap<u32, u64>,
 }
 
@@ -102,7 +102,7 @@ impl World {
         self.step(node, |_, _| {});
     }
 
-    /// Its process ends; others see their transports break.
+    /// Its process ends; other nodes see their transports break.
     fn kill(&mut self, node: u32) {
         self.silence(node);
         for peer in 0..self.machines.len() as u32 {
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Its machine is gone: nobody is told.
+    /// Its machine is gone: no transport breaks.
     fn silence(&mut self, node: u32) {
         self.machines[node as usize].live = None;
     }
@@ -169,7 +169,7 @@ impl World {
         self.run_until(millis, |_| false);
     }
 
-    /// How long until that holds; `None`: not in that time.
+    /// The time until the condition holds; `None`: it did not hold within that time.
     fn run_until(&mut self, millis: u64, holds: impl Fn(&Self) -> bool) -> Option<Span> {
         let (begin, until) = (self.now, self.now + Span(millis * MILLI));
         while let Some(first) = self.queue.first_entry() {
@@ -208,7 +208,7 @@ impl World {
                 self.step(node, |it, now| it.synced(now, number));
             }
             Event::Timer { life: of, at, .. } if of == life => {
-                // Only the newest timer is the one that it asked for.
+                // Only the newest timer is the one that was requested.
                 if self.machines[node as usize].armed == Some(at) {
                     self.machines[node as usize].armed = None;
                     self.step(node, Membership::on_time);
@@ -272,7 +272,7 @@ fn slow_is_not_dead() {
         let mut world = World::new(5, seed);
         world.latency.insert(3, 600 * MILLI);
         for _ in 0..40 {
-            // It stalls for more than a second now and then, and its transports break.
+            // The node stalls for more than a second from time to time, and its connections break.
             world.machines[3].paused_until = world.now + Span(world.dice(1_500) * MILLI);
             world.run_for(3_000);
             assert!(world.nobody_is_down(), "seed {seed}");
@@ -300,7 +300,7 @@ fn a_cut_between_two_is_bridged_by_the_others() {
         if seed % 2 == 0 {
             world.cut.insert((b, a));
         }
-        // One way towards the leader, or from it, is the worst.
+        // A broken direction to the leader, or from it, is the worst.
         world.run_for(60_000);
         assert!(world.nobody_is_down(), "seed {seed}: {:?}", world.cut);
     }
@@ -364,13 +364,13 @@ fn of_five_that_die_one_after_another_the_last_two_still_agree() {
             world.kill(node);
             let down = |world: &World| world.phase_is(node, Down);
             assert!(world.run_until(5_000, down).is_some(), "seed {seed}, n{node}");
-            world.run_for(3_000); // The voters are exchanged.
+            world.run_for(3_000); // The voters are replaced.
         }
         assert_eq!(world.live().count(), 2);
     }
 }
 
-/// A reformatted voter has forgotten its promises: it is dead, loses its vote, and comes back.
+/// A reformatted voter has lost its promises: it is declared failed, loses its vote, and returns.
 #[test]
 fn a_voter_that_lost_its_disk_comes_back_without_its_memory() {
     for seed in 0..10 {
@@ -382,7 +382,7 @@ fn a_voter_that_lost_its_disk_comes_back_without_its_memory() {
         machine.store += 1000;
         machine.incarnation = 0;
         world.start(node);
-        // It learns that it is older than itself, and starts as the next.
+        // The node learns that the map has a later incarnation of it, and starts as the next one.
         assert!(
             world
                 .run_until(5_000, |world| world.machines[node as usize].fenced.is_some())
@@ -434,8 +434,8 @@ fn an_idle_cluster_says_little() {
     assert!(per_second <= 5 * 2 + 4 * 2 * 4 + 2, "{per_second} messages a second of five nodes");
 }
 
-/// It was late itself, so it waits for longer than it takes until the next probe is due: of a
-/// silent one alone, and of one of two.
+/// The detector was late itself, so it waits longer than the probe period: for a silent node alone,
+/// and for one of two nodes.
 #[test]
 fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
     for peers in [1..2, 1..3] {
@@ -459,8 +459,8 @@ fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
     }
 }
 
-/// Of two founders node 0 alone has a vote. It comes back without its disk: before it has heard of
-/// node 1 it leads nobody, and then it knows that this is no first start.
+/// Of two founders only node 0 has a vote. It returns without its disk. Before it has heard node 1
+/// it leads no group, and then it knows that this is no first start.
 #[test]
 fn a_founder_that_votes_alone_does_not_begin_anew() {
     let leads = |is_wiped: bool| {

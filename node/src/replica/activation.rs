@@ -1,18 +1,17 @@
-//! How a node becomes the primary of a partition of which it has a copy.
+//! How a node becomes the primary of a partition of which it has a replica.
 //!
 //! ```text
-//! draining   the primary before, if it is still there, says that nothing more comes from it
-//! promising  every other member promises the epoch, durably, and tells where it stands; so does
-//!            this node. Leases that an earlier primary may still have run out meanwhile.
-//!            Then all are brought to the furthest position among them: what was acknowledged is on
-//!            all of them, so nothing of it is beyond the one who lags most, and the rest does
-//!            no harm
-//! reading    the records of this node's copy are read
-//! ready      all members have that position, or have refused to be brought there. Then the map is
-//!            to say that it is active; it serves when it does
+//! draining   the previous primary, if it is still there, reports that it writes nothing more
+//! promising  every other member promises the epoch, durably, and reports its position; so does
+//!            this node. Leases that an earlier primary may still have expire meanwhile. Then all
+//!            members are brought to the furthest position. Acknowledged writes are on all members,
+//!            so every position covers them; further writes do no harm
+//! reading    the records of this node's replica are read
+//! ready      all members have that position, or have refused it. The map must show the partition
+//!            as active; this node serves as soon as it does
 //! ```
-//! A member whose copy cannot be brought to that position by the changes at hand leaves the
-//! configuration as soon as this node serves: who was primary before may wait for just that.
+//! A member that cannot be brought to that position by the changes at hand is dropped as soon as
+//! this node serves: the previous primary may wait for exactly that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,9 +31,9 @@ pub(super) struct Activation {
     pub(super) epoch: u64,
     pub(super) members: Vec<NodeId>,
     pub(super) stage: Stage,
-    /// Members whose copies turned out to be others: they have to leave.
+    /// Members with replicas that differ: they must be dropped.
     pub(super) refusing: BTreeSet<NodeId>,
-    /// When this node first went on with it.
+    /// When this node first worked on it.
     begun: Option<Time>,
 }
 
@@ -42,7 +41,7 @@ impl Activation {
     fn is_late(&self, now: Time) -> bool {
         self.begun.is_some_and(|begun| begun + ACTIVATION_LATE <= now)
     }
-    /// What it is at, for a human.
+    /// The present stage, as text.
     pub(super) fn describe(&self) -> String {
         match &self.stage {
             Stage::Draining { waiting } => format!("waits until {} let go of it", listed(waiting)),
@@ -74,12 +73,12 @@ pub(super) enum Stage {
 pub(super) struct Promising {
     waiting: BTreeSet<NodeId>,
     told: BTreeMap<NodeId, wire::CopyAnswer>,
-    /// The batch that holds this node's own promise.
+    /// The batch with this node's own promise.
     own_batch: Option<u64>,
 }
 
 impl Promising {
-    /// All the others have promised.
+    /// Whether all other members have promised.
     fn is_enough(&self, mutant: Option<Mutant>) -> bool {
         let by_majority = mutant == Some(Mutant::MajorityActivates);
         self.waiting.is_empty() || (by_majority && self.told.len() + 1 > self.waiting.len())
@@ -101,7 +100,7 @@ impl Replica {
         self.unasked_members.insert(partition);
     }
 
-    /// Asks the members that have not answered yet what has not been asked of them yet.
+    /// Sends the open questions to the members that have not answered yet.
     pub(super) fn ask_members(&mut self) {
         let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
         for partition in std::mem::take(&mut self.unasked_members) {
@@ -126,7 +125,7 @@ impl Replica {
         }
     }
 
-    /// A member has restarted: what it was asked it may not know.
+    /// A member has restarted: it may have lost the question.
     pub(super) fn member_restarted(&mut self, peer: NodeId) {
         for (&partition, activation) in &self.activations {
             let waits = match &activation.stage {
@@ -161,7 +160,7 @@ impl Replica {
         }
     }
 
-    /// Goes on with every partition as far as it goes now.
+    /// Advances every activation as far as possible.
     pub(super) fn activate(&mut self, now: Time, durable: u64) {
         let partitions: Vec<PartitionId> = self.activations.keys().copied().collect();
         for partition in partitions {
@@ -169,7 +168,7 @@ impl Replica {
         }
     }
 
-    /// The partitions that this node has tried to serve for too long, and what the first waits for.
+    /// The partitions that this node has tried to serve for too long, and the cause for the first.
     pub(crate) fn late_activations(&self, now: Time) -> Option<String> {
         let mut late = self.activations.iter().filter(|(_, activation)| activation.is_late(now));
         let (partition, first) = late.next()?;
@@ -229,7 +228,7 @@ impl Replica {
         for change in tail.into_iter().flat_map(|answer| &answer.tail) {
             let change = Arc::new(wire::Change { epoch, ..change.clone() });
             if self.copies.take(&change, &mut self.batch).is_err() {
-                break; // As far as it goes; who has more will leave.
+                break; // This node has taken what it can; members with more are dropped.
             }
             mark(Mark::TailTaken);
         }
@@ -252,8 +251,8 @@ impl Replica {
         }
     }
 
-    /// A member of a partition that is to be taken over has another copy. Nobody may ever write to
-    /// the partition again, so nothing but this tells that it has to leave.
+    /// A member of a partition that is to be taken over has a different replica. There may never be
+    /// another write to the partition, so nothing else shows that the member must be dropped.
     pub(super) fn member_refuses(&mut self, partition: PartitionId, node: NodeId) {
         if let Some(activation) = self.activations.get_mut(&partition)
             && activation.members.contains(&node)
@@ -262,7 +261,7 @@ impl Replica {
         }
     }
 
-    /// The batch of this step has this number, and whatever was promised in it.
+    /// The batch of this step, with its promises, has this number.
     pub(super) fn note_promises(&mut self, batch: u64) {
         for activation in self.activations.values_mut() {
             if let Stage::Promising(promising) = &mut activation.stage {
@@ -271,7 +270,7 @@ impl Replica {
         }
     }
 
-    /// A page of records; false if no partition waits for it.
+    /// Handles a page of records. Returns false if no activation waits for it.
     pub(super) fn on_activation_page(&mut self, page: &mut Page) -> bool {
         let Some(activation) = self.activations.get_mut(&page.partition) else { return false };
         let Stage::Reading { page: number, records } = &mut activation.stage else { return false };

@@ -1,4 +1,4 @@
-//! Questions of primaries about copies that lie here, until they can be answered.
+//! The questions of primaries about replicas here, until they can be answered.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{Replica, map};
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     open: Vec<(NodeId, wire::CopyAsk)>,
-    /// Answered, and on the way to the log: the batch, if it is known already.
+    /// Answers that wait for a sync, each with its batch once that is known.
     unsynced: VecDeque<(Option<u64>, NodeId, wire::CopyAnswer)>,
     ready: Vec<(NodeId, wire::CopyAnswer)>,
 }
@@ -21,8 +21,7 @@ pub(super) struct Asked {
 impl Asked {
     pub(super) fn add(&mut self, from: NodeId, asks: Vec<wire::CopyAsk>) {
         for ask in asks {
-            // A later question of the same node about the same partition takes the place of an
-            // earlier one.
+            // A later question of the same node about the same partition replaces an earlier one.
             self.open.retain(|(by, open)| (*by, open.partition) != (from, ask.partition));
             if self.open.len() < COPY_ASKS_MAX {
                 self.open.push((from, ask));
@@ -42,8 +41,8 @@ impl Asked {
         !self.unsynced.is_empty()
     }
 
-    /// What can be told, by asker. A promise counts when it is synced, and
-    /// so does what a copy says it has.
+    /// The answers that can be sent, by asker. A promise counts when it is synced, and so does a
+    /// position.
     pub(super) fn answers(&mut self, durable: u64) -> Vec<(NodeId, Vec<wire::CopyAnswer>)> {
         while let Some(&(Some(batch), _, _)) = self.unsynced.front()
             && batch <= durable
@@ -56,7 +55,7 @@ impl Asked {
 }
 
 impl Replica {
-    /// Answers what can be answered by now.
+    /// Answers the questions that can be answered now.
     pub(super) fn answer_asks(&mut self, now: Time) {
         if self.asked.open.is_empty() {
             return;
@@ -67,32 +66,32 @@ impl Replica {
         self.asked.open = open;
     }
 
-    /// False: not yet.
+    /// Returns false if the question cannot be answered yet.
     fn answer_ask(&mut self, now: Time, free_at: Time, from: NodeId, ask: &wire::CopyAsk) -> bool {
         let partition = PartitionId(ask.partition);
         let Some(entry) = self.map.partitions.get(ask.partition as usize) else { return true };
         match ask.question() {
-            // By an older map this node may have to let its copy go, and would after it has
-            // answered for it.
+            // By an older map this node may have to drop its replica, after it has reported its
+            // position.
             CopyQuestion::Where
                 if self.map.epoch < ask.map_epoch && !self.is(Mutant::LearnersAnswerEarly) =>
             {
                 false
             }
             CopyQuestion::Where => {
-                // It may be counted as a copy at once, with all that it is said to have. A page
-                // that an earlier primary sent, and that is late, must not take that away.
+                // The primary may count the replica at once, at the reported position. A late page
+                // of an earlier primary must not take that away.
                 self.copies.promise(partition, ask.epoch, &mut self.batch);
                 let answer = self.copy_answer(ask);
                 self.asked.unsynced.push_back((None, from, answer));
                 true
             }
-            // Whoever asks with an old map will ask anew.
+            // A primary with an old map will ask again.
             _ if entry.epoch > ask.epoch => true,
-            // The map has not come here yet: this node may still be at work as the primary.
+            // The map has not arrived here yet: this node may still work as the primary.
             _ if entry.epoch < ask.epoch => false,
             CopyQuestion::Drained => {
-                // What this very step has written is not shipped yet.
+                // The writes of this very step are not shipped yet.
                 let mut others = self.out.iter().filter(|(to, _)| **to != self.me);
                 let is_new = others.any(|(_, it)| it.counted.contains(&partition));
                 let busy = self.served.contains_key(&partition)
@@ -135,7 +134,7 @@ impl Replica {
         }
     }
 
-    /// When nobody who may have been replaced holds a lease of this node any more.
+    /// When no primary that may have been replaced holds a lease of this node any more.
     pub(super) fn leases_run_out_at(&self) -> Time {
         if self.is(Mutant::LeasesUnwaited) {
             return Time::ZERO;

@@ -1,8 +1,8 @@
-//! What a node answers those whose partitions it keeps copies of: how far its log is.
+//! The backup's side: reports to primaries how far this node's log is.
 //!
-//! That a message is synced is said by its acknowledgement. A word of its own is needed for what is
-//! refused, and for what is in the log and not synced yet. Where a sync is due at once, as a client
-//! waits, that word is spared for some time: the acknowledgement will say more.
+//! The acknowledgement of a message says that it is synced. A separate report is needed for refused
+//! changes, and for changes that are logged and not synced yet. If a sync is due at once because a
+//! client waits, that report is delayed by `LOGGED_PATIENCE`: the acknowledgement will say more.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,26 +14,26 @@ use crate::SyncWish;
 /// The changes of one primary.
 #[derive(Debug, Default)]
 struct Source {
-    /// Number of the last message taken in.
+    /// The number of the last message that was accepted.
     taken: u64,
     logged: u64,
     synced: u64,
-    /// What is not synced yet: own batch, number of the message.
+    /// Messages that are not synced yet: own batch, number of the message.
     unsynced: VecDeque<(u64, u64)>,
-    /// The last message whose sync a client waits for.
+    /// The last message with a client that waits for its sync.
     client_waits: u64,
     refused: Vec<wire::Refusal>,
-    /// What it was told to be in the log, and since when more is.
+    /// The last number reported as logged, and since when there is more.
     told: u64,
     untold_since: Time,
 }
 
 impl Source {
-    /// It has not been told all that is in the log.
+    /// Whether more is logged than was reported.
     fn lacks_word(&self) -> bool {
         self.told.max(self.synced) < self.logged
     }
-    /// When it is to be told, as a sync that is due at once has not ended by then.
+    /// When the report is due; a sync that is due at once may end before.
     fn word_due(&self) -> Option<Time> {
         let hurries = self.client_waits > self.synced;
         let due = if hurries { self.untold_since + LOGGED_PATIENCE } else { Time::ZERO };
@@ -45,7 +45,7 @@ impl Source {
 pub(crate) struct Sources(BTreeMap<NodeId, Source>);
 
 impl Sources {
-    /// A message was taken into the batch of this step, but for what is refused.
+    /// A message was taken into the batch of this step, except for refused changes.
     pub(crate) fn took(
         &mut self,
         from: NodeId,
@@ -61,13 +61,13 @@ impl Sources {
         source.refused.extend(refused);
     }
 
-    /// Another incarnation counts anew.
+    /// Another incarnation counts from the beginning.
     pub(crate) fn forget(&mut self, from: NodeId) {
         self.0.remove(&from);
     }
 
-    /// Ends a step: what was taken in is in this batch or an earlier one, which is in the log when
-    /// anything is sent.
+    /// Ends a step: the accepted messages are in this batch or an earlier one, which is in the log
+    /// before anything is sent.
     pub(crate) fn note_batch(&mut self, now: Time, batch: u64) {
         for source in self.0.values_mut().filter(|source| source.taken > source.logged) {
             if !source.lacks_word() {
@@ -78,7 +78,7 @@ impl Sources {
         }
     }
 
-    /// Batches up to `durable` are synced.
+    /// Batches up to `durable` are synced. Returns the reports that are due.
     pub(crate) fn answers(&mut self, now: Time, durable: u64) -> Vec<(NodeId, wire::Replicated)> {
         let mut answers = Vec::new();
         for (&from, source) in &mut self.0 {
@@ -99,12 +99,12 @@ impl Sources {
         answers
     }
 
-    /// When there is something to tell.
+    /// When the next report is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.0.values().filter_map(Source::word_due).min()
     }
 
-    /// How much somebody waits for the next sync.
+    /// How urgent the next sync is for the primaries.
     pub(crate) fn sync_wish(&self) -> SyncWish {
         let wish = |source: &Source| match source.unsynced.is_empty() {
             true => SyncWish::None,

@@ -1,26 +1,26 @@
-//! Leases: a primary that was cut off and replaced must not answer reads from what it knew.
+//! Leases: a primary that was cut off and replaced must not answer reads from its old state.
 //!
-//! A primary answers only while each node that keeps copies for it gave it a lease that has not
-//! run out, counted from the moment it asked. Who gave a lease promises no epoch of another
-//! primary until it has run out, counted from the moment it gave it, with a margin for clocks that
-//! do not run alike (after Gray and Cheriton, "Leases", 1989).
+//! A primary answers only while each of its backups has given it a lease that has not expired,
+//! counted from the time of the request. A node that gave a lease promises no epoch of another
+//! primary until it has expired, counted from the time of the grant. A margin covers clocks of
+//! different speed (after Gray and Cheriton, "Leases", 1989).
 
 use std::collections::BTreeMap;
 
 use proto::limits::{LEASE, LEASE_GIVEN};
 use proto::{Incarnation, NodeId, Span, Time};
 
-/// As a primary asks again.
+/// The interval of a primary's requests.
 const ASK_EVERY: Span = Span(LEASE.0 / 4);
 
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// When what each peer has confirmed last was asked.
+    /// The time of the request that each peer has confirmed last.
     had: BTreeMap<NodeId, Time>,
     asked_at: Option<Time>,
-    /// What was given: to which incarnation, and when it runs out.
+    /// The leases given: to which incarnation, and until when.
     given: BTreeMap<NodeId, (Incarnation, Time)>,
-    /// An earlier incarnation may have given some.
+    /// The end of leases that an earlier incarnation may have given.
     given_before: Time,
 }
 
@@ -44,7 +44,8 @@ impl Leases {
         backups.iter().all(|peer| self.had.get(peer).is_some_and(|&asked| now < asked + LEASE))
     }
 
-    /// Whether it is time to ask, for answers that wait or will come.
+    /// Whether the next request for leases is due, `ASK_EVERY` after the last. If so, notes the
+    /// request.
     pub(crate) fn is_due(&mut self, now: Time) -> bool {
         let due = self.asked_at.is_none_or(|asked| asked + ASK_EVERY <= now);
         if due {
@@ -60,8 +61,8 @@ impl Leases {
         self.given.insert(peer, (incarnation, now + LEASE_GIVEN));
     }
 
-    /// From when on another primary may be promised an epoch; leases of those who may still have
-    /// one count.
+    /// The time from which another primary may be promised an epoch. Only the leases of primaries
+    /// that may still have one count.
     pub(crate) fn free_at(&self, counts: impl Fn(NodeId, Incarnation) -> bool) -> Time {
         let given =
             self.given.iter().filter(|&(&peer, &(incarnation, _))| counts(peer, incarnation));

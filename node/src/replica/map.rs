@@ -1,4 +1,4 @@
-//! What a newer map means for the copies and homes of this node.
+//! Applies a newer map to the replicas and homes of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ pub(crate) struct TakenOver {
     pub(crate) records: Vec<Record>,
 }
 
-/// What the node has to do because of a map.
+/// The consequences of a map for the node.
 #[derive(Debug, Default)]
 pub(crate) struct MapNews {
-    /// It serves these no more.
+    /// The node no longer serves these.
     pub(crate) given_up: Vec<PartitionId>,
-    /// It serves these.
+    /// The node serves these from now on.
     pub(crate) taken_over: Vec<TakenOver>,
-    /// This incarnation has said or done what its copies may not have, and has to end.
+    /// This incarnation has sent or done something that its replicas may not have, and must end.
     pub(crate) must_end: bool,
 }
 
-/// Whether the map takes this incarnation for a live one that may serve. A map that was agreed on
-/// before says nothing of it: its disk may be another one.
+/// Whether the map shows this incarnation as alive, so that it may serve. A map from before its
+/// start does not: the disk may be another one.
 pub(crate) fn is_current(map: &wire::ClusterMap, node: NodeId, incarnation: Incarnation) -> bool {
     let known = |member: &wire::Member| member.incarnation == incarnation.0;
     is_serving(map, node.0) && member(map, node).is_some_and(known)
@@ -48,8 +48,8 @@ pub(super) fn may_have_lease(map: &wire::ClusterMap, node: NodeId, own: Incarnat
     })
 }
 
-/// A process of this incarnation may be there and take itself for a primary although the map does
-/// not. A later incarnation is the proof that it is not.
+/// Whether a process of this incarnation may still run and consider itself a primary although the
+/// map does not. A later incarnation proves that it does not run.
 pub(super) fn may_still_run(map: &wire::ClusterMap, node: NodeId, own: Incarnation) -> bool {
     member(map, node).is_none_or(|member| {
         member.incarnation <= own.0
@@ -76,7 +76,7 @@ impl Replica {
         self.update(partition, entry);
     }
 
-    /// A newer map that takes this incarnation for a live one.
+    /// Applies a newer map. Returns its consequences for the node.
     pub(crate) fn on_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) -> MapNews {
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let mut news = MapNews::default();
@@ -107,15 +107,15 @@ impl Replica {
                 && !self.served.contains_key(&partition)
             {
                 self.serve(partition, entry, refusing);
-                // The epoch it was read under is the one it was registered under.
+                // The epoch of the map is the one under which it was registered and read.
                 let epoch = entry.epoch;
                 news.taken_over.push(TakenOver { partition, epoch, records });
             }
             if !same && !self.served.contains_key(&partition) {
                 self.wait_for_map(partition, &nodes(&entry.former));
             }
-            // An earlier life may not have heard that it should. A map that does not know this one
-            // yet may be older than what that life has heard of.
+            // An earlier incarnation may not have known that it should. A map that does not show
+            // this incarnation yet may be older than the maps that the earlier one knew.
             if is_current && (!same || !self.has_looked) {
                 self.drop_copy(partition, entry);
             }
@@ -132,8 +132,8 @@ impl Replica {
         news
     }
 
-    /// Peers of which the map knows a later life than this node has heard of: what they say first
-    /// may be lost, and they may have nothing else to say.
+    /// Handles peers with a later incarnation in the map than this node knows. Their first messages
+    /// may be lost, and they may have no others to send.
     fn note_restarts(&mut self, older: &wire::ClusterMap) {
         let map = Arc::clone(&self.map);
         for it in &map.members {
@@ -146,9 +146,9 @@ impl Replica {
         }
     }
 
-    /// All that a partition consists of, if this node may begin to serve it: it has registered as
-    /// its primary; or it is there for the first time, and the first map calls it active and empty.
-    /// And the members that have other copies.
+    /// All records of a partition, if this node may begin to serve it, and the members with
+    /// different replicas. A node may serve a partition after it has registered as its primary. A
+    /// first incarnation also may: then the first map shows the partition as active and empty.
     fn records_at_hand(
         &mut self,
         partition: PartitionId,
@@ -162,7 +162,8 @@ impl Replica {
         }
     }
 
-    /// Others have everything and this node is none of them: its copy goes.
+    /// Drops the replica of an active partition if this node is neither a member nor a learner nor
+    /// a former member.
     fn drop_copy(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         if self.is_left_out(entry) {
             self.copies.give_up(partition, entry.epoch, &mut self.batch);
@@ -175,14 +176,14 @@ impl Replica {
         entry.active && !holders.any(|&node| node == self.me.0)
     }
 
-    /// The change is of a configuration that this node was one of, and is no more. Where it has no
-    /// copy and never had one, nothing else tells it.
+    /// Whether the change is of an earlier configuration, and this node is not in the present one.
+    /// If this node never had a replica, only the map shows that.
     pub(super) fn is_of_the_past(&self, change: &wire::Change) -> bool {
         let entry = self.map.partitions.get(change.partition as usize);
         entry.is_some_and(|entry| change.epoch < entry.epoch && self.is_left_out(entry))
     }
 
-    /// The configuration of a partition that this node serves.
+    /// Applies the configuration of a partition that this node serves.
     fn update(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         let short = entry.replicas.len() < min_in_sync(self.map.copies);
         let short = short && !self.is(Mutant::ShortServes);
@@ -190,23 +191,23 @@ impl Replica {
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         let mut begun_anew = BTreeSet::new();
         if served.epoch != entry.epoch {
-            // Whoever has refused something as a member has another copy for good. A learner that
-            // began anew may have become a member just before it could be let go; if it has not, no
-            // word of its having caught up counts any more.
+            // A member that has refused a change has a different replica permanently. A learner
+            // that has started over may have become a member just before it could be dropped. If it
+            // has not, no report that it has caught up counts any more.
             begun_anew = std::mem::take(&mut served.refusing);
             served.refusing =
                 begun_anew.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
             begun_anew.retain(|node| served.learners.contains_key(node));
-            // One step that let a member in or out touched no learner that was one before. Else a
-            // learner may have been counted or dropped, may have let its copy go, and be wanted
-            // again, and this node hears of all that at once.
+            // A single step that added or removed a member changed no learner that was one before.
+            // After several steps a learner may have been counted or dropped, and may have dropped
+            // its replica. It may also be wanted again; this node learns of all that at once.
             let is_one_change =
                 served.epoch + 1 == entry.epoch && served.members.len() + 1 != entry.replicas.len();
             if !is_one_change {
                 let still = |node: &&NodeId| entry.learners.contains(&node.0);
                 begun_anew.extend(served.learners.keys().filter(still));
             }
-            // An answer that is still to come speaks of the epoch before, and is passed over.
+            // An answer that is still to come names the earlier epoch, and is ignored.
             let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
             let asked = served.learners.iter().filter(asked);
             self.unasked.extend(asked.map(|(&node, _)| (partition, node)));
@@ -220,7 +221,7 @@ impl Replica {
             mark(Mark::LeftAlone);
         }
         if served.waits_for_map() {
-            // Those who were dropped, too: what they have not got may be nowhere else.
+            // Dropped members count too: writes that they have not confirmed may be nowhere else.
             let gone = before.into_iter().filter(|node| !served.members.contains(node));
             let left: Vec<NodeId> = gone.chain(nodes(&entry.former)).collect();
             self.wait_for_map(partition, &left);
@@ -241,11 +242,12 @@ impl Replica {
         }
     }
 
-    /// What those who have left have not answered waits until the map says that it goes on without
-    /// them: until then they may, whoever is to be primary.
+    /// Writes that nodes which have left did not confirm wait for the map. The map must show that
+    /// the partition continues without these nodes. Before that, these nodes may continue without
+    /// this one, whichever node is to be primary.
     fn wait_for_map(&mut self, partition: PartitionId, left: &[NodeId]) {
         self.shipping.wait_for_map(self.me, left, partition);
-        // So does what this very step has for them, and what would be sent at its end.
+        // The writes of this step wait too, with those that are sent at the end of the step.
         let is_open = |node: &NodeId| {
             self.out.get(node).is_some_and(|outgoing| outgoing.counted.contains(&partition))
         };
@@ -254,9 +256,9 @@ impl Replica {
         }
     }
 
-    /// A partition was handed over, and its new primary has let this node go because their copies
-    /// differ: what this node wrote and others have not taken may be nowhere else, and it must not
-    /// go on as if it were.
+    /// Whether a partition was handed over, and its new primary has dropped this node because their
+    /// replicas differ. Then no other node may have the writes of this node that others have not
+    /// accepted. This node must not continue as if they were stored elsewhere.
     fn is_dropped(&self) -> bool {
         let is_in = |partition: PartitionId| {
             let entry = &self.map.partitions[partition.0 as usize];
@@ -266,9 +268,9 @@ impl Replica {
         open.into_iter().any(|partition| !is_in(partition))
     }
 
-    /// A copy has refused what this node wrote before it handed the partition over, and the new
-    /// home has brought all copies together: they have it, or this node is let go. Nothing tells it
-    /// which as long as nobody writes, and what it has to say waits behind that.
+    /// A member has refused a change that this node wrote before it handed the partition over. The
+    /// new home has reconciled all replicas: they have the change, or this node is dropped. If
+    /// there are no further writes, this node does not learn which, and its messages wait for that.
     pub(super) fn look_at_refusals(&mut self, now: Time) {
         if !self.has_refusals {
             return;
@@ -289,12 +291,13 @@ impl Replica {
         }
     }
 
-    /// It has waited too long for what only a new life settles.
+    /// Whether a refusal of this node's change has lasted for `REFUSAL_PATIENCE`. Only a new
+    /// incarnation settles such a refusal.
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
         self.stuck_since.values().any(|&since| since + REFUSAL_PATIENCE <= now)
     }
 
-    /// Who has left is waited for no more.
+    /// Stops waiting for nodes that have left.
     fn retain_shipped(&mut self) {
         let (me, served, activations) = (self.me, &self.served, &self.activations);
         let map = &self.map;
@@ -308,7 +311,7 @@ impl Replica {
                 let entry = &map.partitions[partition.0 as usize];
                 entry.replicas.contains(&peer.0)
             }
-            // What was shipped before the partition was handed over.
+            // Changes that were shipped before the partition was handed over.
             None => {
                 let entry = &map.partitions[partition.0 as usize];
                 let is_short = entry.replicas.len() < min_in_sync(map.copies);
@@ -322,8 +325,8 @@ impl Replica {
         }
     }
 
-    /// Whose leases it needs: a learner may be counted, and the next primary, before this node
-    /// hears of it.
+    /// The nodes from which it needs leases. A learner may be counted, and be the next primary,
+    /// before this node learns of it.
     pub(super) fn count_backups(&mut self) {
         let mut all = BTreeSet::new();
         for served in self.served.values() {

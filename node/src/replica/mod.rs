@@ -1,13 +1,13 @@
-//! Copies of partitions: this node as the primary of some and the keeper of copies of others.
+//! Replication of partitions: this node is the primary of some and a backup of others.
 //!
-//! The [`kvs::replica`] module has the rules of a single copy; here is who sends what to whom, and
-//! when. As a primary: `primary.rs` ships each step's changes and fills new copies,
-//! `activation.rs` takes a partition over. As a keeper of copies: `backup.rs` answers how far the
-//! log is, `asked.rs` promises epochs. `lease.rs` bounds how long a primary that was replaced may
-//! answer reads. What the map shall say is in `proposals.rs`.
+//! The [`kvs::replica`] module has the rules of a single replica; this module has the exchange
+//! between nodes. As a primary: `primary.rs` ships each step's changes and fills new replicas,
+//! `activation.rs` takes a partition over. As a backup: `backup.rs` reports how far the log is,
+//! `asked.rs` promises epochs. `lease.rs` bounds how long a primary that was replaced may answer
+//! reads. `proposals.rs` has the changes that this node wants in the map.
 //!
-//! All of it travels over links of its own, so that nothing that waits for a copy is in the way of
-//! the words that end its waiting. An acknowledgement there says that a change is synced.
+//! All this uses links of its own. So a message that waits for a replica never blocks the messages
+//! that end its wait. An acknowledgement on these links means that a change is synced.
 
 mod activation;
 mod asked;
@@ -39,11 +39,11 @@ pub(crate) use map::{TakenOver, is_current};
 use primary::Served;
 use slow::Watch;
 
-/// What goes to one peer with the changes of a step.
+/// The changes of a step for one peer.
 #[derive(Debug, Default)]
 struct Outgoing {
     changes: Vec<wire::Change>,
-    /// The partitions in which what depends on this step waits for the peer.
+    /// The partitions in which the effects of this step wait for the peer.
     counted: Vec<PartitionId>,
 }
 
@@ -68,35 +68,35 @@ pub(crate) struct Replica {
     sources: Sources,
     leases: Leases,
     served: BTreeMap<PartitionId, Served>,
-    /// All nodes that are members of what is served, or may be before this node knows.
+    /// All members of served partitions, and learners that may be members before this node knows.
     backups: Vec<NodeId>,
     activations: BTreeMap<PartitionId, Activation>,
-    /// Learners and members that have to be asked.
+    /// Learners and members that must be asked.
     unasked: BTreeSet<(PartitionId, NodeId)>,
     unasked_members: BTreeSet<PartitionId>,
     asked: Asked,
-    /// What this step writes to copies, its own included.
+    /// The writes of this step to replicas, its own included.
     batch: Batch,
     out: BTreeMap<NodeId, Outgoing>,
-    /// Of the last message with changes.
+    /// The number of the last message with changes.
     number: u64,
-    /// Such messages that are not acknowledged: the number on the link, and this number.
+    /// Messages with changes that are not acknowledged: the number on the link, and this number.
     shipped: BTreeMap<NodeId, VecDeque<(u64, u64)>>,
     page_number: u64,
     pages: BTreeMap<u64, Page>,
     reads: Vec<PageRequest>,
-    /// All copies have been compared with a map.
+    /// All replicas have been compared with a map.
     has_looked: bool,
-    /// Its copies have promised later epochs than the map has with which it began: an earlier life
-    /// had heard of a newer one, and whom it would give a lease may have been replaced.
+    /// Its replicas have promised later epochs than the map with which it began. So an earlier
+    /// incarnation knew a newer map, and a node that asks for a lease may have been replaced.
     map_is_behind: bool,
-    /// What it wants changed in the map may have changed.
+    /// The changes that it wants in the map may have changed.
     wants_anew: bool,
     wake_at: Option<Time>,
-    /// Some copy has refused something.
+    /// Some replica has refused a change.
     has_refusals: bool,
     watch: Watch,
-    /// Since when what a copy has refused is nobody's to settle.
+    /// Since when a refused change has no node that could settle it.
     stuck_since: BTreeMap<PartitionId, Time>,
 }
 
@@ -137,7 +137,7 @@ impl Replica {
         }
     }
 
-    /// What the store says of its copies.
+    /// Loads a stored record about its replicas.
     pub(crate) fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
         self.copies.load(record)?;
         self.map_is_behind |= self.is_behind(record.partition);
@@ -161,7 +161,7 @@ impl Replica {
         Some(self.served.get(&partition)?.epoch)
     }
 
-    /// Says to all others that this incarnation is there.
+    /// Announces this incarnation to a peer.
     pub(crate) fn announce(&mut self, peer: NodeId) {
         self.links.announce(peer);
     }
@@ -176,7 +176,8 @@ impl Replica {
         self.links.reconnected(peer);
     }
 
-    /// False where a message cannot be decoded: this incarnation cannot follow the peer any more.
+    /// Returns false if a message cannot be decoded: then this incarnation can no longer follow the
+    /// peer.
     pub(crate) fn receive(&mut self, now: Time, packet: wire::Packet) -> bool {
         let (from, incarnation) = (NodeId(packet.from), Incarnation(packet.from_incarnation));
         let received = self.links.receive(packet);
@@ -190,7 +191,8 @@ impl Replica {
         !received.is_garbled
     }
 
-    /// What a peer has acknowledged it has synced, but for what it has refused, and has said so.
+    /// A peer has synced all that it has acknowledged, except for changes that it has refused
+    /// before.
     fn note_acknowledged(&mut self, now: Time, from: NodeId) {
         let acknowledged = self.links.acknowledged(from);
         let Some(shipped) = self.shipped.get_mut(&from) else { return };
@@ -205,7 +207,7 @@ impl Replica {
         self.on_replicated(from, told);
     }
 
-    /// What an earlier life of a peer was told, and had asked, is gone.
+    /// Messages to an earlier incarnation of a peer, and its questions, are lost.
     pub(super) fn peer_restarted(&mut self, peer: NodeId) {
         if !self.is(Mutant::RestartedMembers) {
             self.shipping.peer_restarted(peer);
@@ -231,7 +233,7 @@ impl Replica {
                     }
                 }
             }
-            // Who is dead to the map asks in vain.
+            // A node that may have been replaced, or that the map declares failed, gets no lease.
             Body::LeaseAsk(_) if self.map_is_behind => {}
             Body::LeaseAsk(ask) if map::may_have_lease(&self.map, from, incarnation) => {
                 self.leases.give(now, from, incarnation);
@@ -249,7 +251,7 @@ impl Replica {
         }
     }
 
-    /// Whether it is broken on purpose in this way.
+    /// Whether this mutant is active.
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
@@ -283,9 +285,9 @@ impl Replica {
         }
     }
 
-    /// Ends a step: all that it writes. `last` is the last batch so far, the next has the number
-    /// after it; what was synced are the batches up to `durable`. `client_waits` for an answer that
-    /// depends on it.
+    /// Ends a step. Returns the batch with all its writes. `last` is the number of the last batch
+    /// so far; batches up to `durable` are synced. `client_waits` for an answer that depends on
+    /// this step.
     pub(crate) fn end_step(
         &mut self,
         now: Time,
@@ -298,7 +300,7 @@ impl Replica {
         self.activate(now, durable);
         self.answer_asks(now);
         self.fill_learners();
-        self.pages.clear(); // What nobody waits for any more.
+        self.pages.clear(); // Pages that no replica waits for any more.
         self.measure(now);
         let mut batch = std::mem::take(&mut self.batch);
         let writes = !batch.writes.is_empty() || !batch.cleared.is_empty();
@@ -335,14 +337,14 @@ impl Replica {
         }
     }
 
-    /// Up to which batch everything is in the log of every copy.
+    /// The last batch up to which the log of every replica has everything.
     pub(crate) fn logged(&self, last: u64) -> u64 {
         match self.mutant {
             Some(Mutant::AckBeforeBackups | Mutant::ReleaseBeforeBackups) => last,
             _ => self.shipping.logged(last),
         }
     }
-    /// Up to which batch everything is synced by every copy and by this node.
+    /// The last batch up to which every replica and this node have synced everything.
     pub(crate) fn synced(&self, durable: u64) -> u64 {
         match self.mutant {
             Some(Mutant::AckBeforeBackups) => durable,
@@ -350,10 +352,10 @@ impl Replica {
         }
     }
 
-    /// Whether answers may leave; asks for the leases they need.
+    /// Whether answers may leave. Requests the leases that they need.
     pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
         if self.served.values().any(|served| served.must_register) {
-            return false; // Those who left may have been told to go on.
+            return false; // Nodes that left may have continued without it.
         }
         if self.backups.is_empty() {
             return true;
@@ -374,12 +376,12 @@ impl Replica {
         holds
     }
 
-    /// What the node writes for itself, and no copy has.
+    /// Adds writes of the node itself, which have no replicas.
     pub(crate) fn write_own(&mut self, writes: Vec<kvs::Write>) {
         self.batch.writes.extend(writes);
     }
 
-    /// After the step's batch: what is to be read and told to other copies.
+    /// After the step's batch: reads pages, and sends answers and reports to other nodes.
     pub(crate) fn flush(&mut self, now: Time, last: u64, durable: u64, effects: &mut Vec<Effect>) {
         self.ask_learners();
         self.ask_members();
@@ -415,7 +417,7 @@ impl Replica {
         let timers = [links, logged, self.wake_at, self.watch.window_ends(), word];
         timers.into_iter().flatten().min()
     }
-    /// How much others wait for the next sync of this node.
+    /// How urgent the next sync of this node is for other nodes.
     pub(crate) fn sync_wish(&self) -> SyncWish {
         if self.asked.awaits_sync() {
             return SyncWish::Now;

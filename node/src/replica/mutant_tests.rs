@@ -1,4 +1,4 @@
-//! Bugs on purpose that seeds show hardly ever: each is wrong in one order of events at one node.
+//! Mutants that seeds hardly ever show: each is wrong in one order of events at one node.
 
 use proto::limits::LEASE_GIVEN;
 use proto::wire::map_command::Body as Change;
@@ -8,7 +8,7 @@ use scheduler::Mutant;
 use super::CopyQuestion;
 use super::tests::{P, Story};
 
-/// Tells whether all goes well.
+/// A scenario that returns whether it succeeds.
 type Telling = fn(Option<Mutant>) -> bool;
 
 const TELLINGS: [(Mutant, Telling); Mutant::OF_ONE_SIDE.len()] = [
@@ -46,7 +46,7 @@ fn what_is_refused_is_not_everywhere(mutant: Option<Mutant>) -> bool {
     !n0.is_everywhere()
 }
 
-/// The primary may be gone for good before it says that it goes on alone.
+/// The primary may be lost permanently before it registers alone.
 fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
     let mut n1 = Story::broken(1, mutant);
     n1.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
@@ -57,14 +57,14 @@ fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
     n1.replica.incarnation.0 = 2;
     n1.agree(Change::Up(up));
-    // The planner wants the new copy elsewhere.
+    // The planner wants the new replica on another node.
     n1.agree(n1.drop_of(1));
     assert_eq!(n1.map.partitions[0].former, [1]);
     n1.step();
     !n1.replica.copies.is_filling(P)
 }
 
-/// A member of three becomes primary: where it is, and where another member says that it is.
+/// A member of three becomes primary: its own position, and the position that another one reports.
 fn takes_over(mutant: Option<Mutant>, own: u64, other: u64) -> Story {
     let mut n1 = Story::broken(1, mutant);
     let changes = (1..=own).map(change).collect();

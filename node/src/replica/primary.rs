@@ -1,4 +1,4 @@
-//! The primary's side: what a step has written goes to every copy, and new copies are filled.
+//! The primary's side: the writes of a step go to every replica, and new replicas are filled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,16 +18,16 @@ use super::Replica;
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) epoch: u64,
-    /// The configuration but for this node.
+    /// The configuration without this node.
     pub(super) members: Vec<NodeId>,
     pub(super) learners: BTreeMap<NodeId, Learner>,
-    /// There are fewer members than may acknowledge anything.
+    /// There are fewer members than are needed to acknowledge anything.
     pub(super) is_short: bool,
-    /// It was left alone and has to say that it is there before it acknowledges anything: else
-    /// those who left may go on without it.
+    /// The primary was left alone and must register before it acknowledges anything. Otherwise the
+    /// nodes that left may continue without it.
     pub(super) must_register: bool,
-    /// Members whose copies turned out to be others, and learners that the map may be about to
-    /// count although they have begun anew: they have to leave.
+    /// Members with different replicas, and learners that have started over although the map may be
+    /// about to count them: they must be dropped.
     pub(super) refusing: BTreeSet<NodeId>,
 }
 
@@ -37,16 +37,16 @@ impl Served {
     }
 }
 
-/// How far a copy is that is no member yet.
+/// The progress of a node that is not a member yet.
 #[derive(Debug)]
 pub(super) enum Learner {
-    /// It was asked where it stands.
+    /// The learner was asked for its position.
     Asked,
-    /// All records are to be sent, when there is room.
+    /// All records are to be sent, once a fill may begin.
     Queued,
     Filling(Filling),
-    /// It is treated as a member from this message on; `ready` when it has that one, synced: the
-    /// map may count it at any moment from then on.
+    /// The learner counts as a member from this message on. `ready`: it has synced that message, so
+    /// the map may count it at any moment.
     CaughtUp {
         number: u64,
         ready: bool,
@@ -63,15 +63,15 @@ impl Learner {
 pub(super) struct Filling {
     /// The page that is being read.
     page: u64,
-    /// Keys that were written since it was asked for: the learner has newer values of them.
+    /// Keys that were written since the page was requested: the learner has newer values of them.
     changed: BTreeSet<Bytes>,
-    /// The last key that was sent, and the message that must be logged before more is.
+    /// The last key that was sent, and the message that must be logged before more is sent.
     after: Option<Vec<u8>>,
     in_flight: Option<u64>,
 }
 
 impl Replica {
-    /// What the node wrote to partitions it serves. May be called several times in a step.
+    /// Ships the node's writes to partitions that it serves. May be called several times in a step.
     pub(crate) fn ship(&mut self, own: Vec<Write>) {
         let mut by_partition: BTreeMap<PartitionId, Vec<wire::RecordWrite>> = BTreeMap::new();
         for write in own {
@@ -118,12 +118,12 @@ impl Replica {
         }
     }
 
-    /// The next number of a message to copies: the one that the changes of this step go out in.
+    /// The number of the message with the changes of this step.
     fn next_number(&self) -> u64 {
         self.number + 1
     }
 
-    /// A learner has said where it stands.
+    /// A learner has reported its position.
     pub(super) fn learner_answered(&mut self, from: NodeId, answer: &wire::CopyAnswer) {
         let partition = PartitionId(answer.partition);
         let number = self.next_number();
@@ -138,7 +138,7 @@ impl Replica {
             *learner = Learner::Queued;
             return;
         };
-        // Without a change to send nothing would tell that it still stands there.
+        // A learner that lacks nothing is ready at once: no later message would show its position.
         let ready = tail.is_empty() || self.mutant == Some(Mutant::LearnersCountEarly);
         *learner = Learner::CaughtUp { number, ready };
         if !tail.is_empty() {
@@ -151,7 +151,7 @@ impl Replica {
         self.wants_anew |= ready;
     }
 
-    /// Asks learners that are new, or have restarted, where they stand.
+    /// Asks learners that are new, or have restarted, for their positions.
     pub(super) fn ask_learners(&mut self) {
         let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
         for (&partition, served) in &self.served {
@@ -173,7 +173,7 @@ impl Replica {
         }
     }
 
-    /// Sends learners what can be sent now. After the step's own changes.
+    /// Sends learners the pages that can be sent now, after the step's own changes.
     pub(super) fn fill_learners(&mut self) {
         let (number, mutant) = (self.next_number(), self.mutant);
         let filling = |learner: &Learner| matches!(learner, Learner::Filling(_));
@@ -229,7 +229,7 @@ impl Replica {
         }
     }
 
-    /// A peer tells how far it is.
+    /// A peer reports its progress.
     pub(super) fn on_replicated(&mut self, from: NodeId, mut told: wire::Replicated) {
         if self.is(Mutant::RefusalsIgnored) {
             told.refused.clear();
@@ -242,7 +242,7 @@ impl Replica {
             }
             self.member_refuses(PartitionId(refusal.partition), from);
         }
-        // What is ready to be called active may have waited for this.
+        // A partition that is ready to become active may have waited for this.
         self.wants_anew |= !self.activations.is_empty();
         let refuses = |partition: PartitionId| {
             told.refused.iter().any(|refusal| refusal.partition == partition.0)
@@ -280,7 +280,7 @@ impl Replica {
         asked_again.into_iter().for_each(|partition| self.learn_anew(partition, from));
     }
 
-    /// What a learner was told counts no more.
+    /// Starts over with a learner: earlier messages to it no longer count.
     pub(super) fn learn_anew(&mut self, partition: PartitionId, node: NodeId) {
         let served = self.served.get_mut(&partition);
         let Some(learner) = served.and_then(|served| served.learners.get_mut(&node)) else {
@@ -291,9 +291,9 @@ impl Replica {
         self.shipping.forget(node, partition);
     }
 
-    /// A peer is there under another incarnation: what it was told is gone. Where the word that it
-    /// has caught up may be on its way, nothing goes on without it before the map has let it go:
-    /// it could be the next primary.
+    /// A peer has another incarnation: messages to the earlier one are lost. The map may already be
+    /// about to count it as a member. Then the partition does not continue without the peer before
+    /// the map has dropped it: the peer could be the next primary.
     pub(super) fn learner_restarted(&mut self, peer: NodeId) {
         if self.is(Mutant::RestartedLearners) {
             return;
@@ -328,7 +328,7 @@ fn filling_change(
     }
 }
 
-/// The records of a page but for those that the learner knows newer values of.
+/// The records of a page, without those of which the learner has newer values.
 fn page_writes(page: &Page, changed: &BTreeSet<Bytes>) -> Vec<wire::RecordWrite> {
     let is_older = |key: &[u8]| {
         let whole_job = key.get(..9).is_some_and(|job| is_whole_job(job) && changed.contains(job));

@@ -1,4 +1,4 @@
-//! What this node wants the map to say of the copies it has to do with.
+//! The changes of the map that this node wants for the replicas that concern it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::Replica;
 use super::activation::Stage;
 
 impl Replica {
-    /// All that it wants by now, if that may have changed.
+    /// All changes that it wants now, if they may differ from the last ones.
     pub(crate) fn wanted(&mut self) -> Option<Vec<wire::MapCommand>> {
         if !std::mem::take(&mut self.wants_anew) {
             return None;

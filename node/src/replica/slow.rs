@@ -1,11 +1,13 @@
-//! How long the others take to acknowledge what is shipped to them, and whether one of them takes
-//! far longer than the rest.
+//! Measures how long other nodes take to acknowledge shipped changes, and whether one of them takes
+//! far longer than the others.
 //!
-//! Time goes by in windows. Each window of a peer is slow, good, or says nothing. A peer with so
-//! many slow windows and no good one among them is slow, on this node's word; what follows of it is
-//! decided by the group's leader (`membership/slow.rs`) and told by the map. Nothing is shipped to
-//! a slow node any more, so voters probe it: it writes a little and answers when that is synced.
-//! Voters that are well are probed alike meanwhile: far from all others is not slow.
+//! Time is divided into windows. Each window of a peer is slow, good, or without evidence. A peer
+//! with `SLOW_WINDOWS` slow windows and no good one among them is reported as slow by this node.
+//! The group's leader decides (`membership/slow.rs`), and the map shows the decision.
+//!
+//! Nothing is shipped to a slow node any more. So voters probe it: it writes a little and answers
+//! when that is synced. Healthy voters are probed in the same way, for comparison. If they take
+//! long too, the node that probes is far from all others, and the slow node is well.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,13 +23,13 @@ use proto::{NodeId, Span, Time, wire};
 
 use super::Replica;
 
-/// What a probe has written. Nobody reads it.
+/// The key that a probe writes. No code reads it.
 const PROBE_KEY: [u8; 2] = [META, b'p'];
 
-/// How long something takes, as far as this window tells.
+/// The durations of some operation within this window.
 #[derive(Debug, Default)]
 struct Gauge {
-    /// What is under way, first first: its number, and since when.
+    /// The open operations, oldest first: number and start.
     awaited: VecDeque<(u64, Time)>,
     samples: Vec<Span>,
 }
@@ -39,7 +41,7 @@ impl Gauge {
         }
     }
 
-    /// All up to this number is done.
+    /// All operations up to this number have ended.
     fn done(&mut self, now: Time, number: u64) {
         while let Some((_, since)) = self.awaited.pop_front_if(|(first, _)| *first <= number) {
             if self.samples.len() < SLOW_SAMPLES_MAX {
@@ -48,12 +50,12 @@ impl Gauge {
         }
     }
 
-    /// What half of them took at most.
+    /// Half of the operations took at most this time.
     fn median(&self) -> Option<Span> {
         median(self.samples.clone())
     }
 
-    /// How long the first that is under way has taken by now.
+    /// How long the oldest open operation has taken so far.
     fn age(&self, now: Time) -> Option<Span> {
         self.awaited.front().map(|&(_, since)| now.since(since))
     }
@@ -63,13 +65,13 @@ impl Gauge {
     }
 }
 
-/// The greater of the two in the middle.
+/// The median; the greater one of two in the middle.
 fn median(mut of: Vec<Span>) -> Option<Span> {
     of.sort_unstable();
     of.get(of.len() / 2).copied()
 }
 
-/// From here on something takes far longer than what takes `usual`.
+/// The duration from which an operation is far slower than one that takes `usual`.
 fn limit(usual: Span) -> Span {
     SLOW_ACK_MIN.max(Span(usual.0.saturating_mul(SLOW_FACTOR)))
 }
@@ -80,24 +82,24 @@ struct Peer {
     slow_windows: u32,
 }
 
-/// A node that is slow to the map, and how it answers this node's probes.
+/// A node that is slow according to the map, and its answers to this node's probes.
 #[derive(Debug, Default)]
 struct Probed {
     incarnation: u32,
     awaited: Option<(u64, Time)>,
-    /// Good answers, less late ones.
+    /// Good answers minus late ones.
     good: u32,
     missing: u32,
 }
 
-/// A voter that is well, and how long it takes to answer a probe: that is usual.
+/// A healthy voter, and how long it takes to answer a probe: this is the usual time.
 #[derive(Debug, Default)]
 struct Compared {
     awaited: Option<(u64, Time)>,
     took: Option<Span>,
 }
 
-/// A probe of another node, and the batch that it is written with.
+/// A probe by another node, and the batch with its write.
 #[derive(Debug)]
 struct Asked {
     by: NodeId,
@@ -107,18 +109,18 @@ struct Asked {
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// `None`: there is nothing to look at.
+    /// `None`: there is nothing to measure.
     window_ends: Option<Time>,
     peers: BTreeMap<NodeId, Peer>,
-    /// Of this node's own disk, and what it took in the last window that tells.
+    /// The syncs of this node's own disk, and their median in the last window with evidence.
     syncs: Gauge,
     own: Option<Span>,
     probed: BTreeMap<NodeId, Probed>,
-    /// Nobody while nobody is slow.
+    /// Empty while no node is slow.
     compared: BTreeMap<NodeId, Compared>,
     probe_number: u64,
     asked: Vec<Asked>,
-    /// Slow or well again, on this node's word.
+    /// Reports of this node: slow, or well again.
     words: Vec<(NodeId, bool)>,
 }
 
@@ -138,7 +140,7 @@ impl Watch {
         }
     }
 
-    /// It has died, or begun anew: what it was sent it may never answer.
+    /// The peer has died or restarted: it may never answer earlier messages.
     pub(super) fn forget(&mut self, peer: NodeId) {
         self.peers.remove(&peer);
     }
@@ -162,18 +164,18 @@ impl Watch {
         let Some(probed) = self.probed.get_mut(&by) else { return };
         let Some((_, sent)) = probed.awaited.take_if(is_this) else { return };
         let is_good = now.since(sent) < limit(usual);
-        // As it is called slow by the median, it is called well where most answers are good.
+        // A node is slow by the median, so it is well again if most answers are good.
         probed.good = if is_good { probed.good + 1 } else { probed.good.saturating_sub(1) };
         probed.missing = 0;
     }
 
-    /// The window is over. True: there are nodes to probe.
+    /// Ends a window. Returns true if there are nodes to probe.
     fn close(&mut self, now: Time, ended: Time) -> bool {
-        // Who was away itself cannot tell who was slow.
+        // A node that was paused itself cannot judge others.
         if now.since(ended) < Span(SLOW_WINDOW.0 / 2) {
             self.judge(now);
         }
-        // A single quick sync says little of what is usual on a disk whose syncs differ much.
+        // On a disk with varying syncs, a single quick one is little evidence of the usual time.
         let before = self.own.map(|own| Span(own.0 / 8 * 7));
         self.own = self.syncs.median().max(before);
         self.syncs.samples.clear();
@@ -212,7 +214,7 @@ impl Watch {
         for (&node, peer) in &mut self.peers {
             let others = known.iter().filter(|(other, _)| **other != node);
             let others: Vec<Span> = others.filter_map(|(_, median)| *median).collect();
-            // Where there are no others, this node's own disk says what is usual.
+            // Without other peers, this node's own disk shows the usual time.
             let Some(usual) = median(others).or(own) else { continue };
             let took = peer.acks.median();
             let is_slow =
@@ -228,7 +230,7 @@ impl Watch {
         }
     }
 
-    /// The probes of this window.
+    /// The probes to send in this window.
     fn probes(&mut self, now: Time) -> Vec<(NodeId, Body)> {
         let probed = self.probed.iter_mut().map(|(&node, probed)| (node, &mut probed.awaited));
         let compared = self.compared.iter_mut().map(|(&node, other)| (node, &mut other.awaited));
@@ -254,7 +256,7 @@ impl Watch {
 }
 
 impl Replica {
-    /// Of whom this node says that they are slow, or slow no more.
+    /// The nodes that this node reports as slow, or as well again.
     pub(crate) fn slow_words(&mut self) -> Vec<wire::SlowWord> {
         let words = std::mem::take(&mut self.watch.words).into_iter();
         let known = |node: NodeId| kvs::membership::member(&self.map, node);
@@ -265,7 +267,7 @@ impl Replica {
         words.filter_map(word).collect()
     }
 
-    /// Whom the map calls slow is probed, if this node votes.
+    /// A voter probes the nodes that the map marks as slow.
     pub(super) fn watch_slow(&mut self, now: Time) {
         let votes = self.map.voters.contains(&self.me.0);
         let mut before = std::mem::take(&mut self.watch.probed);
@@ -291,7 +293,7 @@ impl Replica {
         }
     }
 
-    /// A probe has come. Only members are answered.
+    /// A probe has arrived. Only members get an answer.
     pub(super) fn on_slow_probe(&mut self, from: NodeId, probe: wire::SlowProbe) {
         if is_serving(&self.map, from.0) && self.watch.asked.len() < SLOW_AWAITED_MAX {
             let (by, number) = (from, probe.number);
@@ -302,7 +304,7 @@ impl Replica {
         self.watch.on_probed(now, from, number);
     }
 
-    /// In the step: looks at the window that is over, and writes what probes ask for.
+    /// In a step: evaluates a window that is over, and writes for probes.
     pub(super) fn measure(&mut self, now: Time) {
         let mut writes = self.watch.asked.iter().any(|asked| asked.batch.is_none());
         if let Some(ended) = self.watch.window_ends.filter(|&ends| ends <= now)
@@ -311,7 +313,7 @@ impl Replica {
             for (node, probe) in self.watch.probes(now) {
                 self.links.send_loose(node, probe);
             }
-            writes = true; // What is usual here is measured alike.
+            writes = true; // The usual time here is measured in the same way.
         }
         if writes {
             let value = Some(self.watch.probe_number.to_be_bytes().to_vec());
@@ -355,8 +357,8 @@ mod tests {
         Time(1_000_000_000 + millis * 1_000_000)
     }
 
-    /// Windows in which each of these peers takes so many milliseconds for each of ten messages;
-    /// who is said to be slow in the last.
+    /// Runs windows in which each of these peers takes this number of milliseconds for each of ten
+    /// messages. Returns the nodes that are reported as slow in the last window.
     fn after(watch: &mut Watch, first: u64, windows: u64, peers: &[(NodeId, u64)]) -> Vec<NodeId> {
         let mut words = Vec::new();
         for window in first..first + windows {
@@ -410,7 +412,7 @@ mod tests {
         }
     }
 
-    /// It has answered nothing yet: how long it has taken already tells enough.
+    /// The backup has not answered yet: the time since the request is evidence enough.
     #[test]
     fn who_does_not_answer_at_all_is_slow() {
         let mut watch = Watch::default();
@@ -459,7 +461,8 @@ mod tests {
         assert_eq!(answer(after + enough + 2, 5), [(B, false)]);
     }
 
-    /// Its probes take 90 ms, far longer than a sync here; those of the others take `took`.
+    /// Its probes take 90 ms, far longer than a sync here; those of the others take the given
+    /// times.
     fn is_well_beside(others: &[(NodeId, u64)]) -> bool {
         let mut watch = Watch::default();
         watch.probed.insert(A, Probed::default());

@@ -1,4 +1,4 @@
-//! What the model of partitions found (`docs/design/019-model.md`), one story each.
+//! The findings of the model of partitions (`docs/design/019-model.md`), one scenario each.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::primary::Learner;
 use super::{Config, CopyQuestion, Replica};
 
 pub(super) const P: PartitionId = PartitionId(0);
-/// Leases of an earlier life have run out.
+/// Leases of an earlier incarnation have expired by then.
 pub(super) const LATER: Time = Time(Span::from_secs(100).0);
 
-/// Three nodes have a copy of one partition each, n0 is its primary, and all are there.
+/// Three nodes with a replica each of one partition; n0 is its primary, and all are up.
 fn first_map() -> wire::ClusterMap {
     let mut map = make_replicated_map(1, 3, 1, 3);
     map.partitions[0].replicas = vec![0, 1, 2];
@@ -29,7 +29,7 @@ fn first_map() -> wire::ClusterMap {
     map
 }
 
-/// One node's side, and the map that all have agreed on.
+/// One node's side, and the map on which all have agreed.
 pub(super) struct Story {
     pub(super) replica: Replica,
     pub(super) map: wire::ClusterMap,
@@ -82,7 +82,7 @@ impl Story {
         self.replica.ship(vec![Write { partition: P, key, value }]);
         self.step();
     }
-    /// All that was written is synced.
+    /// A step in which all writes are synced.
     pub(super) fn step(&mut self) {
         let batch = self.replica.end_step(LATER, self.batch, self.batch, false);
         self.batch = batch.map_or(self.batch, |batch| batch.seq);
@@ -113,7 +113,7 @@ impl Story {
         let partitions = vec![wire::PartitionEpoch { partition: 0, epoch: self.epoch() }];
         Change::Activated(wire::Activated { node, incarnation: 1, partitions })
     }
-    /// The same after one more step of the epoch.
+    /// The same, one epoch later.
     fn drop_of_next(&self, node: u32) -> Change {
         let epoch = self.epoch() + 1;
         Change::DropReplica(wire::DropReplica { partition: 0, epoch, node })
@@ -130,7 +130,7 @@ fn who_takes_back_what_it_handed_over_acknowledges_nothing_before_the_map_says_s
     n0.agree(n0.drop_of(2));
     n0.write();
     n0.hand_over(1);
-    // The successor dies with everything that was on its way to it. It may come back, and follow.
+    // The successor dies with all messages to it. It may return, and become the primary.
     n0.agree(Change::Down(wire::MemberDown { node: 1, incarnation: 1 }));
     assert_eq!(n0.map.partitions[0].former, [1]);
     n0.step();
@@ -151,12 +151,12 @@ fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_ma
     n0.agree(n0.drop_of(2));
     let (key, value) = (b"k".to_vec(), Some(b"v".to_vec()));
     n0.replica.ship(vec![Write { partition: P, key, value }]);
-    // In the same step: n1 begins a new life, and is to learn everything.
+    // In the same step n1 starts a new incarnation, and must receive all records.
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
     n0.agree(Change::Up(up));
     assert_eq!(n0.map.partitions[0].former, [1]);
     n0.step();
-    // It begins one more before it has heard anything, and is asked anew.
+    // The learner restarts again before it has received anything, and is asked again.
     n0.replica.learner_restarted(NodeId(1));
     n0.replica.learn_anew(P, NodeId(1));
     n0.step();
@@ -198,7 +198,7 @@ fn who_is_let_go_with_what_its_successor_refused_ends() {
     n0.agree(n0.activated(1));
     assert!(!n0.is_everywhere());
     assert!(n0.agree(n0.drop_of(0)).must_end, "it would tell clients of what is nowhere else");
-    // One whose changes have all been taken just goes.
+    // A node with changes that have all been accepted need not end.
     let mut n0 = Story::of(0);
     n0.write();
     n0.hear(1, false);
@@ -232,7 +232,7 @@ fn a_copy_that_turned_out_to_be_another_one_leaves_although_nobody_writes() {
 #[test]
 fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
     let mut n1 = Story::of(1);
-    // n1 and n2 have a change of n0 each that the others lack a part of.
+    // n1 and n2 each have changes of n0 that the others lack in part.
     let change = |seq: u64| wire::Change {
         partition: P.0,
         epoch: 1,
@@ -287,7 +287,7 @@ fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
     };
     n0.replica.learner_answered(NodeId(1), &answer);
     n0.replica.wanted().expect("it wants the map to count it");
-    // The map may say so now, and take n0 for dead the next moment.
+    // The map may show it now, and declare n0 failed the next moment.
     assert!(!n0.replica.may_answer(LATER, true));
     n0.replica.leases.confirmed(NodeId(1), LATER);
     assert!(n0.replica.may_answer(LATER, true));
@@ -308,7 +308,7 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
     n1.replica.on_replicate(NodeId(0), replicate(1, change));
     n1.step();
     n1.hand_over(2);
-    // n2 is told where this copy stands, and may have it counted with that.
+    // n2 learns the position of this replica, and the map may count the replica with that.
     let ask = wire::CopyAsk {
         partition: P.0,
         epoch: n1.epoch(),
@@ -325,7 +325,7 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
     assert!(!n1.replica.copies.is_filling(P), "it has told n2 that it has everything");
 }
 
-/// n0 has the only copy of two that are wanted, and has heard of n1.
+/// n0 has the only one of two wanted replicas, and has heard n1.
 fn alone_beside_n1() -> Story {
     let mut n0 = Story::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
@@ -337,7 +337,7 @@ fn alone_beside_n1() -> Story {
     n0
 }
 
-/// The map is to fill a copy on n1.
+/// The map is to fill a replica on n1.
 fn learner(epoch: u64) -> Change {
     Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1, ..Default::default() })
 }
@@ -371,7 +371,7 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
     };
     n0.replica.learner_answered(NodeId(1), &answer);
     assert!(n0.wants(&caught_up(n0.epoch())));
-    // It is counted, dropped as one too many, and let its copy go; then it is wanted again.
+    // n1 is counted, dropped as surplus, and drops its replica; then it is wanted again.
     for change in [caught_up(n0.epoch()), n0.drop_of_next(1), learner(n0.epoch() + 2)] {
         assert!(apply(&mut n0.map, &command(change)));
     }
@@ -380,7 +380,7 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
     assert!(n0.replica.unasked.contains(&(P, NodeId(1))));
 }
 
-/// The same without a word of its having been counted: one step of the epoch.
+/// The same without being counted: one step of the epoch.
 #[test]
 fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
     let mut n0 = Story::of(0);
@@ -399,7 +399,7 @@ fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
     assert!(n0.replica.unasked.contains(&(P, NodeId(1))));
 }
 
-/// n2 lagged when n0 handed over, and n1 has brought it along: nobody tells n0.
+/// n2 lagged when n0 handed over, and n1 has brought it along: no node informs n0.
 #[test]
 fn who_waits_for_what_its_successor_has_settled_begins_anew() {
     let mut n0 = Story::of(0);
@@ -416,14 +416,14 @@ fn who_waits_for_what_its_successor_has_settled_begins_anew() {
     n0.step();
     assert!(!n0.is_everywhere() && !n0.replica.is_stuck(LATER));
     assert!(n0.replica.is_stuck(late));
-    // Nor if the map says meanwhile what has become of it.
+    // Nor if the map shows meanwhile how it was settled.
     n0.agree(n0.drop_of(2));
     n0.step();
     assert!(n0.is_everywhere() && !n0.replica.is_stuck(late));
 }
 
-/// An earlier life of n1 has promised the partition to somebody of whom its first map knows
-/// nothing: who asks may have been replaced since.
+/// An earlier incarnation of n1 has promised the partition to a primary that its first map does not
+/// know: a node that asks may have been replaced since.
 #[test]
 fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
     let gives = |promised: u64| {
@@ -444,8 +444,8 @@ fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
     assert!(!gives(epoch + 1));
 }
 
-/// The first change that n0 ever sends n1 comes when n1 knows already that it has no copy to keep:
-/// no later map would tell it to let go of it.
+/// The first change that n0 ever sends n1 arrives when n1 knows already that its replica is not
+/// wanted: no later map would make n1 drop it.
 #[test]
 fn what_comes_late_of_a_copy_that_is_not_wanted_any_more_is_not_kept() {
     let keeps = |is_dropped| {

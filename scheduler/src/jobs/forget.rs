@@ -1,5 +1,5 @@
-//! Jobs that are forgotten, at their own homes. What stays of one is a mark, so that it never comes
-//! back: a member that was away hears of it when it is back.
+//! Forgotten jobs at their homes. Of such a job a mark stays, so that it never returns: a member
+//! that was away is asked to forget it when it is back.
 
 use proto::limits::{FORGOTTEN_PER_PORTION, HISTORY_MORE_INTERVAL};
 use proto::marks::{Mark, mark};
@@ -21,12 +21,12 @@ impl Job {
         self.state.thinned_ns != 0
     }
 
-    /// Tasks of it keep bytes: a client that fetches them needs its record.
+    /// Tasks of the job keep outputs: a client needs the job's record to fetch them.
     pub(super) fn keeps_results(&self) -> bool {
         self.state.settings.is_some_and(|settings| settings.keeps_results)
     }
 
-    /// What a client that asks for it is told.
+    /// The error for a client that asks for the job.
     pub(super) fn forgotten_text(&self) -> String {
         let day = &Time(self.state.forgotten_ns).utc()[..10];
         format!("job {} was forgotten on {day}", self.state.job)
@@ -43,7 +43,7 @@ impl Job {
         })
     }
 
-    /// Those that may have some of it yet hear of it, if they can.
+    /// Sends the request to the members that may still have something of the job, if they are up.
     pub(super) fn ask_to_forget(&self, homes: &Homes, out: &mut Out) {
         let members = self.state.members.iter().map(|&node| NodeId(node));
         let there = members.filter(|&node| !homes.is_gone(node));
@@ -51,21 +51,22 @@ impl Job {
     }
 }
 
-/// Those that may have something of a job. One that is gone has it yet when it is back, and must
-/// hear that it is forgotten. Of a thinned job it gets the records, as they are then, from others.
+/// Members that may have data of a job. A failed member still has the data when it returns, and
+/// must receive the request then. A failed member of a thinned job receives the job's records from
+/// other nodes, in their thinned form.
 pub(super) fn may_have(forgets: bool, homes: &Homes) -> Vec<u32> {
     let stays = |node: &NodeId| forgets || !homes.is_gone(*node);
     homes.not_removed().filter(stays).map(|node| node.0).collect()
 }
 
 impl Jobs {
-    /// Whether the other homes are to have nothing of this job.
+    /// Whether other homes must have nothing of this job.
     pub(crate) fn has_gone(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.is_forgotten() || job.is_thinned())
     }
 
-    /// Removes all that is known of an ended job. `None`: there is no such job. An error says why
-    /// it is refused.
+    /// Removes all records of an ended job. `None`: there is no such job. An error gives the reason
+    /// of the refusal.
     pub(crate) fn forget(
         &mut self,
         now: Time,
@@ -107,7 +108,7 @@ impl Jobs {
         Some(Ok(()))
     }
 
-    /// A member has nothing of a job any more.
+    /// A member reports that it has nothing of a job any more.
     pub(super) fn on_forgotten(
         &mut self,
         tell: &wire::PartTell,
@@ -121,7 +122,7 @@ impl Jobs {
             return;
         }
         if tell.map_epoch < homes.map_epoch() {
-            return; // It was asked again: since then records may have come to it.
+            return; // It was asked again: since then it may have received records.
         }
         if tell.keeps && !job.is_forgotten() {
             job.state.settings.get_or_insert_default().keeps_results = true;
@@ -137,7 +138,7 @@ impl Jobs {
         }
     }
 
-    /// The records of a job have come here: if it is forgotten, the members hear so again.
+    /// The records of a job were loaded here: if it is forgotten, all members are asked again.
     pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let looks = self.looks.get_or_insert_default();
@@ -152,8 +153,8 @@ impl Jobs {
         }
     }
 
-    /// The map has changed: a node that is home of a partition now may have got records of a job
-    /// that others have confirmed to be rid of.
+    /// The map has changed. A node that is home of a partition now may have received records of a
+    /// job that other nodes have confirmed as removed.
     pub(crate) fn forget_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &self.looks else { return };
         for job_id in &looks.forgetting {
@@ -165,7 +166,8 @@ impl Jobs {
         }
     }
 
-    /// A node that tells of a forgotten job has got something of it since: a commit that came late.
+    /// A node that reports on a forgotten job has received something of it since, such as a late
+    /// commit.
     pub(super) fn forget_late(
         &mut self,
         job_id: JobId,
@@ -186,7 +188,7 @@ impl Jobs {
         out.reliable.push((from, job.forget_ask(homes)));
     }
 
-    /// A member is there again: all that have not confirmed hear again.
+    /// A member is back: all members that have not confirmed are asked again.
     pub(crate) fn forget_again_at(
         &mut self,
         now: Time,
@@ -209,7 +211,7 @@ impl Jobs {
         self.go_on_forgetting_again(now, homes, out);
     }
 
-    /// The next portion of the demands that are made again: there may be very many.
+    /// Sends the next portion of repeated requests: there may be very many.
     pub(crate) fn go_on_forgetting_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
         let Some((from, _)) = looks.forgets_again.filter(|(_, at)| *at <= now) else { return };

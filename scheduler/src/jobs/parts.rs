@@ -1,5 +1,5 @@
-//! Summaries of ended jobs at their own homes: every member is asked what it did, and what they
-//! have told is stored with the job. From then on it never changes.
+//! Summaries of ended jobs at their homes: every member is asked for its tally, and the result is
+//! stored with the job. A stored summary never changes.
 
 use std::collections::BTreeSet;
 
@@ -20,22 +20,22 @@ use crate::out::Out;
 #[derive(Clone, Debug)]
 pub(super) struct Unrecorded {
     round: u32,
-    /// When it began.
+    /// When the round began.
     since_ns: u64,
-    /// Nodes that were told so.
+    /// The members at its beginning.
     members: Vec<u32>,
 }
 
-/// What the members have told of such a round.
+/// The tallies that members have reported for such a round.
 #[derive(Debug)]
 pub(super) struct Collection {
     of: Unrecorded,
-    /// A member that has not told by then is named as missing.
+    /// A member that has not reported until then is listed as missing.
     until: Time,
     awaited: BTreeSet<NodeId>,
     told: BTreeSet<NodeId>,
     parts: Vec<wire::Part>,
-    /// Those that are not told apart.
+    /// The merged tallies of members that are not listed one by one.
     rest: wire::Part,
     busy: BusySeries,
     missing: BTreeSet<u32>,
@@ -52,7 +52,7 @@ impl Collection {
     fn hear(&mut self, part: wire::Part) {
         let node = NodeId(part.node);
         if !self.told.insert(node) {
-            return; // It was asked twice.
+            return; // The member was asked twice.
         }
         self.awaited.remove(&node);
         if part.began_late && self.of.members.contains(&node.0) {
@@ -61,7 +61,8 @@ impl Collection {
         self.add(part);
     }
 
-    /// A member that is gone will not tell. Whether everything is told that will be.
+    /// Stops waiting for members that are gone or late. Returns whether no report is awaited any
+    /// more.
     fn is_complete(&mut self, now: Time, homes: &Homes) -> bool {
         let Self { until, awaited, missing, .. } = self;
         awaited.retain(|&node| {
@@ -86,7 +87,7 @@ impl Collection {
         }
     }
 
-    /// Keeps those that did most; the others are told together.
+    /// Keeps the members that did most; the others are merged.
     fn thin(&mut self) {
         self.parts.sort_by_key(|part| (std::cmp::Reverse(part.busy_ns), part.node));
         for part in self.parts.drain(PARTS_KEPT_MAX.min(self.parts.len())..) {
@@ -98,7 +99,7 @@ impl Collection {
     fn finish(mut self, now: Time) -> wire::JobSummary {
         self.thin();
         self.parts.sort_by_key(|part| part.node);
-        // How nodes decide is mostly the same: it is told where it changes.
+        // Most nodes have the same tuning: it is listed where it changes.
         let mut known = None;
         for part in &mut self.parts {
             if known.as_ref() == Some(&part.tuning) {
@@ -120,7 +121,7 @@ impl Collection {
 }
 
 impl Job {
-    /// Every member counts what it does for the present round, from now on.
+    /// Asks every member to count its work for the present round from now on.
     pub(super) fn begin_parts(&mut self, homes: &Homes, out: &mut Out) {
         let members: Vec<NodeId> = homes.living().collect();
         self.state.members = members.iter().map(|node| node.0).collect();
@@ -147,10 +148,11 @@ impl Job {
         })
     }
 
-    /// A round that began before there were summaries, and so has no members, gets none.
+    /// Ended rounds without a summary. A round that began before summaries existed has no members,
+    /// and gets none.
     fn unrecorded(&self, mutant: Option<Mutant>) -> Vec<Unrecorded> {
-        // One that ended before there were summaries is thinned without; then its members are those
-        // that have to confirm.
+        // A job that ended before summaries existed is thinned without one; then its `members` are
+        // those that have to confirm.
         if self.is_forgotten() || self.is_thinned() && self.state.summary.is_none() {
             return Vec::new();
         }
@@ -193,7 +195,7 @@ impl Job {
 }
 
 impl Jobs {
-    /// The members are asked what they did for each round that has ended and has no summary.
+    /// Asks the members for their tallies of each ended round without a summary.
     pub(super) fn collect(&mut self, now: Time, job_id: JobId, homes: &Homes, out: &mut Out) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         for of in job.unrecorded(self.mutant) {
@@ -227,7 +229,7 @@ impl Jobs {
         }
     }
 
-    /// Records what is complete of a job, or has waited long enough.
+    /// Stores the summaries of a job that are complete or have waited long enough.
     fn tend_collection(&mut self, now: Time, job_id: JobId, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
         let Some(job) = self.jobs.get_mut(&job_id) else {
@@ -247,7 +249,7 @@ impl Jobs {
         }
     }
 
-    /// Looks at all of them when the first has waited long enough, or members are gone.
+    /// Checks all collections when the first has waited long enough, or members are gone.
     pub(crate) fn tend_collections(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
         if looks.collect_at.is_none_or(|at| now < at) {
@@ -260,7 +262,7 @@ impl Jobs {
         self.looks.get_or_insert_default().collect_at = next;
     }
 
-    /// The map has changed: members that are awaited may be gone.
+    /// The map has changed: awaited members may be gone.
     pub(crate) fn tend_collections_soon(&mut self) {
         if let Some(looks) = self.looks.as_mut().filter(|looks| !looks.collecting.is_empty()) {
             looks.collect_at = Some(Time::ZERO);
@@ -277,7 +279,7 @@ impl Jobs {
         self.looks.as_ref()?.collect_at
     }
 
-    /// A member has restarted, and has forgotten what it was asked.
+    /// A member has restarted and has lost the questions: it is asked again.
     pub(crate) fn ask_parts_again(&self, peer: NodeId, out: &mut Out) {
         let awaiting = self.collections().filter(|(_, it)| it.awaited.contains(&peer));
         for (job, Collection { of, .. }) in awaiting {

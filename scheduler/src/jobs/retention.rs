@@ -1,5 +1,5 @@
-//! Retention: the home of jobs has the oldest ended ones thinned where there is more history than
-//! this node is to keep. Of a thinned job the record stays, with its summary; later that goes, too.
+//! Retention: the home of jobs thins the oldest ended ones when their history exceeds the limits.
+//! The record of a thinned job stays with its summary; later it is removed too.
 
 use proto::limits::{
     HISTORY_JOB_BYTES, HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE,
@@ -15,8 +15,8 @@ use crate::Tuning;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// What the jobs of one home take on all nodes is what those of all homes take on one: jobs are
-/// shared out evenly, and so are the tasks of each.
+/// The jobs of one home take on all nodes as much as the jobs of all homes take on one node. Jobs
+/// are spread evenly over the homes, and so are the tasks of each job.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     nodes: u64,
@@ -30,47 +30,46 @@ impl Spread {
     }
 }
 
-/// When the history of the jobs homed here is looked at.
+/// When the history of the jobs homed here is checked.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
-    /// A job was recorded, or has come here with its summary.
+    /// This node has recorded the summary of a job, or received a job that has one.
     pub(super) is_due: bool,
-    /// No look is due before.
+    /// No check is due before.
     rests_until: Time,
-    /// When something gets too old.
+    /// When the next job exceeds its age.
     at: Option<Time>,
 }
 
-/// An ended job whose history may go.
+/// An ended job that may lose its history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Old {
     ended: Time,
     job: JobId,
     is_thinned: bool,
-    /// Only this record is left of it.
+    /// Only this record of the job is left.
     is_bare: bool,
-    /// What thinning removes, of all nodes.
+    /// Bytes that thinning frees, on all nodes.
     tasks_bytes: u64,
-    /// Records of tasks that stay with their results.
+    /// Task records that stay with their results.
     kept_bytes: u64,
     job_bytes: u64,
 }
 
-/// What is to go, oldest first.
+/// The removals of one check, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Goes {
     thinned: Vec<JobId>,
     dropped: Vec<JobId>,
-    /// When something that stays gets too old.
+    /// When a job that stays exceeds its age.
     at: Option<Time>,
-    /// More than one look may remove.
+    /// More must be removed than one check may remove.
     is_more: bool,
 }
 
 fn choose(now: Time, mut old: Vec<Old>, nodes: u64, tuning: &Tuning) -> Goes {
     old.sort_unstable();
-    // One job may be larger than all that one node is to keep. The last one stays if its share of
-    // a node does.
+    // One job may exceed the limit of a node. The newest job stays if its share of one node fits.
     if let Some(last) = old.last_mut() {
         last.tasks_bytes /= nodes;
     }
@@ -78,7 +77,8 @@ fn choose(now: Time, mut old: Vec<Old>, nodes: u64, tuning: &Tuning) -> Goes {
     let mut jobs_bytes = sum(|it| it.job_bytes);
     let tasks = sum(|it| if it.is_thinned { 0 } else { it.tasks_bytes });
     let all_max = tuning.history_bytes / HISTORY_RECORDS_SHARE;
-    // Nothing can be done about these. Other jobs have half of the room all the same.
+    // Kept records cannot be removed. They take half of the limit at most; other jobs have the
+    // rest.
     let kept = sum(|it| it.kept_bytes).min(all_max / 2);
     let mut all_bytes = jobs_bytes.saturating_add(tasks).saturating_add(kept);
     let jobs_max = tuning.history_bytes / HISTORY_JOBS_SHARE;
@@ -93,7 +93,7 @@ fn choose(now: Time, mut old: Vec<Old>, nodes: u64, tuning: &Tuning) -> Goes {
         }
         let (dies, is_over) = match it.is_thinned {
             true => (dies(it, bare_age), jobs_bytes > jobs_max),
-            // To thin a job of which nothing would go makes no room.
+            // Thinning a job without removable records frees nothing.
             false => (dies(it, age), all_bytes > all_max && it.tasks_bytes > 0),
         };
         if !is_over && dies > now {
@@ -135,7 +135,7 @@ impl Job {
         })
     }
 
-    /// It has ended, and no summary of it will be written.
+    /// For an ended job: whether no summary of it will be stored.
     fn began_before_summaries(&self) -> bool {
         self.state.summary.is_none() && self.state.members.is_empty()
     }
@@ -149,7 +149,7 @@ impl Job {
 }
 
 impl Jobs {
-    /// Removes the oldest history where there is too much.
+    /// Removes the oldest history while the limits are exceeded.
     pub(crate) fn retain(&mut self, now: Time, tuning: &Tuning, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
         let retention = &mut looks.retention;
@@ -170,7 +170,7 @@ impl Jobs {
             job.thin(now, homes, out);
             looks.forgetting.insert(job_id);
             job.ask_to_forget(homes, out);
-            looks.retention.is_due = true; // The record may have to go as well.
+            looks.retention.is_due = true; // The record may have to go too.
         }
         for job_id in goes.dropped {
             mark(Mark::JobDropped);
@@ -185,14 +185,14 @@ impl Jobs {
         due.into_iter().chain(retention.at).min()
     }
 
-    /// The bounds have changed.
+    /// The limits have changed.
     pub(crate) fn retain_soon(&mut self) {
         if let Some(looks) = &mut self.looks {
             looks.retention.is_due = true;
         }
     }
 
-    /// When the oldest job homed here was committed that has no summary.
+    /// The commit time of the oldest job homed here that has no summary.
     pub(crate) fn oldest_open(&self) -> Option<Time> {
         let open = self.jobs.values().filter(|job| {
             let state = &job.state;
@@ -208,7 +208,7 @@ impl Jobs {
     }
 }
 
-/// How long ago something must have been to be of no open job.
+/// The time before which no event belongs to an open job.
 pub(crate) fn floor(open: impl Iterator<Item = Time>, now: Time, margin: Span) -> Time {
     let oldest = open.min().unwrap_or(now).min(now);
     Time(oldest.0.saturating_sub(margin.0))
@@ -244,7 +244,7 @@ mod tests {
         })
     }
 
-    /// Each node is to keep what lies on it, whatever the number of nodes and copies.
+    /// Each node keeps the history that lies on it, whatever the number of nodes and replicas.
     #[test]
     fn jobs_of_one_home_are_taken_for_what_a_node_has_of_all_jobs() {
         let members = (0..4).map(test_nodes::member).collect();
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!((of_kept.tasks_bytes, of_kept.kept_bytes), (0, 2000 * HISTORY_TASK_BYTES));
         let kept = Old { kept_bytes: 200, tasks_bytes: 0, is_bare: false, ..old(1, true) };
         let jobs = || vec![kept, old(2, false), old(3, false)];
-        // 30 of jobs, 200 of tasks, 200 that stay.
+        // 30 bytes of jobs, 200 of tasks, 200 that stay.
         assert_eq!(choose(Time(9 * S), jobs(), &tuning(2 * 430, 0)), Goes::default());
         assert_eq!(choose(Time(9 * S), jobs(), &tuning(2 * 400, 0)).thinned, [JobId(2)]);
         let many = Old { kept_bytes: u64::MAX, ..kept };
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn the_oldest_tasks_go_first_and_no_more_than_is_needed() {
         let jobs = || (1..=5).rev().map(|job| old(job, false)).collect();
-        // 550 bytes of records; half of the bound is for records.
+        // 550 bytes of records; half of the limit is for records.
         let goes = choose(Time(9 * S), jobs(), &tuning(2 * 350, 0));
         assert_eq!(goes.thinned, [JobId(1), JobId(2)]);
         assert_eq!((goes.dropped, goes.at, goes.is_more), (vec![], None, false));

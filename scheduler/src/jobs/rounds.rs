@@ -1,4 +1,4 @@
-//! Rounds of jobs at their own homes: an ended job goes on with what is not done of it.
+//! Rounds of jobs at their homes: an ended job continues with its tasks that are not done.
 
 use proto::limits::{NAME_BYTES_MAX, RETRY_TASKS_MAX, ROUNDS_MAX};
 use proto::marks::{Mark, mark};
@@ -10,8 +10,8 @@ use crate::ledger::round_of;
 use crate::out::Out;
 
 impl Jobs {
-    /// Opens the next round of an ended job; asked for once more it is a no-op. `None`: there is no
-    /// such job here. An error says why it is refused.
+    /// Opens the next round of an ended job; a repeated request is a no-op. `None`: there is no
+    /// such job here. An error gives the reason of the refusal.
     pub(crate) fn retry(
         &mut self,
         now: Time,
@@ -35,8 +35,8 @@ impl Jobs {
         self.jobs.get(&job_id).map(|job| Ok(job.told_state()))
     }
 
-    /// The newest round of a job, or one that has ended before: `past_round` is one more than its
-    /// number. An error: there is no such round.
+    /// The newest round of a job, or an earlier one: `past_round` is one more than its number. An
+    /// error: there is no such round.
     pub(crate) fn state(&self, query: wire::JobQuery) -> Option<Result<wire::JobState, String>> {
         let job = self.jobs.get(&JobId(query.job))?;
         let Some(past) = query.past_round.checked_sub(1).filter(|&past| past != job.round()) else {

@@ -1,10 +1,11 @@
-//! Jobs that get no further, at their own homes: who is asked, and what is concluded.
+//! Finds jobs without progress, at their homes.
 //!
-//! A home of a job that has heard of no change for [`STALL_AFTER`] asks the homes of its tasks how
-//! they get on; these ask those who hold some. As long as anybody says that something of the job
-//! runs or is on its way all is well, however long it takes. Otherwise the job is stalled, and what
-//! blocks it is told: to who watches it, in the event log, in the state of the node. Nothing is
-//! asked, kept or looked at for a job that gets on.
+//! If the home of a job has seen no change for [`STALL_AFTER`], it asks the homes of the tasks
+//! about their progress. These ask the holders of their tasks. While any node answers that
+//! something of the job runs or is in transit, the job is not stalled, however long it takes.
+//!
+//! Otherwise the job is stalled. The cause is reported to the clients that watch the job, in the
+//! event log and in the node's state. For a job that makes progress nothing is asked or stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,47 +22,49 @@ use super::{Job, Jobs};
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// What the home of a job knows of its getting on.
+/// A job's progress as its home knows it.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// When anything was last heard of.
+    /// The time of the last known change.
     changed: Time,
     round: u64,
-    /// Nodes that were asked in this round, each with a task that it is home or holder of.
+    /// Nodes asked in this round, each with a task that it is home or holder of.
     asked: BTreeMap<(NodeId, bool), wire::Stall>,
     heard: BTreeMap<(NodeId, bool), wire::Pulse>,
-    /// Rounds in a row in which nobody was alive, and nobody said why.
+    /// The number of rounds in a row in which no node reported progress.
     silent_rounds: u32,
     stall: Option<wire::Stall>,
 }
 
-/// How the jobs homed here are looked at.
+/// The periodic checks of the jobs homed here.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// A job has come that was never looked at.
+    /// A job has arrived that was never checked.
     pub(super) is_due: bool,
     at: Option<Time>,
-    /// The next look begins with this one.
+    /// The next check begins with this job.
     from: JobId,
-    /// Jobs that stalled, since the start.
+    /// Stalls since the start.
     stalls: u64,
-    /// Jobs of which the members are asked what they did.
+    /// Jobs with members that are asked for their tallies.
     pub(super) collecting: BTreeSet<JobId>,
-    /// When the first of them is looked at, at the latest.
+    /// The time of the next check of these jobs.
     pub(super) collect_at: Option<Time>,
-    /// Forgotten jobs of which some member may have something yet.
+    /// Forgotten jobs of which some member may still have something.
     pub(super) forgetting: BTreeSet<JobId>,
-    /// Members hear again of those from here on, with the next portion at that time.
+    /// The first job of the next portion of repeated requests to forget, and the time of that
+    /// portion.
     pub(super) forgets_again: Option<(JobId, Time)>,
     pub(super) retention: Retention,
 }
 
-/// What one round of questions came to.
+/// The result of one round of questions.
 enum Found {
-    /// A task starts of itself after the span, at the latest.
+    /// The job makes progress. If it only waits for release times, a task starts by itself after
+    /// this span at the latest.
     Alive(Span),
     Stalled(wire::Stall),
-    /// Somebody has not answered yet.
+    /// Some node has not answered yet.
     Unclear,
 }
 
@@ -70,21 +73,21 @@ impl Watch {
         self.stall.as_ref()
     }
 
-    /// Something has changed. True when that ends a stall.
+    /// The job has changed. Returns true if that ends a stall.
     pub(super) fn moved(&mut self, now: Time) -> bool {
         let was_stalled = self.stall.is_some();
         *self = Self { changed: now, round: self.round, ..Self::default() };
         was_stalled
     }
 
-    /// Of those who were asked some are home of it no more: silence is counted from now on.
+    /// Some of the nodes that were asked are no longer home: silence is counted from now on.
     pub(super) fn home_moved(&mut self) {
         self.silent_rounds = 0;
     }
 
     fn hear(&mut self, from: NodeId, pulse: wire::Pulse, nodes: usize) {
         if pulse.round != self.round {
-            return; // Of an earlier round.
+            return; // An answer of an earlier round.
         }
         for asked in pulse.asked.iter().filter(|asked| (asked.holder as usize) < nodes) {
             self.asked.insert((NodeId(asked.holder), true), asked.clone());
@@ -97,7 +100,7 @@ impl Watch {
             let rests = self.heard.values().map(|pulse| pulse.rests_ns).max();
             return Found::Alive(Span(rests.unwrap_or_default()));
         }
-        // The less a word depends on others' the nearer it is to the cause.
+        // The less an answer depends on other nodes, the nearer it is to the cause.
         let rank = |stall: &wire::Stall| Stall::of_number(stall.why.into());
         let told = self.heard.values().filter_map(|pulse| pulse.stall.clone()).min_by_key(rank);
         let silent = self.asked.iter().filter(|(who, _)| !self.heard.contains_key(*who));
@@ -113,7 +116,7 @@ impl Watch {
         }
     }
 
-    /// All have answered, and have nothing to do.
+    /// All nodes have answered, and have nothing to do.
     fn uncounted(&self) -> wire::Stall {
         let about = self.asked.values().next().cloned().unwrap_or_default();
         wire::Stall { why: Stall::NotCounted as u32, ..about }
@@ -125,7 +128,7 @@ impl Jobs {
         self.looks.as_ref()?.at
     }
 
-    /// Looks at jobs of which nothing was heard for long, when it is time.
+    /// Checks jobs without recent changes, when it is time.
     pub(crate) fn look(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
         if looks.at.is_none() && std::mem::take(&mut looks.is_due) {
@@ -145,7 +148,7 @@ impl Jobs {
                 continue;
             }
             if left == 0 {
-                next = Some(JobId(job.state.job)); // It is first next time.
+                next = Some(JobId(job.state.job)); // The next check begins here.
                 break;
             }
             left -= 1;
@@ -163,12 +166,12 @@ impl Jobs {
         }
     }
 
-    /// What blocks a job that gets no further.
+    /// The cause that blocks a stalled job.
     pub(crate) fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
         self.jobs.get(&job)?.watch.stall()
     }
 
-    /// Jobs that were found to get no further since the start, and how many are so now.
+    /// The number of stalls since the start, and the number of jobs that are stalled now.
     pub(crate) fn stalls(&self) -> (u64, u64) {
         let stalled = self.jobs.values().filter(|job| job.watch.stall.is_some()).count();
         (self.looks.as_ref().map_or(0, |looks| looks.stalls), stalled as u64)
@@ -183,7 +186,7 @@ impl Job {
         now >= self.watch.changed + STALL_AFTER
     }
 
-    /// Concludes from what was answered, and asks again. True when it has just stalled.
+    /// Evaluates the answers and asks again. Returns true if the job has just stalled.
     fn look(&mut self, now: Time, homes: &Homes, out: &mut Out) -> bool {
         let found =
             if self.watch.asked.is_empty() { Found::Unclear } else { self.watch.conclude() };
@@ -224,7 +227,7 @@ impl Job {
         fresh
     }
 
-    /// Asks those homes of its tasks at which some have not ended.
+    /// Asks the homes at which some tasks of the job have not ended.
     fn ask_homes(&mut self, homes: &Homes, out: &mut Out) {
         self.watch.round += 1;
         self.watch.asked.clear();

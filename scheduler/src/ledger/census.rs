@@ -1,4 +1,4 @@
-//! Counting the records of a home, for those who check that none is lost.
+//! Counts the records of a home, for checkers that look for lost tasks.
 
 use proto::{JobId, LocalId, TaskId, wire};
 
@@ -7,12 +7,12 @@ use super::{Job, Ledger};
 use crate::census::{Believed, JobCount};
 
 impl Ledger {
-    /// The tasks of every live job that this home keeps, by state.
+    /// The tasks of every live job at this home, by state.
     pub(crate) fn job_counts(&self) -> Vec<JobCount> {
         self.live_jobs().map(|(job_id, job)| count(job_id, job)).collect()
     }
 
-    /// Waiting tasks by their records, to be compared with the counter.
+    /// The number of waiting tasks according to their records, to compare with the counter.
     pub(crate) fn waiting_by_records(&self) -> u64 {
         let cells = self.jobs.values().flat_map(|job| job.parts.values());
         let waiting = |part: &super::Part| {
@@ -21,11 +21,11 @@ impl Ledger {
         cells.map(|part| waiting(part) as u64).sum()
     }
 
-    /// Ready tasks, with whom this home believes to hold them. One whose end waits for a recall is
-    /// held by none.
+    /// Ready tasks with their holders according to this home's records. A task with an end that
+    /// waits for a recall has no holder.
     pub(crate) fn believed(&self) -> Vec<Believed> {
         let mut all = Vec::new();
-        // What a removed job still has is about to end; nobody needs to hold it.
+        // The tasks of a cancelled job are about to end; no node needs to hold them.
         for (job_id, job) in self.live_jobs().filter(|(_, job)| !job.cancelled) {
             for (&partition, part) in &job.parts {
                 for index in part.indices() {

@@ -1,8 +1,8 @@
-//! What a chunk must not contain: checked before it is taken, so that nothing later has to fear it.
+//! Checks a chunk before it is accepted, so that the ledger can rely on its contents.
 
 use proto::{LocalId, wire};
 
-/// Why a chunk cannot be taken.
+/// The reason why a chunk is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     #[error("chunk {number} of job {job}, partition {partition}: {what}")]
@@ -11,7 +11,7 @@ pub enum ChunkError {
     Committed { job: u64 },
 }
 
-/// Everything in a chunk that could break the ledger, checked before it is taken.
+/// Refuses a chunk that could break the ledger.
 pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX, TASK_SLOTS_MAX};
     let wrong = |what| {
@@ -45,7 +45,7 @@ pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     Ok(())
 }
 
-/// Every edge must lead to a partition that exists.
+/// Refuses a chunk with an edge to a partition that does not exist.
 pub(crate) fn check_places(chunk: &wire::Chunk, partitions: u32) -> Result<(), ChunkError> {
     let outside = |&child: &u64| LocalId(child).partition().0 >= partitions;
     let children = chunk.children.iter().flat_map(|piece| &piece.child);

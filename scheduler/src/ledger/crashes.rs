@@ -1,20 +1,20 @@
-//! Commands with which what ran them has died: a task that takes its node down must not take down
-//! one node after another, and no task fails for what another task, an operator or a power cut did.
+//! Nodes that die while they run commands. A task that takes its node down must not take down one
+//! node after another. And no task fails because of another task, an operator or a power cut.
 //!
-//! Only commands run what is not ours, so only they are counted. A command that its own home starts
-//! is noted first, in the batch on which the launch depends. One that starts elsewhere is told to
-//! its home as it starts; the home may hear of a death before it hears of the start. Then it has
-//! only been *held*: that counts for nothing, but from then on a holder asks before it starts the
-//! task (`Moved.starts`).
+//! Only commands run foreign code, so only commands are counted. A command that starts on its home
+//! is recorded first, in the batch on which the launch depends. The start of a command on another
+//! node is reported to its home. The home may learn of a death before it learns of the start. Then
+//! the command was only *held*, which is no evidence; but from then on a holder asks before it
+//! starts the task (`Moved.starts`).
 //!
-//! The death of an incarnation that had started tasks is *in doubt* at first: they wait until the
-//! home knows what it says of them (`deaths.rs`). It is a *strike* against each where a majority of
-//! the other nodes lived through it; [`CRASHES_MAX`] strikes fail a task. Otherwise it is counted
-//! apart. From [`CRASHES_ALONE_MIN`] strikes on, or one death that is counted apart, nothing else
-//! runs beside the task on its node. So the last death is no other task's doing.
+//! The death of an incarnation with started tasks is *in doubt* at first: the tasks wait until the
+//! home can judge it (`deaths.rs`). It is a *strike* against each of them if a majority of the
+//! other nodes lived through it; [`CRASHES_MAX`] strikes fail a task. Otherwise the death is
+//! counted apart. From [`CRASHES_ALONE_MIN`] strikes on, or one death counted apart, the task runs
+//! alone on its node. So the last death cannot be the work of another task.
 //!
-//! Where there is one node, there are no witnesses: a death is a strike where the task ran alone,
-//! and one that was not alone becomes one when all that ran beside it have ended well.
+//! A single node has no witnesses. There a death is a strike if the task ran alone. If several
+//! tasks ran, it becomes a strike against the last one when all others have ended well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,10 +33,10 @@ use crate::Mutant;
 use crate::out::Out;
 use crate::work::is_command;
 
-/// An incarnation that is no more.
+/// An incarnation that has ended.
 pub(crate) type Death = (NodeId, Incarnation);
 
-/// One death of what ran a task, or of what had it.
+/// One death of the node or process that ran a task, or of its holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
     attempt: Attempt,
@@ -45,20 +45,20 @@ pub(crate) struct Crash {
     fact: StartFact,
 }
 
-/// A death that has not been judged, and what had started there.
+/// A death that has not been judged, and the tasks that had started there.
 #[derive(Debug)]
 pub(crate) struct Doubt {
     pub(crate) since: Time,
     pub(crate) tasks: BTreeSet<(TaskId, Attempt)>,
 }
 
-/// What the ledger knows of deaths beside the records of tasks.
+/// All that the ledger knows of deaths beside the task records.
 #[derive(Debug, Default)]
 pub(crate) struct Crashes {
     pub(crate) doubts: BTreeMap<Death, Doubt>,
-    /// What ran together on the only node when it died, and has not ended since.
+    /// Tasks that ran together on the only node when it died, and have not ended since.
     beside: BTreeMap<Death, BTreeSet<TaskId>>,
-    /// A task that ran beside the others has ended badly: the culprit stays unknown.
+    /// Deaths after which one of several suspects ended badly: the cause stays unknown.
     tainted: BTreeSet<Death>,
 }
 
@@ -70,7 +70,7 @@ impl Crash {
         matches!(self.fact, StartFact::DiedRunning | StartFact::RunnerDied)
     }
 
-    /// It had started there.
+    /// Whether the task had started there.
     fn ran(&self) -> bool {
         !matches!(self.fact, StartFact::DiedHolding | StartFact::Stopped)
     }
@@ -91,7 +91,7 @@ impl Crash {
     }
 }
 
-/// How often what ran a task, or had it, has died; and whether nothing else may run beside it.
+/// The number of deaths recorded for a task, and whether it must run alone.
 pub(crate) fn suspicion(side: Option<&Side>) -> (u8, bool) {
     let crashes = side.map_or(&[][..], |side| &side.crashes);
     let strikes = crashes.iter().filter(|crash| crash.is_strike()).count();
@@ -102,8 +102,7 @@ pub(crate) fn suspicion(side: Option<&Side>) -> (u8, bool) {
 }
 
 impl Ledger {
-    /// The current attempt starts where it is held: of a command, that is to be known whatever
-    /// dies.
+    /// The current attempt starts at its holder. For a command this is recorded.
     pub(crate) fn note_start(&mut self, task: TaskId, out: &mut Out) {
         if !self.spec(task).is_some_and(|spec| is_command(spec)) {
             return;
@@ -114,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// The attempt has ended in a way that says nothing against the task.
+    /// The attempt has ended in a way that is no evidence against the task.
     pub(crate) fn start_is_over(&mut self, task: TaskId, out: &mut Out) {
         let started = self.cell_mut(task).is_some_and(|cell| std::mem::take(&mut cell.started));
         if started {
@@ -122,8 +121,8 @@ impl Ledger {
         }
     }
 
-    /// What held the current attempt has died: the task is placed again, at once or when it is
-    /// known what its death says of the task.
+    /// The holder of the current attempt has died. The task is placed again: at once, or when the
+    /// death is judged.
     pub(crate) fn holder_died(&mut self, now: Time, task: TaskId, why: Again, out: &mut Out) {
         let Some(cell) = self.cell(task).filter(|cell| cell.state == State::Ready) else { return };
         let death = (cell.holder, cell.holder_incarnation);
@@ -134,21 +133,21 @@ impl Ledger {
         self.replace_ready(task, why, out);
     }
 
-    /// It had started where it is said to be held, and what ran it has died.
+    /// The attempt had started at its holder, which has died.
     fn doubt(&mut self, now: Time, task: TaskId) {
         if self.mutant == Some(Mutant::CrashesUncounted) {
             return;
         }
         let Some(cell) = self.cell_mut(task) else { return };
-        // The record of the start stays: the next home is to find it.
+        // The record of the start stays for the next home.
         (cell.started, cell.in_doubt) = (false, true);
         let (death, attempt) = ((cell.holder, cell.holder_incarnation), cell.attempt);
         let fresh = || Doubt { since: now, tasks: BTreeSet::new() };
         self.crashes.doubts.entry(death).or_insert_with(fresh).tasks.insert((task, attempt));
     }
 
-    /// It was held by what has died, and had not started as far as is known: from now on it does
-    /// not start before this home knows.
+    /// The dead node held the task and had not started it, as far as is known. From now on the task
+    /// starts only after this home knows.
     pub(crate) fn note_held(&mut self, task: TaskId, (node, incarnation): Death, out: &mut Out) {
         let is_command = self.spec(task).is_some_and(|spec| is_command(spec));
         let Some(cell) = self.cell(task).filter(|_| is_command) else { return };
@@ -160,7 +159,7 @@ impl Ledger {
         }
     }
 
-    /// What a death says of the tasks that had started there.
+    /// Applies the judgement of a death to the tasks that had started there.
     pub(crate) fn judge(&mut self, now: Time, death: Death, fact: StartFact, out: &mut Out) {
         let Some(doubt) = self.crashes.doubts.remove(&death) else { return };
         let (node, incarnation) = death;
@@ -177,7 +176,7 @@ impl Ledger {
                 None => spared.push(task),
             }
         }
-        // Those with the fewest deaths first: what ends well leaves fewer to suspect.
+        // Tasks with the fewest deaths go first: each one that ends well leaves fewer suspects.
         spared.sort_by_key(|&task| suspicion(self.side(task)).0);
         for task in spared {
             self.goes_first(task);
@@ -185,7 +184,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a task that waits for no input has runs that died; `None`: it is not to be placed.
+    /// Whether a task without missing inputs may have deaths on record; `None`: it must not be
+    /// placed.
     pub(crate) fn placeable(&self, task: TaskId) -> Option<bool> {
         let index = task.local.index();
         let segment = self.part(task)?.segment(index)?;
@@ -194,8 +194,7 @@ impl Ledger {
         is_complete.then(|| cell.in_doubt || segment.side(index).is_some())
     }
 
-    /// Whether a task that is ready is not to be placed yet: what its last run says of it is not
-    /// known, or it rests.
+    /// Whether a ready task must not be placed yet: its last death is not judged, or it rests.
     pub(crate) fn awaits_verdict(&mut self, now: Time, task: TaskId) -> bool {
         let Some(cell) = self.cell(task) else { return false };
         let (in_doubt, has_rested) = (cell.in_doubt, cell.has_rested);
@@ -211,21 +210,21 @@ impl Ledger {
         true
     }
 
-    /// Of several tasks that each kill their node none is found as long as their nodes die
-    /// together: too few live through any of these deaths. From the second on that is counted apart
-    /// a task rests for a while, each for another one, and each time up to twice as long.
+    /// If several tasks each take their node down, and these nodes die together, too few nodes live
+    /// through any of the deaths to find the culprits. So from the second death that is counted
+    /// apart on, a task rests: each task for another time, and each time up to twice as long.
     fn rest_after_deaths(&self, task: TaskId) -> Span {
         let crashes = self.crashes_of(task);
         let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();
         let Some(doubled) = apart.checked_sub(2) else { return Span::ZERO };
         let longest = APART_REST.0 << doubled.min(APART_REST_DOUBLED_MAX);
-        // Knuth's multiplier: what differs from task to task and from time to time will do.
+        // Knuth's multiplier: anything that differs between tasks and deaths is enough.
         let dice = (task.job.0 ^ task.local.0).wrapping_add(apart as u64);
         Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest)
     }
 
-    /// The process that starts commands on the task's node has died, the node has not. One that
-    /// `hung` may have waited for a disk: that is no strike.
+    /// The process that starts commands on the task's node has died, but not the node. A process
+    /// that `hung` may have waited for a disk: that is no strike.
     pub(crate) fn runner_died(
         &mut self,
         task: TaskId,
@@ -245,7 +244,7 @@ impl Ledger {
         self.note_death(task, Crash { attempt, node, incarnation, fact }, out)
     }
 
-    /// Writes a death down. `Some`: it was one strike too many, and why the task fails.
+    /// Records a death. `Some`: there are too many now, and the task fails with this error.
     fn note_death(&mut self, task: TaskId, crash: Crash, out: &mut Out) -> Option<String> {
         let Crash { attempt, node, incarnation, fact } = crash;
         if self.mutant != Some(Mutant::CrashesForgotten) {
@@ -275,13 +274,13 @@ impl Ledger {
         is_enough.then(|| self.describe_crashes(task))
     }
 
-    /// How often what ran it has died, whatever that says of it.
+    /// The number of deaths while the task ran, strikes or not.
     fn deaths(&self, task: TaskId) -> u32 {
         let crashes = self.crashes_of(task);
         u32::try_from(crashes.iter().filter(|crash| crash.ran()).count()).unwrap_or(u32::MAX)
     }
 
-    /// A later word of the same death takes the place of an earlier one.
+    /// Keeps a death with the task. A later judgement of the same death replaces an earlier one.
     fn keep_crash(&mut self, task: TaskId, crash: Crash) {
         if crash.fact == StartFact::DiedBeside {
             self.crashes.beside.entry(crash.death()).or_default().insert(task);
@@ -312,8 +311,8 @@ impl Ledger {
         }
     }
 
-    /// A task has ended. If it ended well, fewer tasks are suspected of the deaths it ran through;
-    /// otherwise the culprit of these deaths stays unknown.
+    /// A task has ended. If it ended well, fewer tasks are suspects of the deaths that it ran
+    /// through. Otherwise the cause of these deaths stays unknown.
     pub(super) fn clear_of_deaths(&mut self, task: TaskId, end: End, out: &mut Out) {
         if self.crashes.beside.is_empty() {
             return;
@@ -334,8 +333,8 @@ impl Ledger {
         }
     }
 
-    /// All that ran beside it have ended well. The last strike is always one of a task that ran
-    /// alone.
+    /// All tasks beside it have ended well: the death becomes a strike. The last strike is always
+    /// one of a task that ran alone.
     fn convict(&mut self, task: TaskId, death: Death, out: &mut Out) {
         if self.strikes(task) + 1 >= CRASHES_MAX {
             return;
@@ -360,7 +359,7 @@ impl Ledger {
         self.part(task)?.segment(index)?.side(index)
     }
 
-    /// Its deaths say nothing any more: it has ended well since.
+    /// The task has ended well since: its deaths are no longer evidence.
     pub(super) fn forget_crashes(&mut self, task: TaskId) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index))
@@ -370,7 +369,7 @@ impl Ledger {
         }
     }
 
-    /// What its holder and those who ask are told of it.
+    /// The text about the deaths of a task for clients and in its error.
     pub(crate) fn describe_crashes(&self, task: TaskId) -> String {
         let crashes = self.side(task).into_iter().flat_map(|side| &side.crashes);
         let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
@@ -388,7 +387,7 @@ impl Ledger {
         )
     }
 
-    /// Ends a task that has taken too much down with it.
+    /// Fails a task after too many deaths.
     pub(crate) fn fail_for_crashes(
         &mut self,
         now: Time,
@@ -406,7 +405,8 @@ impl Ledger {
         self.end(now, task, End::Failed, node, ending, out);
     }
 
-    /// A task that had been started by a home that is no more, as far as its records tell.
+    /// Handles a task that an earlier home, or an earlier incarnation, had started according to the
+    /// records.
     pub(super) fn find_started(
         &mut self,
         now: Time,
@@ -418,7 +418,7 @@ impl Ledger {
         let (started, death) = (cell.started, (cell.holder, cell.holder_incarnation));
         cell.died_here = false;
         if !died(cell.holder, cell.holder_incarnation) {
-            cell.started = false; // It lives, and has ended it itself.
+            cell.started = false; // The node lives, and has ended the task itself.
             return;
         }
         match started {
@@ -435,7 +435,7 @@ impl Ledger {
         }
     }
 
-    /// The part of it that recovery repeats.
+    /// Loads a stored record of starts and deaths.
     pub(super) fn load_starts(
         &mut self,
         record: &wire::StartRecord,
@@ -490,7 +490,7 @@ impl Ledger {
         }
     }
 
-    /// Records of another ledger come into this one.
+    /// Adds the deaths that another ledger knows.
     pub(super) fn take_crashes(&mut self, theirs: Crashes) {
         for (death, tasks) in theirs.beside {
             self.crashes.beside.entry(death).or_default().extend(tasks);
@@ -498,12 +498,12 @@ impl Ledger {
         self.crashes.tainted.extend(theirs.tainted);
     }
 
-    /// Who started it has it, whoever else was taken for its holder.
+    /// The node that started the task holds it, whatever holder was known before.
     fn load_started(&mut self, task: TaskId, start: Crash) {
         let (me, this) = (self.me, (self.me, self.incarnation));
         let cell = self.cell_mut(task).expect("looked at before");
         let waits = start.node == me && (start.node, start.incarnation) != this;
-        let by_home = start.attempt > cell.attempt; // It was in no message.
+        let by_home = start.attempt > cell.attempt; // No message names this attempt.
         let state = if waits || by_home { State::Waiting } else { State::Ready };
         let (was, before) = (cell.state, std::mem::replace(&mut cell.holder, start.node));
         (cell.state, cell.attempt) = (state, start.attempt);

@@ -1,4 +1,4 @@
-//! Credits: how the end of a parent reaches its children, here and on other homes.
+//! Credits: how the end of a parent reaches its children, on this home and on others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::homes::Homes;
 use crate::out::Out;
 use crate::work::object_of;
 
-/// Telling the children of one ended task: the outbox, with a cursor.
+/// One entry of the outbox: an ended task, and how many of its edges have been credited.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     parent: TaskId,
@@ -26,20 +26,20 @@ pub(crate) struct Delivery {
     end: End,
     node: NodeId,
     output_sizes: Vec<u64>,
-    /// How many edges carry each output; empty where none has bytes.
+    /// The number of edges per output; empty if no output has bytes.
     consumers: Vec<u32>,
-    /// Edges that have been told.
+    /// The number of edges that have been credited.
     told: usize,
-    /// It had ended before: children that have what it made then need not begin anew.
+    /// The task had ended before. Children that have its earlier outputs need not start again.
     rebuilt: bool,
-    /// Its outputs have checksums. A power cut must not take an end whose bytes others have read:
-    /// the next attempt may make other bytes, and there would be nothing to compare them with.
+    /// Its outputs have checksums. A power cut must not lose an end after tasks have read its
+    /// outputs. The next attempt may make other bytes, and there would be no checksums to compare.
     checked: bool,
     round: u32,
 }
 
 impl Delivery {
-    /// Of a task that has no outputs.
+    /// The entry of a task without outputs.
     pub(super) fn of_end(
         parent: TaskId,
         attempt: Attempt,
@@ -51,8 +51,8 @@ impl Delivery {
         let (told, rebuilt, checked) = (0, false, false);
         Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, checked, round }
     }
-    /// It holds in this round as well, if its parent is still as it tells. `state`: of the parent,
-    /// if it is concerned.
+    /// Moves the entry to this round, if the parent still has the same end. `state`: the parent's
+    /// state, if the parent is concerned.
     pub(super) fn restamp(&mut self, round: u32, state: impl Fn(TaskId) -> Option<State>) {
         if state(self.parent) == Some(State::Ended(self.end)) {
             self.round = round;
@@ -101,7 +101,7 @@ impl Ledger {
         self.deliveries.push_back(ended);
     }
 
-    /// All readers of what a done task has made are to come, where they are not counted yet.
+    /// Expects all readers of a done task's outputs, where they are not counted yet.
     pub(super) fn expect_readers_of(&mut self, parent: TaskId) {
         let index = parent.local.index();
         let Some(segment) = self.part(parent).and_then(|part| part.segment(index)) else { return };
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// How many edges carry each output of a task; nobody counts where none has bytes.
+    /// The number of edges per output of a task; empty if no output has bytes.
     pub(super) fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
         if output_sizes.iter().all(|&size_bytes| size_bytes == 0) {
             return Vec::new();
@@ -132,7 +132,8 @@ impl Ledger {
         consumers
     }
 
-    /// Outputs that are read, and not to be kept, go when their last reader has ended.
+    /// Counts the readers of outputs: those not to be kept are freed when the last reader has
+    /// ended.
     fn expect_readers(
         &mut self,
         parent: TaskId,
@@ -151,8 +152,8 @@ impl Ledger {
         }
     }
 
-    /// A task has ended for good: what it would have read it does not need any more. Parents that
-    /// end later are not told; their outputs stay until the end of the job.
+    /// The task has ended and no longer needs its inputs. Parents that end later are not informed;
+    /// their outputs stay until the end of the job.
     pub(super) fn consume(&mut self, task: TaskId, out: &mut Out) {
         let index = task.local.index();
         let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
@@ -168,7 +169,8 @@ impl Ledger {
         }
     }
 
-    /// Tells children of ended tasks, up to `budget` edges: local ones at once, others by message.
+    /// Credits children of ended tasks, up to `budget` edges: local ones at once, others by
+    /// message.
     pub(crate) fn pump(&mut self, now: Time, homes: &Homes, mut budget: usize, out: &mut Out) {
         let mut remote: BTreeMap<NodeId, Vec<wire::Credit>> = BTreeMap::new();
         while budget > 0 {
@@ -236,7 +238,8 @@ impl Ledger {
             if homes.is_mine(child.partition()) && !(delivery.checked && parts) {
                 let credit = local.get_or_insert_with(|| delivery.credit());
                 let changed = self.credit(now, credit, child, edge.slot, edge.output, out);
-                // It follows from the parent's end only as long as both have the same home.
+                // The credit follows from the parent's end only while both tasks have the same
+                // home.
                 if changed && parts && self.mutant != Some(Mutant::LocalCreditsUnwritten) {
                     record_credit(credit, child, edge.slot, edge.output, out);
                 }
@@ -252,7 +255,7 @@ impl Ledger {
         }
     }
 
-    /// Credits from another home. What changed becomes a fact.
+    /// Handles credits from another home. Each change is recorded.
     pub(crate) fn on_credits(&mut self, now: Time, credits: wire::Credits, out: &mut Out) {
         for credit in credits.credits {
             let columns = credit.child.len().min(credit.slot.len()).min(credit.output.len());
@@ -271,7 +274,7 @@ impl Ledger {
         }
     }
 
-    /// One edge's credit. True when it changed the child's record.
+    /// Applies the credit of one edge. Returns true if it changed the child's record.
     pub(crate) fn credit(
         &mut self,
         now: Time,
@@ -290,7 +293,7 @@ impl Ledger {
             let ignores_rounds = self.mutant == Some(Mutant::RoundIgnored);
             if credit.round < self.round(task) && !ignores_rounds {
                 mark(Mark::CreditOfEarlierRound);
-                return false; // The parent is not done yet in this one.
+                return false; // The parent is not done yet in this round.
             }
             let cancelled = credit.verdict == wire::Verdict::Cancelled as i32;
             let end = if cancelled { End::Cancelled } else { End::Skipped };
@@ -308,14 +311,15 @@ impl Ledger {
         if changed == Changed::Filled && self.is_complete(task) && !lost {
             self.ready.push_back(task);
         }
-        // Both are the same, and whoever lacks the one will say so.
+        // A rebuilt output has the same bytes as before, so readers that were placed may continue.
+        // A holder that lacks it reports that.
         if changed == Changed::Replaced && !credit.rebuilt {
             self.replace_ready(task, Again::InputReplaced, out);
         }
         changed != Changed::Nothing
     }
 
-    /// Small inputs of a wide fan-in travel as they are made, not all at its end.
+    /// Fetches small inputs of a wide fan-in as they are made, not all at its end.
     fn bring_ahead(&mut self, child: TaskId, credit: &wire::Credit, output: u32) {
         let size_bytes = credit.output_sizes.get(output as usize - 1).copied().unwrap_or(0);
         let (maker, me) = (NodeId(credit.node), self.me);
@@ -336,7 +340,7 @@ impl Ledger {
         visible && cell.is_some_and(|cell| cell.state == State::Waiting && cell.missing == 0)
     }
 
-    /// The part of a credit that recovery repeats.
+    /// Applies a credit to the record; recovery does the same.
     pub(super) fn apply_credit(
         &mut self,
         task: TaskId,
@@ -352,7 +356,7 @@ impl Ledger {
         let known = segment.side(index).and_then(|side| side.inputs.get(&slot));
         let lost = known.is_some_and(|known| known.attempt >= credit.attempt);
         if output > 0 && lost && !segment.is_filled(index, slot) {
-            return Changed::Nothing; // That one is lost; a later one is awaited.
+            return Changed::Nothing; // This output is lost; a later one is awaited.
         }
         let fresh = segment.fill(index, slot);
         if fresh || counted {
@@ -389,7 +393,7 @@ impl Ledger {
         }
     }
 
-    /// A task that was placed is placed anew, under a further attempt.
+    /// Places a ready task again, under a further attempt.
     pub(crate) fn replace_ready(&mut self, task: TaskId, why: Again, out: &mut Out) {
         let Some(cell) = self.cell_mut(task) else { return };
         if cell.state != State::Ready {
@@ -397,7 +401,7 @@ impl Ledger {
         }
         let (holder, attempt) = (cell.holder, cell.attempt);
         cell.state = State::Waiting;
-        // Whoever fails and has retries left waits for its turn: others have not had theirs.
+        // A failed task with retries left waits behind tasks that have not had their turn.
         cell.again = why != Again::Retry;
         self.waiting += 1;
         self.start_is_over(task, out);
@@ -407,8 +411,8 @@ impl Ledger {
         self.ready.push_back(task);
     }
 
-    /// A home asks for credits that it thinks it should have. Where this node still takes another
-    /// one for the home they are on their way there, and come by themselves when it has heard.
+    /// A home asks for credits that it expects. If this node still knows another home of the child,
+    /// it does not answer. It sends the credits to the asker once it knows the new home.
     pub(crate) fn on_credit_query(
         &mut self,
         from: NodeId,
@@ -424,10 +428,11 @@ impl Ledger {
         }
         for (parent, children) in by_parent {
             if self.tells_children(parent) {
-                continue; // Its credits are on their way.
+                continue; // Its credits are being sent.
             }
             if let Some(credit) = self.credit_again(parent, &children) {
-                // The job's home tells all homes of its removal, and the asker may hear it later.
+                // The job's home announces the cancellation to all homes; the asker may learn it
+                // later.
                 let reconciled = !self.is_removed(parent.job);
                 let credits = wire::Credits { credits: vec![credit], reconciled };
                 out.reliable.push((from, Body::Credits(credits)));
@@ -435,14 +440,14 @@ impl Ledger {
         }
     }
 
-    /// Credits of this task, or of one in its chunk, have not been told to all children.
+    /// Whether credits of this task, or of one in its chunk, are still to be sent.
     fn tells_children(&self, parent: TaskId) -> bool {
         let index = parent.local.index();
         let segment = self.part(parent).and_then(|part| part.segment(index));
         segment.is_some_and(|segment| segment.undelivered > 0)
     }
 
-    /// What the children should have heard of this parent, if it has ended.
+    /// The credit that these children should have from the parent, if the parent has ended.
     pub(super) fn credit_again(
         &self,
         parent: TaskId,

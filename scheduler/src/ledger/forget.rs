@@ -1,4 +1,4 @@
-//! A job that is forgotten: its records go, those on the disk as well.
+//! Removes the records of a forgotten job, from the disk too.
 
 use proto::JobId;
 
@@ -7,14 +7,14 @@ use super::segment::State;
 use crate::out::Out;
 
 impl Ledger {
-    /// Whether tasks of it homed here keep bytes.
+    /// Whether tasks of the job homed here have kept outputs.
     pub(crate) fn has_results(&self, job_id: JobId) -> bool {
         let job = self.jobs.get(&job_id).filter(|job| job.settings.real_data);
         let specs = job.into_iter().flat_map(|job| &job.specs);
         specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
     }
 
-    /// All of it goes. It has ended: nothing waits for its tasks.
+    /// Removes all records of the job. The job has ended: nothing waits for its tasks.
     pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);

@@ -1,4 +1,4 @@
-//! Outputs of ended tasks that go from the node that made them to another one.
+//! Outputs of ended tasks that move from their maker to another node.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::handover::made_of;
 use crate::out::Out;
 
 impl Ledger {
-    /// Leaves those outputs that are to be kept or that somebody may still read. False when that
+    /// Removes the outputs that are not to be kept and that no task may read. Returns false if this
     /// is not known yet.
     pub(crate) fn keep_wanted(
         &self,
@@ -33,14 +33,14 @@ impl Ledger {
                 handed.outputs.retain(|output| output.keep || read.contains(&(output.output + 1)));
             }
             State::Ended(_) => handed.outputs.clear(),
-            // Word of its end is on its way.
+            // The report of the attempt's end has not arrived yet.
             State::Waiting | State::Ready => return false,
         }
         true
     }
 
-    /// What the attempt has made lies on this node from now on. False when nobody will look for it
-    /// there.
+    /// Records that this node has the attempt's outputs from now on. Returns false if no task will
+    /// look for them there.
     pub(crate) fn lies_elsewhere(
         &mut self,
         task: TaskId,
@@ -67,7 +67,7 @@ impl Ledger {
         true
     }
 
-    /// The part of this that recovery repeats.
+    /// Loads a stored record of this.
     pub(super) fn load_handed(
         &mut self,
         record: &wire::HolderRecord,

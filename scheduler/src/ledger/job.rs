@@ -1,4 +1,4 @@
-//! What one home knows of one job.
+//! The state of one job at one home.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ type FixedState = foldhash::fast::FixedState;
 pub(crate) struct Job {
     pub(crate) settings: Arc<wire::JobSettings>,
     pub(crate) visible: bool,
-    /// What release times are counted from, once it is visible.
+    /// The origin of release times, once the job is visible.
     pub(crate) submitted: Time,
     pub(crate) ended: bool,
-    /// As a whole: nothing of it is done here any more.
+    /// The whole job is cancelled: its tasks here do not run any more.
     pub(crate) cancelled: bool,
-    /// When its submitter was last heard of; staged tasks expire.
+    /// The last activity of the job's submitter; staged tasks expire.
     pub(crate) touched: Time,
-    /// The last question to its home whether there is such a job, if nothing of it has come since;
-    /// otherwise 0.
+    /// The last question to its home whether there is such a job, without activity since; otherwise
+    /// 0.
     pub(crate) question: u64,
     pub(super) specs: Vec<Arc<wire::Spec>>,
-    /// By hash of the encoded spec; alike specs of all chunks are held once.
+    /// Spec numbers by hash of the encoded spec; equal specs of all chunks are stored once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
     pub(crate) parts: BTreeMap<PartitionId, Box<Part>>,
     /// A report to the job's home is due at this time.
     pub(crate) report_at: Option<Time>,
     pub(crate) open: u64,
-    /// Where the next look for what blocks the job begins.
+    /// Where the next search for the blocking task begins.
     pub(crate) looked_to: LocalId,
 }
 
@@ -54,7 +54,8 @@ impl Job {
         }
     }
 
-    /// Something of it has come: its submitter is there, or was when another home took that.
+    /// Something of the job has arrived: its submitter is active, or was when an earlier home got
+    /// it.
     pub(super) fn touch(&mut self, now: Time) {
         (self.touched, self.question) = (now, 0);
     }
@@ -74,12 +75,12 @@ impl Job {
         number
     }
 
-    /// No more chunks come: alike specs need not be found any more.
+    /// No more chunks arrive: equal specs need not be found any more.
     pub(super) fn forget_spec_numbers(&mut self) {
         self.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
     }
 
-    /// What is stored of it with each of its parts that is in its round, once it is visible.
+    /// The record that is stored with each part of the job's round, once the job is visible.
     pub(crate) fn visible_record(&self, part: &Part) -> wire::VisibleRecord {
         wire::VisibleRecord {
             settings: Some(*self.settings),
@@ -91,16 +92,16 @@ impl Job {
             ..Default::default()
         }
     }
-    /// Those parts, each with what is to be stored.
+    /// The parts in the job's round, each with its record.
     pub(crate) fn visible_records(
         &self,
     ) -> impl Iterator<Item = (PartitionId, wire::VisibleRecord)> + '_ {
-        // A part that has not heard of the round yet is told of it: its record stays as it is.
+        // A part that has not entered the round gets the commit later: its record stays as it is.
         let parts = self.parts.iter().filter(|(_, part)| part.round == self.round());
         parts.map(|(&partition, part)| (partition, self.visible_record(part)))
     }
 
-    /// What one part has heard at the end of the round is true of all that are in it.
+    /// The end of the round, once it is known to one part, holds for all parts in the round.
     pub(super) fn share_keeps(&mut self) {
         let round = self.round();
         let keeps = self.parts.values().any(|part| part.round == round && part.keeps);
@@ -108,12 +109,12 @@ impl Job {
         parts.for_each(|part| part.keeps |= keeps);
     }
 
-    /// How often what was not done of it was run again.
+    /// The number of retries of the job.
     pub(crate) fn round(&self) -> u32 {
         self.settings.round
     }
-    /// Takes the settings of this round or a later one. True when it is a later one: then what was
-    /// heard of the job as a whole holds no more.
+    /// Takes the settings of this round or a later one. Returns true for a later one: then the end
+    /// and the cancellation of the job no longer hold.
     pub(super) fn enter(&mut self, settings: wire::JobSettings) -> bool {
         let before = self.round();
         if settings.round < before {
@@ -127,13 +128,13 @@ impl Job {
         later
     }
 
-    /// Staged, and without an end: a task can end before the home hears of the commit (an ancestor
-    /// failed elsewhere), and that proves that there is one.
+    /// Whether the job is staged and no task of it has ended. A task can end before the home gets
+    /// the commit, if an ancestor failed on another home; that proves that there is a commit.
     pub(crate) fn may_expire(&self) -> bool {
         !self.visible && self.parts.values().all(|part| part.open == part.tasks)
     }
 
-    /// A report is due within the interval, or at once when nothing is open here any more.
+    /// Schedules a report within the interval, or at once if no task is open here any more.
     pub(crate) fn report_soon(&mut self, now: Time, interval: Span) {
         let due = if self.open == 0 { now } else { now + interval };
         self.report_at = Some(self.report_at.map_or(due, |at| at.min(due)));

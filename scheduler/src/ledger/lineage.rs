@@ -1,9 +1,9 @@
-//! Lineage: a task that had ended is done again because what it had made is gone and still wanted.
+//! Lineage: a task that had ended runs again because its outputs are lost and still needed.
 //!
-//! A task that cannot get an input waits again, and its home asks the home of the parent to make
-//! that output anew. The parent runs again; if what it reads has been let go of meanwhile, or is
-//! lost as well, so do its own parents, and so on. Nothing of this is stored: a home that dies in
-//! the middle finds the parent done, the child ready, and the child's holder the input lost.
+//! A task that cannot get an input waits again, and its home asks the parent's home to make that
+//! output again. The parent runs again; if its own inputs have been freed or lost, so do its
+//! parents, and so on. Nothing of this is stored. If a home fails in the middle, the next one finds
+//! the parent done and the child ready, and the child's holder reports the lost input again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// What asks for outputs go out together.
+/// Requests for outputs, sent together to each home.
 pub(super) type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
 
 impl Ledger {
-    /// An attempt could not get these inputs from anywhere. False when it has lost too many.
+    /// An attempt found no source of these inputs. Returns false if it has lost too many.
     pub(crate) fn inputs_lost(
         &mut self,
         task: TaskId,
@@ -55,7 +55,7 @@ impl Ledger {
                 segment.empty_slot(index, slot);
             }
         }
-        // Where a later attempt has made them meanwhile it just fetches these.
+        // If a later attempt has made them meanwhile, the task just fetches these.
         self.replace_ready(task, Again::InputLost, out);
         if !slots.is_empty() {
             self.mourning.insert(task);
@@ -66,7 +66,7 @@ impl Ledger {
         true
     }
 
-    /// What a task lacks that it has had.
+    /// Requests the inputs that a task had and has lost.
     pub(super) fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
         let index = task.local.index();
         let Some(segment) = self.part(task).and_then(|part| part.segment(index)) else { return };
@@ -83,7 +83,7 @@ impl Ledger {
         }
     }
 
-    /// Asks again for all that is awaited from these homes: they may have forgotten.
+    /// Repeats all open requests to these homes: they may have lost them.
     pub(crate) fn ask_again(
         &mut self,
         concerned: impl Fn(LocalId) -> bool,
@@ -109,7 +109,7 @@ impl Ledger {
         send(asks, out);
     }
 
-    /// A task that is done again needs all its inputs once more.
+    /// Requests all inputs of a task that runs again.
     pub(super) fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
         let index = task.local.index();
         let Some(part) = self.part(task) else { return };
@@ -127,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// Children ask for what they have lost, or need once more.
+    /// Children request inputs that they have lost, or need once more.
     pub(crate) fn on_asks(
         &mut self,
         now: Time,
@@ -143,7 +143,7 @@ impl Ledger {
         }
         for (parent, asks) in by_parent {
             if self.is_removed(parent.job) || self.has_ended(parent.job) {
-                continue; // So are those that ask, or they hear of it from the job's home, too.
+                continue; // The children have ended too, or the job's home informs them.
             }
             let Some(cell) = self.cell(parent) else {
                 self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
@@ -151,7 +151,7 @@ impl Ledger {
             };
             let (state, attempt) = (cell.state, cell.attempt);
             match state {
-                // It is done again already; all its children hear of the end.
+                // The task runs again already; all its children receive its credits.
                 State::Waiting | State::Ready => {}
                 State::Ended(End::Done) => {
                     let lost = asks.iter().any(|ask| ask.lost_attempt == attempt.0);
@@ -182,7 +182,7 @@ impl Ledger {
         let objects: Vec<ObjectId> = self.objects_read(parent, attempt, children).collect();
         objects.iter().for_each(|object| self.readers.again(object));
     }
-    /// Outputs with bytes that these children read and that are not to be kept, once an edge.
+    /// Outputs with bytes that these children read and that are not to be kept, once per edge.
     fn objects_read(
         &self,
         parent: TaskId,
@@ -205,8 +205,8 @@ impl Ledger {
         })
     }
 
-    /// Also where its credits are on their way to other children, or those of other tasks are: the
-    /// child may have heard them when it had ended itself.
+    /// Answers even while credits of this or other tasks are being sent: the child may have got
+    /// them after it had ended itself.
     fn answer_asks(&self, parent: TaskId, asks: &[&wire::CreditAsk], from: NodeId, out: &mut Out) {
         let children: BTreeSet<u64> = asks.iter().map(|ask| ask.child).collect();
         if let Some(mut credit) = self.credit_again(parent, &children) {
@@ -216,7 +216,7 @@ impl Ledger {
         }
     }
 
-    /// A task that was done is done again, if that is possible.
+    /// Runs a done task again, if that is possible.
     fn rebuild(
         &mut self,
         now: Time,
@@ -242,7 +242,7 @@ impl Ledger {
         job.report_soon(now, self.report_interval);
     }
 
-    /// Takes an end back and asks for all inputs once more.
+    /// Revokes an end and requests all inputs once more.
     pub(super) fn run_again(&mut self, task: TaskId, why: Again, homes: &Homes, out: &mut Out) {
         let cell = self.cell(task).expect("looked at before");
         let (attempt, slots) = (cell.attempt, cell.slots);
@@ -258,7 +258,7 @@ impl Ledger {
         send(asks, out);
     }
 
-    /// Takes an end back: the task waits for all its inputs.
+    /// Revokes an end: the task waits for all its inputs.
     pub(super) fn reopen(&mut self, task: TaskId) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
@@ -267,7 +267,7 @@ impl Ledger {
         self.take_end_back(task);
     }
 
-    /// Takes an end back; the task has the inputs that it has.
+    /// Revokes an end; the task keeps the inputs that it has.
     pub(super) fn take_end_back(&mut self, task: TaskId) {
         let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
@@ -288,7 +288,7 @@ impl Ledger {
         self.goes_first(task);
     }
 
-    /// It cannot be done again: who needs it ends with a clear word.
+    /// The task cannot run again: the tasks that need it end with a clear error.
     fn refuse_rebuild(
         &mut self,
         task: TaskId,

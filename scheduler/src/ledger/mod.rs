@@ -1,9 +1,9 @@
 /*!
 The ledger: the records of the tasks homed on this node, and the only writer of them.
 
-A record goes from Waiting to Ready to Ended. What must be durable is noted as facts in [`Out`];
-recovery folds the same facts back ([`recover`]). Credits of local parents need no fact of their
-own: they follow from the parent's end and its edges, and are repeated from there.
+A record goes from Waiting to Ready to Ended. Changes that must be durable are noted as facts in
+[`Out`]; recovery applies the same facts again ([`recover`]). Credits of local parents need no fact
+of their own: they follow from the parent's end and its edges, and are repeated from there.
 */
 
 mod census;
@@ -62,53 +62,53 @@ pub(crate) struct Ledger {
     pub(crate) me: NodeId,
     pub(crate) incarnation: Incarnation,
     attempts: u32,
-    /// Between an end and the report of it to the job's home, at most.
+    /// The longest time between an end and its report to the job's home.
     pub(crate) report_interval: Span,
     pub(crate) jobs: BTreeMap<JobId, Box<Job>>,
-    /// Jobs that have not ended: what timers look at, however many ended ones are remembered.
+    /// Jobs that have not ended. Timers visit only these, however many ended ones are in memory.
     pub(crate) live: BTreeSet<JobId>,
     /// Tasks homed here that other nodes hold, by holder.
     pub(crate) away: BTreeMap<NodeId, BTreeSet<TaskId>>,
-    /// Ended tasks whose children have not all been told yet.
+    /// Ended tasks with children that are not credited yet.
     deliveries: VecDeque<Delivery>,
-    /// Partitions of committed jobs whose tasks are still to be looked at.
+    /// Partitions of committed jobs with tasks that are still to be examined.
     activations: VecDeque<Activation>,
-    /// Cancelled jobs some of whose tasks have not ended yet.
+    /// Cancelled jobs with tasks that have not ended yet.
     removals: VecDeque<removal::Removal>,
-    /// Chunks whose tasks have all ended, oldest first, with what each costs to keep; and the sum.
+    /// Chunks in which all tasks have ended, oldest first, with the weight of each; and the sum.
     retired: VecDeque<(JobId, PartitionId, u32, usize)>,
     retired_weight: usize,
-    /// Tasks with nothing missing, to be placed.
+    /// Tasks without missing inputs, to be placed.
     pub(crate) ready: VecDeque<TaskId>,
-    /// Tasks with nothing missing but that their time comes; and whether any task ever had one.
+    /// Tasks that wait only for their release time; and whether any task ever had one.
     unreleased: BTreeSet<(Time, TaskId)>,
     has_releases: bool,
     pub(crate) waiting: u64,
     pub(crate) wakeups: u64,
-    /// Who still reads the outputs of ended tasks.
+    /// The reader counts for the outputs of ended tasks.
     pub(crate) readers: Readers,
-    /// Tasks that wait for what they have had, and what has to be made again.
+    /// Tasks that wait for lost inputs, or for the inputs of a further run.
     pub(crate) mourning: BTreeSet<TaskId>,
-    /// Ends that wait until no reader counts that has read other bytes.
+    /// Ends that are held back until all readers of the earlier, different bytes are recalled.
     pub(crate) recalls: Box<recall::Recalls>,
-    /// Questions of children that are in a later round than their parents here, with their homes.
+    /// Requests of children in a later round than their parents here, with the children's homes.
     early: Vec<(NodeId, wire::CreditAsk)>,
-    /// Then what is lost is made again, too: records of tasks stay as long as somebody reads what
-    /// they made.
+    /// Homes may move. Then lost outputs are made again, so the records of tasks stay while their
+    /// outputs are read.
     pub(crate) homes_move: bool,
-    /// Inputs of wide fan-ins that were just made and may travel.
+    /// Inputs of wide fan-ins that were just made and may be fetched early.
     pub(crate) ahead: Vec<Ahead>,
-    /// Boxed, as most ledgers never see any.
+    /// Boxed, because most ledgers never have any.
     pub(crate) crashes: Box<Crashes>,
     pub(crate) mutant: Option<Mutant>,
 }
 
-/// How a task ended, on its way into the record.
+/// The end of a task, before it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) output_sums: Vec<u64>,
-    /// It had ended before, and some of its outputs have other bytes now.
+    /// The task had ended before, and some of its outputs have other bytes now.
     pub(crate) changed: bool,
     pub(crate) exit_code: i32,
     pub(crate) error: String,
@@ -150,7 +150,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a chunk into the staging area. `Ok(false)`: it was there already.
+    /// Adds a chunk to the staging area. `Ok(false)`: it was there already.
     pub(crate) fn stage(
         &mut self,
         now: Time,
@@ -210,7 +210,7 @@ impl Ledger {
         self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?.as_ref())))
     }
 
-    /// The job is committed: its tasks here become visible. False when that was known.
+    /// The job is committed: its tasks here become visible. Returns false if that was known.
     pub(crate) fn make_visible(
         &mut self,
         now: Time,
@@ -228,16 +228,16 @@ impl Ledger {
             part.is_some_and(|part| part.visible && part.round >= round)
         };
         if job.visible && totals.iter().all(heard) {
-            // Told again: the job's home may have lost what it knew.
+            // A repeated commit: the job's home may have lost its counts.
             job.report_everything(now);
             return false;
         }
         if !job.visible {
-            // A clock that is ahead of this one makes nobody wait longer than was meant.
+            // A submitter's clock that is ahead of this one must not delay release times.
             job.submitted = Time(commit.submitted_ns).min(now);
         }
         job.visible = true;
-        // No chunk comes any more.
+        // No more chunks arrive.
         job.forget_spec_numbers();
         self.go_on_in(job_id, commit.settings.unwrap_or_default());
         let job = self.jobs.get_mut(&job_id).expect("opened above");
@@ -246,7 +246,7 @@ impl Ledger {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
             if std::mem::replace(&mut part.visible, true) {
-                part.dirty = true; // Told again, among others.
+                part.dirty = true; // The commit of this part is repeated.
                 opened.extend((part.round < round).then_some(partition));
                 continue;
             }
@@ -266,7 +266,7 @@ impl Ledger {
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
         if unheard || !opened.is_empty() {
-            job.report_everything(now); // No task may be left to cause a report.
+            job.report_everything(now); // There may be no task left to cause a report.
         }
         self.activations.extend(activations);
         let named = visible.retried.iter().copied().collect();
@@ -280,12 +280,12 @@ impl Ledger {
         self.places_more() || !self.deliveries.is_empty() || !self.removals.is_empty()
     }
 
-    /// Tasks that may be ready have not been looked at yet.
+    /// Whether tasks that may be ready have not been examined yet.
     pub(crate) fn places_more(&self) -> bool {
         !self.ready.is_empty() || !self.activations.is_empty()
     }
 
-    /// Not all that was recovered has been looked at.
+    /// Whether recovered tasks have not been examined yet.
     pub(crate) fn places_recovered(&self) -> bool {
         self.activations.iter().any(|activation| activation.recovered)
     }
@@ -307,7 +307,7 @@ impl Ledger {
     pub(crate) fn state(&self, task: TaskId) -> Option<State> {
         self.part(task)?.state(task.local.index())
     }
-    /// Whether this attempt is ready and held by this node: a queue may be behind.
+    /// Whether this attempt is ready and held by this node. An entry of a queue may be outdated.
     pub(crate) fn is_held_here(&self, task: TaskId, attempt: Attempt) -> bool {
         let held = self.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
@@ -315,7 +315,7 @@ impl Ledger {
         held && !self.is_removed(task.job)
     }
 
-    /// Everything a holder needs to run the task.
+    /// All that a holder needs to run the task.
     pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
         let job = self.jobs.get(&task.job)?;
         let index = task.local.index();
@@ -336,7 +336,7 @@ impl Ledger {
             again: cell.again,
         })
     }
-    /// Where the inputs lie that the task has so far, by slot.
+    /// The inputs that the task has so far, with their places, by slot.
     pub(crate) fn inputs(&self, task: TaskId) -> impl Iterator<Item = &wire::InputAt> {
         let index = task.local.index();
         let segment = self.part(task).and_then(|part| part.segment(index));
@@ -348,8 +348,8 @@ impl Ledger {
         self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
     }
 
-    /// Gives the task its next attempt, held here. Numbers are never reused: this home has the
-    /// term for itself.
+    /// Begins the next attempt of the task, held here. Numbers are never reused: no other home has
+    /// this term.
     pub(crate) fn begin_attempt(&mut self, task: TaskId, term: u32) -> Attempt {
         self.attempts = self.attempts.checked_add(1).expect("2^32 attempts in one incarnation");
         let attempt = Attempt::new(term, self.attempts);
@@ -399,7 +399,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a task, once: notes the fact and queues the credits of its children.
+    /// Ends a task, once: records the end and queues the credits of its children.
     pub(crate) fn end(
         &mut self,
         now: Time,
@@ -421,7 +421,7 @@ impl Ledger {
         record_end(task, attempt, end, node, (&ending, times), out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
         self.apply_end(task, attempt, end, node, (ending, times));
-        // Of a job that goes on, a task that is not done may be run again: it is still a reader.
+        // While the job runs, a task that is not done may run again: it is still a reader.
         if end == End::Done || self.is_removed(task.job) {
             self.consume(task, out);
         }
@@ -429,7 +429,7 @@ impl Ledger {
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;
-        // Where the whole job is cancelled, all homes of children hear that as well.
+        // If the whole job is cancelled, all homes of children learn that too.
         if part.has_edges(index) && !job.cancelled {
             self.deliver(task, changed);
         } else {
@@ -440,8 +440,8 @@ impl Ledger {
         job.report_soon(now, self.report_interval);
     }
 
-    /// Keeps ended chunks for those who ask about them, as long as there is room; then only how
-    /// their tasks ended.
+    /// Keeps ended chunks in memory for queries while there is room. Of older chunks only the ends
+    /// of their tasks stay.
     pub(crate) fn retire(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
         for &number in chunks {
             let weight = self.chunk_mut(job, partition, number).map_or(0, |chunk| chunk.weight());
@@ -464,25 +464,25 @@ impl Ledger {
             self.retired_weight -= weight;
             match self.chunk_mut(job, partition, number) {
                 Some(chunk) if chunk.open == 0 && chunk.undelivered == 0 => chunk.free(),
-                // Some task of it is done again, or its children have not all been told.
+                // Some task of it runs again, or some of its children are not credited.
                 Some(chunk) => chunk.restore(),
                 None => {}
             }
         }
     }
 
-    /// What tasks of an ended job read that may be run again is still there.
+    /// Whether the inputs of tasks that may be retried are still kept after the end of the job.
     pub(crate) fn keeps_data(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.parts.values().any(|part| part.keeps))
     }
 
-    /// Some tasks of the job are not done, and may be run again.
+    /// Whether some tasks of the part are not done and may be retried.
     fn keeps(&self, job: JobId, partition: PartitionId) -> bool {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         part.is_some_and(|part| part.keeps)
     }
 
-    /// Somebody still reads what tasks of this chunk have made, and it may have to be made again.
+    /// Whether some task still reads outputs of this chunk, which may have to be made again.
     fn is_read(&self, job: JobId, partition: PartitionId, number: u32) -> bool {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         let Some(chunk) = part.and_then(|part| part.chunk(number)) else { return false };
@@ -500,7 +500,7 @@ impl Ledger {
         self.jobs.get_mut(&job)?.parts.get_mut(&partition)?.chunk_mut(number)
     }
 
-    /// The part of an end that recovery repeats.
+    /// Applies an end to the record; recovery does the same.
     fn apply_end(
         &mut self,
         task: TaskId,
@@ -546,7 +546,7 @@ impl Ledger {
         segment.set_captured(index, ending.captured);
     }
 
-    /// Drops a job's staged chunks: its submitter went silent, and its home does not know of it.
+    /// Drops a job's staged chunks: its submitter is silent, and its home does not know the job.
     pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
         if !self.jobs.get(&job_id).is_some_and(|job| job.may_expire()) {
             return;

@@ -1,11 +1,11 @@
-//! What is told of tasks whose records have left memory, a few bytes each: names, where and by
-//! which attempt they ended, and when they ran.
+//! The few bytes that stay of each task after its record has left memory: its name, where and by
+//! which attempt it ended, and when it ran.
 
 use proto::{Attempt, NodeId};
 
 use super::Times;
 
-/// A task is read from the first of its group on: this many tasks.
+/// The number of tasks in a group. A task is decoded from the first of its group on.
 const GROUP: usize = 32;
 
 const SAME_NODE: u8 = 1;
@@ -16,7 +16,7 @@ const EXIT_CODE: u8 = 1 << 4;
 const NAME: u8 = 1 << 5;
 const TIMES: u8 = 1 << 6;
 
-/// What is kept of one task beside how it ended.
+/// All that stays of one task beside its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Brief {
     pub(crate) node: NodeId,
@@ -24,16 +24,16 @@ pub(crate) struct Brief {
     pub(crate) spec: u32,
     pub(crate) entry: u64,
     pub(crate) exit_code: i32,
-    /// Its own, where it has one.
+    /// The task's own name, if it has one.
     pub(crate) name: Option<Box<str>>,
     pub(crate) times: Times,
 }
 
-/// The tasks of a chunk, in their order. Each is told by what differs from the one before it.
+/// The tasks of a chunk, in their order. Each is stored as the difference from the one before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packed {
     bytes: Box<[u8]>,
-    /// Where each group begins.
+    /// The offset of each group.
     groups: Box<[u32]>,
 }
 

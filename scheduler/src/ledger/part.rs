@@ -8,20 +8,20 @@ use super::segment::{EdgeOut, End, Segment, State};
 
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// By first index; they tile the part once the job is committed.
+    /// Sorted by first index. The segments tile the part once the job is committed.
     segments: Vec<Segment>,
-    /// Tasks whose edges span chunks (very long lists).
+    /// Tasks with edges in several chunks (very long lists).
     foreign: BTreeSet<u64>,
     pub(crate) count: wire::PartitionCount,
-    /// Its tasks may run: its home has heard of the commit.
+    /// Its home has received the commit: its tasks may run.
     pub(crate) visible: bool,
-    /// The count changed since it was last reported.
+    /// The counts have changed since the last report.
     pub(crate) dirty: bool,
     pub(crate) tasks: u64,
     pub(crate) open: u64,
-    /// What its home has heard of; no later than the job's.
+    /// The round that its home knows; no later than the job's.
     pub(crate) round: u32,
-    /// The round has ended, and what its tasks that are not done read is still there.
+    /// The round has ended, and the inputs of its tasks that are not done are kept.
     pub(crate) keeps: bool,
 }
 
@@ -32,7 +32,7 @@ impl Part {
     pub(crate) fn chunks(&self) -> u32 {
         self.segments.len() as u32
     }
-    /// The commit names so many chunks. Where some are missing, the part says so in its reports.
+    /// The commit names this number of chunks. If some are missing, the part reports that.
     pub(crate) fn demand(&mut self, partition: PartitionId, chunks: u32) {
         if self.chunks() != chunks {
             let (here, PartitionId(partition)) = (self.chunks(), partition);
@@ -54,7 +54,7 @@ impl Part {
     pub(crate) fn chunk_numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.segments.iter().map(|segment| segment.number)
     }
-    /// Whether some task of the run is here already, in another chunk.
+    /// Whether another chunk already has some task of the range.
     pub(crate) fn overlaps(&self, first: u64, tasks: u64) -> bool {
         let end = |segment: &Segment| segment.first + u64::from(segment.len());
         self.segments.iter().any(|other| first < end(other) && other.first < first + tasks)
@@ -71,7 +71,7 @@ impl Part {
     }
     pub(crate) fn segment(&self, index: u64) -> Option<&Segment> {
         let after = self.segments.partition_point(|segment| segment.first <= index);
-        // Several empty chunks may share a first index with the one that has the task.
+        // Empty chunks may have the same first index as the chunk with the task.
         let mut before = self.segments[..after].iter().rev();
         before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
     }
@@ -80,7 +80,7 @@ impl Part {
         let mut before = self.segments[..after].iter_mut().rev();
         before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
     }
-    /// All edges of a task in runs, whichever chunks they came in.
+    /// All edges of a task in runs, from all chunks.
     pub(crate) fn edge_runs(&self, index: u64) -> impl Iterator<Item = &[EdgeOut]> {
         let spans = self.foreign.contains(&index);
         let all = if spans { self.segments.as_slice() } else { &[] };
@@ -107,7 +107,7 @@ impl Part {
             indices.find(|&index| !matches!(segment.state(index), State::Ended(_)))
         })
     }
-    /// A task that ended so waits again.
+    /// A task with this end waits again.
     pub(crate) fn uncount(&mut self, end: End) {
         match end {
             End::Done => self.count.done -= 1,
@@ -116,7 +116,7 @@ impl Part {
             End::Skipped => self.count.skipped -= 1,
         }
     }
-    /// Leaves what is told of tasks that have failed to this day.
+    /// Keeps only the failures of tasks that are still failed.
     pub(crate) fn forget_old_failures(&mut self) {
         let mut failures = std::mem::take(&mut self.count.failures);
         let failed = |failure: &wire::Failure| {
@@ -131,8 +131,8 @@ impl Part {
     pub(crate) fn state(&self, index: u64) -> Option<State> {
         self.segment(index).map(|segment| segment.state(index))
     }
-    /// Chunks that nobody needs any more now that this task has ended; each is named once. Where
-    /// segments carry edges of other segments' tasks, all stay until the whole part has ended.
+    /// Chunks that are not needed any more after the end of this task; each is returned once. If
+    /// chunks have edges of tasks in other chunks, all stay until the whole part has ended.
     pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
         let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
         if !self.foreign.is_empty() {
@@ -147,7 +147,7 @@ impl Part {
             false => Vec::new(),
         }
     }
-    /// Every chunk whose tasks have all ended; each is named once.
+    /// Every chunk in which all tasks have ended; each is returned once.
     pub(crate) fn take_ended(&mut self) -> Vec<u32> {
         let ended = self.segments.iter_mut().filter(|segment| segment.open == 0);
         ended.filter_map(|segment| segment.retire().then_some(segment.number)).collect()
@@ -155,11 +155,11 @@ impl Part {
     pub(crate) fn chunk(&self, number: u32) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.number == number)
     }
-    /// Nothing of it leaves memory until each chunk has been looked at.
+    /// No chunk leaves memory until it has been examined.
     pub(crate) fn hold_chunks(&mut self) {
         self.segments.iter_mut().for_each(|segment| segment.undelivered += 1);
     }
-    /// The specs of its tasks have other numbers here.
+    /// The specs of the part's tasks have other numbers in the job on this node.
     pub(crate) fn renumber_specs(&mut self, numbers: &[u32]) {
         self.segments.iter_mut().for_each(|segment| segment.renumber_specs(numbers));
     }

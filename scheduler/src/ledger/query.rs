@@ -1,4 +1,4 @@
-//! Reading the ledger: names, listings, explanations.
+//! Queries of the ledger: names, listings, explanations.
 
 use proto::limits::{
     ARGV_TOLD_BYTES_MAX, TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_TOLD_MAX,
@@ -31,7 +31,7 @@ impl Ledger {
         self.jobs.get(&job)?.specs.get(number as usize).map(AsRef::as_ref)
     }
 
-    /// What is told of a task whether or not its record is still in memory.
+    /// The data of a task that outlives its record in memory.
     fn brief(&self, task: TaskId) -> Option<Brief> {
         let index = task.local.index();
         let segment = self.part(task)?.segment(index)?;
@@ -117,7 +117,7 @@ impl Ledger {
         wire::TaskStates { tasks, end: ids.next().is_none() }
     }
 
-    /// What the record says about why the task is where it is.
+    /// Explains the state of the task according to its record.
     pub(crate) fn explain(&self, task: TaskId) -> Option<wire::Explanation> {
         const PARENTS_NAMED_MAX: usize = 16;
         let state = self.task_state(task)?;
@@ -169,8 +169,7 @@ impl Ledger {
         Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
     }
 
-    /// The command of a task as it was written, with the entry of an array filled in: the beginning
-    /// of one that is long.
+    /// The command of a task, with the array entry filled in, cut to `ARGV_TOLD_BYTES_MAX`.
     fn argv(&self, task: TaskId) -> Vec<String> {
         let Some(brief) = self.brief(task) else { return Vec::new() };
         let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
@@ -192,7 +191,7 @@ impl Ledger {
         argv
     }
 
-    /// The parents that it waits for.
+    /// The parents for which the task waits.
     pub(crate) fn awaited(&self, task: TaskId) -> impl Iterator<Item = LocalId> + '_ {
         self.missing_parents(task).map(LocalId)
     }
@@ -213,7 +212,7 @@ impl Ledger {
         open.map(|(_, parent)| parent)
     }
 
-    /// Reports that are due, per job: the parts that changed.
+    /// The reports that are due, per job, with the parts that have changed.
     pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::Counts> {
         let incarnation = self.incarnation.0;
         let mut reports = Vec::new();
@@ -226,7 +225,7 @@ impl Ledger {
             let mut partitions = Vec::new();
             for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
                 part.dirty = false;
-                // Versions of a later home are larger, whatever the earlier one had reached.
+                // Versions of a later home are larger than all versions of an earlier one.
                 let term = homes.term(partition).unwrap_or(incarnation);
                 let version_floor = u64::from(term) << 32;
                 part.count.version = (part.count.version + 1).max(version_floor);

@@ -1,11 +1,11 @@
-//! One attempt, one truth: a task that is done again may make other bytes than before.
+//! One attempt, one truth: a task that runs again may make other bytes than before.
 //!
-//! A completion carries a checksum of each output. When the checksums of a task that had ended
-//! before are the same, its readers go on. When one differs, the home of the task holds the new
-//! end back and recalls the readers of that output: each home of readers takes back what they
-//! read. A reader that had ended runs again, and its own readers are recalled at once: they wait
-//! for it, and each task below runs again once. The new end counts when all homes of readers have
-//! answered. When a reader cannot run again, the task fails instead.
+//! A completion carries a checksum of each output. If the checksums equal those of the earlier end,
+//! the readers continue. If one differs, the task's home holds the new end back and recalls the
+//! readers of that output: each home of readers withdraws the input. A reader that had ended runs
+//! again, and its own readers are recalled at once. They wait for it, and each task below runs
+//! again once. The new end counts when all homes of readers have answered. If a reader cannot run
+//! again, the task fails instead.
 //!
 //! `docs/design/021-one-attempt.md` has the options and the orders of events.
 
@@ -22,16 +22,16 @@ use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// An end that waits until no reader counts that has read other bytes.
+/// An end that is held back until all readers of the earlier, different bytes are recalled.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) from: NodeId,
     pub(crate) completion: wire::Completion,
-    /// Those that differ.
+    /// The outputs that differ.
     pub(crate) outputs: Vec<u32>,
-    /// Recalls that follow when the job's home has said that nothing was fetched.
+    /// Recalls that are sent after the job's home has answered that no client fetched results.
     pub(crate) later: BTreeMap<PartitionId, wire::Recall>,
-    /// By partition of the readers: homes that have not answered.
+    /// Recalls without an answer, by partition of the readers.
     pub(crate) unanswered: BTreeMap<PartitionId, wire::Recall>,
     /// A reader cannot run again, or a client has fetched results of the job.
     pub(crate) used: bool,
@@ -48,7 +48,7 @@ impl Recalls {
     pub(super) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
         self.void.get(&task).is_some_and(|&void| attempt <= void)
     }
-    /// This attempt has ended, and its end does not count yet.
+    /// Whether this attempt has ended and its end does not count yet.
     pub(crate) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
         let pending = self.pending.get(&task);
         pending.is_some_and(|pending| pending.completion.attempt == attempt.0)
@@ -65,7 +65,7 @@ impl Recalls {
 }
 
 impl Ledger {
-    /// Outputs that differ from what the attempt made that ended before.
+    /// Outputs that differ from those of the attempt that ended before.
     pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
         if sums.is_empty() {
             return Vec::new();
@@ -97,8 +97,8 @@ impl Ledger {
         recalls
     }
 
-    /// Takes back what a task has read through a slot, if an earlier attempt of the parent made it.
-    /// True when that is impossible: the task has ended well and cannot run again.
+    /// Withdraws an input of a task, if an earlier attempt of the parent made it. Returns true if
+    /// that is impossible: the task is done and cannot run again.
     pub(crate) fn recall(
         &mut self,
         task: TaskId,
@@ -108,7 +108,7 @@ impl Ledger {
         out: &mut Out,
     ) -> bool {
         let Some(cell) = self.cell(task) else {
-            // Of a record that has left memory only the end is known.
+            // Only the end is known of a record that has left memory.
             return self.state(task) == Some(State::Ended(End::Done));
         };
         let (state, read_by, rebuilds, slots) =
@@ -118,7 +118,8 @@ impl Ledger {
         }
         let known = self.inputs(task).find(|input| input.slot == slot);
         let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
-        // It was done, and what it had made is lost: by its records that end still counts.
+        // The task was done, and its outputs are lost. According to its records that end still
+        // counts.
         let is_reopened = rebuilds > 0 && known.is_none();
         let round = self.part(task).map_or(0, |part| part.round);
         match state {
@@ -150,7 +151,8 @@ impl Ledger {
         false
     }
 
-    /// What this attempt has made is about to be replaced: its readers wait for the next one.
+    /// The outputs of this attempt are about to be replaced: their readers wait for the next
+    /// attempt.
     fn recall_below(&self, task: TaskId, attempt: Attempt, homes: &Homes, out: &mut Out) {
         let outputs: Vec<u32> =
             (0..self.spec(task).map_or(0, |spec| spec.outputs.len() as u32)).collect();
@@ -166,7 +168,7 @@ impl Ledger {
         }
     }
 
-    /// The part of a recall that recovery repeats. Ends and holders are loaded after it.
+    /// Loads a stored recall. Ends and holders are loaded after it.
     pub(super) fn load_recall(&mut self, task: TaskId, slot: u32, attempt: u64, void: u64) {
         let known = self.inputs(task).find(|input| input.slot == slot);
         if known.is_some_and(|input| input.attempt < attempt) {
@@ -178,7 +180,7 @@ impl Ledger {
         }
     }
 
-    /// Homes of readers may have forgotten to answer: asks them again.
+    /// Repeats the recalls without an answer: homes of readers may have lost them.
     pub(crate) fn recall_again(&self, homes: &Homes, out: &mut Out) {
         for pending in self.recalls.pending.values() {
             send_recalls(&pending.unanswered, homes, out);
@@ -186,7 +188,7 @@ impl Ledger {
     }
 }
 
-/// Without readers: a question to the home of the job.
+/// A recall without readers: a question to the home of the job.
 pub(crate) fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId) -> wire::Recall {
     wire::Recall {
         job: task.job.0,

@@ -1,4 +1,4 @@
-//! Folding stored records back into the ledger, and what a recovered home does next.
+//! Recovery: loads stored records into the ledger, and resumes the work of the home.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Ending, Ledger, Times, check_chunk};
 use crate::Mutant;
 use crate::out::Out;
 
-/// One stored record. Of one job and partition they come in the order of the variants.
+/// One stored record. Those of one job and partition come in the order of the variants.
 #[derive(Debug)]
 pub enum LedgerRecord {
     Chunk(wire::Chunk),
@@ -21,7 +21,7 @@ pub enum LedgerRecord {
     Start(wire::StartRecord),
 }
 
-/// A record that does not fit what was stored before it.
+/// A record that contradicts the records before it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RecordError(pub String);
@@ -45,8 +45,8 @@ impl Ledger {
                 let forgets_release = self.mutant == Some(Mutant::ReleaseForgottenOnRestart);
                 let job = self.open_job(now, job);
                 job.visible = true;
-                // As when it was made visible: a clock that is behind the one which wrote this, as
-                // of another home, makes nobody wait longer than was meant.
+                // As when it was made visible: a clock that is behind the writer's clock, as
+                // another home's may be, must not delay release times.
                 let submitted = Time(visible.submitted_ns).min(now);
                 job.submitted = if forgets_release { Time::ZERO } else { submitted };
                 let settings = visible.settings.unwrap_or_default();
@@ -55,7 +55,7 @@ impl Ledger {
                     job.ended |= visible.ended;
                     job.cancelled |= visible.cancelled && !forgets;
                 }
-                // Chunks are read before; a part that lacks some says so again.
+                // Chunks are loaded before; a part that lacks some reports that again.
                 let part = job.parts.entry(partition).or_default();
                 part.demand(partition, visible.chunks);
                 (part.visible, part.round) = (true, settings.round);
@@ -98,7 +98,7 @@ impl Ledger {
                 let text = format!("task {} waits again but is not stored", place(index));
                 return Err(RecordError(text));
             }
-            // An input that was deleted meanwhile is missed by its holder, and made again.
+            // If an input was deleted meanwhile, the holder reports that, and it is made again.
             self.wait_again(place(index), true);
         }
         if let Some(&index) = record.reopened.first()
@@ -122,7 +122,7 @@ impl Ledger {
             };
             match self.cell(task).map(|cell| cell.state) {
                 None => return Err(RecordError(format!("task {task} ended but is not stored"))),
-                // What it made was lost, and it was done again; or it was given up before it began.
+                // Its outputs were lost and it ran again; or it was given up before it began.
                 Some(State::Ended(End::Done)) if self.is_later(task, Attempt(attempt), end) => {
                     self.reopen(task);
                 }
@@ -155,13 +155,13 @@ impl Ledger {
             self.apply_end(task, Attempt(attempt), end, NodeId(node), (ending, times));
             self.keep_canceller(task, &by);
             if end == End::Done && self.recalls.is_void(task, Attempt(attempt)) {
-                self.take_end_back(task); // Credits that are recorded say what it has.
+                self.take_end_back(task); // Its inputs follow from the recorded credits.
             }
         }
         Ok(())
     }
 
-    /// The attempt was of an earlier round of its job, and only its end counts.
+    /// Whether the attempt is of an earlier round of its job; then only its end counts.
     pub(super) fn is_earlier(&self, task: TaskId, attempt: Attempt) -> bool {
         let index = task.local.index();
         let segment = self.part(task).and_then(|part| part.segment(index));
@@ -175,7 +175,7 @@ impl Ledger {
         })
     }
 
-    /// The first few failures of a part are part of its report.
+    /// Adds a failure to the report of its part, which keeps only the first few.
     pub(crate) fn keep_failure(
         &mut self,
         task: TaskId,
@@ -219,16 +219,17 @@ impl Ledger {
         let was_waiting = cell.state == State::Waiting;
         let before = cell.holder;
         let incarnation = Incarnation(record.incarnation[at]);
-        // Who gave it away may not have heard of this node yet; then it is looked at later, too.
+        // The node that gave it away may not have known this incarnation yet; then it is examined
+        // later.
         let is_known = incarnation != Incarnation(0) || !homes_move;
         if holder == me && (holder, incarnation) != this && is_known {
-            // What this node itself held died with its earlier incarnation.
+            // Tasks that an earlier incarnation of this node held died with it.
             cell.state = State::Waiting;
             cell.attempt = Attempt(record.attempt[at]);
             cell.died_here = true;
         } else {
-            // Where it is this very process, it came for an earlier home: whether it still is here
-            // is looked at later.
+            // If the holder is this very process, it took the task for an earlier home. Whether the
+            // task is still here is examined later.
             cell.state = State::Ready;
             cell.attempt = Attempt(record.attempt[at]);
             cell.died_here = false;
@@ -244,8 +245,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// After the last record: repeats the credits of ended tasks, asks holders what they hold, and
-    /// looks at every task that may be ready.
+    /// After the last record: repeats the credits of ended tasks, asks the holders what they hold,
+    /// and examines every task that may be ready.
     pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
         self.recalls.loaded();
         let mut parts = Vec::new();

@@ -1,6 +1,6 @@
-//! Tasks that may not start before a time. One with nothing else missing waits here for it; its
-//! record says waiting as long. Nothing more is stored than the release times of the chunk and the
-//! time of the submission that they are counted from: a recovered home comes to the same.
+//! Tasks with a release time. A task with nothing else missing waits here for that time; its record
+//! stays Waiting. Only the release times of the chunk and the time of the submission, from which
+//! they count, are stored. So a recovered home computes the same times.
 
 use proto::{JobId, TaskId, Time};
 
@@ -15,7 +15,7 @@ impl Ledger {
         Some(job.submitted + release)
     }
 
-    /// Whether the task, with nothing else missing, still waits for its time.
+    /// Whether the task, without missing inputs, still waits for its time.
     pub(crate) fn awaits_release(&mut self, now: Time, task: TaskId) -> bool {
         if !self.has_releases {
             return false;
@@ -25,7 +25,7 @@ impl Ledger {
         true
     }
 
-    /// Tasks whose time has come are placed, up to so many.
+    /// Places tasks that are due, up to `budget`.
     pub(crate) fn release_due(&mut self, now: Time, budget: usize) {
         for _ in 0..budget {
             let Some(&(at, task)) = self.unreleased.first().filter(|(at, _)| *at <= now) else {
@@ -40,7 +40,7 @@ impl Ledger {
         self.unreleased.first().map(|&(at, _)| at)
     }
 
-    /// When the next task of the job starts, among those that wait for nothing but their time.
+    /// The next release of the job among tasks that wait only for their time.
     pub(crate) fn next_release_of(&self, job: JobId) -> Option<Time> {
         let next = self.unreleased.iter().find(|(_, task)| task.job == job);
         next.map(|&(at, _)| at)
@@ -51,7 +51,7 @@ impl Ledger {
         self.waiting > self.unreleased.len() as u64
     }
 
-    /// The task ended before its time came.
+    /// The task ended before its time.
     pub(super) fn forget_release(&mut self, task: TaskId) {
         if self.unreleased.is_empty() {
             return;
@@ -61,12 +61,12 @@ impl Ledger {
         }
     }
 
-    /// The job has ended: whoever still waited was cancelled.
+    /// The job has ended: its tasks that still waited were cancelled.
     pub(crate) fn forget_releases(&mut self, job: JobId) {
         self.unreleased.retain(|(_, task)| task.job != job);
     }
 
-    /// What there is to say of a task that has nothing missing.
+    /// Explains the wait of a task without missing inputs.
     pub(super) fn explain_release(&self, task: TaskId) -> Option<String> {
         let at = self.released_at(task)?;
         let submitted = self.jobs.get(&task.job)?.submitted;

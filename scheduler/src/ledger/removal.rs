@@ -1,9 +1,11 @@
-//! Removal at a home: tasks end because somebody says so, wherever they are.
+//! Cancellation at a home: tasks end on request, wherever they are.
 //!
-//! A task that has not ended takes with it all that waits for it: its children hear by the outbox,
-//! like those of any ended task, and end cancelled too. One that has ended stays, and so do its
-//! children (the paper's rule). A whole job is marked first, durably; from then on nothing of it is
-//! placed, run or taken as done here, and its tasks end a bounded number in each step.
+//! A task that has not ended takes along all tasks that wait for it. Its children get credits by
+//! the outbox, like those of any ended task, and end as cancelled too. A task that has ended stays,
+//! and so do its children (the paper's rule).
+//!
+//! A whole job is marked first, durably. From then on no task of it is placed, run or counted as
+//! done here, and its tasks end, a bounded number in each step.
 
 use proto::limits::STEP_CANCELS_MAX;
 use proto::{Event, JobId, LocalId, TaskId, Time};
@@ -13,7 +15,7 @@ use super::{Ending, Ledger};
 use crate::Mutant;
 use crate::out::{Out, task_attempt};
 
-/// How far the removal of a whole job has come.
+/// The progress of the cancellation of a whole job.
 #[derive(Debug)]
 pub(super) struct Removal {
     job: JobId,
@@ -28,8 +30,8 @@ impl Removal {
 }
 
 impl Ledger {
-    /// Ends a task that will not be done, and tells its holder. False when it had ended before.
-    /// `by`: who named it; empty when it goes because of something else.
+    /// Ends a task that will not be done, and informs its holder. Returns false if it had ended
+    /// before. `by`: the requester; empty if the task ends because of another one.
     pub(crate) fn give_up(
         &mut self,
         now: Time,
@@ -59,7 +61,7 @@ impl Ledger {
         true
     }
 
-    /// Whoever named the first cancelled task of a part is in its report.
+    /// The requester of the first cancelled task of a part is in its report.
     pub(super) fn keep_canceller(&mut self, task: TaskId, by: &str) {
         if let Some(part) = self.part_mut(task)
             && part.count.cancelled_by.is_empty()
@@ -68,12 +70,12 @@ impl Ledger {
         }
     }
 
-    /// The whole job is cancelled. False when that was known, or there is no such job here: its
-    /// home tells of the commit first, on the same link. But the commit may wait until a partition
-    /// is served: then this is remembered.
+    /// The whole job is cancelled. Returns false if that was known, or if there is no such job
+    /// here. The job's home sends the commit first, on the same link. But the commit may be parked
+    /// until a partition is served; then the cancellation is remembered.
     pub(crate) fn begin_removal(&mut self, job_id: JobId, round: u32, out: &mut Out) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
-        // What is said of a round that this node has not heard of yet is said again.
+        // A cancellation of a round that this node does not know yet is sent again.
         if job.ended || job.round() != round {
             return false;
         }
@@ -88,7 +90,7 @@ impl Ledger {
         true
     }
 
-    /// The job has become visible, or more of it has: what was told before holds for all of it.
+    /// The job has become visible, or more of it has: an earlier cancellation holds for all of it.
     pub(super) fn remove_if_told(&mut self, job: JobId, out: &mut Out) {
         if self.is_removed(job) {
             out.events.push(Event::Removing { job });
@@ -100,7 +102,7 @@ impl Ledger {
         self.removals.push_back(Removal { job, from: LocalId(0) });
     }
 
-    /// Ends tasks of removed jobs, as many as fit this step with what ended in it before.
+    /// Ends tasks of cancelled jobs, until `STEP_CANCELS_MAX` tasks have ended in this step.
     pub(crate) fn remove_some(&mut self, now: Time, out: &mut Out) {
         if self.removals.is_empty() {
             return;
@@ -128,7 +130,7 @@ impl Ledger {
         })
     }
 
-    /// Nothing of this job is done here any more.
+    /// Whether the whole job is cancelled.
     pub(crate) fn is_removed(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.cancelled)
     }

@@ -1,4 +1,4 @@
-//! What leaves memory when a node keeps too much of what has ended.
+//! The chunks that leave memory when a node keeps too many ended ones.
 
 use proto::limits::{CHUNK_TASKS_MAX, RETIRED_WEIGHT_MAX};
 use proto::wire::message::Body;
@@ -66,7 +66,8 @@ fn a_task_that_has_children_to_tell_stays_in_memory() {
     job(1, 1, &mut ledger, &mut out);
     let first = end(parent(), 1, &mut ledger, &mut out);
     assert_eq!(told(&mut ledger), [first.0]);
-    // It is not needed any more; then it is made again, and its child is not told at once.
+    // The chunk is not needed any more. Then the task runs again, and its child gets no credit at
+    // once.
     ledger.reopen(parent());
     let second = end(parent(), 1, &mut ledger, &mut out);
     for number in 2..=2 + (RETIRED_WEIGHT_MAX / CHUNK_TASKS_MAX) as u64 {

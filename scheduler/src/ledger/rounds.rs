@@ -1,9 +1,9 @@
 //! Rounds: tasks of an ended job that are not done wait again.
 //!
-//! The job's home tells the commit again, with the number of the round. Each partition opens it in
-//! one step: from then on nothing of an earlier round changes a task of it. What a task lacks its
-//! home asks the parents' homes for; one that has not opened the round keeps the question until it
-//! has.
+//! The job's home sends the commit again, with the number of the round. Each partition opens it in
+//! one step: from then on nothing of an earlier round changes its tasks. The home of a task
+//! requests its missing inputs from the parents' homes. A parent's home that has not opened the
+//! round keeps the request until it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::data::wire_object;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// The round in which a job is by its settings.
+/// The round in the settings of a job.
 pub(crate) fn round_of(settings: Option<&wire::JobSettings>) -> u32 {
     settings.map_or(0, |settings| settings.round)
 }
@@ -29,12 +29,12 @@ impl Ledger {
         self.part(task).map_or(0, |part| part.round)
     }
 
-    /// All tasks of the job have ended, and no later round is known here.
+    /// Whether all tasks of the job have ended, and no later round is known here.
     pub(super) fn has_ended(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.ended)
     }
 
-    /// The job goes on here, in a later round than any that was heard of.
+    /// The job continues here, if the round is later than any known before.
     pub(super) fn go_on_in(&mut self, job_id: JobId, settings: wire::JobSettings) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if !job.enter(settings) {
@@ -44,7 +44,7 @@ impl Ledger {
         self.removals.retain(|removal| removal.job() != job_id);
     }
 
-    /// Opens the job's round in these partitions. `named`: the tasks that it runs again; none: all
+    /// Opens the job's round in these partitions. `named`: the tasks that run again; if empty, all
     /// that are not done.
     pub(super) fn open_round(
         &mut self,
@@ -85,7 +85,7 @@ impl Ledger {
         self.answer_early_asks(now, job, homes, out);
     }
 
-    /// Tasks that were made again when the last round ended; holders have dropped them.
+    /// Tasks that were running again when the last round ended; their holders have dropped them.
     fn rebuilds_of(&self, job: JobId, partition: PartitionId) -> Vec<TaskId> {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         let Some(part) = part.filter(|part| part.open > 0) else { return Vec::new() };
@@ -126,7 +126,8 @@ impl Ledger {
         again
     }
 
-    /// Whether what its tasks read was kept at the end of the last round.
+    /// Opens the round of a part. Returns whether the inputs of its tasks were kept after the last
+    /// round.
     fn enter_round(&mut self, job_id: JobId, partition: PartitionId, out: &mut Out) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         let round = job.round();
@@ -139,8 +140,8 @@ impl Ledger {
         keeps
     }
 
-    /// A task that had ended, and is not done, begins again. What it has of its inputs stays if it
-    /// was kept.
+    /// A task that had ended, and is not done, begins again. The inputs that it has stay if they
+    /// were kept.
     pub(super) fn wait_again(&mut self, task: TaskId, keeps: bool) {
         let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
@@ -158,7 +159,7 @@ impl Ledger {
         self.waiting += 1;
     }
 
-    /// What a task waits for that runs again.
+    /// Requests the missing inputs of a task that runs again, or places it.
     fn ask_or_place(&mut self, task: TaskId, homes: &Homes, asks: &mut Asks) {
         if self.cell(task).is_some_and(|cell| cell.missing == 0) {
             self.ready.push_back(task);
@@ -166,11 +167,12 @@ impl Ledger {
         }
         self.mourning.insert(task);
         self.ask_for_all(task, homes, asks);
-        // What it had lost may have been made again after it had ended: that was not told to it.
+        // A lost input may have been made again after the task had ended, without a credit for it.
         self.ask_for_lost(task, homes, asks);
     }
 
-    /// Ends that are still being told, and hold in this round too, are told as of this round.
+    /// Ends with credits still to be sent, if they hold in this round too, are sent as of this
+    /// round.
     fn restamp(&mut self, job: JobId, partition: PartitionId) {
         let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(&partition)) else {
             return;
@@ -190,8 +192,8 @@ impl Ledger {
         part.forget_old_failures();
     }
 
-    /// What done tasks made and others of this round read is still there. Which tasks have read it
-    /// before is not known: it goes at the end of the job at the latest.
+    /// Outputs of done tasks that other tasks of this round read are still here. Which tasks have
+    /// read them before is not known. They are freed at the end of the job at the latest.
     fn expect_readers_again(&mut self, job: JobId, partition: PartitionId) {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         let done = |index: &u64| {
@@ -218,7 +220,8 @@ impl Ledger {
         }
     }
 
-    /// What done tasks of a job made, is not to be kept and no task reads, by the node that has it.
+    /// Outputs of done tasks that are not to be kept and that no task reads, by the node that has
+    /// them.
     pub(crate) fn unread_outputs(&self, job: JobId) -> BTreeMap<NodeId, Vec<wire::Object>> {
         let mut unread: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
         let parts = self.jobs.get(&job).into_iter().flat_map(|job| &job.parts);
@@ -252,8 +255,8 @@ impl Ledger {
         unread.map(|(output, _)| object(output)).collect()
     }
 
-    /// Questions of children that are in a later round than their parent here wait until that has
-    /// come.
+    /// Keeps requests of children in a later round than their parent here, until the parent enters
+    /// it.
     pub(super) fn defer_early<'a>(
         &mut self,
         from: NodeId,
@@ -262,7 +265,7 @@ impl Ledger {
         let mut due = Vec::new();
         for ask in asks {
             if ask.round > self.round(TaskId::new(ask.job, ask.parent)) {
-                // A job that is retried was committed: its homes know of it.
+                // A job that is retried was committed: its homes know it.
                 if self.jobs.contains_key(&JobId(ask.job)) {
                     mark(Mark::AskDeferred);
                     self.early.push((from, *ask));
@@ -288,8 +291,8 @@ impl Ledger {
         }
     }
 
-    /// Tasks that run again and lack something ask for it once more: their home has started again,
-    /// and what it asked before may be lost. `concerned`: of which partitions.
+    /// Requests the missing inputs of tasks that run again once more: their home has restarted, and
+    /// earlier requests may be lost. `concerned`: the partitions.
     pub(crate) fn ask_for_rounds(
         &mut self,
         concerned: impl Fn(PartitionId) -> bool,

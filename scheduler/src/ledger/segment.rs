@@ -1,4 +1,5 @@
-//! The records of one chunk of tasks, in columns and arenas: what a waiting task costs in memory.
+//! The records of one chunk of tasks, in columns and arenas, so that a waiting task takes little
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::Crash;
 use super::Times;
 use super::packed::{Brief, Packed};
 
-/// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
+/// The state of a task at its home. Only its holder knows whether a ready task runs already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -26,55 +27,55 @@ pub(crate) struct Cell {
     pub(crate) entry: u64,
     pub(crate) duration_ns: u64,
     pub(crate) urgency: u64,
-    /// Bit per dependency slot below 64; further ones are in [`Side::filled`].
+    /// One bit per input slot below 64; further ones are in [`Side::filled`].
     filled: u64,
     pub(crate) attempt: Attempt,
     pub(crate) spec: u32,
     pub(crate) slots: u32,
     pub(crate) missing: u32,
-    /// Where it is queued or runs, or where it ran.
+    /// The node where it is queued or runs, or where it ran.
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
-    /// What ran it has died, and what that says of it is not known yet.
+    /// The node that ran the task has died, and this death is not judged yet.
     pub(crate) in_doubt: bool,
-    /// Since its last death.
+    /// The task has rested since its last death.
     pub(crate) has_rested: bool,
-    /// Its home has noted that the current attempt starts.
+    /// Its home has recorded the start of the current attempt.
     pub(crate) started: bool,
-    /// It was held by an earlier life of this node, for another home.
+    /// An earlier incarnation of this node held the task, according to the records.
     pub(crate) died_here: bool,
-    /// It was ready before, and what had it has been lost: it goes before those whose turn has not
-    /// come yet.
+    /// The task was ready before and its holder was lost: it precedes tasks that have not had their
+    /// turn.
     pub(crate) again: bool,
-    /// How often it was done again because what it had made was lost.
+    /// How often the task ran again because its outputs were lost.
     pub(crate) rebuilds: u8,
-    /// How often an input of it was lost.
+    /// How often an input of the task was lost.
     pub(crate) input_losses: u8,
     pub(crate) state: State,
 }
 
-/// What only some tasks have.
+/// Fields that only some tasks have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Side {
-    /// Words of slots from 64 on; memory follows the credits that came, not what was declared.
+    /// Bits of the slots from 64 on. Memory follows the credits received, not the declared slots.
     filled: BTreeMap<u32, u64>,
-    /// By slot.
+    /// By input slot.
     pub(crate) inputs: BTreeMap<u32, wire::InputAt>,
     /// Of the committed attempt.
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) exit_code: i32,
     pub(crate) crashes: Vec<Crash>,
-    /// This attempt and those before it were of earlier rounds.
+    /// This attempt and those before it are of earlier rounds.
     earlier: Attempt,
 }
 
-/// An edge as its parent keeps it.
+/// An edge as its parent stores it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EdgeOut {
     pub(crate) child: u64,
     pub(crate) slot: u32,
-    /// 0: order only; k+1: output k flows along.
+    /// 0: order only; k+1: output k travels along the edge.
     pub(crate) output: u32,
 }
 
@@ -84,7 +85,7 @@ struct Run {
     index: u64,
     start: u32,
     length: u32,
-    /// Of parents: the dependency slot of the first.
+    /// For parents: the input slot of the first.
     first_slot: u32,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct Segment {
     cells: Vec<Cell>,
     /// How each task ended, two bits each, once freed.
     freed: Vec<u8>,
-    /// And what is still told of it.
+    /// The other data of each task, once freed.
     briefs: Packed,
     child_runs: Vec<Run>,
     edges: Vec<EdgeOut>,
@@ -107,22 +108,22 @@ pub(crate) struct Segment {
     /// declared.
     sizes: Vec<u64>,
     size_ends: Vec<u32>,
-    /// Of each cell, when it may start, counted from the submission. Empty when all may at once.
+    /// When each task may start, counted from the submission. Empty if all may start at once.
     releases_ns: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
     sides: BTreeMap<u32, Side>,
-    /// Of tasks whose outputs have bytes: checksums of the outputs of the attempt that counts.
+    /// Checksums of the outputs of the attempt that counts, for tasks with output bytes.
     output_sums: BTreeMap<u32, Box<[u64]>>,
-    /// Of the attempts that counted, where they printed something. It stays once freed: what is
-    /// lost of it is missed however late.
+    /// The printed bytes of the attempts that counted. They stay once freed, so that lost output is
+    /// noticed however late.
     captured: BTreeMap<u32, Captured>,
-    /// Of the attempts that counted, of all cells once one of them ran.
+    /// The times of the attempts that counted, for all tasks once one of them ran.
     times: Vec<Times>,
     /// Tasks that have not ended.
     pub(crate) open: u32,
-    /// Ended tasks whose credits have not all left.
+    /// Ended tasks with credits that have not all left.
     pub(crate) undelivered: u32,
-    /// Nobody needs it; it stays for those who ask, until newer ones take its room.
+    /// No task needs the chunk. It is kept for queries until newer chunks need its memory.
     retired: bool,
 }
 
@@ -244,7 +245,7 @@ impl Segment {
     pub(crate) fn cell(&self, index: u64) -> Option<&Cell> {
         self.cells.get(self.at(index) as usize)
     }
-    /// All that are in memory, each with its index.
+    /// All records in memory, each with its index.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (u64, &Cell)> {
         (self.first..).zip(&self.cells)
     }
@@ -293,7 +294,7 @@ impl Segment {
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)
     }
-    /// When it may start, counted from the submission of its job.
+    /// When the task may start, counted from the submission of its job.
     pub(crate) fn release(&self, index: u64) -> Span {
         Span(self.releases_ns.get(self.at(index) as usize).copied().unwrap_or(0))
     }
@@ -313,7 +314,7 @@ impl Segment {
         }
     }
 
-    /// Sets the slot's bit; false when it was set.
+    /// Sets the slot's bit; returns false if it was set.
     pub(crate) fn fill(&mut self, index: u64, slot: u32) -> bool {
         if slot < 64 {
             let Some(cell) = self.cell_mut(index) else { return false };
@@ -322,7 +323,7 @@ impl Segment {
         let side = self.side_mut(index);
         set(side.filled.entry(slot / 64).or_default(), slot % 64)
     }
-    /// What came through this slot is lost; which one it was stays known.
+    /// The input of this slot is lost; its identity stays known.
     pub(crate) fn empty_slot(&mut self, index: u64, slot: u32) {
         if !self.is_filled(index, slot) {
             return;
@@ -345,7 +346,7 @@ impl Segment {
         cell.filled = 0;
         cell.missing = cell.slots;
     }
-    /// It had ended, and begins again in a later round.
+    /// The task had ended, and begins again in a later round.
     pub(crate) fn begin_again(&mut self, index: u64) {
         let Some(cell) = self.cell_mut(index) else { return };
         let attempt = cell.attempt;
@@ -357,9 +358,9 @@ impl Segment {
         side.output_sizes.clear();
         side.crashes.clear();
         (side.exit_code, side.earlier) = (0, attempt);
-        // Of one that was done once its checksums stay: there may be readers that are done.
+        // The checksums of a task that was done once stay: there may be readers that are done.
     }
-    /// The attempt was of an earlier round.
+    /// Whether the attempt is of an earlier round.
     pub(crate) fn is_earlier(&self, index: u64, attempt: Attempt) -> bool {
         self.side(index).is_some_and(|side| attempt <= side.earlier)
     }
@@ -373,7 +374,7 @@ impl Segment {
         word >> (slot % 64) & 1 == 1
     }
 
-    /// The edges to its children that came in this chunk.
+    /// The edges from this task to its children that arrived with this chunk.
     pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = &[EdgeOut]> {
         let from = self.child_runs.partition_point(|run| run.index < index);
         let runs = self.child_runs[from..].iter().take_while(move |run| run.index == index);
@@ -384,7 +385,7 @@ impl Segment {
         let indices = self.child_runs.iter().map(|run| run.index);
         indices.filter(|&index| !self.contains(index))
     }
-    /// Its parents as far as this chunk names them, each with its slot.
+    /// The task's parents that this chunk names, each with its slot.
     pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
         let from = self.parent_runs.partition_point(|run| run.index < index);
         let runs = self.parent_runs[from..].iter().take_while(move |run| run.index == index);
@@ -394,24 +395,24 @@ impl Segment {
         })
     }
 
-    /// Marks it as not needed; false when it was before.
+    /// Marks the chunk as not needed; returns false if it was marked before.
     pub(crate) fn retire(&mut self) -> bool {
         !std::mem::replace(&mut self.retired, true)
     }
-    /// What it costs to keep: tasks and ends of edges.
+    /// The memory cost of the chunk: tasks and ends of edges.
     pub(crate) fn weight(&self) -> usize {
         self.cells.len() + self.edges.len() + self.parents.len()
     }
 
-    /// It is needed again.
+    /// The chunk is needed again.
     pub(crate) fn restore(&mut self) {
         self.retired = false;
     }
-    /// What is still told of a task, once freed.
+    /// The data that stays of a task, once freed.
     pub(crate) fn brief(&self, index: u64) -> Option<Brief> {
         self.briefs.get(self.at(index))
     }
-    /// Frees everything but how each task ended, its name, and how much it printed.
+    /// Frees the records. The end of each task, its brief, and the bytes that it printed stay.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");
         if self.is_freed() {

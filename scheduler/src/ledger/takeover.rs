@@ -11,22 +11,22 @@ use super::{Job, Ledger, Part};
 use crate::Mutant;
 use crate::out::{Out, task_attempt};
 
-/// Chunks whose tasks are to be looked at: some may be ready, and of others the credits may have
-/// to be told again.
+/// Chunks to be examined: some tasks may be ready, and the credits of others may have to be sent
+/// again.
 #[derive(Debug)]
 pub(super) struct Activation {
     pub(super) job: JobId,
     pub(super) partition: PartitionId,
-    /// By number.
+    /// By chunk number.
     pub(super) chunks: VecDeque<u32>,
-    /// Tasks of the first chunk that have been looked at.
+    /// Tasks of the first chunk that have been examined.
     pub(super) looked_at: u32,
-    /// Of a recovered part: so many that may have run have been placed.
+    /// In a recovered part: how many tasks that may have run have been placed.
     pub(super) placed_first: u32,
-    /// Something of the part has ended: what ran is mostly of such.
+    /// Some task of the part has ended: most tasks that ran are in such parts.
     pub(super) is_begun: bool,
-    /// The records come from an earlier home, or an earlier life of this one: who was told of an
-    /// end is not known.
+    /// The records come from an earlier home, or an earlier incarnation of this one: which children
+    /// know of an end is not known.
     pub(super) recovered: bool,
 }
 
@@ -41,21 +41,21 @@ impl Activation {
     }
 }
 
-/// Some tasks of a chunk.
+/// A range of tasks in a chunk.
 struct Piece {
     job: JobId,
     partition: PartitionId,
     number: u32,
-    /// Those before have been looked at.
+    /// Tasks before this one have been examined.
     from: u32,
-    /// Of those that are ready.
+    /// The limit for ready tasks.
     most: u32,
     recovered: bool,
-    /// These go before what waits already.
+    /// These tasks go before those that wait already.
     first: bool,
 }
 
-/// How far a chunk has been looked at.
+/// How far a chunk has been examined.
 struct Looked {
     end: u32,
     at_end: bool,
@@ -63,12 +63,12 @@ struct Looked {
 }
 
 impl Ledger {
-    /// Looks at tasks of parts that have become visible or have been recovered, chunk by chunk, up
-    /// to about `budget` tasks. `died`: whether that incarnation of a node lives no more.
+    /// Examines tasks of parts that have become visible or have been recovered, chunk by chunk, up
+    /// to about `budget` tasks. `died`: whether that incarnation of a node has ended.
     ///
-    /// What ran when the home of a recovered part died stood first in it, as the queues keep the
-    /// order, and was no more than `slots_max`: so many tasks of each part are placed before all
-    /// others.
+    /// Queues keep the order of tasks. So the tasks that ran when the home of a recovered part died
+    /// were the first of the part, and no more than `slots_max`. That many tasks of each part are
+    /// placed before all others.
     pub(crate) fn activate(
         &mut self,
         now: Time,
@@ -109,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// Tasks that had been started here, or at an earlier home, and have not ended.
+    /// Tasks that this home or an earlier one had started, and that have not ended.
     fn started(&self, job_id: JobId, partition: PartitionId, number: u32) -> Vec<TaskId> {
         let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended && !job.cancelled) else {
             return Vec::new();
@@ -122,7 +122,7 @@ impl Ledger {
         started.map(|(index, _)| place(index)).collect()
     }
 
-    /// Looks at tasks of a chunk until as many as are wanted are ready.
+    /// Examines tasks of a chunk until `most` are ready.
     fn activate_piece(&mut self, piece: &Piece) -> Looked {
         let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
         let nothing = Looked { end: from, at_end: true, ready: 0 };
@@ -150,7 +150,7 @@ impl Ledger {
         }
         let at_end = ready.len() < most as usize;
         let count = u32::try_from(ready.len()).expect("no more than the chunk has");
-        // Where the whole job is cancelled, all homes of children hear that as well.
+        // If the whole job is cancelled, all homes of children learn that too.
         if !job.cancelled {
             ready.iter().filter(|_| first).for_each(|&task| self.goes_first(task));
             self.ready.extend(ready);
@@ -164,7 +164,7 @@ impl Ledger {
         Looked { end, at_end, ready: count }
     }
 
-    /// It was ready before, and what had it is gone: it has waited for its turn once.
+    /// The task was ready before, and its holder is gone: it has waited for its turn once.
     pub(super) fn goes_first(&mut self, task: TaskId) {
         if let Some(cell) = self.cell_mut(task) {
             cell.again = true;
@@ -177,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// The chunk was kept until its ended tasks were looked at.
+    /// The chunk was kept until its ended tasks were examined.
     fn release(&mut self, job: JobId, partition: PartitionId, number: u32) {
         let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(&partition));
         let Some(part) = part else { return };
@@ -190,7 +190,7 @@ impl Ledger {
         }
     }
 
-    /// All that a recovered part may owe is looked at from now on, some at a time.
+    /// Queues a recovered part: all that it may owe is examined, in portions.
     pub(super) fn resume_part(&mut self, job_id: JobId, partition: PartitionId) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let Some(part) = job.parts.get_mut(&partition) else { return };
@@ -199,7 +199,7 @@ impl Ledger {
             return self.retire(job_id, partition, &retired);
         }
         if job.cancelled {
-            return; // Nothing becomes ready, and nobody has to be told.
+            return; // Nothing becomes ready, and no child needs a credit.
         }
         let chunks: VecDeque<u32> = part.chunk_numbers().collect();
         let is_begun = part.open < part.tasks;
@@ -210,7 +210,7 @@ impl Ledger {
         self.activations.insert(at, Activation { is_begun, ..activation });
     }
 
-    /// Asks holders what they have of these tasks.
+    /// Asks holders which of these tasks they have.
     pub(crate) fn ask_holders<'a>(
         &self,
         holders: impl Iterator<Item = (NodeId, Vec<&'a TaskId>)>,
@@ -229,7 +229,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in what was loaded of one partition. Returns its jobs.
+    /// Adds the loaded records of one partition. Returns its jobs.
     pub(crate) fn take_over(
         &mut self,
         now: Time,
@@ -288,7 +288,7 @@ impl Ledger {
             job.share_keeps();
         }
         if differs {
-            // What one home has heard of the job as a whole is true of all of it.
+            // The end or cancellation of the job that one home has learned of holds for all of it.
             for (partition, record) in job.visible_records() {
                 if job.parts[&partition].visible {
                     out.facts.visible.insert((partition, job_id), record);
@@ -305,13 +305,13 @@ impl Ledger {
             }
             return;
         }
-        self.live.insert(job_id); // What was here may be of an earlier round.
+        self.live.insert(job_id); // The parts here may be of an earlier round.
         if cancelled {
             self.go_on_removing(job_id);
         }
     }
 
-    /// Ready tasks of a partition, with whom its records name as holder; here or elsewhere.
+    /// Ready tasks of a partition with their holders according to the records, this node included.
     pub(crate) fn held(&self, partition: PartitionId) -> Vec<(TaskId, NodeId)> {
         let mut held = Vec::new();
         for (job_id, job) in self.live_jobs() {

@@ -1,22 +1,22 @@
-//! When a task ran, in eight bytes.
+//! The times of a task's run, in eight bytes.
 
 use proto::{Span, Time};
 
-/// From here on a duration is told in milliseconds, with this bit set.
+/// From this value on a duration is stored in milliseconds, with this bit set.
 const COARSE: u32 = 1 << 31;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
-    /// Milliseconds from the submission of its job to the start, plus one; 0: not known.
+    /// Milliseconds from the job's submission to the task's start, plus one; 0: not known.
     pub(crate) start: u32,
-    /// In microseconds; where that is long, in milliseconds.
+    /// The duration in microseconds; a long one in milliseconds.
     pub(crate) took: u32,
 }
 
 impl Times {
-    /// Of an attempt that started then; 0: it did not run.
+    /// The times of an attempt; `started` is 0 if it did not run.
     pub(crate) fn new(submitted: Time, started: Time, finished: Time) -> Self {
         if started == Time::ZERO {
             return Self::default();
@@ -34,7 +34,7 @@ impl Times {
         self.start > 0
     }
 
-    /// Start and end, where they are known.
+    /// Start and end, if they are known.
     pub(crate) fn since(self, submitted: Time) -> Option<(Time, Time)> {
         let start = u64::from(self.start.checked_sub(1)?);
         let took = match self.took {
@@ -64,7 +64,7 @@ mod tests {
         let day = (103 * S, 103 * S + 86_400 * S + 5 * MS);
         assert_eq!(kept(day.0, day.1), Some((Time(day.0), Time(day.1))));
         assert_eq!(kept(0, 7), None, "it did not run");
-        // The clock of the submitter is ahead.
+        // The submitter's clock is ahead.
         assert_eq!(kept(99 * S, 99 * S + 1_000), Some((submitted, submitted + Span(1_000))));
         assert_eq!(size_of::<Times>(), 8);
     }

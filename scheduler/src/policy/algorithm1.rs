@@ -17,14 +17,15 @@ pub enum Decision {
     Push(NodeId),
 }
 
-/// One input of a ready task: bytes and the node that has them (`data_size[i]`, `parent_list[i]`).
+/// One input of a ready task: its bytes and the node that has them (`data_size[i]`,
+/// `parent_list[i]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located {
     pub bytes: u64,
     pub node: NodeId,
 }
 
-/// What Algorithm 1 assumes about the world.
+/// The assumptions of Algorithm 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Assumptions {
     /// `net_band`, bytes per second.
@@ -68,11 +69,11 @@ pub fn decide(
 }
 
 impl Scheduler {
-    /// By the largest input of a ready task of this home.
+    /// Applies Algorithm 1 to a ready task of this home.
     pub(super) fn decide_by_algorithm_1(&self, _: Time, work: &Work) -> Decision {
         let tuning = &self.options.tuning;
         let me = self.options.me;
-        // Of equal ones the first; no other one's place counts.
+        // The first of equal ones. The place of any other input does not matter.
         let largest = work.inputs.iter().rev().max_by_key(|input| input.size_bytes);
         let can_run = |node: NodeId| self.homes.fits(node, work.cpus());
         let from = largest.map_or(me, |largest| parent_of(me, largest, &work.inputs, can_run));
@@ -93,9 +94,10 @@ impl Scheduler {
     }
 }
 
-/// Each known copy of an object counts as a parent at the node that has it: the one here, if there
-/// is one; else the one that has most of the bytes of all `inputs`, of those where the task can
-/// run. Of equal ones its maker goes first, then copies in their order.
+/// The node that counts as the parent of an input: each known copy counts like the maker. If this
+/// node has a copy, it is this node. Otherwise it is the node with most of the bytes of all
+/// `inputs`, among those that can run the task. Among equal nodes the maker is first, then
+/// copies in order.
 #[must_use]
 fn parent_of(
     here: NodeId,
@@ -121,7 +123,7 @@ fn parent_of(
     best.map_or(NodeId(input.node), |(_, node)| node)
 }
 
-/// It was made there, or a copy of it is known to be there.
+/// Whether the input was made on the node, or a copy of it is known to be there.
 fn holds(input: &wire::InputAt, node: NodeId) -> bool {
     input.node == node.0 || input.copies.contains(&node.0)
 }
@@ -153,7 +155,7 @@ mod tests {
         check(HALF, &[(30_000_000, THERE), (30_000_000, HERE)], shared(Reason::SmallLargest));
         check(HALF, &[(60_000_000, HERE), (1, THERE)], Decision::Local);
         check(HALF, &[(1, HERE), (60_000_000, THERE)], Decision::Push(THERE));
-        // Of equal largest ones the first counts.
+        // Of equal largest inputs the first counts.
         check(HALF, &[(60_000_000, THERE), (60_000_000, HERE)], Decision::Push(THERE));
     }
 
@@ -164,7 +166,7 @@ mod tests {
         check(MDL, &[(1, HERE)], Decision::Local);
     }
 
-    /// Inputs of all sizes on any nodes, lengths and bandwidths from nothing to a lot.
+    /// Inputs of all sizes on any nodes, with lengths and bandwidths from zero to very large.
     #[test]
     fn the_ends_hold_for_whatever_a_task_reads() {
         let mut seed = 1_u64;
@@ -193,7 +195,7 @@ mod tests {
                 Some(largest) => Decision::Push(largest.node),
             };
             assert_eq!(decided(MDL), expected, "{inputs:?} {assumed:?}");
-            // In between, a higher threshold never ties a task to data that a lower one lets go.
+            // In between, a higher threshold never binds a task that a lower one shares.
             let shared = [0.0, 0.01, 0.5, 100.0].map(|t| matches!(decided(t), Decision::Shared(_)));
             assert!(shared.is_sorted(), "{inputs:?} {assumed:?}");
         }

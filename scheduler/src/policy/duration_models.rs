@@ -1,4 +1,4 @@
-//! What lengths of tasks are taken to be before any of their kind has ended.
+//! The assumed durations of tasks before any of their kind has ended.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use proto::{Span, wire};
 
 use super::TuningError;
 
-/// A law that lengths of tasks follow. Mean and deviation of it are made use of.
+/// A distribution of task durations. Its mean and deviation are used.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Lengths {
-    /// None: tasks are taken to be like those that have ended, of whatever kind.
+    /// None: tasks are assumed to be like those that have ended, of any kind.
     #[default]
     Measured,
     Uniform {
@@ -38,8 +38,8 @@ impl Moments {
     pub(crate) fn mean(self) -> Span {
         Span(self.mean_ns.round() as u64)
     }
-    /// How long one that runs still has to go, seen at a random moment: longer ones are seen more
-    /// often (the mean residual life of renewal theory).
+    /// The mean remaining time of a running task, seen at a random moment: longer tasks are seen
+    /// more often (the mean residual life of renewal theory).
     pub(crate) fn rest(self) -> Span {
         if self.mean_ns <= 0.0 {
             return Span::ZERO;
@@ -50,7 +50,7 @@ impl Moments {
 }
 
 impl Lengths {
-    /// `None` when nothing is assumed.
+    /// `None` if nothing is assumed.
     pub(crate) fn moments(self) -> Option<Moments> {
         let (mean_ns, deviation_ns) = match self {
             Self::Measured => return None,
@@ -64,7 +64,7 @@ impl Lengths {
         Some(Moments { mean_ns, deviation_ns })
     }
 
-    /// Refuses laws that cannot be.
+    /// Refuses impossible distributions.
     pub(crate) fn check(self) -> Result<(), TuningError> {
         let wrong = |why| Err(TuningError::Lengths { given: self, why });
         let too_long = "the longest that can be given is a day";
@@ -124,7 +124,7 @@ impl Lengths {
     }
 }
 
-/// As the command line takes it.
+/// In the form that the command line takes.
 impl fmt::Display for Lengths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

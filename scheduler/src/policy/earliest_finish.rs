@@ -1,14 +1,14 @@
 /*!
 Earliest finish: a further policy beside the paper's.
 
-Algorithm 1 looks at the largest input alone and at no queue. Here the home weighs, for itself and
-for the nodes that have most of the inputs (makers and copies), what would have to be moved there;
-a transfer is shared by all readers of an object. A queue in front of the data deters, but a short
-queue elsewhere does not attract: which node runs dry is not known yet when a task becomes ready,
-and stealing sees to that when it is.
+Algorithm 1 considers only the largest input, and no queue. Here the home computes how much would
+have to be moved to itself, and to the nodes that have most of the inputs (makers and copies). All
+readers of an object share its transfer. A long queue at the data counts against that node. A short
+queue elsewhere does not attract the task: it is not known yet which node will run dry. When one
+does, stealing corrects the placement.
 
-A task that stays because its data is here goes to the local queue. What a node could not start
-within the time that it takes to move its inputs may be stolen from there all the same.
+A task that stays because its data is here goes to the local queue. Other nodes may still steal it,
+if this node could not start it within the time that it takes to move its inputs.
 */
 
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use crate::work::Work;
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;
-/// Transfers that share a line, about, when many tasks have to move.
+/// The approximate number of transfers that share a line when many tasks have to move.
 const LINE_SHARED_BY: usize = 4;
 
-/// What a peer said of its load, and what was sent to it since.
+/// The load that a peer reported, with the work that was sent to it since.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     slots: u32,
@@ -34,25 +34,25 @@ struct Known {
     at: Time,
 }
 
-/// How busy other nodes are, as far as they have told.
+/// The loads of other nodes, as reported.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    /// Never iterated: their order means nothing.
+    /// Never iterated: the order of entries is arbitrary.
     peers: hashbrown::HashMap<NodeId, Known, foldhash::fast::FixedState>,
 }
 
 impl Loads {
-    /// `used`: tasks with inputs are placed here, for which loads are weighed.
+    /// Records a reported load. `used`: tasks with inputs are placed here, for which loads matter.
     pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load, used: bool) {
         let told = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
         if let Some(known) = self.peers.get_mut(&from) {
             *known = told;
         } else if told.work > Span::ZERO && (used || self.peers.len() < LOADS_KEPT_UNUSED) {
-            // An idle stranger deters no more than an unknown one: most are, and need no memory.
+            // An idle node counts like an unknown one: most are idle, and need no memory.
             self.peers.insert(from, told);
         }
     }
-    /// Until it tells again, its work grows by what is sent to it.
+    /// Until its next report, the peer's work grows by the tasks that are sent to it.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, slots: u32, length: Span) {
         let idle = || Known { slots: slots.max(1), work: Span::ZERO, at: now };
         let known = self.peers.entry(to).or_insert_with(idle);
@@ -61,7 +61,7 @@ impl Loads {
     pub(crate) fn forget(&mut self, peer: NodeId) {
         self.peers.remove(&peer);
     }
-    /// How long a task would wait there; `None` when nothing recent is known.
+    /// The wait of a task at that node; `None` if nothing recent is known.
     fn wait(&self, now: Time, node: NodeId) -> Option<Span> {
         let known = self.peers.get(&node)?;
         let age = now.since(known.at);
@@ -70,7 +70,7 @@ impl Loads {
     }
 }
 
-/// A node where a task could run: the queue in front of it, and what would have to be moved.
+/// A node where a task could run: the wait in its queue, and the time to move missing inputs there.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Candidate {
     pub node: NodeId,
@@ -78,8 +78,8 @@ pub struct Candidate {
     pub moving_s: f64,
 }
 
-/// Where the task ends first. The own node (the first candidate) wins unless another is better by
-/// more than `margin_s`; of equals the first.
+/// The candidate where the task ends first. The own node (the first candidate) wins unless another
+/// is better by more than `margin_s`; among equals the first wins.
 ///
 /// # Panics
 /// When there is no candidate.
@@ -99,7 +99,7 @@ pub fn earliest(candidates: &[Candidate], margin_s: f64) -> Candidate {
 }
 
 impl Scheduler {
-    /// Where a ready task of this home goes.
+    /// Decides on which queue of which node a ready task of this home is placed.
     pub(crate) fn decide_earliest(&self, now: Time, work: &Work) -> Decision {
         let me = self.options.me;
         if work.input_bytes() == 0 {
@@ -121,7 +121,7 @@ impl Scheduler {
             // A peer may name a copy twice.
             moving_s: (all_bytes - here(node)).max(0.0) / bandwidth,
         };
-        // How fast each node gives to others is not known here, but how fast it gives to this one.
+        // The rates between other nodes are not known here, but the rates to this node are.
         let (wait_s, moving_s) = (own_wait.as_secs_f64(), self.moving_here_s(work));
         let mut candidates = vec![Candidate { node: me, wait_s, moving_s }];
         let fits = |node: NodeId| self.homes.fits(node, work.cpus());
@@ -137,8 +137,8 @@ impl Scheduler {
         }
     }
 
-    /// How long it takes to bring here what is missing, each object at the rate that was measured
-    /// of the node that has it: of the fastest one where several have.
+    /// The time to fetch the missing inputs to this node. Each object counts at the measured rate
+    /// of its fastest source.
     pub(crate) fn moving_here_s(&self, work: &Work) -> f64 {
         let (me, assumed) = (self.options.me.0, self.options.tuning.bandwidth_bytes_per_s);
         let is_missing = |input: &&wire::InputAt| input.node != me && !input.copies.contains(&me);
@@ -150,7 +150,7 @@ impl Scheduler {
         work.inputs.iter().filter(is_missing).map(moving_s).sum()
     }
 
-    /// How long a further task of the local queue would wait here. The shared queue comes after it.
+    /// The wait of a further task in the local queue of this node, which precedes the shared queue.
     fn own_wait(&self) -> Span {
         Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
     }
@@ -163,7 +163,7 @@ impl Scheduler {
         Span((work_ns as f64 * self.estimates.width()) as u64)
     }
 
-    /// What peers are told now and then; `None` when nobody would make use of it.
+    /// The load that is reported to peers; `None` if the policy does not use it.
     #[must_use]
     pub fn own_load(&self) -> Option<wire::Load> {
         let length = |queue: usize| u32::try_from(queue).unwrap_or(u32::MAX);
@@ -174,7 +174,7 @@ impl Scheduler {
             work_ns: self.own_work().0,
         })
     }
-    /// A peer tells of its load.
+    /// A peer reports its load.
     pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
         if self.rules().sends_load {
             let used = self.estimates.input_bytes() > 0.0;
@@ -182,7 +182,7 @@ impl Scheduler {
         }
     }
 
-    /// How long a task is expected to run; one of those that are here.
+    /// The expected duration of a task.
     pub(crate) fn length_of(&self, work: &Work) -> Span {
         self.estimates.length(&work.spec, work.duration, self.options.tuning.lengths)
     }
@@ -190,40 +190,41 @@ impl Scheduler {
         self.estimates.mean_length(self.options.tuning.lengths)
     }
 
-    /// How long it takes to move what a task reads here, on the average.
+    /// The mean time to move the inputs of a task here.
     pub(crate) fn moving_time(&self) -> Span {
         let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         Span((self.estimates.input_bytes() / bandwidth * 1e9) as u64)
     }
-    /// So many tasks does this node start within the time that it takes to move one's inputs.
+    /// The number of tasks that this node starts within the time to move the inputs of one.
     pub(crate) fn started_meanwhile(&self) -> usize {
         let length = self.mean_length().0.max(1);
         let rounds = usize::try_from(self.moving_time().0.div_ceil(length)).unwrap_or(usize::MAX);
         rounds.saturating_mul(self.lanes())
     }
-    /// So many tasks as wide as usual run here at once.
+    /// The number of tasks of mean width that run here at once.
     pub(crate) fn lanes(&self) -> usize {
         ((f64::from(self.slots.total()) / self.estimates.width()) as usize).max(1)
     }
-    /// And so many the free slots are for, the last of which may have to be narrower.
+    /// The number of tasks for the free slots; the last one may have to be narrower.
     pub(crate) fn free_lanes(&self) -> usize {
         (f64::from(self.slots.free()) / self.estimates.width()).ceil() as usize
     }
-    /// Tasks that others may have: all of SReadyQ, and of LReadyQ what is worth the transfer.
+    /// The number of tasks that other nodes may take: the shared queue, and the tasks of the local
+    /// queue that are worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
         self.shared.len() + self.surplus()
     }
-    /// Tasks of LReadyQ that this node would start only after a thief could have their inputs: all
-    /// of them where tasks take longer than that.
+    /// The number of tasks in the local queue that this node would start only after a thief could
+    /// have their inputs. If tasks take longer than that, these are all of them.
     pub(crate) fn surplus(&self) -> usize {
         if !self.rules().shares_local_queue {
             return 0;
         }
         let local = self.local.len().saturating_sub(self.data.roomless.staying());
-        // Others want their inputs moved too: one transfer seldom has the line for itself.
+        // Other inputs move too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {
-            // A thief has the inputs before anything that runs here ends, about.
+            // A thief has the inputs before a task that runs here ends, approximately.
             return local;
         }
         let kept = self.started_meanwhile().saturating_mul(LINE_SHARED_BY);
@@ -232,13 +233,13 @@ impl Scheduler {
     }
 }
 
-/// Of an object's bytes, those that one of its readers answers for. With an unknown number of
-/// readers this may be the only one.
+/// The bytes of an object for which one of its readers counts. With an unknown number of readers it
+/// may be the only one.
 fn own_share(input: &wire::InputAt) -> f64 {
     input.size_bytes as f64 / f64::from(input.consumers.clamp(1, READERS_MAX))
 }
 
-/// The bytes of a task's inputs, each by its share of the readers, in all and by the nodes that
+/// The bytes of a task's inputs, each by its share of the readers: in all, and by the nodes that
 /// have most of them.
 fn places(work: &Work) -> (f64, Vec<(NodeId, f64)>) {
     let mut all = 0.0;

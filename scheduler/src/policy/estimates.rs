@@ -1,5 +1,5 @@
-//! What is measured: how long tasks take, per kind and with spread; how fast bytes come, per node
-//! they come from (section 2.2.3 of the paper assumes the latter).
+//! Measurements: task durations per kind, with their spread, and transfer rates per source node
+//! (section 2.2.3 of the paper assumes the latter).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use proto::{NodeId, Span, wire};
 
 use super::duration_models::{Lengths, Moments};
 
-/// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
+/// Durations of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
 #[derive(Clone, Default, Debug)]
 struct Seen {
     samples: u64,
     mean_ns: f64,
     /// Sum of squared distances from the mean.
     squares: f64,
-    /// By the number of bits of the length in nanoseconds, up to the longest seen.
+    /// Counts by the number of bits of the duration in nanoseconds, up to the longest one.
     octaves: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ impl Seen {
         let deviation = Span(moments.deviation_ns as u64);
         Some([moments.mean(), deviation, self.quantile(0.5)?, self.quantile(HIGH)?])
     }
-    /// The length that a share of the tasks does not exceed, to within its octave.
+    /// The duration that this share of the tasks does not exceed, to within its octave.
     fn quantile(&self, share: f64) -> Option<Span> {
         let total: u64 = self.octaves.iter().map(|&count| u64::from(count)).sum();
         let wanted = share * total as f64;
@@ -61,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Bytes per second of transfers, the recent ones counting most.
+/// Bytes per second of transfers; the recent ones count most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     samples: u32,
@@ -71,7 +71,7 @@ struct Rate {
 impl Rate {
     /// The weight of the newest transfer once there are several.
     const NEWEST: f64 = 0.125;
-    /// Fewer transfers than these say little.
+    /// With fewer transfers the rate counts as unknown.
     const SAMPLES_MIN: u32 = 4;
 
     fn add(&mut self, bytes_per_s: f64) {
@@ -84,24 +84,25 @@ impl Rate {
     }
 }
 
-/// Of the tasks of a kind, only the rest take longer than what counts as long.
+/// The quantile above which a duration counts as long.
 const HIGH: f64 = 0.95;
 /// Kinds beyond this many share the mean over all tasks.
 const KINDS_MAX: usize = 4096;
-/// Assumed while nothing is known at all.
+/// The assumption while nothing is known at all.
 const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {
-    /// By name. Most nodes know few kinds, and a tree keeps room for many.
+    /// By name. Most nodes know few kinds, and a tree would keep room for many.
     kinds: Vec<(Box<str>, Seen)>,
     all: Seen,
     rates: BTreeMap<NodeId, Rate>,
     rate: Rate,
-    /// Of the tasks with inputs that were placed or taken in here, the recent ones counting most.
+    /// The mean input bytes of tasks with inputs that were placed or taken in here; the recent ones
+    /// count most.
     input_bytes: f64,
     with_inputs: u32,
-    /// The slots that one takes.
+    /// The mean number of slots of a task.
     width: f64,
     widths: u32,
 }
@@ -124,12 +125,12 @@ impl Estimates {
             Err(_) => {}
         }
     }
-    /// Where a kind stands, or would.
+    /// The index of a kind, or the index where it belongs.
     fn place(&self, kind: &str) -> Result<usize, usize> {
         self.kinds.binary_search_by(|(name, _)| (**name).cmp(kind))
     }
 
-    /// An object came from another node. Small ones tell of delays, not of bandwidth.
+    /// An object arrived from another node. Small objects measure delays, not bandwidth.
     pub(crate) fn transferred(&mut self, from: NodeId, bytes: u64, took: Span) {
         if bytes < RATE_OBJECT_BYTES_MIN || took == Span::ZERO {
             return;
@@ -141,8 +142,8 @@ impl Estimates {
         }
     }
 
-    /// The mean of the kind; before any of it completed, what the task declares, else what is
-    /// assumed of all, else the mean of all.
+    /// The mean of the kind; before any task of it has ended, the declared duration; else the
+    /// assumption for all; else the mean of all.
     #[must_use]
     pub(crate) fn length(&self, spec: &wire::Spec, declared: Span, assumed: Lengths) -> Span {
         let seen = self.place(&spec.kind).ok().and_then(|at| self.kinds[at].1.moments());
@@ -154,7 +155,7 @@ impl Estimates {
         }
         assumed.moments().map_or_else(|| self.moments(assumed).mean(), Moments::mean)
     }
-    /// Over all tasks that ended here; before that, of what is assumed.
+    /// Over all tasks that ended here; before the first, by the assumption.
     fn moments(&self, assumed: Lengths) -> Moments {
         let unknown = Moments { mean_ns: LENGTH_UNKNOWN.0 as f64, deviation_ns: 0.0 };
         self.all.moments().or_else(|| assumed.moments()).unwrap_or(unknown)
@@ -163,25 +164,25 @@ impl Estimates {
     pub(crate) fn mean_length(&self, assumed: Lengths) -> Span {
         self.moments(assumed).mean()
     }
-    /// What a task that runs still has to go, on the average. A few that took ages say little of
-    /// those that run now: it is no more than all but a twentieth took from start to end.
+    /// The mean remaining time of a running task. A few very long tasks are no evidence for those
+    /// that run now: the result is at most the 95th percentile of all durations.
     #[must_use]
     pub(crate) fn rest(&self, assumed: Lengths) -> Span {
         let rest = self.moments(assumed).rest();
         self.all.quantile(HIGH).map_or(rest, |high| rest.min(high))
     }
-    /// Mean, deviation, median and 95th percentile of what ended here.
+    /// Mean, deviation, median and 95th percentile of the tasks that ended here.
     #[must_use]
     pub(crate) fn spread(&self) -> Option<[Span; 4]> {
         self.all.spread()
     }
-    /// The same of one kind.
+    /// The same for one kind.
     #[must_use]
     pub(crate) fn spread_of(&self, kind: &str) -> Option<[Span; 4]> {
         self.place(kind).ok().and_then(|at| self.kinds[at].1.spread())
     }
 
-    /// What is known by measurement, as a node tells it.
+    /// Adds the measurements to this node's state.
     pub(crate) fn tell(&self, state: &mut wire::NodeState) {
         state.bandwidth_bytes_per_s = self.rate.known().unwrap_or(0.0);
         let source = |(node, rate): (&NodeId, &Rate)| wire::SourceRate {
@@ -208,7 +209,7 @@ impl Estimates {
         state.kinds.truncate(ESTIMATES_TOLD_MAX);
     }
 
-    /// From one node: measured there, else over all nodes, else assumed.
+    /// The rate from one node: measured there, else over all nodes, else assumed.
     #[must_use]
     pub(crate) fn bandwidth_from(&self, node: NodeId, assumed: f64) -> f64 {
         let of_node = self.rates.get(&node).copied().and_then(Rate::known);
@@ -219,7 +220,7 @@ impl Estimates {
         self.rate.known().unwrap_or(assumed)
     }
 
-    /// A task was placed here or came here.
+    /// A task was placed or taken in here.
     pub(crate) fn placed(&mut self, input_bytes: u64, cpus: u32) {
         self.widths = self.widths.saturating_add(1);
         let weight = Self::NEWEST.max(1.0 / f64::from(self.widths));
@@ -230,12 +231,12 @@ impl Estimates {
             self.input_bytes += weight * (input_bytes as f64 - self.input_bytes);
         }
     }
-    /// Slots of a task, on the average of those that were placed here or came here.
+    /// The mean number of slots of the tasks that were placed or taken in here.
     #[must_use]
     pub(crate) fn width(&self) -> f64 {
         self.width.max(1.0)
     }
-    /// What a task with inputs reads here, about.
+    /// The approximate input bytes of a task with inputs.
     #[must_use]
     pub(crate) fn input_bytes(&self) -> f64 {
         self.input_bytes
@@ -287,7 +288,7 @@ mod tests {
         (0..999).for_each(|_| estimates.completed("a", second));
         estimates.completed("a", Span::from_secs(100_000));
         assert!(estimates.rest(Lengths::Measured) <= Span::from_secs(2), "not over an hour");
-        // Where one of ten is long, one that runs is most often one of these.
+        // If one task in ten is long, a running task is most often one of these.
         (0..110).for_each(|_| estimates.completed("a", Span::from_secs(100_000)));
         assert!(estimates.rest(Lengths::Measured) > Span::from_secs(10_000));
         assert!(estimates.rest(Lengths::Measured) > estimates.mean_length(Lengths::Measured));

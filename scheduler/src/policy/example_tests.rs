@@ -1,4 +1,4 @@
-//! The example of CONTRIBUTING.md, "Add a policy": its code, and that it is what the text says.
+//! The example of CONTRIBUTING.md, "Add a policy": its code, and that the text shows this code.
 
 mod stay {
     use proto::Time;

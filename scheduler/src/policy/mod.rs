@@ -1,5 +1,5 @@
-//! Where a ready task goes, in which order tasks run, and what is assumed of durations and
-//! bandwidth.
+//! The policies: where a ready task goes, in which order tasks run, and which durations and
+//! bandwidths are assumed.
 
 mod algorithm1;
 mod duration_models;

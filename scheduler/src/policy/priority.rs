@@ -1,16 +1,16 @@
-//! Which of the ready tasks goes first: the rank by which ready queues are ordered.
+//! The rank by which ready queues are ordered.
 
 use crate::Order;
 use crate::work::Work;
 
-/// Of tasks that were ready before: others would have gone on waiting.
+/// Set for tasks that were ready before; they go first.
 const RANK_FIRST: u64 = 1 << 63;
-/// And of what is on a critical path, before what is not.
+/// Set for tasks on a critical path, which go before all others.
 const RANK_CRITICAL: u64 = 1 << 62;
-/// A path is critical that takes so large a part of what the whole job takes on all slots.
+/// A path is critical if it takes this part of the whole job's time on all slots, or more.
 const CRITICAL_PART: u64 = 10;
 
-/// The highest goes first. `slots` are those of all nodes.
+/// The rank of a task; the highest is first. `slots` are those of all nodes.
 pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
     let rank = match order {
         Order::Bytes => work.input_bytes(),
@@ -20,15 +20,15 @@ pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
     };
     let first = if work.again { RANK_FIRST } else { 0 };
     if work.again && work.deaths > 0 {
-        // What has died the least is the least suspect.
+        // The task with the fewest deaths is the least suspect.
         return RANK_FIRST | u64::from(u8::MAX - work.deaths);
     }
     first | rank.min(RANK_FIRST - 1)
 }
 
-/// Whether the path from a task to an end of its graph may decide when the job ends. Where it is
-/// short for all that there is to do, its turn comes in time whatever the order, and tasks had
-/// better follow their data.
+/// Whether the path from a task to an end of its graph may decide when the job ends. A path that is
+/// short compared with the whole job gets its turn in time in any order; then tasks had better
+/// follow their data.
 fn is_critical(work: &Work, slots: u64) -> bool {
     let job_ns = work.settings.work_ns / slots.max(1);
     work.settings.work_ns > 0 && work.urgency >= job_ns / CRITICAL_PART
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use crate::{Policy, Tuning};
 
-    /// A task of a job of 1,000 s, this far from the end and with so many bytes to read.
+    /// A task of a job of 1,000 s, with this path to the end and these input bytes.
     fn task(urgency_s: u64, bytes: u64) -> Work {
         let settings = wire::JobSettings { work_ns: 1_000_000_000_000, ..Default::default() };
         let input = wire::InputAt { size_bytes: bytes, ..wire::InputAt::default() };
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn long_paths_go_first_and_short_ones_by_their_bytes() {
-        // A tenth of what the job takes on ten slots are ten seconds.
+        // A tenth of the job's time on ten slots is ten seconds.
         let rank = |work: &Work| rank(Order::Critical, work, 10);
         let (longest, long) = (task(50, 0), task(10, 1 << 40));
         let (heavy, light) = (task(1, 1 << 40), task(9, 1));

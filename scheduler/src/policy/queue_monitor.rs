@@ -1,4 +1,4 @@
-//! What watches a node's own queues: the monitor of FLDS, and ADAPTIVE's choice between policies
+//! Watches a node's own queues: the monitor of FLDS, and ADAPTIVE's choice between policies
 //! (section 2.2.4 of the paper).
 
 use proto::event::Reason;
@@ -15,15 +15,16 @@ use crate::{Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.
 const WAIT_MIN: Span = Span::from_millis(1);
-/// Of the time that work takes: data that moves for longer is too much, for less is little.
+/// Limits for the ratio of transfer time to work time: above the first, much data moves; below the
+/// second, little.
 const MOVES_MUCH: f64 = 0.5;
 const MOVES_LITTLE: f64 = 0.05;
-/// Back in the middle only when clearly off the ends.
+/// The limits for a return to the other policy. They differ, so that only a clear change counts.
 const MOVES_LESS: f64 = 0.25;
 const MOVES_MORE: f64 = 0.1;
 
-/// Tasks that ended per second. Over a sliding window, because what a node did before its data
-/// came, or while it had another kind of work, says nothing of how fast its queue empties now.
+/// Tasks that ended per second, over a sliding window. A rate from before the data arrived, or with
+/// other kinds of tasks, does not show how fast the queue empties now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Throughput {
     since: Option<Time>,
@@ -33,7 +34,7 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// There is work from now on, if there was none.
+    /// There is work from now on.
     pub(crate) fn busy(&mut self, now: Time) {
         if self.since.is_none() {
             *self = Self { since: Some(now), window: now, ..Self::default() };
@@ -60,7 +61,7 @@ impl Throughput {
         let since = self.since?;
         self.roll(now);
         let elapsed = now.since(self.window);
-        // The window before counts by as much of it as the sliding window still covers.
+        // The previous window counts by the part of it that the sliding window still covers.
         let left = 1.0 - elapsed.as_secs_f64() / THROUGHPUT_WINDOW.as_secs_f64();
         let ended = self.ended as f64 + self.before as f64 * left;
         let covered = now.since(since).min(THROUGHPUT_WINDOW);
@@ -68,7 +69,7 @@ impl Throughput {
     }
 }
 
-/// How many of the tasks in LReadyQ wait longer than `tt`, by the throughput.
+/// How many tasks in the local queue wait longer than `wait_max` (`tt`), by the throughput.
 #[must_use]
 pub fn excess(tasks: usize, per_s: f64, wait_max: Span) -> usize {
     let wait_s = tasks as f64 / per_s;
@@ -76,15 +77,15 @@ pub fn excess(tasks: usize, per_s: f64, wait_max: Span) -> usize {
     if over_s > 0.0 { ((over_s / wait_s * tasks as f64) as usize).min(tasks) } else { 0 }
 }
 
-/// ADAPTIVE: the policy for now, and what it is judged by.
+/// ADAPTIVE: the present policy, and the measurements that judge it.
 #[derive(Debug)]
 pub struct Adaptive {
     policy: Policy,
-    /// Since when the figures below are summed up.
+    /// The beginning of the sums below.
     window: Option<Time>,
     work: Span,
     moved_bytes: u64,
-    /// It stays as it is until then, and after the next change for so long.
+    /// The policy stays until then, and after the next change for `dwell`.
     until: Time,
     dwell: Span,
 }
@@ -108,14 +109,14 @@ impl Adaptive {
         self.policy
     }
 
-    /// A task has ended: how long it ran, and what was moved for it.
+    /// A task has ended: its duration, and the bytes moved for it.
     pub fn ended(&mut self, now: Time, ran: Span, moved_bytes: u64) {
         self.window.get_or_insert(now);
         self.work = Span(self.work.0.saturating_add(ran.0));
         self.moved_bytes = self.moved_bytes.saturating_add(moved_bytes);
     }
 
-    /// At the end of a window, the policy to turn to, if another one fits better.
+    /// At the end of a window, the policy to change to, if another one fits better.
     pub fn judge(&mut self, now: Time, bandwidth_bytes_per_s: f64) -> Option<Policy> {
         let window = self.window?;
         if now.since(window) < ADAPT_WINDOW || self.work == Span::ZERO {
@@ -143,13 +144,13 @@ impl Adaptive {
 
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    /// `tt`: what a dedicated task may wait.
+    /// `tt`: the longest wait of a dedicated task.
     pub(crate) wait_max: Span,
     pub(crate) throughput: Throughput,
     pub(crate) adaptive: Adaptive,
-    /// When to look at the queues again; `None` while there is nothing to look at.
+    /// The time of the next check of the queues; `None` while there is nothing to check.
     at: Option<Time>,
-    /// MLB holds since a moment ago, and tasks are still in the local queue.
+    /// MLB has just begun, and tasks are still in the local queue.
     empties: bool,
 }
 
@@ -169,12 +170,12 @@ impl Monitor {
 }
 
 impl Scheduler {
-    /// The policy that holds now.
+    /// The policy that applies now.
     pub(crate) fn policy(&self) -> Policy {
         let set = self.options.tuning.policy;
         if Rules::of(set).adapts { self.monitor.adaptive.policy() } else { set }
     }
-    /// Its rules.
+    /// The rules of the policy that applies now.
     pub(crate) fn rules(&self) -> Rules {
         Rules::of(self.policy())
     }
@@ -182,7 +183,7 @@ impl Scheduler {
         Rules::of(self.options.tuning.policy).adapts
     }
 
-    /// Decides and steals otherwise from now on.
+    /// Applies new settings from now on.
     pub(crate) fn retune(&mut self, tuning: Tuning, out: &mut Out) {
         let before = self.options.tuning;
         if tuning.wait_max != before.wait_max {
@@ -190,7 +191,7 @@ impl Scheduler {
         }
         self.options.tuning = tuning;
         self.thief.restart(tuning.steal_interval_start);
-        // What was bound to this node under the policy before is for everybody under MLB.
+        // Under MLB, tasks that the earlier policy bound to this node are free for all nodes.
         self.monitor.empties = self.rules().empties_local_queue;
         out.events.push(Event::Retuned {
             from: before.policy as u8,
@@ -210,7 +211,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks at the queues now and then while there is something in them.
+    /// Checks the queues every `MONITOR_INTERVAL` while there is work here.
     pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
         let busy = !self.local.is_empty() || !self.running.is_empty();
         if busy {
@@ -240,7 +241,8 @@ impl Scheduler {
         }
     }
 
-    /// Of LReadyQ, what others may have goes to SReadyQ, so much in a step.
+    /// Moves tasks of the local queue that other nodes may run to the shared queue,
+    /// `STEP_SHIFTS_MAX` in a step.
     fn empty_local(&mut self, out: &mut Out) {
         let shifted = self.shift(STEP_SHIFTS_MAX, out);
         self.monitor.empties = shifted > 0 && self.local.len() > self.data.roomless.staying();
@@ -268,7 +270,8 @@ impl Scheduler {
         out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
     }
 
-    /// Moves tasks of the lowest priority from LReadyQ to SReadyQ. How many.
+    /// Moves tasks of the lowest rank from the local queue to the shared queue. Returns their
+    /// number.
     fn shift(&mut self, tasks: usize, out: &mut Out) -> usize {
         let (mut staying, mut shifted) = (Vec::new(), 0);
         for _ in 0..tasks {
@@ -292,7 +295,7 @@ impl Scheduler {
         shifted
     }
 
-    /// Nobody else can run it, so nobody shall come for it.
+    /// Whether no other node can run it.
     fn is_bound(&self, task: TaskId) -> bool {
         match self.guests.get(&task) {
             Some(guest) => guest.work.is_bound(),
@@ -300,14 +303,15 @@ impl Scheduler {
         }
     }
 
-    /// A steal of this node found nothing, or it has waited quietly for as long as one may be put
-    /// off: its own tasks may wait less.
+    /// A steal of this node found nothing, or the thief was dormant for the bound of its interval:
+    /// its own tasks may wait less.
     pub(crate) fn steal_found_nothing(&mut self) {
         if self.rules().monitors_queue {
             self.monitor.wait_max = Span(self.monitor.wait_max.0 / 2).max(WAIT_MIN);
         }
     }
-    /// So little that a thief which went quiet begins anew: no more than the bound of its interval.
+    /// Whether the longest wait is within the bound of the stealing interval: then a dormant thief
+    /// starts again.
     pub(crate) fn waits_little(&self) -> bool {
         self.rules().monitors_queue
             && self.monitor.wait_max <= self.options.tuning.steal_interval_bound.max(WAIT_MIN)
@@ -383,7 +387,7 @@ mod tests {
         scheduler.monitor.throughput.add(Time(0), 10);
         let later = Time(0) + MONITOR_INTERVAL;
         scheduler.watch_queues(later, &mut out);
-        // 100 a second: 50 s of work, 30 of which may wait.
+        // 100 tasks a second: 50 s of work, of which 30 s may wait.
         assert_eq!((scheduler.local.len(), scheduler.shared.len()), (3_000, 2_000));
         assert_eq!(scheduler.monitor.wait_max, Span::from_secs(60));
         let shifted = |event: &&Event| matches!(event, Event::Shifted { tasks: 2_000, .. });
@@ -451,7 +455,7 @@ mod tests {
         assert_eq!(scheduler.local.len(), 10, "no other policy frees them");
     }
 
-    /// Its file lies here: whoever came for it would go away with nothing, again and again.
+    /// The task's file is here: a thief would come again and again for a task that it cannot run.
     #[test]
     fn what_nobody_else_can_run_is_never_shifted() {
         let body = Some(wire::spec::Body::Upload(wire::Upload {}));
@@ -500,7 +504,7 @@ mod tests {
         assert_eq!((scheduler.local.len(), scheduler.shared.len()), (tasks, 0));
         assert_eq!(turns(&mut scheduler, 0.01), [[flds, mlb]]);
         assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "all are free");
-        // One that only its home may run, say.
+        // For example a task that only its home may run.
         let bound = scheduler.shared.pop_last().expect("there are many");
         scheduler.enqueue(true, bound);
         assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");
@@ -522,7 +526,7 @@ mod tests {
         assert_eq!(throughput.per_s(second(42)), None);
     }
 
-    /// Feeds windows in which data moves for so much of the time that work takes.
+    /// Feeds windows with this ratio of transfer time to work time.
     fn feed(adaptive: &mut Adaptive, now: &mut Time, ratio: f64, windows: u32) -> Vec<Policy> {
         let mut turns = Vec::new();
         for _ in 0..windows {
@@ -549,7 +553,8 @@ mod tests {
     fn adaptive_turns_ever_more_rarely() {
         let (mut adaptive, mut now) = (Adaptive::default(), Time(1));
         let mut turns = 0;
-        // What a policy moves less it would move again under the other: it must not swing for ever.
+        // Data that moves little under one policy would move again under the other: the choice must
+        // not oscillate without end.
         for window in 0..10_000 {
             let ratio = if window % 2 == 0 { 0.9 } else { 0.1 };
             turns += feed(&mut adaptive, &mut now, ratio, 1).len();

@@ -1,7 +1,7 @@
-//! What each policy does: one row of rules a policy.
+//! The rules of each policy: one row per policy.
 //!
-//! The rest of the crate asks for a rule and never for a policy by name. A policy without a row,
-//! or a row without a rule, does not compile.
+//! The rest of the crate asks for a rule and never for a policy by name. A policy without a row, or
+//! a row without a rule, does not compile.
 
 use proto::event::Reason;
 use proto::{Policy, Time};
@@ -10,30 +10,31 @@ use super::{Decision, Order};
 use crate::Scheduler;
 use crate::work::Work;
 
-/// The answers of one policy to all that the scheduler asks of it.
+/// The rules of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Where a ready task goes.
+    /// The node and queue on which a ready task is placed.
     pub(crate) decide: fn(&Scheduler, Time, &Work) -> Decision,
-    /// What events say of a task that stays in the local queue of its owner.
+    /// The reason in events of a task that stays in the local queue of its owner.
     pub(crate) stays: Reason,
-    /// What events say of a task that goes to another node.
+    /// The reason in events of a task that is sent to another node.
     pub(crate) goes: Reason,
-    /// The `t` of Algorithm 1; `None`: as the user has set it.
+    /// The `t` of Algorithm 1; `None`: the user's setting.
     pub(crate) threshold: Option<f64>,
-    /// How ready queues are ordered unless the user names an order.
+    /// The order of ready queues unless the user names one.
     pub(crate) order: Order,
-    /// Nodes tell their peers how busy they are.
+    /// Nodes report their load to their peers.
     pub(crate) sends_load: bool,
-    /// Tasks of LReadyQ may be stolen, and offered again, where that is worth their transfer.
+    /// Tasks of the local queue may be stolen, and go back to it from staging, where that is worth
+    /// their transfer.
     pub(crate) shares_local_queue: bool,
     /// A thief that fetches more slowly than it runs gets less.
     pub(crate) steals_proportionally: bool,
-    /// A monitor moves what waits too long from LReadyQ to SReadyQ.
+    /// A monitor moves tasks that wait too long from the local queue to the shared queue.
     pub(crate) monitors_queue: bool,
-    /// LReadyQ is emptied when the policy begins.
+    /// The local queue is emptied when the policy begins.
     pub(crate) empties_local_queue: bool,
-    /// It decides by the rules of another policy, which it chooses by the bytes that move.
+    /// The policy applies the rules of another one, which it chooses by the bytes that move.
     pub(crate) adapts: bool,
 }
 
@@ -97,7 +98,7 @@ const RLDS: Rules = Rules {
     adapts: false,
 };
 
-/// Flexible: as RLDS, and a monitor moves what waits too long from LReadyQ to SReadyQ.
+/// Flexible: as RLDS, and a monitor moves tasks that wait too long to the shared queue.
 const FLDS: Rules = Rules {
     decide: Scheduler::decide_by_algorithm_1,
     stays: Reason::BigHere,
@@ -112,7 +113,7 @@ const FLDS: Rules = Rules {
     adapts: false,
 };
 
-/// Starts as FLDS; turns to MDL when too much data moves, to MLB when little does.
+/// Starts as FLDS; changes to MDL when much data moves, to MLB when little does.
 const ADAPTIVE: Rules = Rules {
     decide: Scheduler::decide_by_algorithm_1,
     stays: Reason::BigHere,
@@ -127,7 +128,8 @@ const ADAPTIVE: Rules = Rules {
     adapts: true,
 };
 
-/// Where the task is expected to end first: queue in front, and transfer of what is missing.
+/// Earliest finish: a task is placed on the node where it should end first, according to the queue
+/// there and to the transfer of missing inputs.
 const EFT: Rules = Rules {
     decide: Scheduler::decide_earliest,
     stays: Reason::EarliestHere,

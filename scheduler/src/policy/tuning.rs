@@ -1,4 +1,5 @@
-//! What may be changed on a running node: policy, stealing, order of the queues, byte budgets.
+//! The settings that may be changed on a running node: policy, stealing, order of the queues, byte
+//! budgets.
 
 use std::str::FromStr;
 
@@ -12,14 +13,15 @@ use proto::{Span, wire};
 use super::{Lengths, Rules};
 use crate::Policy;
 
-/// Which of the tasks in a ready queue goes first.
+/// The order of the tasks in a ready queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The one with the most input bytes, as in the paper.
+    /// The task with the most input bytes is first, as in the paper.
     Bytes,
-    /// The one with the longest path to an end of its graph (b-level).
+    /// The task with the longest path to an end of its graph (b-level) is first.
     Urgency,
-    /// Those with a path that may decide when the job ends, the longest first; then by bytes.
+    /// Tasks with a path that may decide when the job ends go first, by length; then others by
+    /// bytes.
     Critical,
 }
 
@@ -46,34 +48,38 @@ impl FromStr for Order {
     }
 }
 
-/// How a node decides, steals and keeps objects. Every node may be told its own, at any time.
+/// How a node decides, steals and keeps objects. Each node has its own settings, which may change
+/// at any time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tuning {
     pub policy: Policy,
-    /// `t` of Algorithm 1, where the policy has one between its ends.
+    /// `t` of Algorithm 1, for policies that do not fix it.
     pub threshold: f64,
-    /// `tt`: what FLDS lets a dedicated task wait. Where it starts; FLDS moves its own.
+    /// `tt`: the longest wait of a dedicated task under FLDS. This is its start; FLDS changes its
+    /// own.
     pub wait_max: Span,
-    /// Assumed between any two nodes until transfers have been measured, bytes per second.
+    /// The assumed bandwidth between any two nodes until transfers are measured, in bytes per
+    /// second.
     pub bandwidth_bytes_per_s: f64,
-    /// Assumed of tasks that declare nothing until their kind has been measured.
+    /// The assumed durations of tasks that declare none, until their kind is measured.
     pub lengths: Lengths,
     pub steal_interval_start: Span,
     pub steal_interval_bound: Span,
-    /// How much of a victim's shared queue one steal may take.
+    /// The share of a victim's shared queue that one steal may take.
     pub steal_share: f64,
-    /// Nodes a thief asks for their load; 0: the square root of all, up to a limit.
+    /// The number of nodes that a thief probes; 0: the square root of all, up to a limit.
     pub steal_neighbours: u32,
     pub order: Order,
-    /// For copies of objects made elsewhere.
+    /// The budget for copies of objects made on other nodes.
     pub cache_bytes: u64,
-    /// All objects: above it copies go, and work waits while anything runs.
+    /// The soft limit for all objects: above it copies are evicted, and tasks wait while others
+    /// run.
     pub store_soft_bytes: u64,
-    /// All objects: nothing is taken in above it.
+    /// The hard limit for all objects: nothing is stored above it.
     pub store_hard_bytes: u64,
-    /// Events and records of ended jobs: above it the oldest go.
+    /// The budget for events and records of ended jobs: above it the oldest are removed.
     pub history_bytes: u64,
-    /// And those that are older; [`UNLIMITED_AGE`]: none is too old.
+    /// The age above which history is removed; [`UNLIMITED_AGE`]: no age.
     pub history_age: Span,
 }
 
@@ -82,7 +88,7 @@ pub const UNLIMITED_AGE: Span = Span(u64::MAX);
 /// A byte budget that bounds nothing.
 pub const UNLIMITED_BYTES: u64 = u64::MAX;
 
-/// Where the soft mark lies when only the hard one is given.
+/// The soft limit when only the hard one is given.
 fn soft_below(hard_bytes: u64) -> u64 {
     if hard_bytes == UNLIMITED_BYTES {
         return UNLIMITED_BYTES;
@@ -113,13 +119,13 @@ impl Default for Tuning {
     }
 }
 
-/// All of them, as in a sentence.
+/// All policy names, as part of a sentence.
 fn policy_names() -> String {
     let [first @ .., last] = Policy::ALL.map(Policy::name);
     format!("{} or {last}", first.join(", "))
 }
 
-/// A value that cannot be.
+/// An impossible setting.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum TuningError {
     #[error("there is no policy '{name}': choose {}", policy_names())]
@@ -148,7 +154,7 @@ pub enum TuningError {
 }
 
 impl Tuning {
-    /// A default with this policy.
+    /// The default settings with this policy.
     #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self { policy, ..Self::default() }
@@ -160,10 +166,10 @@ impl Tuning {
         Rules::of(self.policy).threshold.is_some_and(f64::is_infinite)
     }
 
-    /// Refuses values that cannot be.
+    /// Refuses impossible values.
     ///
     /// # Errors
-    /// Names the first such value, and what is possible.
+    /// Names the first such value, and the possible ones.
     pub fn check(&self) -> Result<(), TuningError> {
         let max = TUNED_SPAN_MAX;
         // Infinity is a threshold: everything is small.
@@ -190,14 +196,14 @@ impl Tuning {
             return Err(TuningError::Neighbours { given, max: STEAL_NEIGHBOURS_SET_MAX });
         }
         let (soft, hard) = (self.store_soft_bytes, self.store_hard_bytes);
-        // A soft mark that nobody gave follows from the hard one.
+        // A soft limit that was not given follows from the hard one.
         if soft > hard && soft != UNLIMITED_BYTES {
             return Err(TuningError::Store { soft, hard });
         }
         Ok(())
     }
 
-    /// This tuning with the given fields changed.
+    /// These settings with the given fields changed.
     ///
     /// # Errors
     /// As [`Self::check`]; then nothing is changed.
@@ -208,7 +214,7 @@ impl Tuning {
         if let Some(name) = &change.policy {
             let known = Policy::named(name);
             self.policy = known.ok_or_else(|| TuningError::Policy { name: name.clone() })?;
-            // It brings its own, unless another one is named.
+            // The policy determines the order, unless another one is named.
             self.order = Rules::of(self.policy).order;
         }
         if let Some(name) = &change.order {
@@ -234,7 +240,7 @@ impl Tuning {
         Ok(self)
     }
 
-    /// Every field, as it travels.
+    /// All fields in wire form.
     #[must_use]
     pub fn to_wire(&self) -> wire::Tuning {
         wire::Tuning {

@@ -1,4 +1,4 @@
-//! Who is asked to have a copy, and when.
+//! The nodes that are asked to take a replica, and the times.
 
 use proto::limits::LOCATE_TIMEOUT;
 use proto::wire::message::Body;
@@ -11,7 +11,7 @@ use crate::{Policy, Tuning, test_nodes};
 const NOW: Time = Time(1_000_000_000);
 const MADE: Made = (TaskId { job: JobId(1), local: proto::LocalId(0) }, Attempt(7));
 
-/// One of three nodes, whose homes never move; what a task keeps is to lie on two.
+/// One of three nodes with fixed homes; kept outputs are to be on two nodes.
 fn maker() -> (Scheduler, wire::Spec) {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
     let output = wire::Output { keep: true, replicas: 2, ..wire::Output::default() };
@@ -50,7 +50,7 @@ fn its_end_is_told_when_another_has_it() {
     assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
 }
 
-/// A power cut took from its home that it had ended.
+/// The home has lost the record of the attempt's end in a power cut.
 #[test]
 fn who_has_it_of_the_same_attempt_is_not_asked_again() {
     let ((mut maker, spec), mut out) = (maker(), Out::default());
@@ -104,7 +104,7 @@ fn who_is_silent_where_homes_stay_is_not_waited_for() {
     assert_eq!(maker.lacking_copies(), 1);
 }
 
-/// What a task of another job has left here.
+/// An output that a task of another job has left here.
 fn stored(local: u64, keep: bool) -> Stored {
     let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
     let object = ObjectId { task, attempt: Attempt(7), output: 0 };
@@ -123,12 +123,13 @@ fn what_was_found_leaves_room_for_what_ends() {
     assert_eq!(asked(&mut out), [1]);
 }
 
-/// Of what lies on its disk, who was asked to have a copy waits longer than who asked.
+/// For outputs on its disk, a node that was asked for a replica waits longer than the node that
+/// asked.
 #[test]
 fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
     let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    // The first that is asked for the fourth is this node.
+    // For the fourth task, this node is the first one asked.
     starts.on_stored(NOW, &[stored(3, true), stored(4, true), stored(5, false)]);
     assert_eq!(starts.lacking_copies(), 2);
     let mut out = Out::default();
@@ -138,7 +139,7 @@ fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
     assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
 }
 
-/// A client has put it on the nodes that have the records of its task, and they need not fetch it.
+/// The client has put it on the replicas of its task's partition, which need not fetch it.
 #[test]
 fn an_upload_goes_first_to_those_that_have_the_file() {
     let homes = test_nodes::homes_with_copies(0, 4, &[&[0, 3]]);
@@ -153,7 +154,7 @@ fn an_upload_goes_first_to_those_that_have_the_file() {
     assert_eq!(asked(&mut out), [1], "and then to any");
 }
 
-/// It is not to be kept, and yet it is not forgotten as long as its job runs.
+/// The upload is not a kept output, and yet it stays while its job runs.
 #[test]
 fn who_starts_anew_with_a_file_asks_who_has_what_became_of_it() {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
@@ -192,7 +193,7 @@ fn a_node_that_is_alone_asks_when_another_one_comes() {
     assert_eq!(alone.lacking_copies(), 0);
 }
 
-/// All have started at the same time, and each asks the others: none of them makes less of it.
+/// All nodes start at the same time, and each asks the others: none of them may stop at that.
 #[test]
 fn two_that_ask_each_other_go_on_until_there_are_three() {
     let mut out = Out::default();
@@ -212,7 +213,7 @@ fn two_that_ask_each_other_go_on_until_there_are_three() {
     assert_eq!(asked(&mut out), [2]);
 }
 
-/// Three were wanted, and its maker was lost while there were two nodes.
+/// Three were wanted, and the maker was lost while there were two nodes.
 #[test]
 fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
     let mut out = Out::default();
@@ -246,7 +247,8 @@ fn starts_with(nodes: u32, found: &[(u64, Stay)]) -> Scheduler {
     starts
 }
 
-/// What its file says: three of what is kept, two of what is not, one of what is kept here alone.
+/// The stored figures: three replicas of one kept output, two of one that is not kept, one of a
+/// kept output that stays here alone.
 #[test]
 fn who_starts_anew_asks_for_as_many_copies_as_its_maker_wanted() {
     let stay = |keep, share| Stay { keep, share };
@@ -262,7 +264,8 @@ fn who_starts_anew_asks_for_as_many_copies_as_its_maker_wanted() {
     assert_eq!(asked(&mut out), [1]);
 }
 
-/// It came from a node that had the file of its client. This one has not, and all have started.
+/// The copy was made from a node with the client's file. This node has no file; all nodes have
+/// restarted.
 #[test]
 fn a_copy_of_an_upload_asks_for_another_when_it_starts_anew() {
     let uploaded = Stay { keep: false, share: Some(0) };
@@ -273,7 +276,7 @@ fn a_copy_of_an_upload_asks_for_another_when_it_starts_anew() {
     assert_eq!(asked(&mut out).len(), 1);
 }
 
-/// A node that left had it.
+/// A node that left the cluster had the upload.
 #[test]
 fn who_takes_an_upload_over_sees_to_its_copies() {
     let uploaded = Stay { keep: false, share: Some(0) };

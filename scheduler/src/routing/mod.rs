@@ -1,4 +1,4 @@
-//! To which node a message goes, and what a step has to wait for before it is sent.
+//! The receivers of messages, and the conditions that a step must meet before it sends one.
 
 pub(crate) mod route;
 pub(crate) mod traits;

@@ -9,17 +9,17 @@ use proto::{LocalId, PartitionId, wire};
 use super::traits::{AddressedTo, traits};
 use crate::homes::Homes;
 
-/// A message by the owners of the partitions that it is about.
+/// A message, split by the owners of the partitions that it is about.
 pub(crate) enum Split<K> {
-    /// It is for a node as such, and stays as it is.
+    /// The message is for a node as such, and stays as it is.
     ToNode(Body),
-    /// It is for one owner, and is never split.
+    /// The message is for one owner, and is never split.
     Undivided(wire::Moved),
     /// One message for each key of a partition, in order.
     ByOwner(Vec<(K, Body)>),
 }
 
-/// Whether each partition that the message is about is as `holds` demands. True for a message to a
+/// Whether `holds` is true of each partition that the message is about. True for a message to a
 /// node as such.
 pub(crate) fn all(
     to: &AddressedTo<'_>,
@@ -32,7 +32,7 @@ pub(crate) fn all(
 }
 
 /// Partitions of which the message names an attempt of a later term: this node does not own them
-/// any more and has not heard of that yet. By its records the attempt would be stale.
+/// any more and does not know that yet. By its records the attempt would be stale.
 pub(crate) fn surpassed(to: &AddressedTo<'_>, homes: &Homes) -> BTreeSet<PartitionId> {
     let mut found = BTreeSet::new();
     to.each_attempt(|task, attempt| {
@@ -97,7 +97,7 @@ fn split_credits<K: Ord>(
         .collect()
 }
 
-/// One parent's credit by the owners of its children.
+/// Splits one parent's credit by the owners of its children.
 fn split_credit<K: Ord>(
     credit: &wire::Credit,
     key: &impl Fn(PartitionId) -> K,
@@ -119,7 +119,7 @@ fn group<K: Ord, T: Clone>(items: &[T], key: impl Fn(&T) -> K) -> BTreeMap<K, Ve
     group_pairs(items.iter().map(|item| (key(item), item.clone())))
 }
 
-/// In each group the order stays.
+/// Groups items by key; in each group the order stays.
 fn group_pairs<K: Ord, T>(pairs: impl IntoIterator<Item = (K, T)>) -> BTreeMap<K, Vec<T>> {
     let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
     for (key, item) in pairs {

@@ -9,21 +9,23 @@ use proto::{Attempt, JobId, LocalId, PartitionId, wire};
 
 use crate::homes::Homes;
 
-/// What holds for one message between nodes.
+/// The properties of one message between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageTraits<'a> {
     /// The receiver: a node as such, or the owners of partitions, which the message follows.
     pub addressed_to: AddressedTo<'a>,
-    /// It is irrevocable at the receiver: the sender's batch is synced on all replicas first.
+    /// The message is irrevocable at the receiver: the sender's batch is synced on all replicas
+    /// first.
     pub durable_before_send: bool,
-    /// It still has a meaning for the next incarnation of the receiver.
+    /// The message still has a meaning for the next incarnation of the receiver.
     pub survives_restart: bool,
-    /// The receiver deletes objects or records: on its way to the sender itself it waits too.
+    /// The receiver deletes objects or records. A message to the sender itself waits for the sync
+    /// too.
     pub frees_data: bool,
-    /// It says that a message of the receiver was not taken: until the receiver has seen it, the
-    /// sender acknowledges nothing to it.
+    /// The message returns one that was not accepted. Until the receiver has the returned message,
+    /// the sender acknowledges nothing to the receiver.
     pub gives_back: bool,
-    /// The link that carries it, and whether it may be lost there.
+    /// The link that carries the message, and whether the message may be lost there.
     pub channel: Channel,
 }
 
@@ -57,18 +59,18 @@ pub enum AddressedTo<'a> {
 pub enum Channel {
     /// In order and at least once, whatever happens to the receiver.
     Reliable,
-    /// At most once. The sender repeats it, or can do without.
+    /// At most once. The sender repeats the message, or does not need it.
     BestEffort,
-    /// The sender chooses, depending on what the message says.
+    /// The sender chooses, depending on the content.
     Either,
     /// The link that carries replicas of partitions. The scheduler never sees it.
     Replication,
-    /// Links use it among themselves.
+    /// Links exchange such messages among themselves.
     Transport,
 }
 
 impl Channel {
-    /// The scheduler may send it in [`crate::Out::reliable`].
+    /// Whether the scheduler may send such a message in [`crate::Out::reliable`].
     #[must_use]
     pub fn is_reliable(self) -> bool {
         match self {
@@ -76,7 +78,7 @@ impl Channel {
             Self::BestEffort | Self::Replication | Self::Transport => false,
         }
     }
-    /// The scheduler may send it in [`crate::Out::loose`].
+    /// Whether the scheduler may send such a message in [`crate::Out::loose`].
     #[must_use]
     pub fn is_best_effort(self) -> bool {
         match self {
@@ -110,12 +112,12 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::StealLoad(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
         Body::StealHint(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
         Body::StealRequest(_) => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        // Best effort only where it grants nothing.
+        // Best effort only where the grant has no tasks.
         Body::StealGrant(_)   => row(Node,                NO,  NO,  NO,  NO,   Either),
         Body::StealDone(_)    => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        // The thief sends it again itself, in its order.
+        // The thief repeats the report itself, in its own order.
         Body::Moved(it)       => row(Moved(it),           NO,  NO,  NO,  NO,   Reliable),
-        // The victim forgets the tasks that the owner says it knows of.
+        // The victim forgets tasks after their owner has confirmed them.
         Body::MovedReply(_)   => row(Node,                YES, NO,  NO,  NO,   Reliable),
         Body::Stale(_)        => row(Node,                NO,  NO,  NO,  NO,   Reliable),
         Body::Holding(_)      => row(Node,                NO,  NO,  NO,  NO,   Reliable),
@@ -125,9 +127,10 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::Finished(it)    => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
         Body::Credits(it)     => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
         Body::CreditQuery(it) => row(Parents(&it.asks),   NO,  YES, NO,  NO,   Either),
-        // It follows the credits of the attempt before.
+        // A recall follows the credits of the earlier attempt.
         Body::Recall(it)      => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
-        // It follows the counts. The parent's new end must not outlive what it took back.
+        // This answer follows the counts. The parent's new end must not outlive the ends that it
+        // revoked.
         Body::Recalled(it)    => row(answered(it),        YES, YES, NO,  NO,   Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
@@ -136,7 +139,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::Cancel(_)       => row(Node,                YES, YES, NO,  NO,   Reliable),
         // "Unknown job" must not arrive after a later commit of that job has taken effect.
         Body::JobEnd(it)      => row(Node,    !it.unknown, YES, !it.unknown, NO,   Reliable),
-        // A member would never hear the end of a job whose commit is lost. The owner asks again.
+        // If the commit is lost, a member would never learn of the job's end. The owner asks again.
         Body::PartAsk(it)     => row(Node,             YES, NO, deletes_records(it), NO, Reliable),
         // A member drops its own counts once the summary is durable.
         Body::PartTell(it)    => row(Job(JobId(it.job)),  it.forgotten, NO, NO, NO,   Reliable),
@@ -171,12 +174,12 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
     }
 }
 
-/// A recall goes to the owner of the readers.
+/// A recall is sent to the owner of the readers.
 fn readers_of(recall: &wire::Recall) -> AddressedTo<'_> {
     AddressedTo::Partition(PartitionId(recall.partition))
 }
 
-/// The answer to a recall goes to the job's owner, and from there to the parent's owner.
+/// The answer to a recall is sent to the job's owner, and from there to the parent's owner.
 fn answered(answer: &wire::Recalled) -> AddressedTo<'_> {
     if answer.counted {
         AddressedTo::Partition(LocalId(answer.parent).partition())
@@ -185,18 +188,19 @@ fn answered(answer: &wire::Recalled) -> AddressedTo<'_> {
     }
 }
 
-/// A replica refused a part of what the primary sent.
+/// Whether a replica refused a part of the primary's message.
 fn refuses(told: &wire::Replicated) -> bool {
     !told.refused.is_empty()
 }
 
-/// A parent failed, or other nodes read bytes with a checksum, which must not change afterwards.
+/// Whether a parent failed, or other nodes read bytes with a checksum, which must not change.
 fn is_irrevocable(credits: &wire::Credits) -> bool {
     let done = wire::Verdict::Done as i32;
     credits.credits.iter().any(|credit| credit.verdict != done || credit.checked)
 }
 
-/// A power cut may undo the mark of a job that is to be forgotten, or thinned.
+/// Whether the member removes records. A power cut may undo the mark of a job that is to be
+/// forgotten or thinned.
 fn deletes_records(ask: &wire::PartAsk) -> bool {
     match ask.stage() {
         PartStage::Forget | PartStage::Thin => true,
@@ -205,8 +209,8 @@ fn deletes_records(ask: &wire::PartAsk) -> bool {
 }
 
 impl AddressedTo<'_> {
-    /// Every partition whose owner the message is for; none for a node as such. Partitions of a
-    /// whole job or commit that do not exist are left out.
+    /// Visits every partition that the message is about; none for a message to a node as such.
+    /// Partitions of a whole job or commit that do not exist are left out.
     pub(crate) fn each_partition(&self, homes: &Homes, mut visit: impl FnMut(PartitionId)) {
         let of = |local: u64| LocalId(local).partition();
         let exists = |partition: &PartitionId| partition.0 < homes.partitions();
@@ -235,7 +239,7 @@ impl AddressedTo<'_> {
         }
     }
 
-    /// Every attempt that the addressed owner itself has started, by task.
+    /// Visits every attempt that the addressed owner itself has started, by task.
     pub(crate) fn each_attempt(&self, mut visit: impl FnMut(LocalId, Attempt)) {
         match *self {
             Self::Ended(ends) => {
@@ -269,8 +273,8 @@ mod tests {
         traits(body).frees_data
     }
 
-    /// It was told only after a slow sync, when its client had committed the job again and the node
-    /// that had asked held tasks of it: their outputs went (seed 2210993).
+    /// The answer must not wait for a sync. Meanwhile the client may commit the job again, and the
+    /// node that asked may get tasks of it: a late answer would delete their outputs.
     #[test]
     fn that_there_is_no_such_job_is_said_at_once() {
         let end = |unknown| {
@@ -280,7 +284,7 @@ mod tests {
         assert!(!is_durable(&end(true)) && !frees(&end(true)));
     }
 
-    /// A power cut took the mark of a forgotten job on a cluster without copies, and not its
+    /// On a cluster without replicas a power cut may undo the mark of a forgotten job, but not the
     /// deletion.
     #[test]
     fn what_removes_records_of_ended_jobs_waits_for_the_sync_of_their_mark() {
@@ -295,8 +299,8 @@ mod tests {
         }
     }
 
-    /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made
-    /// other bytes (seed 9701994).
+    /// A power cut may undo the end of a task after a reader on another node has ended; the next
+    /// attempt may make other bytes.
     #[test]
     fn an_end_whose_bytes_others_read_is_synced_first() {
         let credits = |checked| {

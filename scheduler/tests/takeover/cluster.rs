@@ -1,6 +1,6 @@
-//! Schedulers of a cluster whose homes move: messages arrive in any order between different nodes,
-//! nodes die and come back, partitions are handed over. Records are kept as if every home had
-//! perfect copies of them, so that only the scheduler's own part is tried here.
+//! Schedulers of a cluster with homes that move: messages arrive in any order between different
+//! nodes, nodes die and return, partitions are handed over. Every home has perfect replicas of its
+//! records, so that only the scheduler's own part is tested.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::records::{Records, keep, touched};
 
 pub(crate) type Step = Result<(), String>;
 
-/// One process.
+/// One process of a node.
 pub(crate) struct Process {
     pub(crate) scheduler: Scheduler,
     pub(crate) map: Arc<wire::ClusterMap>,
     pub(crate) serves: BTreeSet<PartitionId>,
-    /// The incarnations of peers that it has heard of.
+    /// The incarnations of peers that it has heard.
     pub(crate) heard: BTreeMap<usize, u32>,
     pub(crate) running: BTreeMap<(TaskId, Attempt), Launch>,
     pub(crate) fetching: Vec<Fetch>,
@@ -36,11 +36,11 @@ pub(crate) struct Process {
 pub(crate) struct Machine {
     pub(crate) process: Option<Process>,
     pub(crate) incarnation: u32,
-    /// What lies on its disk.
+    /// The objects on its disk.
     pub(crate) objects: BTreeSet<ObjectId>,
 }
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
     pub(crate) nodes: usize,
@@ -49,11 +49,11 @@ pub(crate) struct Weather {
     pub(crate) deaths: u32,
     pub(crate) handovers: u32,
     pub(crate) mutant: Option<Mutant>,
-    /// Out of a thousand messages that may be lost these arrive.
+    /// Out of a thousand messages that may be lost, this number arrives.
     pub(crate) loose_permille: u64,
-    /// Dead nodes may come back.
+    /// Dead nodes may return.
     pub(crate) returns: bool,
-    /// A dead node's objects can be had all the same.
+    /// The objects of a dead node are still available.
     pub(crate) objects_survive: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Cluster {
     /// Reliable messages by sender and receiver, oldest first.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Body>>,
     pub(crate) loose: Vec<(usize, usize, Body)>,
-    /// Jobs that no home has accepted the commit of yet.
+    /// Jobs with a commit that no home has accepted yet.
     pub(crate) commits: Vec<wire::JobCommit>,
     pub(crate) oracle: Oracle,
     pub(crate) trace: Option<Vec<String>>,
@@ -183,11 +183,12 @@ impl Cluster {
         self.act(node);
     }
 
-    /// The process ends; with it what it had not been acknowledged.
+    /// The process ends; its unacknowledged messages are lost with it.
     pub(crate) fn kill(&mut self, node: usize) {
         self.tell(|| format!("n{node} dies"));
         self.machines[node].process = None;
-        // As links do it: what it gave back was not acknowledged before its sender had it again.
+        // As in links: a message that it returned was not acknowledged before its sender had it
+        // again.
         for other in 0..self.machines.len() {
             let said = self.queues.remove(&(node, other)).unwrap_or_default();
             if !self.is_up(other) {
@@ -199,7 +200,7 @@ impl Cluster {
         }
         self.loose.retain(|&(from, to, _)| from != node && to != node);
         self.oracle.died(NodeId(node as u32));
-        // It may come back with its files, or without.
+        // It may return with its files, or without.
         if !self.weather.objects_survive && self.dice.chance(500) {
             self.machines[node].objects.clear();
         }
@@ -212,7 +213,7 @@ impl Cluster {
         }
     }
 
-    /// Another node becomes primary, if there is one; it is not active yet.
+    /// Another node becomes primary, if there is one; the partition is not active yet.
     pub(crate) fn move_home(&mut self, partition: usize) {
         let others = self.up();
         let others: Vec<usize> =
@@ -227,7 +228,7 @@ impl Cluster {
         self.tell(|| format!("p{partition} moves to n{home}"));
     }
 
-    /// The new primary registers once the one before has let go, or is dead.
+    /// The new primary registers once the previous one has given the partition up, or is dead.
     pub(crate) fn register(&mut self) {
         for partition in 0..self.map.partitions.len() {
             let home = self.primary(partition);
@@ -386,7 +387,7 @@ impl Cluster {
         self.carry_out(node, out);
     }
 
-    /// What a step has written reaches all copies.
+    /// The writes of a step reach all replicas.
     fn keep_facts(&mut self, node: usize, out: &mut Out) {
         let process = self.machines[node].process.as_mut().expect("it is in a step");
         process.steps += 1;
@@ -479,7 +480,7 @@ pub(crate) fn brief(body: &Body) -> String {
     format!("{body:?}").chars().take(160).collect()
 }
 
-/// Of these homes of a node those that go to others, which wait for its last word.
+/// Of these partitions of a node, those that move to other homes, which wait for its last records.
 fn handed_over(node: usize, gone: &[PartitionId], map: &wire::ClusterMap) -> BTreeSet<PartitionId> {
     let is_awaited = |partition: &&PartitionId| {
         let entry = &map.partitions[partition.0 as usize];

@@ -1,4 +1,4 @@
-//! What may happen next in a cluster, in any order.
+//! The events of a cluster, in any order.
 
 use proto::wire::message::Body;
 use proto::work::{FetchError, Outcome};
@@ -14,14 +14,14 @@ fn round_of(state: &wire::JobState) -> u32 {
     state.settings.map_or(0, |settings| settings.round)
 }
 
-/// Some task of it is not done.
+/// Some task of the job is not done.
 fn may_retry(state: &wire::JobState) -> bool {
     let sum = state.sum.clone().unwrap_or_default();
     sum.failed + sum.skipped + sum.cancelled > 0
 }
 
 impl Cluster {
-    /// One random thing happens. False when nothing is left to happen but the passing of time.
+    /// One random event. Returns false if only the passing of time is left.
     pub(crate) fn happen(&mut self, faults: bool) -> bool {
         if faults && self.dice.chance(4) {
             self.strike();
@@ -58,7 +58,7 @@ impl Cluster {
 
     fn some_message(&mut self) -> bool {
         let alive = |&&(_, to): &&(usize, usize)| self.machines[to].process.is_some();
-        // Until it has heard of a new incarnation a node says nothing to it.
+        // A node sends nothing to a new incarnation that it has not heard.
         let knows = |&&(from, to): &&(usize, usize)| {
             let heard = self.machines[from].process.as_ref().map(|p| p.heard.get(&to).copied());
             let incarnation = self.machines[to].incarnation;
@@ -66,7 +66,7 @@ impl Cluster {
         };
         let some = self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(key, _)| key);
         let mut some: Vec<_> = some.filter(alive).filter(knows).copied().collect();
-        // Who has restarted greets the others until it is heard.
+        // A restarted node greets the others until they have heard it.
         let up = self.up();
         let unheard = |&from: &usize, &to: &usize| {
             let process = self.machines[to].process.as_ref().expect("it is up");
@@ -91,7 +91,7 @@ impl Cluster {
         let at = self.dice.index(self.loose.len());
         let (from, to, body) = self.loose.swap_remove(at);
         let now = self.now;
-        // The first packet of an incarnation tells of it.
+        // The first packet of an incarnation announces it.
         let incarnation = self.machines[from].incarnation;
         let heard =
             |process: &Process| incarnation == 1 || process.heard.get(&from) == Some(&incarnation);
@@ -200,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// Some ended job goes on with what is not done of it: with all, or with some tasks.
+    /// Retries an ended job with its tasks that are not done: with all of them, or with some.
     fn retry(&mut self) {
         let may = |state: &&wire::JobState| state.ended_ns != 0 && may_retry(state);
         let Some(state) = self.jobs.values().rfind(may).cloned() else { return };
@@ -222,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass to the next thing that somebody waits for.
+    /// Lets time pass to the next deadline of any node.
     fn wait(&mut self) {
         let now = self.now;
         let deadlines = self.machines.iter().filter_map(|machine| machine.process.as_ref());
@@ -233,7 +233,7 @@ impl Cluster {
         }
     }
 
-    /// All jobs that were submitted have ended, and nothing is left of them anywhere.
+    /// All submitted jobs have ended, and nothing is left of them anywhere.
     fn is_over(&self) -> bool {
         let ended = self.jobs.values().all(|state| state.ended_ns != 0 && !may_retry(state));
         ended
@@ -246,7 +246,7 @@ impl Cluster {
             })
     }
 
-    /// This node is home of nothing.
+    /// Moves all homes away from this node.
     pub(crate) fn spare(&mut self, node: usize) {
         for partition in 0..self.map.partitions.len() {
             if self.primary(partition) == node {
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// Until nothing is left to do, but for tasks that do not end.
+    /// Runs until nothing is left to do, except for endless tasks.
     pub(crate) fn drain(&mut self) {
         for _ in 0..1_000 {
             for _ in 0..50 {
@@ -291,7 +291,7 @@ impl Cluster {
     pub(crate) fn runs_on(&self, node: usize) -> bool {
         self.machines[node].process.as_ref().is_some_and(|process| !process.running.is_empty())
     }
-    /// Some live node has it, and it has not been let go of.
+    /// Whether some live node has the object and it has not been freed.
     pub(crate) fn has(&self, object: ObjectId) -> bool {
         let has =
             |machine: &Machine| machine.process.is_some() && machine.objects.contains(&object);

@@ -1,4 +1,4 @@
-//! Homes that move, nodes that die: what the schedulers make of it, over many seeds.
+//! Take-over simulation: schedulers with homes that move and nodes that die, over many seeds.
 
 mod cluster;
 mod dice;
@@ -19,13 +19,14 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// In the test command; `TAKEOVER_SEEDS=20000` asks for more, `TAKEOVER_FIRST_SEED=7` for others.
+/// The seeds of the test command; `TAKEOVER_SEEDS=20000` asks for more, `TAKEOVER_FIRST_SEED=7` for
+/// others.
 fn seeds() -> std::ops::Range<u64> {
     let first = number("TAKEOVER_FIRST_SEED", 1);
     first..first.saturating_add(number("TAKEOVER_SEEDS", 2_000))
 }
 
-/// A random graph: each task reads some of those before it, or just comes after them.
+/// A random graph: each task reads some of the tasks before it, or just follows them.
 struct Graph {
     /// By task: (parent, whether an object flows).
     parents: Vec<Vec<(usize, bool)>>,
@@ -49,10 +50,10 @@ impl Graph {
     }
 }
 
-/// Submits the graph with its tasks strewn over all partitions.
+/// Submits the graph with its tasks scattered over all partitions.
 fn submit(cluster: &mut Cluster, job: u64, graph: &Graph, dice: &mut Dice) -> Vec<TaskId> {
     let all = u64::from(cluster.weather.partitions);
-    // Few homes have more than they can run, and others steal it.
+    // A few homes have more than they can run, and other nodes steal it.
     let partitions = 1 + dice.below(all);
     let mut counts = vec![0u64; all as usize];
     let mut ids = Vec::new();
@@ -219,8 +220,8 @@ fn work_goes_on_wherever_homes_move() {
     }
 }
 
-/// Everything is done but for one endless task, which the rest follows. Then a node dies that is
-/// home of nothing, with what it has made: exactly what is missing is made again.
+/// All is done except for one endless task, which the rest follows. Then a node dies that is home
+/// of nothing, with its objects: exactly the missing outputs are made again.
 fn lineage(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>) {
     let mut dice = Dice::new(seed ^ 0x11ea);
     let weather = Weather {
@@ -258,7 +259,7 @@ fn lineage(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>
     let lived = cluster.live().and_then(|()| {
         let rebuilt: BTreeSet<TaskId> = cluster.oracle.rebuilt.keys().copied().collect();
         let twice = cluster.oracle.rebuilt.values().any(|&times| times > 1);
-        // What its last reader has let go of since the death may be needed once more.
+        // An output that its last reader has freed since the death may be needed once more.
         let since = |task: &TaskId| cluster.oracle.let_go.iter().any(|gone| gone.task == *task);
         let more = rebuilt.difference(&wanted).all(since);
         match rebuilt.is_superset(&wanted) && more && !twice {
@@ -269,7 +270,7 @@ fn lineage(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>
     (lived, cluster.trace.take().unwrap_or_default())
 }
 
-/// Tasks that have ended and must run again, walking back from those that have not.
+/// Tasks that have ended and must run again, found backwards from those that have not ended.
 fn missing(cluster: &Cluster, graph: &Graph, ids: &[TaskId]) -> BTreeSet<TaskId> {
     let mut missing = BTreeSet::new();
     let mut open: Vec<usize> =
@@ -313,7 +314,7 @@ fn every_mutant_of_take_over_is_found() {
     }
 }
 
-/// `TAKEOVER_SEED=7 cargo test -p scheduler --test takeover one -- --nocapture` tells a story.
+/// `TAKEOVER_SEED=7 cargo test -p scheduler --test takeover one -- --nocapture` prints a run.
 #[test]
 fn one_seed_in_words() {
     let Some(seed) = std::env::var("TAKEOVER_SEED").ok().and_then(|text| text.parse().ok()) else {

@@ -1,5 +1,5 @@
-//! What must hold whatever happens: each task ends once, no attempt starts twice, only what was
-//! lost is done again, and nothing is left in the end.
+//! Properties of every run: each task ends once, no attempt starts twice, only lost outputs are
+//! made again, and nothing is left in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,26 @@ use crate::cluster::{Machine, Step};
 
 #[derive(Default)]
 pub(crate) struct Oracle {
-    /// All tasks, with their parents: those whose output 0 they read, and those they only follow.
+    /// All tasks, with their parents: those from which they read output 0, and those they only
+    /// follow.
     pub(crate) tasks: BTreeMap<TaskId, Vec<(TaskId, bool)>>,
     ended: BTreeMap<TaskId, (Attempt, End)>,
-    /// Where attempts have started; those that died with their nodes are taken out.
+    /// Where attempts have started; those that died with their nodes are removed.
     launched: BTreeMap<(TaskId, Attempt), NodeId>,
     pub(crate) launches: BTreeMap<TaskId, u32>,
     finished: BTreeSet<(TaskId, Attempt)>,
     pub(crate) sizes: BTreeMap<ObjectId, u64>,
     /// Where objects were made, and under which incarnation.
     pub(crate) made: BTreeMap<ObjectId, (usize, u32)>,
-    /// Objects that a home has said nobody will read.
+    /// Objects that a home has declared to have no readers.
     pub(crate) let_go: BTreeSet<ObjectId>,
     reopened: BTreeSet<TaskId>,
-    /// Tasks that had ended and were done again.
+    /// Tasks that had ended and ran again.
     pub(crate) rebuilt: BTreeMap<TaskId, u32>,
     /// Tasks that run until they may end.
     pub(crate) endless: BTreeSet<TaskId>,
     jobs: BTreeMap<JobId, End>,
-    /// Jobs whose present round runs only some tasks again.
+    /// Jobs with a present round that runs only some tasks again.
     partial: BTreeSet<JobId>,
     /// In how many rounds of their jobs tasks fail.
     pub(crate) fails: BTreeMap<TaskId, u32>,
@@ -45,7 +46,7 @@ impl Oracle {
     pub(crate) fn verdict(&self) -> Step {
         self.wrong.clone().map_or(Ok(()), Err)
     }
-    /// What ran at a home that was handed over goes on there, unless it is made again.
+    /// A task that ran at a home that was handed over continues there, unless it is made again.
     pub(crate) fn stopped(&mut self, node: NodeId, task: TaskId, attempt: Attempt) {
         if !self.reopened.contains(&task) {
             self.wrong(format!("{node} hands {task} over and stops {attempt}, which ran there"));
@@ -107,7 +108,7 @@ impl Oracle {
         if why != Again::Rebuilt {
             return self.wrong(format!("{task} is done again after {attempt}: {why:?}"));
         }
-        // A home that takes over in the middle knows of the first end alone.
+        // A home that takes over in the middle knows only the first end.
         self.reopened.insert(task);
         *self.rebuilt.entry(task).or_default() += 1;
         let object = ObjectId { task, attempt, output: 0 };
@@ -159,13 +160,13 @@ impl Oracle {
             self.wrong(format!("{job} ended, and {task} is skipped for no parent's sake"));
         }
     }
-    /// A further round of the job was asked for.
+    /// A further round of the job was requested.
     pub(crate) fn retried(&mut self, job: JobId, partial: bool) {
         self.jobs.remove(&job);
         self.partial.remove(&job);
         self.partial.extend(partial.then_some(job));
     }
-    /// How many tasks of a job are done.
+    /// The number of tasks of a job that are done.
     pub(crate) fn done(&self, job: JobId) -> usize {
         let done =
             |(task, (_, end)): &(&TaskId, &(Attempt, End))| task.job == job && *end == End::Done;
@@ -175,8 +176,8 @@ impl Oracle {
     pub(crate) fn launched(&mut self, node: NodeId, launch: &Launch, objects: &BTreeSet<ObjectId>) {
         let (task, attempt) = (launch.task, launch.attempt);
         *self.launches.entry(task).or_default() += 1;
-        // A thief that dies before anybody heard of its theft may have started what the victim then
-        // takes back.
+        // A thief that dies before any node knew of its theft may have started a task that the
+        // victim then takes back.
         if self.launched.insert((task, attempt), node).is_some() {
             self.wrong(format!("{task} attempt {attempt} starts twice, now on {node}"));
         }

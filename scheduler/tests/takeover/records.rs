@@ -1,4 +1,4 @@
-//! What homes keep, as if every one of them had perfect copies.
+//! The records of homes, as if every home had perfect replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
