@@ -3,16 +3,16 @@ The instance directory: the files by which nodes and clients of one cluster find
 other. Also the state directory of one node.
 
 ```text
-D/keys/                    what nodes and clients show each other, see `security::Keyring`
-D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/keys/                    keys and certificates of nodes and clients, see `security::Keyring`
+D/cluster.json             id, number of nodes and of partitions; written once, by the first node
 D/begun                    the cluster was complete once
-D/members.json             the nodes there are since others have come
-D/ranks/<rank>             which node a launcher's rank is, where that is not the one of its number
-D/nodes/<id>/address.json  where the node listens; there while it runs
-D/nodes/<id>/failed.json   why a node that a launcher started did not come up
+D/members.json             members and voters, once they differ from the founding ones
+D/ranks/<rank>             the node of a launcher's rank, unless it is the one with that number
+D/nodes/<id>/address.json  the node's addresses; exists while it runs
+D/nodes/<id>/failed.json   the reason why a node of a launch did not start
 D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
-                           objects/, tasks/, log; of records that were given up, see `aside`
+                           objects/, tasks/, log; for given-up records see `aside`
 ```
 A file is written under another name, synced, and then linked or renamed. So a reader on a shared
 file system sees the complete file or none.

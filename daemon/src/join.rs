@@ -2,10 +2,10 @@
 The exchange of a token for the keys of an instance, both sides.
 
 ```text
-joins, has a token                         a node, has the keys
-TLS: shows nothing, asks for the           shows its certificate and the authority's
-     fingerprint in the token
-secret of the token, 32 bytes ─────────▶   removes the promise: the first one gets the keys
+joining node, has a token                  member, has the keys
+TLS: no certificate; checks the            presents its certificate and the authority's
+     authority's fingerprint in the token
+secret of the token, 32 bytes ─────────▶   removes the token's file, so that it works once
                               ◀─────────   length (4 bytes), then the authority's bundle
 ```
 A length of zero is a refusal. A caller without a valid token does not learn whether it was unknown,

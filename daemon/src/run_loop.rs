@@ -4,8 +4,8 @@ The loop that owns a node: collect inputs, handle them, write once, then carry o
 ```text
    streams ─▶ inbox ─┐                        ┌─▶ log on disk (one write a step)
    executor, sync ───┼─▶ handle ─▶ flush ─────┤
-   timers ───────────┘      ▲                 └─▶ then: act
-                            └── no-ops answer themselves
+   timers ───────────┘      ▲                 └─▶ then: effects
+                            └── ends of no-ops
 ```
 The end of a launched no-op returns to the core before the write: no other process observes it.
 */

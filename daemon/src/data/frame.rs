@@ -1,7 +1,7 @@
 //! The byte format of a data connection. All integers are little-endian.
 //!
 //! ```text
-//! asking side                                      giving side
+//! requesting side                                  sending side
 //! hello    magic version cluster from to        ─▶
 //!                                               ◀─ welcome  magic code
 //! request  job task attempt output ─▶           (any number, ahead of the answers)

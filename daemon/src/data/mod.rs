@@ -2,9 +2,9 @@
 The transfer of objects between nodes.
 
 ```text
-needed here ─▶ small ──▶ asked for and given in frames of the link, many in one     small
-            └▶ large ──▶ a line: a connection of its own, a thread that reads it    lines
-                                 └─▶ the other node's port, a thread that sends     port, serve
+wanted here ─▶ small ──▶ requested and sent in frames of the link, many in one      small
+            └▶ large ──▶ a line: a separate connection with a reading thread        lines
+                                 └─▶ the other node's port and sending thread       port, serve
 ```
 A large object never delays a packet, and the thread of the run loop never touches its bytes.
 Without encryption the sender passes the file to the kernel (sendfile) once it knows the checksum.

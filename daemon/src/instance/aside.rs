@@ -2,10 +2,10 @@
 The records that a node has given up and set aside.
 
 ```text
-db.damaged   the last records that were whole when they were given up, or the first of all
-db.partial   of those that were given up before they were filled: the most
-db.gone      to be removed
-refilling    `db` began after `db.damaged` was put aside, and others may not have all of that yet
+db.damaged   the last records that were complete when they were given up, or the first of all
+db.partial   the largest of those that were given up before they were filled
+db.gone      a store that is being removed
+refilling    `db` is newer than `db.damaged`, and other nodes may not have all records of that
 ```
 While the mark exists, `db.damaged` may hold the last copy of some record, and no other records
 replace it. The mark is written before the first record of a new store. It is removed with
