@@ -82,8 +82,8 @@ pub(crate) enum Verb {
 /// The arguments for the nodes of a cluster.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Nodes of the cluster. Of an existing cluster: how many of its nodes run; if it has fewer,
-    /// new ones join [default: 1, or all existing ones]
+    /// Nodes of the cluster. Of an existing one: how many of its nodes run; if it has fewer, new
+    /// ones join [default: 1, or all existing ones]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
     /// Executing threads of each node; 0 makes keepers, which keep replicas, vote and run no tasks.

@@ -79,7 +79,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// By the map of a node of the launch.
+    /// The parts that wait for the nodes in `away`, by the map of a node of the launch.
     fn of(map: &wire::ClusterMap, away: &[u32]) -> Self {
         let of_these = |nodes: &[u32]| -> Vec<u32> {
             nodes.iter().copied().filter(|node| away.contains(node)).collect()

@@ -33,8 +33,9 @@ pub(crate) fn find(told: Told) -> Result<Option<Launcher>, Failure> {
     })
 }
 
-/// The addresses at which the node listens. Without a given one: all addresses under a launcher, or
-/// if the address to join is no loopback; otherwise only this machine.
+/// The addresses at which the node listens. Without a given one the node listens on all addresses
+/// under a launcher of several machines, with `--interface`, or if the address to join is no
+/// loopback. Otherwise it listens only on this machine.
 pub(crate) fn listen(
     told: Option<Listen>,
     interfaces: &[Which],

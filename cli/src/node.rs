@@ -80,7 +80,7 @@ struct StartArgs {
     #[arg(long, value_name = "TOKEN", requires = "join", env = "STARLING_TOKEN")]
     #[arg(hide_env_values = true)]
     token: Option<Token>,
-    /// Address at which to listen, by which the other nodes reach this one; or 'auto' (auto:PORT):
+    /// Address at which to listen, by which the other nodes reach this one. Or 'auto' (auto:PORT):
     /// all addresses of this machine, which the others try in turn [default: 127.0.0.1:0; auto with
     /// --join by an address of a network, and with --rendezvous under a launcher, unless all ranks
     /// are known to be on one machine]
@@ -116,8 +116,8 @@ struct StartArgs {
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
-    /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once; fixed
-    /// at the start of the cluster; with 1 no node can join [default: those of the cluster; 2 for a
+    /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. Fixed
+    /// when the cluster is made; with 1 no node can join [default: those of the cluster; 2 for a
     /// new one]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,

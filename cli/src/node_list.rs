@@ -60,7 +60,7 @@ struct NodeRow {
     state: &'static str,
     /// The others have declared it failed. Otherwise a down node may only not answer this client.
     given_up: bool,
-    /// It syncs far more slowly than the others, which give it nothing new.
+    /// The others wait far longer for its answers than for each other's, and assign it nothing new.
     slow: bool,
     /// It has no slots: it keeps replicas and votes, and runs nothing.
     keeper: bool,

@@ -62,7 +62,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     wait: bool,
     /// Nodes that must have an output before its task counts as done, for a class: all, kept, or
-    /// files by the names of tasks; the last that fits counts [default: kept outputs as many as
+    /// files by the names of tasks. The last that fits counts [default: kept outputs as many as
     /// partitions have replicas]
     #[arg(long, value_name = "[CLASS=]N")]
     replicas: Vec<ReplicasOf>,

@@ -63,7 +63,7 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) store_hard: Option<Size>,
     /// Events and records of ended jobs that a node keeps: a size, an age, or both (2GiB,30d), or
-    /// none for no bound; the oldest are removed first, kept results never [default: 2GiB]
+    /// none for no bound. The oldest are removed first, kept results never [default: 2GiB]
     #[arg(long, value_name = "BOUND")]
     pub(crate) history: Option<History>,
 }
