@@ -76,8 +76,8 @@ fn who_shows_no_certificate_in_time_is_cut() {
         let (greeting, good) = (&greeting, &good);
         let kinds = ports(dir.path()).map(|port| {
             [
-                scope.spawn(move || life(port, &[], 1)), // silent
-                scope.spawn(move || life(port, greeting, 16)), // slow
+                scope.spawn(move || life(port, &[], 1)),            // silent
+                scope.spawn(move || life(port, greeting, 16)),      // slow
                 scope.spawn(move || life(port, &greeting[..9], 9)), // half a greeting
                 // All of it, near the end of the time limit: the next steps have only the rest of
                 // it.
