@@ -33,7 +33,7 @@ pub(crate) struct Cause {
     /// For a skipped task: the ancestors that failed or were cancelled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     caused_by: Vec<CausedBy>,
-    /// Their names; if they are unknown, those of the failed tasks of the job.
+    /// The names of these tasks; if they are unknown, those of the failed tasks of the job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed_tasks: Vec<String>,
     #[serde(skip)]
@@ -220,7 +220,7 @@ async fn ancestors(client: &Client, job: JobId, live: &Explanation) -> Result<An
                 let unseen = explained.unmet_parents.iter().rev().filter(|&&it| seen.insert(it));
                 let before = open.len();
                 open.extend(unseen);
-                // It was cancelled by name itself, or its parents are forgotten.
+                // The task was cancelled by name itself, or its parents are forgotten.
                 let is_end = before == open.len() && explained.unmet_parents.is_empty();
                 if is_end && task.phase() == TaskPhase::TaskCancelled {
                     found.bad.push(task);

@@ -38,7 +38,7 @@ struct ForgottenRow {
 async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<(), Failure> {
     let number = job.0;
     let state = match client.job(job).await {
-        // It was forgotten before; kept results may still exist.
+        // The job was forgotten before; kept results may still exist.
         Err(ClientError::Refused(text)) if results && text.contains(" was forgotten on ") => {
             return Ok(());
         }

@@ -29,7 +29,7 @@ pub(crate) enum JobVerb {
     Info {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
-        /// Its state at the end of this round: 0 is the first, 1 that of the first retry
+        /// State at the end of this round: 0 is the first, 1 that of the first retry
         #[arg(long, value_name = "N")]
         round: Option<u32>,
     },

@@ -220,7 +220,7 @@ fn sources(known: &Committed, taken: &[(Attempt, NodeId)]) -> Vec<NodeId> {
 enum Missed {
     /// This node may have it, and does not answer.
     Silent(NodeId),
-    /// It could not be written here.
+    /// The output could not be written here.
     Unwritten(String),
     /// The nodes that had it do not have it any more.
     Lost(String),

@@ -99,7 +99,7 @@ async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure>
         let mut failure = Failure::from(error);
         failure.message = match lines.first == last {
             true => format!("line {last}: {}", failure.message),
-            // Those of other partitions may be done.
+            // Operations of other partitions may be done.
             false => format!("lines {} to {last}: {}", lines.first, failure.message),
         };
         failure

@@ -54,7 +54,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     break;
                 }
                 if phase == Some(wire::MemberPhase::Up) {
-                    // It failed meanwhile, and has returned like any other node.
+                    // The node failed meanwhile, and has returned like any other node.
                     client.propose(leave(*node)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);

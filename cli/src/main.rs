@@ -88,7 +88,7 @@ impl Context {
         let user = rustix::process::geteuid().as_raw();
         let dir = self.dir_path()?;
         if self.settings.pick_optional(self.dir.clone(), "dir")?.is_none() {
-            // Its parent is writable by others.
+            // The parent of the default directory is writable by others.
             settings::check_owner(dir.parent().unwrap_or(&dir), user)?;
         }
         settings::check_owner(&dir, user)?;

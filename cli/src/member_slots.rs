@@ -5,9 +5,9 @@
 pub(crate) struct MemberSlots {
     /// The slots by flags and settings.
     pub(crate) asked: u32,
-    /// They were given by a flag.
+    /// True if a flag gave the slots.
     pub(crate) is_flag: bool,
-    /// New nodes join; the flag then applies to them.
+    /// True if new nodes join; the flag then applies to them.
     pub(crate) joins: bool,
     /// The slots of the last `up`, if known.
     pub(crate) last: Option<u32>,

@@ -254,7 +254,8 @@ struct Seat {
     node: NodeId,
     /// The founding nodes of the cluster.
     expect: u32,
-    /// It is a new one, with a number from the cluster; `rank` will be this node in later launches.
+    /// True for a new node, which gets a number from the cluster; `rank` will be this node in later
+    /// launches.
     grow: bool,
     rank: Option<u32>,
     /// The nodes that are started together with it; `None`: all founding ones.
@@ -301,7 +302,7 @@ struct Rank {
     rank: u32,
     /// Ranks of the launch.
     size: u32,
-    /// It has a state directory of its own.
+    /// True if it has a state directory of its own.
     elsewhere: bool,
 }
 

@@ -62,9 +62,9 @@ struct NodeRow {
     given_up: bool,
     /// The others wait far longer for its answers than for each other's, and assign it nothing new.
     slow: bool,
-    /// It has no slots: it keeps replicas and votes, and runs nothing.
+    /// True for a node without slots: it keeps replicas and votes, and runs nothing.
     keeper: bool,
-    /// It votes on the map.
+    /// True if the node votes on the map.
     votes: bool,
     /// Partitions that it is home of.
     homes: usize,
@@ -127,7 +127,7 @@ impl NodeRow {
             map_epoch: 0,
         }
     }
-    /// Its own statements, if it answers.
+    /// The statements of the node about itself, if it answers.
     fn said(&self) -> Option<Said> {
         let &Self { id: node, incarnation, map_epoch, lacking_copies: lacking, .. } = self;
         (self.pid > 0).then_some(Said { node, incarnation, map_epoch, lacking })
@@ -440,7 +440,7 @@ pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {
         }
         for node in nodes {
             match client.stop_node(*node, false).await {
-                // It has ended already.
+                // The node has ended already.
                 Ok(()) | Err(ClientError::ClusterUnreachable(_)) => {}
                 Err(error) => return Err(error.into()),
             }

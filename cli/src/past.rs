@@ -30,7 +30,7 @@ pub(crate) struct PastRow {
     recorded: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     recorded_s: Option<f64>,
-    /// It ended, and no summary of it was written; the event logs may have lost a part of it.
+    /// True if the job ended without a summary; the event logs may have lost a part of it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     no_summary: bool,
     /// Nodes that have not reported all of their work.

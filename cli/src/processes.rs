@@ -32,7 +32,7 @@ pub(crate) enum Life {
 #[derive(Debug)]
 pub(crate) struct NodeProcess {
     pub(crate) node: u32,
-    /// It may get another number than expected.
+    /// True for a joining node, which may get another number than expected.
     is_new: bool,
     child: Child,
     life: Life,
@@ -147,7 +147,7 @@ impl NodeProcess {
 
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(id) = as_pid(self.child.id()) {
-            // It is not reaped yet, so the process id is still its own.
+            // The process is not reaped yet, so the process id is still its own.
             let _ = kill_process(id, signal);
         }
     }
@@ -306,7 +306,7 @@ fn is_this_program(pid: u32) -> bool {
 /// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.
 pub(crate) fn signal_node(pid: u32, dir: &Path, signal: Signal) {
     if let Some(id) = as_pid(pid).filter(|_| is_node(pid, dir)) {
-        // It may have ended since the check.
+        // The process may have ended since the check.
         let _ = kill_process(id, signal);
     }
 }

@@ -12,7 +12,8 @@ pub(crate) struct Records {
     scrubbed_bytes: u64,
     /// The directories of given-up records, the fullest first.
     records_aside: Vec<String>,
-    /// They may be the last copies of some records: the stores that replaced them are being filled.
+    /// True if the given-up records may be the last copies: the stores that replaced them are being
+    /// filled.
     refilling: bool,
 }
 

@@ -37,7 +37,7 @@ impl Drop for Results {
     fn drop(&mut self) {
         for dir in &self.made {
             if std::fs::remove_dir(dir).is_err() {
-                return; // It is not empty.
+                return; // The directory is not empty.
             }
         }
     }

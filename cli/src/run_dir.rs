@@ -33,7 +33,8 @@ impl RunDir {
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         // A umask removes bits, and a set-group-id directory above adds one.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700))?;
-        // It gets its name only when it is locked: a free lock of that name belongs to a dead run.
+        // The lock gets its name only when it is held: a free lock of that name belongs to a dead
+        // run.
         let unnamed = dir.path().join(".run.lock");
         let mut options = OpenOptions::new();
         let lock = options.create_new(true).write(true).mode(0o600).open(&unnamed)?;

@@ -209,7 +209,7 @@ pub(crate) fn check_owner(dir: &Path, user: u32) -> Result<(), Failure> {
     // Both the link and its target are checked.
     let (link, found) = match (std::fs::symlink_metadata(dir), std::fs::metadata(dir)) {
         (Ok(link), Ok(found)) => (link, found),
-        // It is missing or unreachable, which its later use reports.
+        // The directory is missing or unreachable, which its later use reports.
         _ => return Ok(()),
     };
     let refuse = |what: String, hint: &str| {

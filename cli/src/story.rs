@@ -63,7 +63,7 @@ impl Logs {
                     read.states.extend(state);
                     read.logs.push((node, bytes));
                 }
-                // It may also stop, or fail, during the read.
+                // The node may also stop, or fail, during the read.
                 Err(ClientError::ClusterUnreachable(why)) => {
                     say(&format!("warning: without the events of {node}: {why}"));
                 }

@@ -32,7 +32,7 @@ pub(crate) struct OutputArgs {
     jobs: Selector,
     /// Only of these tasks: names or ids, separated by commas
     tasks: Option<String>,
-    /// Their standard error instead
+    /// Print standard error instead
     #[arg(long)]
     stderr: bool,
 }

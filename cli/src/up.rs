@@ -147,7 +147,7 @@ async fn start(
     Ok((joined, waiting))
 }
 
-/// Those that have lost their state: the cluster has begun before.
+/// The nodes that have lost their state: the cluster has begun before.
 fn without_state(dir: &Path, members: &[(u32, ClusterPlan)]) -> Vec<u32> {
     let has_begun = dir.join("begun").exists();
     let nodes = members.iter().map(|(node, _)| *node);

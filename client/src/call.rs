@@ -64,7 +64,8 @@ struct Inner {
 pub(crate) enum Repeat {
     Safe,
     Never,
-    /// It has a number, so it may be repeated. `in_doubt`: it was sent before and not answered.
+    /// The request has a number, so it may be repeated. `in_doubt`: it was sent before and not
+    /// answered.
     Numbered {
         in_doubt: bool,
     },

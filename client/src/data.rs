@@ -92,7 +92,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.is_named {
-            // It may not have been created.
+            // The file may not have been created.
             let _ = std::fs::remove_file(&self.path);
         }
     }

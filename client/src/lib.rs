@@ -7,7 +7,7 @@ requests that were lost with a connection, and follows nodes to their new addres
 It keeps no state that a crash would lose. A committed job belongs to the cluster, and any other
 client can watch it by its id.
 
-It makes no scheduling decisions, except for the partitions that a submission is sent to.
+The library makes no scheduling decisions, except for the partitions that a submission is sent to.
 
 ```no_run
 # async fn example(graph: &workloads::Graph) -> Result<(), client::ClientError> {

@@ -25,7 +25,8 @@ const LET_IN_MAX: usize = 16;
 pub(crate) struct Connection {
     stream: Stream,
     guest: Guest,
-    /// Its permits: one of the served connections, and one of those by callers that are no nodes.
+    /// The permits of the connection: one of all served connections, and one of those by callers
+    /// that are no nodes.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 

@@ -22,7 +22,7 @@ use crate::service::Shared;
 /// The state of a node that keeps copies of this node's packs.
 #[derive(Default)]
 struct Keeper {
-    /// Its incarnation; another one may have lost the copies.
+    /// The node's incarnation; another one may have lost the copies.
     incarnation: u32,
     client: Option<peers::Client>,
     /// By pack: the number of bytes that the node has.

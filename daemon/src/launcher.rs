@@ -50,7 +50,7 @@ pub struct NotUnderstood {
     pub variable: &'static str,
     pub value: String,
     pub problem: String,
-    /// Its rank, if that is a number.
+    /// The rank of the process, if that is a number.
     pub rank: Option<u32>,
 }
 
@@ -165,7 +165,7 @@ const KINDS: &[Kind] = &[
         prefix: "pmix",
         launch: &["PMIX_NAMESPACE"],
     },
-    // It does not give the number of processes.
+    // This launcher does not give the number of processes.
     Kind {
         name: "aprun",
         beside: "",

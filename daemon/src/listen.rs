@@ -30,9 +30,9 @@ pub enum Listen {
 /// A selection of the machine's addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// Those of an interface.
+    /// The addresses of an interface.
     Name(String),
-    /// Those of a network: its address and the length of its prefix.
+    /// The addresses of a network: its address and the length of its prefix.
     Network(IpAddr, u8),
 }
 

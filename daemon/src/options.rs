@@ -56,7 +56,7 @@ pub struct NodeOptions {
     /// The state directory of this node; `None`: under `dir`. Should be on a local disk if `dir` is
     /// on a shared file system.
     pub state_dir: Option<PathBuf>,
-    /// Its number, from 0; a launcher's rank.
+    /// The number of the node, from 0; a launcher's rank.
     pub node: NodeId,
     /// The number of founding nodes of the cluster.
     pub expect: u32,

@@ -149,7 +149,7 @@ mod tests {
         not(|map| map.members[1].incarnation = 3); // A map of the previous incarnation.
         not(|map| map.members[1].store = 76);
         not(|map| map.members[1].set_phase(MemberPhase::Down));
-        not(|map| map.members[1].slow = true); // It is filled when it is fast again.
+        not(|map| map.members[1].slow = true); // A slow node is filled when it is fast again.
         not(|map| {
             // Another slow node has lost its replicas, and no node has got them.
             map.members[2].slow = true;
@@ -157,7 +157,7 @@ mod tests {
             map.partitions.iter_mut().for_each(|entry| entry.replicas.truncate(1));
         });
         not(|map| map.members[1].set_phase(MemberPhase::Leaving));
-        not(|map| map.partitions[3].learners.push(1)); // It is still being filled.
+        not(|map| map.partitions[3].learners.push(1)); // This replica is still being filled.
         not(|map| map.partitions[3].learners.push(2));
         not(|map| _ = map.partitions[3].replicas.pop()); // Others have too few replicas.
         not(|map| (map.partitions[3].active, map.partitions[3].lost) = (false, true));

@@ -44,13 +44,13 @@ pub(crate) enum Formed {
 /// The nodes that a starting node looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LooksFor {
-    /// It has its state, or homes never move: all awaited nodes.
+    /// For a node with its state, or if homes never move: all awaited nodes.
     All,
-    /// It has no state, and no cluster is known to have begun: all awaited nodes, or one that was
-    /// part of a cluster before.
+    /// For a node without state, while no cluster is known to have begun: all awaited nodes, or one
+    /// that was part of a cluster before.
     AllOrBegun,
-    /// It has no state, and the cluster has begun: a node that was part of it. Without one this
-    /// node would found a second cluster with the same id.
+    /// For a node without state after the cluster has begun: a node that was part of it. Without
+    /// one this node would found a second cluster with the same id.
     Begun,
 }
 
@@ -164,7 +164,8 @@ async fn find(
     let launch = (wait.looks_for != LooksFor::Begun).then_some(wait.launch);
     let greeting = look(shared, node, launch, wait.launch).await?;
     if greeting.formed && wait.looks_for != LooksFor::All {
-        // Its run loop may be busy until this node answers, so the next look asks it again.
+        // The run loop of that node may be busy until this node answers, so the next look asks it
+        // again.
         let dialer = shared.doors.dialer();
         let asked = map_of(&greeting.address, &dialer);
         return match tokio::time::timeout(MAP_PATIENCE, asked).await {

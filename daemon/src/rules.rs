@@ -50,7 +50,7 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
         batch.ops.iter().all(|op| op.kind == i32::from(wire::KvKind::Lookup))
     };
     let reads_only = match body {
-        None => true, // It is answered with an error.
+        None => true, // Such a request is answered with an error.
         Some(
             Body::Job(_)
             | Body::WatchJob(_)

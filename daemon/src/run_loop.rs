@@ -86,7 +86,7 @@ impl Durability {
 /// The reason why a loop has ended without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// It received a stop request.
+    /// The node received a stop request.
     Told,
     /// The cluster has declared this incarnation failed. The node may restart under the given
     /// incarnation or a later one; `None`: it has left permanently.
@@ -564,7 +564,7 @@ impl Loop {
     /// the log is synced. The other nodes learn that this is no failure.
     async fn end(mut self) -> Result<Ended, NodeError> {
         self.note_end(self.mark.stopped());
-        // A batch system asks the commands to end as well, which is no failure of theirs.
+        // A batch system asks the commands to end as well, which does not count as their failure.
         let has_failed =
             |input: &Input| matches!(input, Input::Finished { outcome, .. } if !outcome.is_done());
         self.state.inputs.retain(|input| !has_failed(input));

@@ -108,7 +108,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     };
     let life = place.begin(found.incarnation)?;
     let (address, listens_on) = (place.bound.first, place.bound.text.clone());
-    drop(joins); // Its state directory is locked by now.
+    drop(joins); // The state directory of the node is locked by now.
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))

@@ -52,7 +52,7 @@ fn children() -> Vec<u32> {
         .collect()
 }
 
-/// Its own time only, without that of the commands it ran.
+/// The process's own time only, without that of the commands it ran.
 fn child_cpu_ns(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may contain any characters, including spaces and parentheses.

@@ -92,7 +92,7 @@ impl Strangers {
             number
         };
         let task = tokio::spawn(greet(Place { strangers: self.clone(), number }));
-        // It may be authenticated, or closed, already.
+        // The connection may be authenticated, or closed, already.
         if let Some(stranger) = self.here().by_number.get_mut(&number) {
             stranger.task = Some(task.abort_handle());
         }

@@ -125,7 +125,7 @@ fn stays_inside(name: &Path, target: &Path) -> bool {
 /// The modes of unpacked files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Modes {
-    /// Their packed modes; the owner may read and write.
+    /// The packed modes; the owner may read and write.
     Packed,
     /// Modes by the umask of this process; the executable bit stays.
     Umask,

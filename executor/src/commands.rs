@@ -446,7 +446,8 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> St
     inner.state().link = Link::Down;
     let _ = stream.shutdown(std::net::Shutdown::Both);
     if !inner.shared.is_stopping() {
-        // It closed the connection or sent garbage, so it is not trusted to kill its commands.
+        // The spawner closed the connection or sent garbage, so it is not trusted to kill its
+        // commands.
         let _ = child.kill();
     }
     let status = helper::await_end(child);

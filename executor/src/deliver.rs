@@ -86,7 +86,7 @@ impl Means {
             return Ok(None);
         }
         let number = self.held.fetch_add(1, Ordering::Relaxed);
-        // It has the same suffix as the file, because programs look at that.
+        // The link has the same suffix as the file, because programs look at that.
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let skipped = name.chars().count().saturating_sub(HELD_NAME_CHARS);
         let end: String = name.chars().skip(skipped).collect();
@@ -142,7 +142,7 @@ enum Linked {
 /// A linked input, with its state before the attempt.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Its name in the task's declaration.
+    /// The name of the input in the task's declaration.
     name: String,
     linked: Linked,
     source: PathBuf,
@@ -275,7 +275,7 @@ fn create(target: &Path, executable: bool) -> io::Result<File> {
 /// The destination of an input, and the names for it.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// Its name in the task's declaration.
+    /// The name of the input in the task's declaration.
     pub(crate) name: &'a str,
     pub(crate) target: &'a Path,
     /// The task declares an output of this name, so it will write there.
@@ -330,7 +330,7 @@ pub(crate) fn object(
     let linked = Linked::Object(object);
     let guard = Guard::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
-        // It was changed without a check, for example by a power failure.
+        // The object was changed without a check, for example by a power failure.
         shared.objects.discard_object(object);
         return Err(format!("input file '{name}': its object was damaged on this node"));
     }

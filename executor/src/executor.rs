@@ -285,7 +285,7 @@ impl Executor {
                 if shared.table.advance(key, Phase::Command(number)) {
                     commands.start(vec![(number, Box::new(launch))]);
                 } else {
-                    shared.release(key); // It was killed meanwhile.
+                    shared.release(key); // The attempt was killed meanwhile.
                 }
             }
             Err(error) => shared.finish(key, failure(error)),

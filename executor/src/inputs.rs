@@ -113,7 +113,7 @@ impl Staging<'_> {
         let is_wanted = || self.shared.is_wanted(key);
         let paths = placed.once(&target, Source::File(source.clone()), || {
             let guard = if external.staged {
-                // It is here already, and stays while the task has its link.
+                // The staged copy is here already, and stays while the task has its link.
                 let staged = self.shared.staged.get(&source, is_wanted);
                 let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
                 deliver::staged(self.shared, &source, &staged.path(), &at)?

@@ -176,14 +176,14 @@ impl StagedFiles {
                     break;
                 }
             }
-            // Its tasks see this very file, so it becomes read-only.
+            // The tasks see this very file, so it becomes read-only.
             let program = from.metadata()?.mode() & 0o111 != 0;
             let mode = if program { 0o555 } else { 0o444 };
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
             Ok(size_bytes)
         };
         copy().inspect_err(|_| {
-            // It may not have been created.
+            // The copy may not have been created.
             let _ = fs::remove_file(&path);
         })
     }

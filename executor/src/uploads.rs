@@ -306,7 +306,7 @@ impl IncomingUpload {
         self.file.sync_all().map_err(|error| failed(self.task, &error))?;
         fs::rename(&self.part, &self.to).map_err(|error| failed(self.task, &error))?;
         self.is_whole = true;
-        // Its name as well, and that of the job's directory, which may be new.
+        // The name of the file as well, and that of the job's directory, which may be new.
         let mut above = self.to.ancestors().skip(1).take(2);
         above.try_for_each(sync).map_err(|error| failed(self.task, &error))
     }

@@ -53,7 +53,7 @@ pub(super) struct Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // It may have ended already.
+            // The member may have ended already.
             drop(member.kill());
             drop(member.wait());
         }

@@ -31,7 +31,8 @@ async fn round(cluster: &Cluster, graph: &workloads::Graph) -> anyhow::Result<Ro
         ("client_cpu_us_per_task", cpu_after.client_since_us(&cpu_before) / tasks),
         ("accept_s", ran.accepted.duration_since(start).as_secs_f64()),
         ("wall_s", wall_s),
-        // Its growth over the rounds shows the memory that finished tasks leave behind.
+        // The growth of this figure over the rounds shows the memory that finished tasks leave
+        // behind.
         ("resident_mib", resident_mib),
     ])
 }

@@ -27,7 +27,7 @@ pub(super) struct RedisCopies {
 impl Drop for RedisCopies {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // It may have ended already.
+            // The server may have ended already.
             drop(server.kill());
             drop(server.wait());
         }

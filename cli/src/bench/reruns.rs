@@ -57,7 +57,7 @@ impl Reruns {
             Event::Ended { task, .. } => {
                 self.running.entry(entry.node).or_default().remove(&task);
             }
-            // It had ended before, and the log with its end was lost with the node.
+            // The task had ended before, and the log with its end was lost with the node.
             Event::Committed { task, .. } => {
                 self.struck.remove(&task);
                 self.running.values_mut().for_each(|tasks| _ = tasks.remove(&task));

@@ -164,7 +164,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let Some(id) = id else { return };
-        // It may have ended since.
+        // The process may have ended since.
         let _ = kill_process(id, Signal::TERM);
         let deadline = Instant::now() + STOP_PATIENCE;
         while let Ok(None) = self.0.try_wait() {

@@ -6,7 +6,8 @@
 of this program: the simulator, real runs, benchmarks, bounds. Points that figures share are run
 once. One table lists all claims and whether they hold.
 
-It decides nothing and measures nothing itself: every number is from the report of a listed command.
+This module decides and measures nothing itself: every number is from the report of a listed
+command.
 */
 
 mod all_pairs;
@@ -88,7 +89,7 @@ struct PaperArgs {
 /// The definition of a figure.
 struct Experiment {
     id: &'static str,
-    /// Its points, each with the number of its repeats.
+    /// The points of the figure, each with the number of its repeats.
     points: fn(&Scale) -> Vec<(Point, u32)>,
     tell: fn(&Scale, &Results) -> Section,
 }

@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     pub(super) wall_s: f64,
     /// Taken from an earlier evaluation.
     pub(super) reused: bool,
-    /// Its report, or the reason why there is none.
+    /// The report of the run, or the reason why there is none.
     #[serde(serialize_with = "told")]
     pub(super) report: Result<Value, String>,
 }

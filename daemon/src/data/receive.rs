@@ -88,7 +88,7 @@ fn receive_small(
     Ok(store.keep_copy_as(object, bytes, checksum, executable)?)
 }
 
-/// Reads the checksum behind the bytes and compares it with theirs.
+/// Reads the checksum behind the bytes of an object and compares it with that of the bytes.
 fn read_checksum(stream: &mut DataStream, of_bytes: u64) -> Result<u64, Failure> {
     let mut checksum = [0; CHECKSUM_BYTES];
     stream.read_exact(&mut checksum)?;

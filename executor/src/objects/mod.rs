@@ -60,7 +60,7 @@ pub enum ObjectKind {
     Kept,
     /// The wanted number of copies is given, see [`Stay`].
     Shared { keep: bool, share: u32 },
-    /// It is a copy from the node that made it.
+    /// The object is a copy from the node that made it.
     Copy,
 }
 

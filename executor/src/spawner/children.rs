@@ -210,7 +210,7 @@ impl Children {
         self.expected -= 1;
         self.unwatched.push_back((Instant::now(), number));
         if child.killed || child.timed_out {
-            // Its grace may have passed during its start.
+            // The grace period may have passed during the start.
             let _ = kill_process_group(process.group, Signal::KILL);
         }
         let Process { group, exit, stdout, stderr } = process;

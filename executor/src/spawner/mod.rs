@@ -7,8 +7,8 @@ large the node is: it has few files and threads and no signal handlers (see `vfo
 up: when the node ends for any reason, the socket ends. Then the spawner kills every process group
 that it started, and exits.
 
-Its threads: one loop that handles orders, output, exits and timers through one epoll. A few more
-only spawn, because a spawn blocks until the new program runs.
+The threads of the spawner: one loop that handles orders, output, exits and timers through one
+epoll. A few more only spawn, because a spawn blocks until the new program runs.
 */
 
 mod children;

@@ -21,9 +21,9 @@ use crate::strays;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Command(u64),
-    /// It has no mark and is in no group of a command.
+    /// The orphan has no mark and is in no group of a command.
     Unknown,
-    /// Its command has ended.
+    /// The command of the orphan has ended.
     None,
 }
 

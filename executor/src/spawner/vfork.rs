@@ -32,7 +32,7 @@ const NOTHING: c_int = 127;
 
 /// The signals that ask a process to end.
 const ENDS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-/// Those of them that this process ignores by its own choice, one bit each.
+/// The signals of `ENDS` that this process ignores by its own choice, one bit each.
 static DEAF_TO: AtomicI32 = AtomicI32::new(0);
 
 /// The stack of a child until it executes another program.
@@ -65,7 +65,7 @@ pub(super) struct Wanted<'a> {
     pub(super) argv: &'a Strings<'a>,
     pub(super) environment: &'a Strings<'a>,
     pub(super) directory: &'a CStr,
-    /// Its standard input, output and error. None of them may be 0, 1 or 2 here.
+    /// The child's standard input, output and error. None of them may be 0, 1 or 2 here.
     pub(super) stdio: [BorrowedFd<'a>; 3],
 }
 

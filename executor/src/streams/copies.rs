@@ -60,7 +60,7 @@ impl CopiedPacks {
     /// Appends records to a copy if it ends where they begin. Returns the length of the copy.
     ///
     /// # Errors
-    /// They are no records, or cannot be written.
+    /// The bytes are no records, or cannot be written.
     pub fn keep(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
         let maker = (records.maker, records.store);
         let directory = self.directory.join(name_of(maker));

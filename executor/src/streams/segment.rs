@@ -112,7 +112,7 @@ impl Forgotten {
         for number in self.sidecars {
             match File::open(sidecar_path(&self.directory, number)) {
                 Ok(file) => file.sync_all()?,
-                // It has grown since and is scanned at the next start, or it is removed.
+                // The segment has grown since and is scanned at the next start, or it is removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
