@@ -92,7 +92,7 @@ mod tests {
         use MemberPhase::{Down, Joining, Leaving, Removed, Up};
         let steps = [
             (vec![Up, Up, Joining], vec!["node 1 is up (incarnation 1)"]),
-            (vec![Down, Up, Up], vec!["node 2 is up (incarnation 1)"]), // The news leave out the node itself.
+            (vec![Down, Up, Up], vec!["node 2 is up (incarnation 1)"]), // Without the node itself.
             (
                 vec![Up, Leaving, Down],
                 vec!["node 1 leaves (incarnation 1)", "node 2 is down (incarnation 1)"],
