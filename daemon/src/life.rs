@@ -1,10 +1,10 @@
 /*!
 The incarnations of a node: one after another, in the same directory and the same process.
 
-An incarnation ends when the node is told to stop. It also ends when the cluster has declared it
-failed, when the cluster turns out to have begun without it, or when its records are unreliable. In
-these cases the next incarnation begins. It keeps nothing of the previous one but the objects on
-disk.
+A stop request ends the node with its incarnation. Three other events also end an incarnation: the
+cluster has declared it failed, the cluster turns out to have begun without it, or its records are
+unreliable. Then the next incarnation begins. It keeps nothing of the previous one but the objects
+on disk.
 */
 
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ impl Life {
     }
 }
 
-/// Notifies the callers that wait for the start of its end, even after a panic.
+/// Reports the end of a start to its waiting callers, even after a panic.
 struct StartGuard(Arc<Progress>);
 
 impl Drop for StartGuard {
