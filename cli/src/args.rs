@@ -1,4 +1,4 @@
-//! The verbs and what they share.
+//! The verbs, and the arguments that several verbs share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::tuning::{OrderName, PolicyName, TuningArgs};
 use crate::units::{Factor, Size, Timespan};
 
-/// Runs workflows on a cluster that has no centre.
+/// Runs workflows on a cluster without a central node.
 #[derive(Parser, Debug)]
 #[command(name = "starling", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -21,10 +21,10 @@ pub(crate) struct Cli {
     /// JSON on standard output
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
-    /// Say more on standard error
+    /// More messages on standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
     pub(crate) verbose: u8,
-    /// Say nothing but errors on standard error
+    /// Only errors on standard error
     #[arg(short, long, global = true, help_heading = "Everywhere")]
     pub(crate) quiet: bool,
     #[command(subcommand)]
@@ -33,13 +33,13 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
-    /// Run a workflow on a cluster made for it, and sum it up
+    /// Run a workflow on a temporary cluster, and summarize the run
     Run(crate::run::RunArgs),
-    /// Start a local cluster in the background, or the nodes of it that are missing
+    /// Start a local cluster in the background, or its missing nodes
     Up(crate::up::UpArgs),
     /// Stop the local cluster
     Down(crate::up::DownArgs),
-    /// One node in the foreground; or see and stop nodes
+    /// Run one node in the foreground; or list and stop nodes
     Node(Box<crate::node::NodeArgs>),
     /// Submit a command or a workflow to a running cluster
     Submit(crate::submit::SubmitArgs),
@@ -52,7 +52,7 @@ pub(crate) enum Verb {
     /// The key-value store
     #[command(subcommand)]
     Kv(crate::kv::KvVerb),
-    /// Tokens, by which machines join that do not share the directory
+    /// Tokens for joining from machines that do not share the directory
     #[command(subcommand)]
     Token(crate::token::TokenVerb),
     /// Workflow files: make, inspect, convert
@@ -60,17 +60,17 @@ pub(crate) enum Verb {
     Workload(crate::workload::WorkloadVerb),
     /// Run a workflow on simulated nodes, at any scale
     Sim(crate::sim::SimArgs),
-    /// What no schedule of a workflow can beat, and what the paper's bound says
+    /// Lower bounds on a workflow's makespan, and the paper's bound
     Bound(crate::bound::BoundArgs),
     /// Search for faults with the simulator and its checkers
     Check(crate::check::CheckArgs),
-    /// Measure
+    /// Measure performance
     Bench(crate::bench::BenchArgs),
-    /// Evaluate: the figures of the paper beside ours
+    /// Evaluate: the figures of the paper beside those of Starling
     Eval(crate::eval::EvalArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
     Trace(crate::story::TraceArgs),
-    /// Settings and where they come from
+    /// Settings and their origins
     #[command(subcommand)]
     Config(crate::config::ConfigVerb),
     /// Print the completion script of a shell
@@ -79,22 +79,22 @@ pub(crate) enum Verb {
     Man(crate::generated::ManArgs),
 }
 
-/// How nodes of a cluster are made.
+/// The arguments for the nodes of a cluster.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Nodes of the cluster; of one that is there: how many of them are to run, and more join if
-    /// there are fewer [default: 1, or all that there are]
+    /// Nodes of the cluster. Of an existing one: how many of its nodes run; if it has fewer, new
+    /// ones join [default: 1, or all existing ones]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
-    /// Executing threads of each node; 0 makes keepers, which keep copies and vote and run nothing:
-    /// of an instance that is there the nodes that join, not those that are there. Slots turn
-    /// stopped keepers back where none joins [default: as before; else a share of the CPUs]
+    /// Executing threads of each node; 0 makes keepers, which keep replicas, vote and run no tasks.
+    /// On an existing instance this applies to joining nodes; if none joins, it gives stopped
+    /// keepers slots again [default: as before; else a share of the CPUs]
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
-    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
-    /// once; with 1 no node can join [default: 2; 1 for a run]
+    /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With
+    /// 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
     pub(crate) replicas: Option<u32>,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) captured: CapturedArgs,
     #[command(flatten)]
     pub(crate) slurm: SlurmArgs,
-    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
+    /// No keys: connections are not encrypted, and every user of this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
 }
@@ -111,20 +111,20 @@ pub(crate) struct ClusterArgs {
 /// `--scrub-every 24h`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScrubArgs {
-    /// How often a node reads all of its records, to find damage where nobody else reads; 0: never
+    /// The interval at which a node reads all of its records, to find damage on disk; 0: never
     /// [default: 24h]
     #[arg(long, value_name = "DURATION")]
     scrub_every: Option<Timespan>,
 }
 
 impl ScrubArgs {
-    /// `None`: never. With what the settings say where no flag is given.
+    /// The flag, or else the setting; `None`: never.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<Option<Duration>, Failure> {
         let every: Option<Timespan> = settings.pick_optional(self.scrub_every, "scrub_every")?;
         Ok(every.map(|every| every.0).filter(|every| !every.is_zero()))
     }
 
-    /// The flags that give another process the same.
+    /// The flags with which another process gets the same value.
     pub(crate) fn flags(every: Option<Duration>) -> [String; 2] {
         let every = every.unwrap_or_default();
         ["--scrub-every".to_owned(), format!("{}ns", every.as_nanos())]
@@ -134,8 +134,8 @@ impl ScrubArgs {
 /// `--slurm hide`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SlurmArgs {
-    /// Whether tasks know the Slurm allocation that the node is in: then srun in a task starts a
-    /// step of it [default: keep]
+    /// Whether tasks see the Slurm allocation of the node; then srun in a task starts a step of it
+    /// [default: keep]
     #[arg(long, value_name = "keep|hide")]
     slurm: Option<Slurm>,
 }
@@ -159,12 +159,12 @@ impl std::str::FromStr for Slurm {
 }
 
 impl SlurmArgs {
-    /// Whether it is hidden, with what the settings say where no flag is given.
+    /// True if it is hidden, by the flag or else by the setting.
     pub(crate) fn hides(&self, settings: &Settings) -> Result<bool, Failure> {
         Ok(settings.pick(self.slurm, "slurm")? == Slurm::Hide)
     }
 
-    /// The flag that gives another process the same.
+    /// The flag with which another process gets the same value.
     pub(crate) fn flags(hides: bool) -> [String; 2] {
         ["--slurm".to_owned(), if hides { "hide" } else { "keep" }.to_owned()]
     }
@@ -173,18 +173,18 @@ impl SlurmArgs {
 /// `--captured-limit 1GiB --captured-store 20GiB`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CapturedArgs {
-    /// What a task may print, both streams together; one that prints more is killed and has failed;
-    /// 0: as much as its node has room for [default: 1GiB]
+    /// The limit of a task's output, both streams together; a task that prints more is killed and
+    /// fails; 0: the limit of its node [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     captured_limit: Option<Size>,
-    /// Room on a node for what tasks print: the oldest output goes first [default: a quarter of its
-    /// store]
+    /// Space on a node for the output of tasks: the oldest output is removed first [default: a
+    /// quarter of its store]
     #[arg(long, value_name = "SIZE")]
     captured_store: Option<Size>,
 }
 
 impl CapturedArgs {
-    /// With what the settings say where no flag is given.
+    /// The flags, or else the settings.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<CapturedRoom, Failure> {
         let of_task: Option<Size> =
             settings.pick_optional(self.captured_limit, "captured_limit")?;
@@ -196,7 +196,7 @@ impl CapturedArgs {
         })
     }
 
-    /// The flags that give another process the same.
+    /// The flags with which another process gets the same values.
     pub(crate) fn flags(room: CapturedRoom) -> Vec<String> {
         let of_task = room.task_bytes.unwrap_or(0);
         let mut flags = vec!["--captured-limit".to_owned(), format!("{of_task}B")];
@@ -211,22 +211,22 @@ pub(crate) fn replicas_parser() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(proto::limits::COPIES_MAX))
 }
 
-/// How a workflow is read.
+/// The arguments for reading a workflow.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// Kind of the file: wfformat, toml, dot, stg, estee, ... [default: by its content]
     #[arg(long, value_name = "KIND")]
     pub(crate) format: Option<workloads::Format>,
-    /// Recorded tasks take one slot, or as many as recorded
+    /// Slots of recorded tasks: one, or as many as recorded
     #[arg(long, value_enum, value_name = "CORES", default_value_t = Cores::One)]
     pub(crate) cores: Cores,
-    /// Flop/s of a slot, for formats that count flops; durations in seconds stay as they are
+    /// Flop/s of a slot, for formats that count flops; durations in seconds are unaffected
     #[arg(long, value_name = "F", default_value = "1e9")]
     pub(crate) speed: Factor,
-    /// Of a trace of many jobs only this one
+    /// Only this job of a trace of many jobs
     #[arg(long = "only-job", value_name = "JOB")]
     pub(crate) job: Option<String>,
-    /// Refuse a file that breaks its format, even where its meaning is clear
+    /// Refuse a file that breaks its format, even if its meaning is clear
     #[arg(long)]
     pub(crate) strict: bool,
     /// Multiplies recorded durations and modelled transfers; 0: neither waits [default: 1]
@@ -240,10 +240,10 @@ pub(crate) enum Cores {
     Recorded,
 }
 
-/// How a workflow goes into the cluster.
+/// The arguments for submitting a workflow.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlaceArgs {
-    /// Files of recorded tasks: bytes written and moved, or sizes alone [default: virtual]
+    /// Files of recorded tasks: real bytes, or only sizes [default: virtual]
     #[arg(long)]
     pub(crate) data: Option<DataKind>,
     /// How tasks are spread over partitions [default: graph]
@@ -252,8 +252,9 @@ pub(crate) struct PlaceArgs {
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]
     #[arg(long, value_name = "WHERE")]
     pub(crate) submit: Option<SubmitTo>,
-    /// Fail a task when its node or starter process has died this often, whatever the cause: a
-    /// number, never-restart (the first time) or unlimited [default: 3 deaths by its own doing]
+    /// Fail a task when its node or spawner has died this often, whatever the cause: a number,
+    /// never-restart (the first time) or unlimited [default: 3 deaths that the task may have
+    /// caused]
     #[arg(long, value_name = "LIMIT")]
     pub(crate) crash_limit: Option<workloads::CrashLimit>,
 }
@@ -272,7 +273,7 @@ pub(crate) enum PlacementName {
     Graph,
 }
 
-/// Settings are text; the same words as on the command line.
+/// Parses settings, which use the same words as the command line.
 macro_rules! from_str_as_value {
     ($($name:ty),*) => {$(
         impl std::str::FromStr for $name {
@@ -381,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Both lines of the error that a wrong command line gives.
+    /// Both lines of the error for a wrong command line.
     fn wrong(line: &str) -> String {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let error = Cli::try_parse_from(&words).unwrap_err();

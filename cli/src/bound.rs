@@ -1,4 +1,4 @@
-//! `starling bound`: what no schedule can beat, and what the paper's programme says.
+//! `starling bound`: lower bounds on a makespan, and the paper's bound.
 
 mod figures;
 mod measured;
@@ -26,7 +26,7 @@ use crate::workload::{load, warn_without_durations};
 use crate::{Context, jobs, story, units};
 use figures::{Assumed, Figures};
 
-/// Tasks above which a benchmark shape is calculated with, not stored.
+/// Above this number of tasks a benchmark shape is calculated without storing it.
 const STORED_TASKS_MAX: u64 = 2_000_000;
 
 #[derive(Args, Debug)]
@@ -40,13 +40,13 @@ pub(crate) struct BoundArgs {
     /// Slots of each node [default: 1, or the run's]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOTS_MAX)))]
     slots: Option<u32>,
-    /// Of each node's link [default: 1Gbit]
+    /// Bandwidth of each node's link [default: 1Gbit]
     #[arg(long, value_name = "B")]
     bandwidth: Option<Bandwidth>,
-    /// Of each transfer [default: 0s]
+    /// Latency of each transfer [default: 0s]
     #[arg(long, value_name = "L")]
     latency: Option<Timespan>,
-    /// What transfers cost in the true bounds [default: maxmin; free with --run]
+    /// Cost of transfers in the true bounds [default: maxmin; free with --run]
     #[arg(long, value_name = "NETWORK")]
     network: Option<NetworkName>,
     /// Forms of the paper's bound: paper (as printed), all, lower (none), or names
@@ -55,7 +55,7 @@ pub(crate) struct BoundArgs {
     /// Bytes of a task's specification, which the paper does not give
     #[arg(long, value_name = "BYTES", default_value_t = 200)]
     spec_bytes: u32,
-    /// Write a row for each task: when it can start, and what the paper's form says
+    /// Write a row for each task: its earliest start, and that of the paper's form
     #[arg(long, value_name = "FILE")]
     tasks: Option<PathBuf>,
     /// Draw throughput against slots
@@ -73,15 +73,15 @@ pub(crate) struct BoundArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum NetworkName {
-    /// All transfers into a node share its link, and all out of it
+    /// All transfers into a node share its link, and so do all out of it
     Maxmin,
-    /// Each transfer has the bandwidth for itself
+    /// Each transfer has the full bandwidth
     Flat,
-    /// Nothing is known of the network: transfers cost nothing
+    /// Transfers cost nothing, because the network is unknown
     Free,
 }
 
-/// Which forms of the paper's bound.
+/// The forms of the paper's bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Model {
     All,
@@ -115,25 +115,25 @@ fn forms(models: &[Model]) -> Vec<Form> {
     forms
 }
 
-/// A run that has ended, as far as a bound is compared with it.
+/// A finished run, with the facts for a comparison with a bound.
 #[derive(Debug)]
 struct Ran {
     run: String,
     workflow: Option<String>,
     nodes: u32,
-    /// Of all nodes.
+    /// The slots of all nodes.
     slots: u32,
     makespan_s: f64,
-    /// What its commands took, by the names of tasks.
+    /// The durations of its commands, by task names.
     took: HashMap<String, Span>,
 }
 
-/// How the run stands beside its bounds.
+/// The run compared with its bounds.
 #[derive(Clone, Debug, Serialize)]
 struct Compared {
     run: String,
     makespan_s: f64,
-    /// 1: as short as can be.
+    /// 1: optimal.
     share_of_lower: f64,
     share_of_paper: f64,
 }
@@ -183,7 +183,7 @@ pub(crate) fn run(context: &Context, args: &BoundArgs) -> Done {
     Ok(Exit::Ok)
 }
 
-/// A workflow to calculate with.
+/// A workflow for the calculation.
 #[derive(Debug)]
 enum Work {
     Stored(Box<Graph>),
@@ -222,7 +222,7 @@ impl Work {
     }
 }
 
-/// A benchmark shape by its text.
+/// Parses a benchmark shape.
 fn shape(text: &str) -> Result<Option<Implicit>, Failure> {
     Implicit::parse(text).map_err(|error| Failure {
         exit: Exit::Refused,

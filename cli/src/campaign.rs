@@ -1,18 +1,17 @@
 /*!
-`starling check --processes`: real nodes are killed and stopped while trees of known size run.
+`starling check --processes`: kills and stops real nodes while trees of known size run.
 
-With one copy of each partition a node that was killed comes back with its disk. With R of them up
-to R - 1 nodes at a time, fewer than half of all, are killed and stay away for long, lose their
-disks, or sleep until they are taken for dead; then the others get on, and before the next such
-fault as many may be lost again. All may be killed at once, and come back in any order, with their
-disks.
+With one replica of each partition a killed node returns with its disk. With R replicas up to R - 1
+nodes at a time (and fewer than half) are killed. They stay away for long, lose their disks, or
+sleep until they are declared failed. The other nodes go on, and before the next such fault the same
+number may fail again. All nodes may be killed at once, and return in any order with their disks.
 
-What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
-committed twice, and none is stuck; with real data each keeps the files that an undisturbed run
-keeps, with the same bytes, or with those that their consumers say that they have read (`readings`);
-and every key is there that was written, one after each fault.
-All the while callers use the store: what they were told must be linearizable for each key (`kv`).
-The seed draws the faults and when they come; what they meet is up to the machine.
+These properties are checked. Each tree ends with all of its tasks done, none failed, none committed
+twice and none stuck. With real data each run keeps the files of an undisturbed run. They have the
+same bytes, or those that their consumers report to have read (`readings`). One key is written after
+each fault, and every key exists at the end. Meanwhile callers use the store, and their answers must
+be linearizable for each key (`kv`). The seed determines the faults and their times; the state they
+meet depends on the machine.
 */
 
 mod answers;
@@ -39,35 +38,35 @@ use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::story::Logs;
 use crate::{Context, node_list, submit};
 
-/// A tree that has not ended by then is stuck.
+/// A tree that has not ended after this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(300);
-/// How long the campaign's own client waits for nodes that are away.
+/// The maximum wait of the campaign's own client for unreachable nodes.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// From one fault to the next.
 const CALM_MS: std::ops::Range<u64> = 50..1500;
-/// How long a node that was killed stays away, and how long a stopped one sleeps.
+/// The time that a killed node stays away, and that a stopped one sleeps.
 const AWAY_MS: std::ops::Range<u64> = 0..500;
 const ASLEEP_MS: std::ops::Range<u64> = 100..4000;
-/// Where others have copies: long enough to be taken for dead.
+/// With several replicas: long enough to be declared failed.
 const AWAY_LONG_MS: std::ops::Range<u64> = 500..5000;
 const ASLEEP_LONG_MS: std::ops::Range<u64> = 4000..12_000;
-/// Of how many tasks of a run that were committed twice all is told.
+/// The maximum of twice committed tasks per run for which all events are printed.
 const STORIES_MAX: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Copies that are not whole again by then never will be.
+/// Replicas that are not complete after this time never will be.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
-/// What to do to whom.
+/// The parameters of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CampaignArgs<'a> {
     pub(crate) seed: u64,
-    /// At least so many nodes are killed.
+    /// The minimum number of kills.
     pub(crate) kills: u64,
     pub(crate) nodes: u32,
     pub(crate) replicas: u32,
     /// The text of a generator.
     pub(crate) workload: &'a str,
-    /// Bytes are written and moved, and what the runs keep is compared.
+    /// Real bytes are written and moved, and the kept files of the runs are compared.
     pub(crate) real_data: bool,
 }
 
@@ -86,27 +85,27 @@ struct Campaign {
     /// Keys that were written, one after each fault.
     keys: u64,
     tasks_done: u64,
-    /// What callers did with the store meanwhile, and what of it nobody knows the fate of.
+    /// The operations of callers on the store meanwhile, and those with an unknown result.
     kv_operations: u64,
     kv_unanswered: u64,
-    /// Changes of which watches told.
+    /// Changes that watches received.
     kv_watched: u64,
-    /// Answers that fit no order of the operations, and watches that told something else.
+    /// Answers that fit no order of the operations, and contradictions of watches.
     kv_wrong: u64,
-    /// Tasks that ended without being done, or of which too many or too few were; and keys.
+    /// Tasks that ended without being done, missing or surplus tasks, and missing keys.
     lost: u64,
-    /// Kept files that were compared with those of a run that nobody disturbed; those that differ,
-    /// or are missing though no disk was lost meanwhile; and those that went with a disk.
+    /// Kept files compared with those of an undisturbed run; those that differ, or are missing
+    /// although no disk was lost meanwhile; and those lost with a disk.
     answers: u64,
     answers_wrong: u64,
     answers_gone: u64,
-    /// Inputs of which a consumer said the sha256 that it read, held against what is kept.
+    /// Inputs with a sha256 reported by a consumer, compared with the kept files.
     readings: u64,
     /// Tasks that were committed twice.
     twice: u64,
-    /// Tasks whose outputs were lost with a node, and made again.
+    /// Tasks that were run again because their outputs were lost with a node.
     made_again: u64,
-    /// Runs that did not end, and copies that did not become whole again.
+    /// Runs that did not end, and replicas that did not become complete again.
     stuck: u64,
     wall_s: f64,
 }
@@ -121,7 +120,7 @@ fn pause(dice: &mut Dice, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(dice.between(range.start, range.end - 1))
 }
 
-/// The nodes; they end with this.
+/// The nodes; dropping this ends them.
 struct Victims<'a> {
     dir: &'a Path,
     plan: ClusterPlan,
@@ -149,12 +148,13 @@ impl<'a> Victims<'a> {
         Ok(started)
     }
 
-    /// How many may be away at once, with their disks: those who agree need a majority, too.
+    /// The number of nodes that may be away at once with their disks: the voters need a majority,
+    /// too.
     fn spare(&self) -> usize {
         (self.plan.replicas as usize - 1).min((self.nodes.len() - 1) / 2)
     }
 
-    /// Does one thing, and puts it right again.
+    /// Causes one fault, and repairs it.
     async fn hurt(&mut self, dice: &mut Dice, seen: &mut Campaign) -> Result<(), Failure> {
         let count = self.nodes.len();
         let first = dice.index(count);
@@ -199,7 +199,8 @@ impl<'a> Victims<'a> {
         processes::await_listening(self.dir, &mut self.nodes).await
     }
 
-    /// Until so many nodes may be lost again as there are copies to spare. False: never.
+    /// Waits until as many nodes may fail as there are spare replicas. False: that does not happen
+    /// in time.
     async fn are_whole(&self, client: &Client) -> bool {
         let deadline = Instant::now() + WHOLE_WITHIN;
         while node_list::losses_survived(client).await < self.spare() {
@@ -232,7 +233,7 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
     };
     let ended = crate::block_on(all(args, &graph, &mut seen));
     seen.wall_s = began.elapsed().as_secs_f64();
-    // One that was cut short tells what it saw until then.
+    // An interrupted campaign reports its results so far.
     if ended.is_ok() || seen.runs + seen.kills + seen.stops > 0 {
         if context.output.json {
             context.output.json(&seen)?;
@@ -279,7 +280,7 @@ fn compared(seen: &Campaign) -> String {
     }
 }
 
-/// What the nodes wrote is kept where something went wrong.
+/// The files of the nodes are kept if something went wrong.
 async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("starling-check-").tempdir();
     let mut dir =
@@ -326,7 +327,7 @@ async fn all_in(
                     ended = &mut end => break ended,
                     () = tokio::time::sleep_until(fault_at) => {}
                 }
-                // To its end, whatever the job does: nobody stays stopped or away.
+                // Completed even if the job ends: no node stays stopped or away.
                 victims.hurt(&mut dice, seen).await?;
                 write_key(&client, seen).await?;
                 if !victims.are_whole(&client).await {
@@ -357,7 +358,7 @@ async fn all_in(
     judge_keys(&client, seen).await
 }
 
-/// Holds what a run left against what an undisturbed one did.
+/// Compares the kept files of a run with those of an undisturbed one.
 fn compare(
     expected: &Answers,
     found: Result<Answers, Failure>,
@@ -375,7 +376,7 @@ fn compare(
     seen.answers += expected.len() as u64;
     seen.readings += found.readings;
     seen.answers_wrong += differ.wrong;
-    // A disk may go when the job has just ended, and with it what only that node kept.
+    // A disk may be lost when the job has just ended, with files that only that node kept.
     match lost_disks {
         true => seen.answers_gone += differ.missing,
         false => seen.answers_wrong += differ.missing,
@@ -388,7 +389,7 @@ fn submission(real_data: bool) -> SubmitOptions {
     SubmitOptions { settings, ..SubmitOptions::default() }
 }
 
-/// What a run keeps while nothing is broken.
+/// The kept files of a run without faults.
 async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answers, Failure> {
     let options = submission(true);
     let plan = submit::send(client, graph, &options).await?;
@@ -428,7 +429,7 @@ async fn judge_keys(client: &Client, seen: &mut Campaign) -> Result<(), Failure>
     Ok(())
 }
 
-/// Counts a run against what its tree is known to have.
+/// Compares a run with the known size of its tree.
 async fn judge(
     client: &Client,
     job: JobId,
@@ -443,10 +444,10 @@ async fn judge(
     if lost > 0 {
         say(&format!("error: run {}: {done} of {} tasks done", seen.runs, graph.len()));
     }
-    // A log may lack its last moments before a kill, but what it has it has once. Where there are
-    // copies a home may die with a commit that no copy has: then its successor commits, and nobody
-    // was told of the first. So each life of a home counts for itself. An end that was taken back,
-    // because what the task had made was lost with a node, does not count.
+    // A log may lack the last moments before a kill, but has no event twice. With several replicas
+    // a home may fail with a commit that no replica has. Then its successor commits again, and no
+    // other node has seen the first commit. So commits count per incarnation of a home. An end that
+    // was revoked because the task's outputs were lost with a node does not count.
     let mut lives: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut commits: BTreeMap<(TaskId, Option<(NodeId, u32)>), i64> = BTreeMap::new();
     Logs::read(client, job, None).await?.for_each(|entry| {
@@ -479,7 +480,7 @@ async fn judge(
     Ok(())
 }
 
-/// Says all that the logs have of a task.
+/// Prints all events of a task.
 async fn tell(client: &Client, job: JobId, task: TaskId) -> Result<(), Failure> {
     Logs::read(client, job, Some(task.local)).await?.for_each(|entry| {
         let is_start = matches!(entry.event, Event::NodeStarted { .. });

@@ -1,4 +1,4 @@
-//! What tasks printed and their nodes captured, by the records of their homes, against what came.
+//! The captured output of tasks by the records of their homes, compared with the received output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,33 +13,33 @@ use crate::errors::Failure;
 use crate::story::Committed;
 use crate::{task, units};
 
-/// How long homes of tasks may take to serve: another node takes over for one that has died.
+/// The time for the homes of tasks to serve: another node takes over from a failed one.
 const RECORDS_PATIENCE: Duration = Duration::from_secs(30);
-/// Where no other node can.
+/// The same if no other node can take over.
 const ALONE_PATIENCE: Duration = Duration::from_secs(2);
-/// Tasks, or ranges of an array, that one line names.
+/// The maximum of tasks, or ranges of an array, that one line names.
 const NAMED_MAX: usize = 8;
 
-/// The end of a task, as its home has recorded it.
+/// The end of a task in its home's record.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     name: String,
     entry: Option<u64>,
-    /// None where its home has freed the details.
+    /// `None` if its home has freed the details.
     ran: Option<(Attempt, NodeId)>,
     bytes: u64,
 }
 
-/// Of tasks that have ended by themselves.
+/// The records of tasks that have ended by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     ended: BTreeMap<LocalId, Record>,
-    /// No home kept silent.
+    /// True if every home has answered.
     pub(crate) are_all: bool,
 }
 
 impl Records {
-    /// Of the tasks that `named` lists, or of all of a job.
+    /// Reads the records of the tasks in `named`, or of all tasks of a job.
     pub(crate) async fn read(
         client: &Client,
         job: JobId,
@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// Adds what event logs know of tasks whose homes have freed the details.
+    /// Adds the facts of event logs about tasks for which homes have freed the details.
     pub(crate) fn complete(&mut self, committed: &HashMap<LocalId, Committed>) {
         for (task, record) in self.ended.iter_mut().filter(|(_, record)| record.ran.is_none()) {
             record.ran = committed
@@ -87,7 +87,8 @@ impl Records {
         self.ended.get(&task)?.ran.map(|(attempt, _)| attempt)
     }
 
-    /// Tasks of whose output less came than was captured. `came_bytes`: how much of this attempt's.
+    /// The tasks with less received than captured output. `came_bytes` returns the received bytes
+    /// of an attempt.
     pub(crate) fn short(
         &self,
         came_bytes: impl Fn(LocalId, Option<Attempt>) -> u64,
@@ -110,7 +111,7 @@ impl Records {
     }
 }
 
-/// Why output did not come.
+/// The reason why output is missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Why {
     Away,
@@ -133,7 +134,7 @@ impl Why {
     }
 }
 
-/// A task of whose output something is missing.
+/// A task with missing output.
 #[derive(Debug)]
 pub(crate) struct Short {
     pub(crate) task: LocalId,
@@ -206,7 +207,7 @@ pub(crate) fn lines(job: JobId, stderr: bool, short: &[Short]) -> Vec<String> {
     groups.iter().map(line).collect()
 }
 
-/// `1-3, 7` of one array, else names. The number is bounded, so that a line stays readable.
+/// `1-3, 7` for one array, else names. Their number is bounded, so that a line stays readable.
 fn labels(group: &[&Short]) -> String {
     let entries: Option<Vec<u64>> = group.iter().map(|one| one.record.entry).collect();
     let entries = entries.map(|mut entries| {
@@ -229,7 +230,7 @@ fn labels(group: &[&Short]) -> String {
     format!("{}{more}", labels.join(", "))
 }
 
-/// Ascending numbers in ranges, each with how many it covers.
+/// Ranges of ascending numbers, each with its length.
 fn ranges(numbers: &[u64]) -> Vec<(String, usize)> {
     let runs = numbers.chunk_by(|before, after| before + 1 == *after);
     runs.map(|run| match run {

@@ -16,13 +16,13 @@ use crate::{Context, units};
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// How many seeds [default: 2000, or 1 with --seed]
+    /// Number of seeds [default: 2000, or 1 with --seed]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The first seed
     #[arg(long, value_name = "K")]
     seed: Option<u64>,
-    /// Plant a bug on purpose; the check must find it and exit 1
+    /// Plant a seeded bug; the check must find it and exit 1
     #[arg(long, value_name = "NAME", value_parser = parse_mutant)]
     mutant: Option<Mutant>,
     /// Threads [default: one for each CPU]
@@ -31,19 +31,19 @@ pub(crate) struct CheckArgs {
     /// Kill and stop real nodes while trees of known size run, instead of simulating
     #[arg(long, conflicts_with_all = ["seeds", "mutant", "threads"])]
     processes: bool,
-    /// With --processes: kill at least so many nodes
+    /// With --processes: kill at least this many nodes
     #[arg(long, requires = "processes", default_value_t = 20, value_name = "N")]
     kills: u64,
     /// With --processes: nodes of the cluster
     #[arg(long, requires = "processes", default_value_t = 3, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
-    /// With --processes: copies of each partition; with R of them up to R-1 nodes at a time lose
+    /// With --processes: replicas of each partition; with R of them up to R-1 nodes at a time lose
     /// their disks too, or stay away
     #[arg(long, requires = "processes", default_value_t = 1, value_name = "R",
         value_parser = crate::args::replicas_parser())]
     replicas: u32,
-    /// With --processes: what runs, a generator or a workflow file
+    /// With --processes: the workload, a generator or a workflow file
     #[arg(
         long,
         requires = "processes",
@@ -51,8 +51,8 @@ pub(crate) struct CheckArgs {
         default_value = "uts:tree=tiny,duration=5ms"
     )]
     workload: String,
-    /// With --processes: real bytes are written and moved, and what each run keeps is compared with
-    /// what a run kept that nobody disturbed
+    /// With --processes: write and move real bytes, and compare the kept files of each run with
+    /// those of an undisturbed run
     #[arg(long, requires = "processes", default_value = "virtual")]
     data: DataKind,
 }
@@ -68,8 +68,8 @@ struct Checked {
     seeds: u64,
     failed: Vec<FailedSeed>,
     faults: BTreeMap<&'static str, u64>,
-    /// Keys of the store whose histories were to be checked, those with too many operations for
-    /// that, and those where the search for an order was given up.
+    /// Keys of the store with a checked history, keys with too many operations for a check, and
+    /// keys for which the search for an order was given up.
     keys: u64,
     keys_passed_over: u64,
     keys_undecided: u64,
@@ -82,7 +82,7 @@ struct Checked {
 
 #[derive(Serialize)]
 struct FailedSeed {
-    /// None in a story.
+    /// `None` in a story.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         };
         return crate::campaign::run(context, campaign);
     }
-    // Who names seeds wants to see those.
+    // With given seeds those are run.
     if let Some(mutant) = args.mutant.filter(|_| args.seed.is_none() && args.seeds.is_none())
         && let Some(story) = Story::about(mutant)
     {
@@ -166,7 +166,8 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
     Ok(exit)
 }
 
-/// The test that finds a bug which shows in one room alone, out of sight of whole clusters.
+/// The command of the test that finds a bug which shows only in one component, and not in whole
+/// clusters.
 fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
     match mutant.found_by() {
         FoundBy::Simulator => None,
@@ -175,7 +176,7 @@ fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
     }
 }
 
-/// Seeds show this bug hardly ever; its story does.
+/// Runs the story of a bug that seeds rarely show.
 fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
     let told = story.tell(Some(mutant));
     let failed = told.err().map(|violation| FailedSeed {

@@ -1,4 +1,4 @@
-//! `starling config show`: the settings that hold, and where they come from.
+//! `starling config show`: the effective settings, and their origins.
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -9,9 +9,9 @@ use crate::settings::KEYS;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigVerb {
-    /// Show the settings that hold without flags
+    /// Show the effective settings without flags
     Show {
-        /// And where each comes from
+        /// And the origin of each
         #[arg(long)]
         origin: bool,
     },
@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, verb: &ConfigVerb) -> Done {
                 (context.dir_path()?.display().to_string(), "--dir")
             }
             (_, Some((value, origin))) => (value.to_owned(), origin),
-            // The only key whose value depends on the machine.
+            // The only key with a value that depends on the machine.
             (_, None) => (context.dir_path()?.display().to_string(), "built in"),
         };
         let origin = with_origin.then(|| origin.to_owned());

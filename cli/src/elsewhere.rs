@@ -1,5 +1,5 @@
-//! Nodes that are no processes of this machine, or none that can be seen: they are stopped over the
-//! network. Their address files tell of them, and go when they end.
+//! Nodes without a visible process on this machine: they are stopped over the network. Their
+//! address files list them, and are removed when they end.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use proto::NodeId;
 
 use crate::errors::Failure;
 
-/// How long a node may take to say that it is there.
+/// The time that a node has to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Elsewhere {
     pub(crate) node: u32,
     pub(crate) incarnation: u32,
-    /// The machine that the file names, if that is not this one.
+    /// The machine in the file, if that is another one.
     pub(crate) host: Option<String>,
 }
 
@@ -27,14 +27,14 @@ impl Elsewhere {
     }
 }
 
-/// The machine of an address file, if it is not this one.
+/// The machine of an address file, if it is another one.
 pub(crate) fn other_host(host: &str) -> Option<String> {
     let is_other = !host.is_empty() && host != daemon::host_name();
     is_other.then(|| host.to_owned())
 }
 
-/// Asks those that answer to stop, and returns them; and those of other machines that do not
-/// answer. A file of this machine with no node behind it was left by one that was killed.
+/// Sends stop requests to the nodes that answer, and returns them. Returns also the silent nodes of
+/// other machines. A file of this machine without a running node was left by a killed one.
 pub(crate) async fn ask(
     client: &Client,
     nodes: Vec<Elsewhere>,
@@ -43,7 +43,7 @@ pub(crate) async fn ask(
     for it in nodes {
         match client.node_state(NodeId(it.node), ANSWERS_WITHIN).await {
             Ok(_) => there.push(it),
-            // The others have seen that it has ended.
+            // The other nodes have noticed its end.
             Err(_) if client.is_given_up(NodeId(it.node)) => {}
             Err(_) => silent.push(it),
         }
@@ -66,7 +66,7 @@ pub(crate) async fn gone(nodes: &[Elsewhere], instance: &Instance, within: Durat
     true
 }
 
-/// What is to be said of nodes that do not answer: nothing of those of this machine.
+/// Fails if silent nodes are on other machines. Silent nodes of this machine have ended.
 pub(crate) fn silence(nodes: &[Elsewhere]) -> Result<(), Failure> {
     let named = |it: &Elsewhere| Some(format!("n{} on {}", it.node, it.host.as_ref()?));
     let named: Vec<String> = nodes.iter().filter_map(named).collect();

@@ -1,4 +1,4 @@
-//! A cluster that lives as long as this verb: in this process, or one process a node.
+//! A cluster that lives as long as this verb: in this process, or with a process for each node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,49 +17,49 @@ use crate::run_dir::RunDir;
 use crate::units::{Bandwidth, number_of};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
-/// How often a run looks whether its nodes are still there.
+/// The interval at which a run checks that its nodes are alive.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What nodes are made of, with flags and settings resolved.
+/// The options of the nodes, with flags and settings resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterPlan {
     pub(crate) nodes: u32,
-    /// Of each node.
+    /// The slots of each node.
     pub(crate) slots: u32,
     pub(crate) policy: Policy,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) tuning: Tuning,
-    /// Copies of each partition.
+    /// Replicas of each partition.
     pub(crate) replicas: u32,
-    /// How often a node reads all of its records; `None`: never.
+    /// The interval at which a node reads all of its records; `None`: never.
     pub(crate) scrub_every: Option<Duration>,
     pub(crate) captured: CapturedRoom,
-    /// Tasks do not know the Slurm allocation that a node is in.
+    /// Tasks see nothing of a node's Slurm allocation.
     pub(crate) hides_slurm: bool,
     /// Without keys and encryption.
     pub(crate) insecure: bool,
 }
 
-/// What an instance has already.
+/// The values of an existing instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present {
     pub(crate) nodes: u32,
     pub(crate) replicas: u32,
 }
 
-/// Nodes that outlive the command that starts them keep two copies, as soon as there are two nodes.
+/// Nodes that outlive the command that starts them keep two replicas, once there are two nodes.
 pub(crate) const REPLICAS_DEFAULT: u32 = 2;
 
-/// How long a cluster lasts.
+/// The lifetime of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lasts {
-    /// As long as one command: no node comes later.
+    /// As long as one command: no node joins later.
     Run,
-    /// Nodes may come and go.
+    /// Nodes may join and leave.
     Instance,
 }
 
-/// A number of copies that so many nodes can keep.
+/// Checks that this number of nodes can keep the replicas.
 pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> {
     let most = nodes.min(proto::limits::COPIES_MAX);
     if (1..=most).contains(&replicas) {
@@ -70,14 +70,14 @@ pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> 
     Err(Failure::usage(text).hint(format!("--replicas is 1 to {most} here")))
 }
 
-/// However quiet a command is meant to be.
+/// Warns even with `--quiet`.
 pub(crate) fn warn_insecure() {
     say("warning: --insecure: nothing is encrypted and nobody is asked who it is: \
          whoever has an account on this machine can run commands as this user");
 }
 
 impl ClusterPlan {
-    /// `present` overrides what the settings say, where there is an instance already.
+    /// `present` overrides the settings if there is an instance already.
     pub(crate) fn resolve(
         context: &Context,
         args: &ClusterArgs,
@@ -101,7 +101,7 @@ impl ClusterPlan {
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
         let replicas = match lasts {
             Lasts::Run => check_replicas(told.unwrap_or(1), nodes)?,
-            // What there are no nodes for yet is made when they come.
+            // Replicas without a node so far are made when nodes join.
             Lasts::Instance => check_replicas(told.unwrap_or(REPLICAS_DEFAULT), NODES_MAX)?,
         };
         if args.insecure {
@@ -146,10 +146,10 @@ pub(crate) fn default_slots(nodes: u32) -> u32 {
 /// A cluster in a temporary directory. Dropping it ends the nodes and removes the directory.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    // In this order: the nodes end before their directory goes.
+    // In this order: the nodes end before their directory is removed.
     nodes: Nodes,
     dir: RunDir,
-    /// Copies of each partition.
+    /// Replicas of each partition.
     replicas: u32,
 }
 
@@ -183,7 +183,7 @@ impl Cluster {
         Self::start_prepared(plan, as_processes, |_| Ok(())).await
     }
 
-    /// As [`Self::start`], in a directory where something is before the nodes are.
+    /// As [`Self::start`], in a directory that `prepare` fills before the nodes start.
     pub(crate) async fn start_prepared(
         plan: &ClusterPlan,
         as_processes: bool,
@@ -220,15 +220,15 @@ impl Cluster {
             say: |line| say(&format!("warning: {line}")),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
-        // The directory goes along: an interrupt must not remove it under nodes that start.
+        // The closure owns the directory: an interrupt must not remove it under starting nodes.
         let start = move || daemon::start_all(&base).map(|nodes| (nodes, dir));
         let started = tokio::task::spawn_blocking(start).await;
         let (nodes, dir) = started.expect("starting does not panic")?;
         Ok(Self { nodes: Nodes::Here(nodes), dir, replicas: plan.replicas })
     }
 
-    /// Comes back when a node has ended by itself that the others cannot go on without, with the
-    /// reason. Of those that they can go on without it tells.
+    /// Returns the reason when a node has ended by itself and the others cannot go on without it.
+    /// Prints a warning for other ended nodes.
     pub(crate) async fn lost_node(&mut self) -> Failure {
         let mut spare = self.replicas - 1;
         loop {
@@ -261,12 +261,12 @@ impl Cluster {
         }
     }
 
-    /// The directory stays when the cluster has ended.
+    /// Keeps the directory after the end of the cluster.
     pub(crate) fn keep(&mut self) {
         self.dir.keep();
     }
 
-    /// Ends the nodes while this runtime goes on: their streams to us must be able to end.
+    /// Ends the nodes while this runtime still runs, so that their streams to this process can end.
     pub(crate) async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || drop(self)).await;
         stopped.expect("stopping does not panic");
@@ -276,7 +276,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// Whether all nodes share this process.
+    /// True if all nodes share this process.
     pub(crate) fn is_one_process(&self) -> bool {
         matches!(self.nodes, Nodes::Here(_))
     }

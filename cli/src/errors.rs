@@ -1,4 +1,4 @@
-//! Exit codes, and the one shape of every error: one line, lower case, then a hint.
+//! Exit codes, and the format of every error: one line, lower case, then a hint.
 
 use clap::CommandFactory;
 use client::ClientError;
@@ -13,7 +13,7 @@ use crate::shown::shown;
 #[repr(u8)]
 pub(crate) enum Exit {
     Ok = 0,
-    /// The run finished with failed tasks; a check found something.
+    /// The run finished with failed tasks, or a check found something.
     Failed = 1,
     Usage = 2,
     /// The cluster is lost or unreachable.
@@ -24,11 +24,11 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
-/// Why a verb ended early.
+/// The reason why a verb ended early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// One line; empty when all was said before.
+    /// One line; empty if everything was printed before.
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Failure {
     pub(crate) fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "interrupted")
     }
-    /// Nobody reads what we print any more: not an error of ours.
+    /// The reader of the output is gone, which is no error of this program.
     pub(crate) fn nobody_listens() -> Self {
         Self::new(Exit::Ok, "")
     }
@@ -68,7 +68,7 @@ impl Failure {
         };
         Self::refused(format!("{}: {}", path.display(), plain(error))).hint(hint)
     }
-    /// With a hint where none was given: where to read more, or where to look.
+    /// Adds a hint if there is none: where to read more, or where to look.
     #[must_use]
     pub(crate) fn or_hint(mut self, words: &[String]) -> Self {
         let general = || match self.exit {
@@ -85,7 +85,7 @@ impl Failure {
         self
     }
 
-    /// Both lines, as they go to stderr.
+    /// Both lines, in the format for stderr.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("error: {}\n", shown(&self.message));
         if let Some(hint) = &self.hint {
@@ -95,8 +95,8 @@ impl Failure {
     }
 }
 
-/// What was printed, where more than printing is at stake: that nobody reads it is no reason to
-/// end, or to end with another exit code.
+/// The result of a print that must not end the verb or change its exit code: a missing reader is
+/// ignored.
 pub(crate) fn heard(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(failure) if failure.exit == Exit::Ok => Ok(()),
@@ -165,7 +165,7 @@ impl From<NodeError> for Failure {
     }
 }
 
-/// A usage error of clap, said in our way: its first line, and where to read more.
+/// A usage error of clap in our format: its first line, and where to read more.
 pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     let text = error.render().to_string();
     let mut parts = text.split("\n\n");
@@ -183,7 +183,7 @@ pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     Failure::usage(message).hint(hint)
 }
 
-/// The verb that a command line begins with: `starling job list`.
+/// The verb of a command line: `starling job list`.
 fn verb_of(words: &[String]) -> String {
     let mut command = Cli::command();
     let mut verb = command.get_name().to_owned();

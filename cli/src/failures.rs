@@ -1,4 +1,4 @@
-//! Why a task failed or was skipped, in lines: `task explain`.
+//! The lines of `task explain` about a failed or skipped task.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use serde::Serialize;
 use crate::errors::Failure;
 use crate::{jobs, task};
 
-/// Tasks that an explanation of a skipped one names as the cause.
+/// The maximum of tasks that an explanation of a skipped one names as the cause.
 const CAUSES_NAMED_MAX: usize = 8;
-/// Tasks that are asked about on the way to them.
+/// The maximum of tasks that are queried to find them.
 const ASKED_MAX: usize = 1024;
-/// Letters of a command in a line.
+/// The maximum of letters of a command in a line.
 const COMMAND_LETTERS_MAX: usize = 200;
 
-/// What a failure left behind, and what it means for tasks after it.
+/// The traces of a failure, and its effect on later tasks.
 #[derive(Default, Serialize)]
 pub(crate) struct Cause {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,17 +30,17 @@ pub(crate) struct Cause {
     stderr_tail: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     command: Vec<String>,
-    /// Of a skipped task: those before it that ended badly, and so are why.
+    /// For a skipped task: the ancestors that failed or were cancelled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     caused_by: Vec<CausedBy>,
-    /// Their names; where they are not known, those of the failed tasks of the job.
+    /// The names of these tasks; if they are unknown, those of the failed tasks of the job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed_tasks: Vec<String>,
     #[serde(skip)]
     pub(crate) lines: Vec<String>,
 }
 
-/// A task that ended badly.
+/// A task that failed or was cancelled.
 #[derive(Serialize)]
 struct CausedBy {
     task: String,
@@ -63,8 +63,8 @@ impl CausedBy {
 }
 
 impl Cause {
-    /// What the homes of the job and of its tasks know of this task's end. That of the job keeps
-    /// the first failures alone.
+    /// The facts about this task's end from the homes of the job and of its tasks. The job's home
+    /// keeps only the first failures.
     pub(crate) async fn of(
         client: &Client,
         job: JobId,
@@ -134,7 +134,7 @@ impl Cause {
         self.caused_by = found.bad.iter().map(CausedBy::new).collect();
     }
 
-    /// Its home does not know its parents any more.
+    /// Lists the failed tasks of the job, because the task's home has forgotten its parents.
     fn tell_all_failed(&mut self, failures: &[TaskFailure], failed: u64) {
         let told = failures.iter().take(CAUSES_NAMED_MAX);
         let line = "a task that it depends on did not end well; failed in its job:";
@@ -152,7 +152,7 @@ impl Cause {
     }
 }
 
-/// The signal that ended a command, where its error says so.
+/// The signal that ended a command, if its error shows one.
 fn signal_of(failure: &TaskFailure) -> Option<i32> {
     let says_so =
         ["killed by signal ", "exceeded its time limit", "wrote ", "captured output of all tasks"];
@@ -178,7 +178,7 @@ fn bad_line(task: &TaskState) -> String {
     }
 }
 
-/// `command: sh -c 'echo hi'`, cut where it is long.
+/// `command: sh -c 'echo hi'`, cut if it is long.
 fn command_line(argv: &[String]) -> Option<String> {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=:,+@%{}".contains(letter);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
@@ -192,7 +192,7 @@ fn command_line(argv: &[String]) -> Option<String> {
     (!argv.is_empty()).then(|| format!("command: {short}{more}"))
 }
 
-/// Tasks before a skipped one that ended badly by themselves.
+/// Ancestors of a skipped task that failed or were cancelled themselves.
 #[derive(Default)]
 struct Ancestors {
     bad: Vec<TaskState>,
@@ -220,7 +220,7 @@ async fn ancestors(client: &Client, job: JobId, live: &Explanation) -> Result<An
                 let unseen = explained.unmet_parents.iter().rev().filter(|&&it| seen.insert(it));
                 let before = open.len();
                 open.extend(unseen);
-                // Named to be cancelled itself, or its parents are not known any more.
+                // The task was cancelled by name itself, or its parents are forgotten.
                 let is_end = before == open.len() && explained.unmet_parents.is_empty();
                 if is_end && task.phase() == TaskPhase::TaskCancelled {
                     found.bad.push(task);

@@ -1,4 +1,4 @@
-//! `starling job forget`: removes what is known of ended jobs.
+//! `starling job forget`: removes the records of ended jobs.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::{Context, jobs, kept};
 pub(crate) struct ForgetArgs {
     /// all, last, 5 or 1-3,7
     jobs: Selector,
-    /// Remove what their tasks keep as well
+    /// Remove the kept results as well
     #[arg(long)]
     results: bool,
 }
 
-/// How long a node may take to say that it is there.
+/// The time that a node has to answer.
 const THERE_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
@@ -29,16 +29,16 @@ struct ForgottenRow {
     job: String,
     forgotten: bool,
     results: bool,
-    /// Nodes that have what they had of it until they are back.
+    /// Nodes that keep their data of the job until they return.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes_away: Vec<u32>,
 }
 
-/// It has ended, and nothing that it keeps would be left without its record.
+/// Checks that the job has ended, and that no kept result would be left without its record.
 async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<(), Failure> {
     let number = job.0;
     let state = match client.job(job).await {
-        // It was forgotten before; what it keeps may be there yet.
+        // The job was forgotten before; kept results may still exist.
         Err(ClientError::Refused(text)) if results && text.contains(" was forgotten on ") => {
             return Ok(());
         }
@@ -61,7 +61,7 @@ async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<
     Ok(())
 }
 
-/// Nothing is forgotten unless all of it can be.
+/// Forgets the jobs only if all of them may be forgotten.
 pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -> Done {
     let selected = jobs::select(client, &args.jobs).await?;
     for &job in &selected {
@@ -69,7 +69,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     }
     let states = client.node_states(THERE_PATIENCE).await;
     let map = client.newest_map(THERE_PATIENCE).await;
-    // A node that was let in and never started has nothing to remove.
+    // A node that joined and never started has nothing to remove.
     let never_came =
         |node| map.copies > 1 && member(&map, node).is_some_and(|it| it.incarnation == 0);
     let away = states.iter().filter(|(node, state)| state.is_err() && !never_came(*node));

@@ -8,7 +8,7 @@ use crate::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionArgs {
-    /// The shell to complete in
+    /// The shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }

@@ -1,5 +1,5 @@
-//! `starling up` with another number of nodes than an instance has: which are started, and what the
-//! others are waited for.
+//! `starling up` with another number of nodes than an instance has: selects the nodes to start, and
+//! reports the effects of the missing ones.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use crate::Context;
 use crate::errors::Failure;
 use crate::units::number_of;
 
-/// Until the nodes that run have given up those that do not come.
+/// The time for the running nodes to declare the missing ones failed.
 const LOSS_PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const MAP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Which nodes an `up` is about.
+/// The nodes of an `up`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Launch {
-    /// Nodes of the instance that are to run.
+    /// Nodes of the instance that must run.
     pub(crate) nodes: Vec<u32>,
-    /// How many more join.
+    /// The number of joining nodes.
     pub(crate) new: u32,
-    /// Nodes of the instance that are not to run.
+    /// Nodes of the instance that do not run.
     pub(crate) away: Vec<u32>,
 }
 
 impl Launch {
-    /// `first`: how many nodes the instance began with, or begins with now; `wanted`: how many are
-    /// to run, if that was said.
+    /// `first`: the number of founding nodes; `wanted`: the number of nodes that must run, if
+    /// given.
     pub(crate) fn of(
         instance: &Instance,
         first: u32,
@@ -66,20 +66,20 @@ impl Launch {
     }
 }
 
-/// What cannot go on without nodes that do not run.
+/// The parts of the cluster that wait for nodes that do not run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Waiting {
-    /// They have the only copies of some partitions, and of how many.
+    /// The nodes with the only replicas of some partitions, and the number of these partitions.
     pub(crate) nodes: Vec<u32>,
     pub(crate) partitions: usize,
-    /// Nodes that agree on the map and do not run, where these are half of them or more.
+    /// Voters that do not run, if they are half of all or more.
     pub(crate) voters: Vec<u32>,
-    /// Nodes that were not started and that the others have given up.
+    /// Nodes that were not started and that the others have declared failed.
     pub(crate) given_up: Vec<u32>,
 }
 
 impl Waiting {
-    /// By the map that a node of the launch has.
+    /// The parts that wait for the nodes in `away`, by the map of a node of the launch.
     fn of(map: &wire::ClusterMap, away: &[u32]) -> Self {
         let of_these = |nodes: &[u32]| -> Vec<u32> {
             nodes.iter().copied().filter(|node| away.contains(node)).collect()
@@ -99,7 +99,7 @@ impl Waiting {
         }
     }
 
-    /// For a human: what became of the nodes that were not started.
+    /// For people: the state of the nodes that were not started.
     pub(crate) fn lines(&self, launch: &Launch) -> Vec<String> {
         let Launch { away, nodes, new } = launch;
         if away.is_empty() {
@@ -149,7 +149,7 @@ impl Waiting {
     }
 }
 
-/// Why nodes do not answer, some of which have lost their state.
+/// Explains missing answers of nodes, some of which have lost their state.
 pub(crate) fn explain(failure: Failure, lost: &[u32]) -> Failure {
     if lost.is_empty() {
         return failure;
@@ -168,7 +168,7 @@ fn named(nodes: &[u32]) -> String {
     names.join(", ")
 }
 
-/// What waits for these nodes, as soon as the others have noticed that they do not come.
+/// The parts that wait for these nodes, once the others have declared them failed.
 pub(crate) async fn wait_for_losses(context: &Context, away: &[u32]) -> Result<Waiting, Failure> {
     let client = Client::connect_with(&context.dir()?, ClientOptions::default()).await?;
     let deadline = Instant::now() + LOSS_PATIENCE;

@@ -1,4 +1,4 @@
-//! How much history nodes keep: `2GiB`, `30d`, or both.
+//! The bounds of the history that nodes keep: `2GiB`, `30d`, or both.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ impl FromStr for History {
     }
 }
 
-/// As it is read back.
+/// In the format that is parsed.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.bytes, self.age) {
@@ -56,7 +56,7 @@ impl fmt::Display for History {
 }
 
 impl History {
-    /// For a human.
+    /// For people.
     pub(crate) fn shown(self) -> String {
         let bytes = (self.bytes != UNLIMITED_BYTES).then(|| units::bytes(self.bytes));
         let age = (self.age != UNLIMITED_AGE).then(|| units::seconds(self.age.as_secs_f64()));

@@ -1,4 +1,4 @@
-//! A finished run as a WfFormat instance: what ran where, how long, and how large its files were.
+//! A finished run as a WfFormat instance: the machine, duration and file sizes of each task.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,8 +14,8 @@ use workloads::{Graph, Plan};
 use crate::errors::Failure;
 use crate::story::Logs;
 
-/// Where an instance will go: opened before the run, so that a path that cannot be written costs
-/// nothing.
+/// The destination of an instance. It is opened before the run, so that an unwritable path is
+/// detected early.
 #[derive(Debug)]
 pub(crate) struct InstanceFile {
     path: PathBuf,
@@ -29,7 +29,7 @@ impl InstanceFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes what the logs and the tasks' homes tell of the run.
+    /// Writes the facts about the run from the logs and the tasks' homes.
     pub(crate) async fn write(
         self,
         client: &Client,
@@ -87,7 +87,7 @@ fn machines(logs: &Logs) -> Vec<(NodeId, Machine)> {
     machines
 }
 
-/// By task the attempt that its home committed as done, as the node it ran on tells of it.
+/// The committed attempt of each finished task, with the facts from its node.
 fn tasks(
     logs: &Logs,
     plan: &Plan<'_>,

@@ -1,4 +1,4 @@
-//! `starling job`: what runs and ran on a cluster.
+//! `starling job`: the jobs of a cluster.
 
 use clap::Subcommand;
 use client::{Client, Jobs, now_ns};
@@ -25,11 +25,11 @@ pub(crate) enum JobVerb {
         #[arg(default_value = "all")]
         jobs: Selector,
     },
-    /// Sum up a job, running or ended
+    /// Summarize a job, running or ended
     Info {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
-        /// As it was when this round had ended: 0 is the first, 1 that of the first retry
+        /// State at the end of this round: 0 is the first, 1 that of the first retry
         #[arg(long, value_name = "N")]
         round: Option<u32>,
     },
@@ -45,26 +45,26 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
-    /// Cancel jobs, even half submitted ones; their running tasks are killed
+    /// Cancel jobs, even incompletely submitted ones; their running tasks are killed
     Cancel {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
-    /// Run again what is not done of ended jobs: failed, skipped and cancelled tasks
+    /// Run the unfinished tasks of ended jobs again: failed, skipped and cancelled ones
     Retry(RetryArgs),
-    /// Remove what is known of ended jobs: events, records of tasks, what they printed, what is
-    /// kept for retries; kept results only with --results
+    /// Remove the records of ended jobs: events, task records, captured output, data for retries;
+    /// kept results only with --results
     Forget(ForgetArgs),
-    /// Print what tasks wrote to their standard output; what was lost of it is named (exit code 3)
+    /// Print the standard output of tasks; lost output is named (exit code 3)
     Output(OutputArgs),
-    /// Copy the outputs that tasks keep into a directory
+    /// Copy the kept outputs of tasks into a directory
     Fetch(FetchArgs),
 }
 
 #[derive(Serialize)]
 struct JobList {
     jobs: Vec<JobRow>,
-    /// Homes that have not told their jobs.
+    /// Homes that have not listed their jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
 }
@@ -105,7 +105,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
     })
 }
 
-/// Waits for jobs, one after another: all of them share the time there is.
+/// Waits for jobs, one after another, within one deadline for all.
 async fn wait(
     context: &Context,
     client: &Client,
@@ -135,7 +135,7 @@ struct CancelledRow {
     ended: u64,
 }
 
-/// What came of a cancellation.
+/// Prints the result of a cancellation.
 pub(crate) fn tell_cancelled(
     context: &Context,
     job: JobId,
@@ -175,7 +175,7 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
     }
 }
 
-/// Every change of the state, as a line of JSON or on the terminal.
+/// Prints every change of the state, as a line of JSON or on the terminal.
 async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
     if !context.output.json && context.output.progress {
         return run::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);

@@ -1,4 +1,4 @@
-//! What all verbs say about jobs: their state in a word, their failures, their exit code.
+//! The presentation of jobs in all verbs: their state in a word, their failures, their exit code.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::selector::Selector;
 use crate::story::Logs;
 use crate::units;
 
-/// Failures that are told one by one; the rest are counted.
+/// The maximum of failures that are listed; the others are counted.
 const FAILURES_TOLD_MAX: usize = 5;
-/// Lines of a failed task's stderr that are shown.
+/// The maximum of shown stderr lines of a failed task.
 pub(crate) const STDERR_LINES_MAX: usize = 10;
 
-/// How long homes may take to serve and to list their jobs.
+/// The time for homes to serve and to list their jobs.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a job's home may take to answer when some node is known to be away.
+/// The time for a job's home to answer when some node is known to be away.
 const AWAY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// All jobs, by age, and the homes whose jobs are not known.
+/// All jobs, by age, and the homes that did not list theirs.
 pub(crate) async fn list(client: &Client) -> Result<Jobs, Failure> {
     Ok(client.jobs(LIST_PATIENCE).await?)
 }
 
-/// The jobs a selector names, by age. A selector that may mean a job which is not known selects
-/// nothing: no verb acts on a guess.
+/// The jobs of a selector, by age. If the selector may mean an unknown job, it selects nothing: no
+/// verb acts on a guess.
 pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<JobId>, Failure> {
     if let Some(job) = selector.single() {
         return Ok(vec![JobId(job)]);
@@ -56,14 +56,14 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
     Ok(picked.into_iter().map(JobId).collect())
 }
 
-/// Which jobs are not known.
+/// The text about unknown jobs.
 pub(crate) fn missing_text(missing: &[NodeId]) -> String {
     let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
     format!("the jobs of {} are not known: no answer of their homes", nodes.join(", "))
 }
 
-/// Asks about a job whose traces come from all nodes: nodes say nothing when they know nothing.
-/// A job whose home is away may exist.
+/// Checks that a job exists. Its traces come from all nodes, and a node without traces returns
+/// none. A job with an unreachable home may exist.
 pub(crate) async fn must_exist(client: &Client, job: JobId, logs: &Logs) -> Result<(), Failure> {
     if client.nodes().into_iter().all(|node| logs.has(node)) {
         return Ok(client.job(job).await.map(drop)?);
@@ -78,7 +78,7 @@ pub(crate) fn counts(state: &JobState) -> PartitionCount {
     state.sum.clone().unwrap_or_default()
 }
 
-/// Who cancelled the job, or the first of its tasks that was named.
+/// The user that cancelled the job, or the first of its cancelled tasks.
 pub(crate) fn canceller(state: &JobState) -> Option<String> {
     let by = match state.phase() {
         JobPhase::JobCancelled => state.cancelled_by.clone(),
@@ -104,13 +104,13 @@ pub(crate) fn later_round(state: &JobState) -> Option<u32> {
     Some(client::round_of(state)).filter(|&round| round > 0)
 }
 
-/// What keeps a job from getting on, in a line.
+/// The stall of a job, in a line.
 pub(crate) fn stall_line(state: &JobState) -> Option<String> {
     let now_s = now_ns() as f64 / 1e9;
     StallRow::of(state).map(|stall| stall.line(now_s))
 }
 
-/// What a verb that waited for this job exits with.
+/// The exit code of a verb that waited for this job.
 pub(crate) fn exit_of(state: &JobState) -> Exit {
     match state_word(state) {
         "finished" => Exit::Ok,
@@ -140,7 +140,7 @@ pub(crate) struct JobRow {
     pub(crate) round: Option<u32>,
 }
 
-/// What keeps a job from getting on.
+/// The stall of a job.
 #[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct StallRow {
     task: String,
@@ -233,7 +233,7 @@ pub(crate) struct FailureRow {
     stderr_tail: String,
 }
 
-/// The failures that a job's home remembers: the first ones.
+/// The failures that a job's home keeps: the first ones.
 pub(crate) fn failure_rows(state: &JobState) -> Vec<FailureRow> {
     let row = |failure: TaskFailure| FailureRow {
         task: LocalId(failure.local).to_string(),
@@ -247,7 +247,7 @@ pub(crate) fn failure_rows(state: &JobState) -> Vec<FailureRow> {
     counts(state).failures.into_iter().map(row).collect()
 }
 
-/// One failed task: what, where, which attempt, why.
+/// One failed task: its name, node, attempt and reason.
 pub(crate) fn failure_line(failure: &TaskFailure) -> String {
     let local = LocalId(failure.local);
     let name = match failure.name.is_empty() {
@@ -265,7 +265,7 @@ pub(crate) fn failure_line(failure: &TaskFailure) -> String {
     format!("task '{name}' failed on node n{node}, attempt {attempt}: {why}")
 }
 
-/// Tells the failures of a job that ended, on stderr.
+/// Prints the failures of an ended job on stderr.
 pub(crate) fn tell_failures(output: &Output, state: &JobState) {
     let counts = counts(state);
     let told = if output.verbose { usize::MAX } else { FAILURES_TOLD_MAX };
@@ -302,15 +302,15 @@ pub(crate) fn tell_failures(output: &Output, state: &JobState) {
     }
 }
 
-/// The verb that tells more of the first task that failed; nothing where none did. The last line of
-/// a verb that waited.
+/// Names the verb with details about the first failed task, if there is one. The last line of a
+/// verb that waited.
 pub(crate) fn tell_more(state: &JobState) {
     if let Some(line) = more_line(state) {
         say(&line);
     }
 }
 
-/// As [`tell_more`], of a run whose cluster ends with it.
+/// As [`tell_more`], for a run that ends with its cluster.
 pub(crate) fn tell_more_of_run(state: &JobState) {
     if !counts(state).failures.is_empty() {
         say("hint: on a cluster that stays ('starling up', then 'starling submit --file'), \

@@ -1,7 +1,7 @@
-//! Objects that tasks keep: copied out of the cluster after a run, or whenever they are asked for.
+//! Kept outputs of tasks: copied out of the cluster after a run, or on request.
 //!
-//! A workflow that is submitted leaves behind, in the cluster's own store, which outputs it keeps:
-//! the workflow file may be gone by the time they are fetched.
+//! A submitted workflow leaves the list of its kept outputs in the cluster's own store, because the
+//! workflow file may be gone when they are fetched.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -21,12 +21,12 @@ use crate::story::{Committed, Logs};
 use crate::units::number_of;
 use crate::{Context, jobs, streams, unpack};
 
-/// Outputs that one key of the store lists; far below the limit of a value.
+/// The maximum of outputs in one key of the store, far below the limit of a value.
 const LISTED_MAX: usize = 10_000;
-/// Lost outputs that an error names.
+/// The maximum of lost outputs that an error names.
 const LOST_SHOWN_MAX: usize = 5;
 
-/// One output that is kept: task, number of the output, file, and what the file is.
+/// One kept output: task, number of the output, file, and form of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept(u64, u32, pub(crate) String, #[serde(default)] i32);
 
@@ -34,18 +34,18 @@ fn key(job: JobId, part: usize) -> Vec<u8> {
     format!("starling/kept/{}/{part}", job.0).into_bytes()
 }
 
-/// Whether an output of this task is kept, and has bytes.
+/// True if an output of this task is kept and has bytes.
 fn keeps(spec: &wire::Spec, real_data: bool) -> bool {
     let has_bytes = real_data || matches!(spec.body, Some(Body::Command(_)));
     has_bytes && spec.outputs.iter().any(|output| output.keep)
 }
 
-/// Whether a command keeps something.
+/// True if a command has a kept output.
 pub(crate) fn has_commands_that_keep(graph: &Graph) -> bool {
     graph.specs().iter().any(|spec| keeps(spec, false))
 }
 
-/// What a workflow keeps.
+/// The kept outputs of a workflow.
 pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<Kept> {
     if !graph.specs().iter().any(|spec| keeps(spec, real_data)) {
         return Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<K
     kept
 }
 
-/// Writes down what a job keeps. Before the job is committed: then every job has its list.
+/// Stores the list of a job's kept outputs, before the job is committed. So every job has its list.
 pub(crate) async fn remember(client: &Client, job: JobId, kept: &[Kept]) -> Result<(), Failure> {
     for (part, listed) in kept.chunks(LISTED_MAX).enumerate() {
         let text = serde_json::to_vec(listed).expect("numbers and strings always serialise");
@@ -70,12 +70,13 @@ pub(crate) async fn remember(client: &Client, job: JobId, kept: &[Kept]) -> Resu
     Ok(())
 }
 
-/// Whether there is a list of what a job keeps.
+/// True if there is a list of the job's kept outputs.
 pub(crate) async fn is_listed(client: &Client, job: JobId) -> Result<bool, Failure> {
     Ok(client.kv().lookup(&key(job, 0)).await?.is_some())
 }
 
-/// Removes the list of what a job kept. The last part goes first: what is left is found again.
+/// Removes the list of a job's kept outputs. The last part goes first, so that after an
+/// interruption the rest is found again.
 pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
     let mut parts = 0;
     while client.kv().lookup(&key(job, parts)).await?.is_some() {
@@ -87,7 +88,7 @@ pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The list of what a job keeps.
+/// The list of a job's kept outputs.
 pub(crate) async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {
@@ -112,22 +113,22 @@ pub(crate) struct Copied {
     pub(crate) object: ObjectId,
 }
 
-/// What a copy made of the list.
+/// The result of a copy.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) copied: Vec<Copied>,
     /// Outputs of tasks that are not done.
     undone: u64,
-    /// Nodes whose objects, or whose word on what is done, are missing.
+    /// Unreachable nodes that may have objects, or records of finished tasks.
     pub(crate) away: BTreeSet<NodeId>,
-    /// What could not be written here, and why; the cluster has it still.
+    /// Outputs that could not be written here, with the reason; the cluster still has them.
     pub(crate) unwritten: Vec<(Kept, String)>,
-    /// What no node gives, and why: file and reason.
+    /// Outputs that no node has: file and reason.
     lost: Vec<(String, String)>,
 }
 
 impl Outcome {
-    /// Names what no node gives.
+    /// Fails with the names of lost outputs.
     pub(crate) fn check_lost(&self) -> Result<(), Failure> {
         if self.lost.is_empty() {
             return Ok(());
@@ -142,7 +143,7 @@ impl Outcome {
         Err(failure.hint("all others were copied; submit the workflow again for these"))
     }
 
-    /// Names what could not be written.
+    /// Fails with the name of an unwritten output.
     fn check_written(&self, dir: &Path) -> Result<(), Failure> {
         let Some((first, why)) = self.unwritten.first() else { return Ok(()) };
         let number = number_of(self.unwritten.len() as u64, "kept output");
@@ -151,7 +152,7 @@ impl Outcome {
     }
 }
 
-/// Copies every kept output of the tasks that are done into `dir`.
+/// Copies every kept output of finished tasks into `dir`.
 pub(crate) async fn copy(
     client: &Client,
     logs: &Logs,
@@ -173,14 +174,14 @@ pub(crate) async fn copy(
         let taken = taken.get(&local).map(Vec::as_slice).unwrap_or_default();
         let known = match ran.get(&local) {
             Some(known) => Some(*known),
-            // The log of its home may have gone with a node that has left.
+            // The log of its home may be lost with a node that has left.
             None => ask_home(client, job, local).await.or_else(|| {
                 taken.last().map(|&(attempt, node)| Committed { node, attempt, end: End::Done })
             }),
         };
         let Some(known @ Committed { attempt, end: End::Done, .. }) = known else {
             outcome.undone += 1;
-            outcome.away.extend(&silent); // One of them may know that it is done.
+            outcome.away.extend(&silent); // One of them may have the record that it is done.
             continue;
         };
         let to = inside(dir, file)?;
@@ -206,8 +207,8 @@ pub(crate) async fn copy(
     Ok(outcome)
 }
 
-/// Who may have what the attempt made. Whoever took it over last comes first: the others may have
-/// left.
+/// The nodes that may have the outputs of an attempt. The last one that took them over comes first,
+/// because the others may have left.
 fn sources(known: &Committed, taken: &[(Attempt, NodeId)]) -> Vec<NodeId> {
     let of_attempt = taken.iter().rev().filter(|(attempt, _)| *attempt == known.attempt);
     let mut sources: Vec<NodeId> = of_attempt.map(|&(_, node)| node).collect();
@@ -215,17 +216,17 @@ fn sources(known: &Committed, taken: &[(Attempt, NodeId)]) -> Vec<NodeId> {
     sources
 }
 
-/// Why an output was not copied.
+/// The reason why an output was not copied.
 enum Missed {
     /// This node may have it, and does not answer.
     Silent(NodeId),
-    /// It could not be written here.
+    /// The output could not be written here.
     Unwritten(String),
-    /// Those that had it do not give it.
+    /// The nodes that had it do not have it any more.
     Lost(String),
 }
 
-/// Where an output goes.
+/// The destination of an output.
 #[derive(Clone, Copy)]
 struct Target<'t> {
     dir: &'t Path,
@@ -234,7 +235,7 @@ struct Target<'t> {
 }
 
 impl Target<'_> {
-    /// Copies it from a node: files and their bytes.
+    /// Copies it from a node; returns the files and their sizes.
     async fn fetch(
         self,
         client: &Client,
@@ -264,12 +265,12 @@ impl Target<'_> {
     }
 }
 
-/// A file of a pattern as it is called below the directory.
+/// The name of a pattern's file below the directory.
 fn name_below(dir: &Path, path: &Path) -> String {
     path.strip_prefix(dir).unwrap_or(path).display().to_string()
 }
 
-/// From the first that has it.
+/// Copies from the first node that has it.
 async fn fetch_from(
     client: &Client,
     sources: &[NodeId],
@@ -301,7 +302,8 @@ async fn fetch_from(
     }
 }
 
-/// What the home of a task says where no log tells of its end: who committed it may have left.
+/// Asks the task's home for its end if no log has it, because the log of the committing node may be
+/// gone.
 async fn ask_home(client: &Client, job: JobId, task: LocalId) -> Option<Committed> {
     let state = client.explain(job, task).await.ok()?.task?;
     let is_done = state.phase() == wire::TaskPhase::TaskDone && state.placed;
@@ -309,7 +311,7 @@ async fn ask_home(client: &Client, job: JobId, task: LocalId) -> Option<Committe
     is_done.then_some(Committed { node, attempt, end: End::Done })
 }
 
-/// Where a file belongs in `dir`; never outside of it.
+/// The place of a file in `dir`; refuses a path outside of it.
 fn inside(dir: &Path, file: &str) -> Result<PathBuf, Failure> {
     match Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
         true => Ok(dir.join(file)),
@@ -324,7 +326,7 @@ fn inside(dir: &Path, file: &str) -> Result<PathBuf, Failure> {
 pub(crate) struct FetchArgs {
     /// all, last, 5 or 1-3,7
     jobs: Selector,
-    /// Where the files go; with several jobs, each into a directory of its own there
+    /// Directory for the files; with several jobs, a subdirectory for each
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `starling kv`: the store by itself.
+//! `starling kv`: the key-value store.
 
 use std::io::Read;
 
@@ -13,29 +13,29 @@ use crate::errors::{Done, Exit, Failure, heard, plain};
 pub(crate) enum KvVerb {
     /// Set a key
     Insert(Pair),
-    /// Print the value of a key; exit 1 when it is absent
+    /// Print the value of a key; exit 1 if it is absent
     Lookup { key: String },
-    /// Remove a key; exit 1 when it was absent
+    /// Remove a key; exit 1 if it was absent
     Remove { key: String },
-    /// Add to the end of a value
+    /// Append to a value
     Append(Pair),
-    /// Set a key if it holds what is expected; exit 1 when it does not
+    /// Set a key if it has the expected value; exit 1 if it does not
     Cas {
         #[command(flatten)]
         pair: Pair,
-        /// What the key must hold
+        /// The expected value
         #[arg(long, required_unless_present = "absent", conflicts_with = "absent")]
         expect: Option<String>,
         /// The key must be absent
         #[arg(long)]
         absent: bool,
     },
-    /// Do what the lines of standard input say, one JSON object each; answer with a line for each
+    /// Execute the lines of standard input, one JSON object each; answer with a line for each
     Batch,
     /// Print every new value of a key
     Watch {
         key: String,
-        /// End after so many changes
+        /// End after this many changes
         #[arg(long, value_name = "N")]
         count: Option<u64>,
         /// The version that is known already; without it a present value is printed at once
@@ -68,7 +68,7 @@ impl Pair {
     }
 }
 
-/// One key as JSON; a value that is no text is given in hexadecimal.
+/// One key as JSON; a value that is no text is in hexadecimal.
 #[derive(Default, Serialize)]
 pub(crate) struct Shown {
     pub(crate) key: String,
@@ -181,7 +181,7 @@ fn swapped(context: &Context, key: &str, done: Cas) -> Done {
     Ok(yes_or_no(swapped))
 }
 
-/// A value as it is; a terminal gets the line end that the value may not have.
+/// Prints a value as it is; on a terminal with a line end if the value has none.
 fn raw(context: &Context, value: &[u8]) -> Result<(), Failure> {
     use std::io::IsTerminal;
     context.output.bytes(value)?;

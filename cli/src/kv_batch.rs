@@ -12,7 +12,7 @@ use crate::Context;
 use crate::errors::{Done, Exit, Failure, heard, plain};
 use crate::kv::Shown;
 
-/// A line of the input. Values that are no text are given in hexadecimal.
+/// A line of the input. Values that are no text are in hexadecimal.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -20,7 +20,7 @@ struct Line {
     key: String,
     value: Option<String>,
     value_hex: Option<String>,
-    /// Of a swap: what the key must hold.
+    /// For a swap: the expected value.
     expect: Option<String>,
     expect_hex: Option<String>,
     #[serde(default)]
@@ -49,7 +49,7 @@ impl Op {
     }
 }
 
-/// Lines that were there together.
+/// Lines that were available together.
 #[derive(Default)]
 struct Lines {
     /// The number of the first.
@@ -61,18 +61,18 @@ struct Lines {
     looks_up: bool,
 }
 
-/// What the reading thread has found: lines, and last why it went no further.
+/// The result of the reading thread: lines, and at last the reason for its end.
 type Found = Result<Lines, Failure>;
 
-/// What was asked for before a line that makes no sense is done, and answered.
+/// Operations before an invalid line are done and answered.
 pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
-    // Reading may wait for long, and the connections must go on meanwhile.
+    // Reads may wait for long, and the connections must be served meanwhile.
     let (sender, mut found) = mpsc::channel(1);
     std::thread::spawn(move || read(&sender));
     let numbered = kv.clone().numbered()?;
     while let Some(lines) = found.recv().await {
         let lines = lines?;
-        // What is not the same when it is done twice gets numbers.
+        // Operations that must not happen twice get numbers.
         let once = |op: &KvOp| matches!(op.kind(), KvKind::Append | KvKind::Cas);
         let kv = if lines.ops.iter().any(once) { &numbered } else { kv };
         answer(context, kv, lines).await?;
@@ -85,7 +85,7 @@ async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure>
     let last = lines.first + kinds.len() - 1;
     let lookups = (lines.looks_up && kinds.len() > 1).then(|| lines.ops.clone());
     let results = match (kv.each(lines.ops).await, lookups) {
-        // Several together may be longer than one answer; each alone is not.
+        // Several answers together may exceed the limit of one; each alone does not.
         (Err(ClientError::Refused(_)), Some(lookups)) => {
             for ((at, key), op) in (lines.first..).zip(lines.keys).zip(lookups) {
                 let one = Lines { first: at, keys: vec![key], ops: vec![op], ..Lines::default() };
@@ -99,7 +99,7 @@ async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure>
         let mut failure = Failure::from(error);
         failure.message = match lines.first == last {
             true => format!("line {last}: {}", failure.message),
-            // Those of other partitions may be done.
+            // Operations of other partitions may be done.
             false => format!("lines {} to {last}: {}", lines.first, failure.message),
         };
         failure
@@ -125,9 +125,9 @@ fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
     }
 }
 
-/// Hands over what there is whenever more would have to be waited for. A swap goes alone: one that
-/// finds something else takes back whatever was to happen with it. Lookups go apart from the rest,
-/// and few at a time: how long their answers are is not known.
+/// Passes the lines on before a read would wait. A swap is passed on alone, because a conflict
+/// would undo its whole batch. Lookups are separate from other operations, and few at a time,
+/// because the length of their answers is unknown.
 fn read(sender: &mpsc::Sender<Found>) {
     let mut input = BufReader::with_capacity(KV_LINES_AHEAD_BYTES, std::io::stdin().lock());
     let mut lines = Lines { first: 1, ..Lines::default() };
@@ -161,7 +161,7 @@ fn read(sender: &mpsc::Sender<Found>) {
     }
 }
 
-/// False when nobody wants more: an answer could not be given.
+/// False if no more lines are wanted, because an answer could not be printed.
 fn hand_over(sender: &mpsc::Sender<Found>, lines: &mut Lines) -> bool {
     let first = lines.first + lines.ops.len();
     let looks_up = lines.looks_up;
@@ -187,7 +187,7 @@ fn next(input: &mut impl BufRead, number: usize) -> Result<Option<(String, KvOp)
     }
     let line: Line = serde_json::from_slice(&line).map_err(|error| {
         let hint = r#"a line looks like this: {"op":"insert","key":"bird","value":"starling"}"#;
-        // Its own word of the place counts lines, too: there is one.
+        // The error's own position counts lines too; here there is one line.
         let text = error.to_string();
         let said = text.split(" at line ").next().unwrap_or_default();
         let place = format!("{said}, at column {}", error.column());

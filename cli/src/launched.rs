@@ -1,4 +1,4 @@
-//! What follows from how this node was started: its place, where it listens, its share of the CPUs.
+//! Derives a node's place, its addresses and its share of the CPUs from the way it was started.
 
 use std::net::{Ipv4Addr, ToSocketAddrs};
 
@@ -8,15 +8,15 @@ use daemon::{Listen, Which};
 use crate::Context;
 use crate::errors::Failure;
 
-/// What the command line says of a node's place.
+/// The place that the command line gives a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) rank: Option<u32>,
     pub(crate) expect: Option<u32>,
 }
 
-/// The launcher that started this process, if one did. One that is not understood is refused unless
-/// the command line says what it leaves open.
+/// The launcher that started this process, if one did. An incomplete one is refused, unless the
+/// command line gives the missing values.
 pub(crate) fn find(told: Told) -> Result<Option<Launcher>, Failure> {
     detect_here().or_else(|error| match (told.expect, told.rank.or(error.rank)) {
         (Some(size), Some(rank)) if rank < size => Ok(Some(Launcher {
@@ -33,8 +33,9 @@ pub(crate) fn find(told: Told) -> Result<Option<Launcher>, Failure> {
     })
 }
 
-/// Where the node listens: as told; else under a launcher wherever the other ranks may be; by an
-/// address to join that is no loopback wherever the other nodes may be; else on this machine.
+/// The addresses at which the node listens. Without a given one the node listens on all addresses
+/// under a launcher of several machines, with `--interface`, or if the address to join is no
+/// loopback. Otherwise it listens only on this machine.
 pub(crate) fn listen(
     told: Option<Listen>,
     interfaces: &[Which],
@@ -60,20 +61,20 @@ pub(crate) fn listen(
     }
 }
 
-/// Whether nodes listen by this address for other machines. A name that is not known is told later.
+/// True if nodes at this address listen for other machines. An unknown name is reported later.
 fn is_beyond_loopback(join: &str) -> bool {
     let found = security::race::each(join).filter_map(|it| it.to_socket_addrs().ok()).flatten();
     found.into_iter().any(|it| !security::dial::is_local(it))
 }
 
-/// How many CPUs of how many.
+/// The CPUs of a process, and of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cpus {
-    /// Of the affinity mask of this process.
+    /// The CPUs in the affinity mask of this process.
     mask: u32,
-    /// That this process may use: of the mask, and what a quota leaves.
+    /// The CPUs that this process may use: those of the mask, within its quota.
     own: u32,
-    /// That all processes of the job on this machine may use together, if that is known.
+    /// The CPUs that all processes of the job on this machine may use together, if known.
     job: Option<u32>,
     machine: u32,
 }
@@ -92,17 +93,17 @@ impl Cpus {
         Self { mask, own, job, machine }
     }
 
-    /// The share of one of `ranks` processes on this machine. Where each is bound to CPUs of its
-    /// own, that is what it has; else they divide what all have.
+    /// The share of one of `ranks` processes on this machine. If each is bound to its own CPUs, it
+    /// has those. Otherwise all divide the CPUs that they share.
     fn share(self, ranks: u32) -> u32 {
         let have_room = |job| self.mask.saturating_mul(ranks) <= job;
-        // Of a quota all have a part, also of one that is as large as the mask of each.
+        // All ranks share a quota, even one that is as large as the mask of each.
         let is_bound = self.mask < self.machine && self.job.is_some_and(have_room);
         if is_bound && self.own == self.mask { self.own } else { (self.own / ranks).max(1) }
     }
 }
 
-/// The files that may tell the CPUs of the job, by the control groups of this process.
+/// The files with the CPUs of the job, by the control groups of this process.
 fn sets(groups: &str) -> Vec<String> {
     let of = |line: &str| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -118,7 +119,7 @@ fn sets(groups: &str) -> Vec<String> {
     groups.lines().filter_map(of).flatten().collect()
 }
 
-/// The CPUs of a list as the kernel writes it: "0-3,7".
+/// The number of CPUs in a list of the kernel: "0-3,7".
 fn count(list: &str) -> u32 {
     let one = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -128,7 +129,7 @@ fn count(list: &str) -> u32 {
     list.trim().split(',').map(one).sum()
 }
 
-/// Executing threads of this node where no one has said how many.
+/// The default executing threads of this node.
 pub(crate) fn slots(context: &Context, launcher: Option<&Launcher>) -> u32 {
     let Some(launcher) = launcher else { return crate::embed::default_slots(1) };
     let cpus = Cpus::look();

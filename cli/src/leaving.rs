@@ -11,14 +11,14 @@ use crate::errors::{Done, Exit, Failure};
 use crate::node_list::{PATIENCE, known};
 use crate::{Context, units};
 
-/// How long the nodes may take to agree that one is removed, unless the user says.
+/// The default time for the nodes to agree on a removal.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
-/// What becomes of a node that is down and is to go.
+/// The hint for a leaving node that is down.
 const TAKEN_OUT: &str = "'starling up' starts it, and then it can be drained; a node \
                          that never comes back is removed by 'starling node remove'";
-/// How often a drain looks how far it is.
+/// The interval at which a drain checks its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// And how long the node may take to say so.
+/// The time for the node to report it.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Has nodes transfer their tasks, records and results to the others, and leave the cluster.
@@ -54,7 +54,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     break;
                 }
                 if phase == Some(wire::MemberPhase::Up) {
-                    // It died meanwhile, and has come back as any other.
+                    // The node failed meanwhile, and has returned like any other node.
                     client.propose(leave(*node)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);
@@ -73,7 +73,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
     })
 }
 
-/// Whether the nodes that stay can take over what these have.
+/// Checks that the remaining nodes can take over the data of these.
 fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failure> {
     let stay = map.members.iter().filter(|member| {
         let phase = member.phase();
@@ -101,12 +101,13 @@ fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failu
     Ok(())
 }
 
-/// Whether a node is there, whatever the map says: one that has just started is not up in it yet.
+/// True if a node answers, whatever the map shows: a node that has just started is not up in it
+/// yet.
 async fn answers(client: &Client, node: NodeId) -> bool {
     client.node_state(node, LOOK_PATIENCE).await.is_ok()
 }
 
-/// A drain that has not ended in time.
+/// The error of a drain that has not ended in time.
 fn still_there(map: &wire::ClusterMap, node: NodeId, left: &Left) -> Failure {
     if phase_of(map, node) == Some(wire::MemberPhase::Down) {
         return Failure::new(Exit::TimedOut, format!("node {node} is down")).hint(TAKEN_OUT);
@@ -121,7 +122,7 @@ fn phase_of(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MemberPhase> {
     kvs::membership::member(map, node).map(wire::Member::phase)
 }
 
-/// A node that is not there cannot transfer its data.
+/// A node that is down cannot transfer its data.
 fn check_is_there(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
     match may_be_removed(map, node) {
         false => Ok(()),
@@ -138,7 +139,7 @@ fn leave(node: NodeId) -> map_command::Body {
     map_command::Body::Leave(wire::MemberLeave { node: node.0 })
 }
 
-/// What a node that leaves has made and others do not have yet.
+/// The objects of a leaving node that other nodes do not have yet.
 struct Left {
     objects: u64,
     bytes: u64,
@@ -194,7 +195,7 @@ pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Durati
     })
 }
 
-/// Proposes it until the map shows it: the node may have to lose its vote first.
+/// Proposes the removal until the map shows it: the node may have to lose its vote first.
 async fn take_out(
     client: &Client,
     node: NodeId,
@@ -224,7 +225,7 @@ fn not_lost(node: NodeId) -> Failure {
     Failure::refused(format!("node {node} is up")).hint(hint)
 }
 
-/// A node that is there leaves by a drain; one that others wait for takes what it has with it.
+/// A running node leaves by a drain. A node with data that others wait for must not be removed.
 fn check_is_lost(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
     if map.copies <= 1 {
         let text = "a cluster that keeps one copy of each partition cannot lose a node";
@@ -271,7 +272,7 @@ mod tests {
         assert!(apply(&mut map, &down(2)));
         assert!(text(check_is_there(&map, NodeId(2))).contains("is down"));
         check_is_lost(&map, NodeId(2)).unwrap();
-        // Now some partitions have no copy left.
+        // Now some partitions have no replica left.
         assert!(apply(&mut map, &down(1)));
         assert!(text(check_is_lost(&map, NodeId(2))).contains("wait for node n2"));
         let joins = wire::MemberJoin { store: 9, ..Default::default() };

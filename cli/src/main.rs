@@ -1,4 +1,4 @@
-//! The one binary. Each verb is a file; this one reads the command line and picks it.
+//! The one binary. Each verb has its file; this one reads the command line and selects it.
 
 mod args;
 mod bench;
@@ -69,7 +69,7 @@ use settings::Settings;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What every verb gets beside its own arguments.
+/// The context of every verb beside its own arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) output: Output,
@@ -78,27 +78,27 @@ pub(crate) struct Context {
     dir: Option<std::path::PathBuf>,
 }
 
-/// Why the directory of an instance cannot hold the place of a node.
+/// The reason why an instance directory cannot contain the place of a node.
 const ALL_SHARE: &str = "all nodes share the directory";
 
 impl Context {
-    /// The instance's directory, by flag, setting or default; absolute. One that others could
-    /// have made is refused: they would know its keys.
+    /// The instance's directory, by flag, setting or default; absolute. A directory that other
+    /// users could have made is refused: they would know its keys.
     pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let dir = self.dir_path()?;
         if self.settings.pick_optional(self.dir.clone(), "dir")?.is_none() {
-            // Lies where others write too.
+            // The parent of the default directory is writable by others.
             settings::check_owner(dir.parent().unwrap_or(&dir), user)?;
         }
         settings::check_owner(&dir, user)?;
         Ok(dir)
     }
 
-    /// Where [`Self::dir`] is, whoever owns it.
+    /// The path of [`Self::dir`], without the check of its owner.
     pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
         let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
-        // A variable holds a path as it is: nodes tell it to tasks. A user's text has placeholders.
+        // A variable has a literal path, which nodes pass to tasks. A user's text has placeholders.
         let origin = self.settings.get("dir").map(|(_, origin)| origin);
         let is_text = self.dir.is_some() || origin != Some(settings::DIR_VARIABLE);
         let dir = match chosen {
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
             Err(failure) => failure.or_hint(&words()),
         },
         Err(error) if !error.use_stderr() => {
-            // Help and version; nobody listening is no error.
+            // Help and version; a missing reader is no error.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
@@ -189,7 +189,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
         })?;
     runtime.block_on(async {
         tokio::select! {
-            // The handlers are there before the verb does anything.
+            // The handlers are installed before the verb does anything.
             biased;
             () = interrupted() => Err(Failure::interrupted()),
             done = future => done,
@@ -197,7 +197,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     })
 }
 
-/// Comes back on Ctrl-C or a request to terminate.
+/// Returns on Ctrl-C or a request to terminate.
 pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let both = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));

@@ -1,22 +1,22 @@
-//! What a node has measured of tasks and transfers: its estimates rest on it.
+//! A node's measurements of tasks and transfers, on which its estimates rest.
 
 use proto::wire::NodeState;
 use serde::Serialize;
 
 use crate::units;
 
-/// Rates are `None`, and absent from the table, until something was measured.
+/// Rates are `None`, and absent from the table, until there is a measurement.
 #[derive(Serialize)]
 pub(crate) struct Measured {
-    /// Tasks that ended there lately, while there was work.
+    /// The rate of tasks that ended there lately, while there was work.
     tasks_per_s: Option<f64>,
-    /// Of transfers to it, from whichever node.
+    /// The rate of transfers to it, from any node.
     bandwidth_bytes_per_s: Option<f64>,
     sources: Vec<Source>,
     kinds: Vec<Kind>,
 }
 
-/// A node that objects came from.
+/// A node that sent objects.
 #[derive(Serialize)]
 struct Source {
     node: u32,
@@ -24,7 +24,7 @@ struct Source {
     bytes_per_s: f64,
 }
 
-/// How long tasks of a kind took.
+/// The durations of a kind's tasks.
 #[derive(Serialize)]
 struct Kind {
     kind: String,
@@ -32,11 +32,11 @@ struct Kind {
     mean_s: f64,
     deviation_s: f64,
     median_s: f64,
-    /// All but one of twenty took less.
+    /// The 95th percentile.
     q95_s: f64,
 }
 
-/// Kinds and sources in a table for a human.
+/// The maximum of kinds and sources in a table for people.
 const ROWS_MAX: usize = 8;
 
 impl Measured {

@@ -37,7 +37,7 @@ enum NodeVerb {
         #[arg(value_parser = parse_node)]
         node: NodeId,
     },
-    /// Change how running nodes schedule and what they keep; all nodes unless some are named
+    /// Change the scheduling and storage options of running nodes; all nodes unless some are named
     Set(SetArgs),
     /// Have nodes transfer their data to the others and leave the cluster permanently
     Drain {
@@ -68,57 +68,57 @@ struct SetArgs {
     tuning: TuningArgs,
 }
 
-/// A node in the foreground.
+/// The arguments of a node in the foreground.
 #[derive(Args, Debug)]
 struct StartArgs {
-    /// Address of a node of the cluster: to join it as one more node, or with --rank as one of the
-    /// first when the directory is not shared
+    /// Address of a node of the cluster: joins it as an additional node, or with --rank as a
+    /// founding node if the directory is not shared
     #[arg(long, value_name = "ADDR")]
     join: Option<String>,
-    /// What 'starling token make' gave there: the keys of the cluster, once. A command line can be
-    /// read by all users of a machine, the environment cannot
+    /// The token of 'starling token make': gets the cluster's keys, once. All users of a machine
+    /// can read a command line, but not the environment
     #[arg(long, value_name = "TOKEN", requires = "join", env = "STARLING_TOKEN")]
     #[arg(hide_env_values = true)]
     token: Option<Token>,
-    /// Where to listen: the address by which the other nodes reach this one; or 'auto' (auto:PORT):
-    /// all addresses of this machine, of which the others find out which they reach [default:
-    /// 127.0.0.1:0; auto with --join by an address of a network, and with --rendezvous under a
-    /// launcher, unless that says that all ranks are on one machine]
+    /// Address at which to listen, by which the other nodes reach this one. Or 'auto' (auto:PORT):
+    /// all addresses of this machine, which the others try in turn [default: 127.0.0.1:0; auto with
+    /// --join by an address of a network, and with --rendezvous under a launcher, unless all ranks
+    /// are known to be on one machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Listen>,
-    /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16
+    /// Of all addresses only those of these interfaces or networks: hsn0,ib0,10.1.0.0/16
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     interface: Vec<Which>,
-    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
+    /// No keys: connections are not encrypted, and every user of this machine may use the cluster
     #[arg(long)]
     insecure: bool,
     /// A directory in which nodes that a launcher starts find each other; 'starling down' ends them
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
     /// Nodes of the cluster, or of this launch with --rendezvous in a directory that has a cluster
-    /// [default: as the launcher says, else 1]
+    /// [default: those of the launcher, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     expect: Option<u32>,
-    /// This node's place, from 0 [default: as the launcher says, else the first free one]
+    /// This node's place, from 0 [default: that of the launcher, else the first free one]
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
-    /// Executing threads; 0 makes a keeper, which keeps copies and votes and runs nothing [default:
+    /// Executing threads; 0 makes a keeper, which keeps replicas, votes and runs no tasks [default:
     /// one for each CPU]
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     slots: Option<u32>,
-    /// How long to wait for the other nodes
+    /// Maximum wait for the other nodes
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     deadline: Timespan,
-    /// Where the node keeps its state; {rank}, {host} and $VAR stand for this node's own
-    /// [default: under the instance's directory]
+    /// Directory of the node's state; {rank}, {host} and $VAR stand for this node's own [default:
+    /// under the instance's directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
-    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
-    /// once; fixed when the cluster is made; with 1 no node can join [default: as the cluster has;
-    /// a new one 2]
+    /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. Fixed
+    /// when the cluster is made; with 1 no node can join [default: those of the cluster; 2 for a
+    /// new one]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
     #[command(flatten)]
@@ -159,7 +159,7 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
 fn start(context: &Context, args: StartArgs) -> Done {
     executor::private::keep_files_private();
     if args.detach {
-        // Fails only for the leader of a session, which is where we want to be.
+        // Fails only for the leader of a session, which is the wanted state.
         let _ = rustix::process::setsid();
     }
     let dir = match &args.rendezvous {
@@ -189,7 +189,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
     live(handle, with_parent, claim)
 }
 
-/// Tells the other ranks that wait for this one why it does not come.
+/// Reports to the waiting ranks the reason why this one does not start.
 fn note_failure(dir: &Path, rank: Option<Rank>, launch: String, failure: &Failure) {
     let Some(rank) = rank else { return };
     let Ok(instance) = Instance::open(dir) else { return };
@@ -248,23 +248,24 @@ fn options_of(
     Ok((options, claim))
 }
 
-/// Which node this process is to be.
+/// The node that this process becomes.
 #[derive(Debug)]
 struct Seat {
     node: NodeId,
-    /// The first nodes of the cluster.
+    /// The founding nodes of the cluster.
     expect: u32,
-    /// It is a new one, and the cluster tells its number; of which rank it will be that one again.
+    /// True for a new node, which gets a number from the cluster; `rank` will be this node in later
+    /// launches.
     grow: bool,
     rank: Option<u32>,
-    /// The nodes that are started together with it; `None`: all first ones.
+    /// The nodes that are started together with it; `None`: all founding ones.
     awaited: Option<Vec<NodeId>>,
     further: Vec<NodeId>,
     state_dir: Option<PathBuf>,
     claim: Option<DirLock>,
 }
 
-/// How many nodes are started together, or make up the cluster.
+/// The number of nodes that are started together, or make up the cluster.
 fn size(args: &StartArgs, launcher: Option<&Launcher>) -> u32 {
     args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1)
 }
@@ -289,7 +290,7 @@ fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Sea
     }
 }
 
-/// Where the node's state lies, if the user said where; `{rank}` is the place in the launch.
+/// The state directory that the user gave, if any; `{rank}` is the place in the launch.
 fn state_dir(args: &StartArgs, rank: Result<u32, &str>) -> Result<Option<PathBuf>, Failure> {
     let scope = Scope { flag: "--state-dir", rank };
     args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()
@@ -301,24 +302,25 @@ struct Rank {
     rank: u32,
     /// Ranks of the launch.
     size: u32,
-    /// Its state is in a place of its own.
+    /// True if it has a state directory of its own.
     elsewhere: bool,
 }
 
-/// What a directory says of the ranks of a launch.
+/// A directory's mapping of the ranks of a launch.
 #[derive(Debug)]
 struct NextLaunch {
     instance: Instance,
-    /// The first nodes of its cluster.
+    /// The founding nodes of its cluster.
     expect: u32,
-    /// The node that this rank is; `None`: a new one.
+    /// The node of this rank; `None`: a new one.
     node: Option<NodeId>,
     /// The nodes of all ranks.
     seats: Vec<Option<NodeId>>,
 }
 
 impl Rank {
-    /// `None`: the directory has no cluster whose homes move. Each rank is the node of its number.
+    /// `None`: the directory has no cluster with moving homes. Then each rank is the node with its
+    /// number.
     fn next_launch(self, dir: &Path) -> Result<Option<NextLaunch>, Failure> {
         let cluster = match client::Instance::new(dir).cluster() {
             Ok(cluster) if cluster.replicas > 1 => cluster,
@@ -334,13 +336,12 @@ impl Rank {
 }
 
 impl Seat {
-    /// A launch in a directory that has a cluster: it may have fewer ranks than that has nodes, or
-    /// more.
+    /// A launch in a directory that has a cluster: it may have fewer ranks than nodes, or more.
     fn in_next_launch(self, dir: &Path, rank: u32) -> Result<Self, Failure> {
         let rank = Rank { rank, size: self.expect, elsewhere: self.state_dir.is_some() };
         let Some(next) = rank.next_launch(dir)? else { return Ok(self) };
         let (rank, NextLaunch { instance, expect, node, seats }) = (rank.rank, next);
-        // A further node needs the state that it had.
+        // A node that joined later needs its former state.
         let has_state = |node: &NodeId| match &self.state_dir {
             Some(state) => node.0 < expect || state.join("late").exists(),
             None => true,
@@ -350,18 +351,18 @@ impl Seat {
                 if node.0 != rank {
                     instance.note_rank(rank, node)?;
                 }
-                // One that has joined may be lost with its state, and then it joins as another.
+                // A node that joined later may have lost its state, and then joins as another.
                 let others = seats.into_iter().flatten().filter(|&other| other != node);
                 let (first, further) = others.partition(|other| other.0 < expect);
                 Ok(Self { node, expect, awaited: Some(first), further, ..self })
             }
-            // The cluster tells its number.
+            // The cluster assigns its number.
             None => Ok(Self { node: NodeId(0), expect, grow: true, rank: Some(rank), ..self }),
         }
     }
 }
 
-/// How many copies the cluster has to have; `None`: as many as it has.
+/// The wanted replicas of the cluster; `None`: those it has.
 fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u32>, Failure> {
     let is_made = args.join.is_some() || dir.join("cluster.json").exists();
     if args.replicas.is_none() && is_made {
@@ -372,15 +373,15 @@ fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u3
     crate::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
-/// Until the node is told to stop: by a client, a signal, the end of its parent, or as another
-/// process has taken its place.
+/// Runs the node until it stops: by a client, by a signal, at the end of its parent, or because
+/// another process took its place.
 fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
     let node = handle.node();
     let stopper = handle.stopper();
     if with_parent {
         let stopper = stopper.clone();
         std::thread::spawn(move || {
-            // Whatever comes, the end is what counts.
+            // Any end of the input counts, even an error.
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             stopper.stop();
         });
@@ -391,7 +392,7 @@ fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
     runtime.block_on(async {
         let mut life = tokio::task::spawn_blocking(move || -> Result<(), Failure> {
             match handle.wait_ready() {
-                // Joining tells why it ended, if it was not told to.
+                // Joining returns the reason if the node ended by itself.
                 Ok(()) | Err(StartError::Stopped) => Ok(handle.join()?),
                 Err(error) => Err(error.into()),
             }
@@ -420,7 +421,7 @@ fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
     })
 }
 
-/// Comes back when another process has written its beat over that of the claim.
+/// Returns when another process has replaced the beat of the claim by its own.
 async fn taken(claim: Option<&DirLock>) {
     let Some(claim) = claim else { return std::future::pending().await };
     while !claim.is_taken() {
@@ -428,7 +429,7 @@ async fn taken(claim: Option<&DirLock>) {
     }
 }
 
-/// Waits for a signal; the exit code that it asks for.
+/// Waits for a signal and returns its exit code.
 async fn stop_signal() -> Exit {
     use tokio::signal::unix::{SignalKind, signal};
     let both = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
@@ -439,7 +440,7 @@ async fn stop_signal() -> Exit {
     }
 }
 
-/// This node's place, and the lock by which it holds a place that nobody gave it.
+/// This node's place, with the lock on a place that was not assigned.
 fn rank(
     args: &StartArgs,
     dir: &Path,
@@ -489,7 +490,7 @@ mod tests {
         let (noted, _) = instance.read_failure(NodeId(2)).unwrap();
         assert_eq!((noted.launch.as_str(), noted.reason.as_str()), ("7.0", "no space"));
         assert!(instance.read_failure(NodeId(1)).is_none());
-        // Where each rank has a state of its own, it can be no node that is not its own.
+        // If each rank has a state directory of its own, it cannot become another node.
         let apart = Rank { elsewhere: true, ..rank };
         let next = apart.next_launch(dir.path()).unwrap().unwrap();
         assert_eq!(next.seats, [None, Some(NodeId(1))]);

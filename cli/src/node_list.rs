@@ -13,24 +13,25 @@ use crate::measured::Measured;
 use crate::records::Records;
 use crate::{Context, tuning, units};
 
-/// How long a node may take before it counts as down.
+/// The time after which a silent node counts as down.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct NodeList {
-    /// Every partition is served and has all its copies, so do results and uploads, and as many
-    /// nodes vote as should. Where each partition has one copy: every node is up.
+    /// Every partition is served and has all its replicas, so do results and uploads, and enough
+    /// nodes vote. With one replica: every node is up.
     fully_replicated: bool,
-    /// So many nodes, whichever, may be lost at once and for good.
+    /// Any nodes up to this number may fail permanently at once.
     losses_survived: usize,
-    /// Nodes that are down and have the only copies of some partitions, and of how many.
+    /// Nodes that are down and have the only replicas of some partitions, and the number of these
+    /// partitions.
     waits_for: Vec<u32>,
     waiting_partitions: usize,
     nodes: Vec<NodeRow>,
 }
 
 impl NodeList {
-    /// What cannot go on without which nodes.
+    /// The partitions that wait for nodes, in words.
     fn waits(&self) -> Option<String> {
         let nodes: Vec<String> = self.waits_for.iter().map(|node| format!("n{node}")).collect();
         let held = units::number_of(self.waiting_partitions as u64, "partition");
@@ -53,21 +54,21 @@ struct NodeRow {
     /// The first of the addresses.
     addr: String,
     addrs: Vec<String>,
-    /// The name of its machine; empty: it is not known.
+    /// The name of its machine; empty: unknown.
     host: String,
     pid: u32,
     state: &'static str,
-    /// The others go on without it; else one that is down may just not answer us.
+    /// The others have declared it failed. Otherwise a down node may only not answer this client.
     given_up: bool,
-    /// The others wait for it far longer than for each other, and give it nothing new.
+    /// The others wait far longer for its answers than for each other's, and assign it nothing new.
     slow: bool,
-    /// It has no slots: it keeps copies and votes, and runs nothing.
+    /// True for a node without slots: it keeps replicas and votes, and runs nothing.
     keeper: bool,
-    /// It has a vote on who holds what.
+    /// True if the node votes on the map.
     votes: bool,
     /// Partitions that it is home of.
     homes: usize,
-    /// Tasks whose outputs lie there and on fewer other nodes than they should.
+    /// Tasks with outputs on that node and on too few others.
     lacking_copies: u64,
     slots: u32,
     ready_local: u64,
@@ -126,12 +127,12 @@ impl NodeRow {
             map_epoch: 0,
         }
     }
-    /// What it says of itself, if it answers.
+    /// The statements of the node about itself, if it answers.
     fn said(&self) -> Option<Said> {
         let &Self { id: node, incarnation, map_epoch, lacking_copies: lacking, .. } = self;
         (self.pid > 0).then_some(Said { node, incarnation, map_epoch, lacking })
     }
-    /// One that does not answer, where the nodes agree on who is there.
+    /// A node that does not answer, in a cluster that agrees on its members.
     fn silent(member: &wire::Member) -> Self {
         let (incarnation, slots) = (member.incarnation, member.slots);
         let (addr, addrs) = (first(&member.address), each(&member.address));
@@ -188,12 +189,12 @@ async fn look(client: &Client) -> NodeList {
     NodeList { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
 }
 
-/// Whether all is there as often as it should be: what `fully_replicated` says.
+/// The value of `fully_replicated`.
 pub(crate) async fn has_all(client: &Client) -> bool {
     look(client).await.fully_replicated
 }
 
-/// How many nodes, whichever, may be lost at once and for good by now.
+/// The number of nodes, any of them, that may now fail permanently at once.
 pub(crate) async fn losses_survived(client: &Client) -> usize {
     look(client).await.losses_survived
 }
@@ -234,7 +235,7 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
     row.slow = member.is_some_and(|member| member.slow);
     row.keeper = member.is_some_and(|member| member.keeper);
     row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));
-    // Whoever does not answer is down to whoever asks, whatever the others think.
+    // A silent node is down for this client, whatever the others think.
     row.state = match member.map(wire::Member::phase) {
         Some(Joining) => "joining",
         Some(Down) => "down",
@@ -264,13 +265,13 @@ struct NodeInfo {
     records: Records,
     data: NodeData,
     measured: Measured,
-    /// Of a node that leaves: what it has made and others do not have yet.
+    /// For a leaving node: the objects that other nodes do not have yet.
     leaving_objects: u64,
     leaving_bytes: u64,
     tuning: tuning::Shown,
 }
 
-/// The objects of one node, and what its tasks have read since it started.
+/// The objects of one node, and the reads of its tasks since it started.
 #[derive(Serialize)]
 struct NodeData {
     bytes_stored: u64,
@@ -283,7 +284,7 @@ struct NodeData {
     locality_hit_rate: f64,
     /// Reads of an object by a task that needed no transfer of their own, over all reads.
     cache_hit_rate: f64,
-    /// The same over reads of objects made elsewhere.
+    /// The same over reads of objects made on other nodes.
     strict_cache_hit_rate: f64,
 }
 
@@ -439,7 +440,7 @@ pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {
         }
         for node in nodes {
             match client.stop_node(*node, false).await {
-                // Already gone.
+                // The node has ended already.
                 Ok(()) | Err(ClientError::ClusterUnreachable(_)) => {}
                 Err(error) => return Err(error.into()),
             }

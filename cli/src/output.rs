@@ -1,4 +1,4 @@
-//! What goes to stdout: JSON when asked, tables on a terminal, plain columns otherwise.
+//! Output to stdout: JSON on request, tables on a terminal, plain columns otherwise.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::errors::{Failure, plain};
 use crate::shown::{shown, shown_lines};
 
-/// How to speak, as the global flags and the terminal say.
+/// The output format, by the global flags and the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) json: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Output {
     color: bool,
 }
 
-/// Every JSON value has its schema first.
+/// Puts the schema first in every JSON value.
 #[derive(Serialize)]
 struct WithSchema<'v, T> {
     schema: u32,
@@ -36,7 +36,7 @@ impl Output {
         Self { json, quiet, verbose, terminal, progress, color }
     }
 
-    /// Bytes as they are.
+    /// Prints bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -46,40 +46,40 @@ impl Output {
         })
     }
 
-    /// A text for a person, of lines that this program has laid out. What others wrote into it
-    /// cannot steer the terminal.
+    /// Prints a text for people, in lines that this program has formatted. Foreign text in it
+    /// cannot control the terminal.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(shown_lines(text).as_bytes())
     }
 
-    /// One line for a person.
+    /// Prints one line for people.
     pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
         self.raw_line(&shown(text))
     }
 
-    /// One line for a program, as it is.
+    /// Prints one line for programs, as it is.
     pub(crate) fn raw_line(&self, text: &str) -> Result<(), Failure> {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
-    /// One JSON value on one line, with `"schema": 1` before its fields.
+    /// Prints one JSON value on one line, with `"schema": 1` before its fields.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.json_with_schema(&WithSchema { schema: 1, value })
     }
 
-    /// A value that brings its schema along, as the report of a run does.
+    /// Prints a value that contains its schema, such as the report of a run.
     pub(crate) fn json_with_schema(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.raw_line(&serde_json::to_string(value).expect("numbers and strings always serialise"))
     }
 
-    /// Something a human wants to know, beside the data.
+    /// Prints a note for people, beside the data.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             say(text);
         }
     }
 
-    /// Rows under a header on a terminal; tab-separated rows without one elsewhere.
+    /// Prints rows under a header on a terminal; tab-separated rows without one otherwise.
     pub(crate) fn table(&self, header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let clean = |row: &Vec<String>| row.iter().map(|cell| shown(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
@@ -97,7 +97,7 @@ impl Output {
     }
 }
 
-/// Columns padded to their widest cell; the last one is left ragged.
+/// Columns padded to their widest cell, except the last one.
 fn layout(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
@@ -117,12 +117,12 @@ fn layout(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A line on stderr. That it cannot be written is no reason to stop.
+/// Prints a line on stderr. A failed write is ignored.
 pub(crate) fn say(text: &str) {
     say_lines(&shown(text));
 }
 
-/// Lines on stderr, in which what others wrote is on one line already.
+/// Prints lines on stderr, in which foreign text is on one line already.
 pub(crate) fn say_lines(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", shown_lines(text));
 }

@@ -1,4 +1,4 @@
-//! `starling job info`: a job as it is, and from its end on as it was.
+//! `starling job info`: the present state of a job, and after its end the recorded one.
 
 use std::time::Duration;
 
@@ -15,39 +15,39 @@ use crate::story::{self, Logs};
 use crate::tuning::Shown;
 use crate::{Context, jobs, retry, summary};
 
-/// How long the nodes have to tell what they did for a job that has just ended.
+/// The time for the nodes to report their parts of a job that has just ended.
 const RECORD_PATIENCE: Duration = Duration::from_secs(2);
 const RECORD_LOOKS: Duration = Duration::from_millis(20);
 
-/// Fields of the report that are of the cluster as a whole while the job ran.
+/// Fields of the report that cover the whole cluster during the job.
 const OF_THE_CLUSTER: [&str; 5] =
     ["cpu_s", "peak_rss_bytes", "messages", "steals.tried", "steals.won"];
 
-/// What is said of a job of a cluster beside the report.
+/// Facts about a job of a cluster beside the report.
 #[derive(Serialize)]
 pub(crate) struct PastRow {
-    /// From now on all of this stays as it is.
+    /// True if none of this changes any more.
     recorded: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     recorded_s: Option<f64>,
-    /// It ended, and no summary of it was written; the event logs may have lost some of it.
+    /// True if the job ended without a summary; the event logs may have lost a part of it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     no_summary: bool,
-    /// Nodes that have not told all that they did.
+    /// Nodes that have not reported all of their work.
     missing_parts: Vec<String>,
-    /// How the nodes decided; of those that differ, the first.
+    /// The tuning of the nodes; if they differ, that of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     tuning: Option<Shown>,
     cluster_wide: ClusterWide,
 }
 
-/// What is not the job's alone.
+/// Figures that are not only of the job.
 #[derive(Serialize)]
 struct ClusterWide {
     fields: [&'static str; 5],
     /// Other jobs ran at the same time.
     others_ran: bool,
-    /// Nodes of which none of it is known.
+    /// Nodes without any of these figures.
     unmeasured: Vec<String>,
 }
 
@@ -55,13 +55,14 @@ fn names(nodes: impl Iterator<Item = u32>) -> Vec<String> {
     nodes.map(|node| NodeId(node).to_string()).collect()
 }
 
-/// Of a round that has ended the summary is written some seconds later, or never.
+/// True if the summary of an ended round is missing. It is written some seconds after the end, or
+/// never.
 fn has_no_summary(state: &JobState) -> bool {
     let since_end = Span(now_ns().saturating_sub(state.ended_ns));
     state.ended_ns != 0 && state.summary.is_none() && since_end.0 > 2 * PARTS_PATIENCE.0
 }
 
-/// Whether the event logs have lost what the nodes did for an ended job without a summary.
+/// True if the event logs have lost the nodes' work for an ended job without a summary.
 fn is_lost(state: &JobState, report: &RunReport) -> bool {
     let ran = jobs::counts(state).executions > 0;
     ran && has_no_summary(state) && report.per_node.iter().all(|row| row.executions == 0)
@@ -88,7 +89,7 @@ impl PastRow {
         }
     }
 
-    /// What a human should know of the figures.
+    /// Remarks on the figures for people.
     fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         if !self.missing_parts.is_empty() {
@@ -153,7 +154,7 @@ pub(crate) async fn info(
     context.output.text(&text)
 }
 
-/// The state of a job. Of one that has just ended the nodes are about to tell what they did.
+/// The state of a job. If it has just ended, waits for the reports of the nodes.
 async fn recorded(client: &Client, job: JobId, round: Option<u32>) -> Result<JobState, Failure> {
     let asked = tokio::time::Instant::now();
     loop {
@@ -170,11 +171,11 @@ async fn recorded(client: &Client, job: JobId, round: Option<u32>) -> Result<Job
     }
 }
 
-/// What the nodes and their event logs say now.
+/// The present facts from the nodes and their event logs.
 async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure> {
     let job = JobId(state.job);
     let mut logs = Logs::read(client, job, None).await?;
-    // What came after the end of this round is of others.
+    // Events after the end of this round belong to others.
     logs.end(state.ended_ns);
     let fold = logs.fold(job, None)?;
     let mut facts = story::facts(state, logs.states.clone());

@@ -1,20 +1,20 @@
-//! Directories that differ from node to node: `{rank}`, `{host}` and `$VAR` in what the user wrote
-//! are replaced where the node runs.
+//! Directories that differ from node to node: `{rank}`, `{host}` and `$VAR` in the user's text are
+//! replaced where the node runs.
 
 use std::path::{Path, PathBuf};
 
 use crate::errors::Failure;
 
-/// What stands for a placeholder in the value of one flag.
+/// The values of placeholders in one flag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'f> {
-    /// As the user knows it.
+    /// The name of the flag.
     pub(crate) flag: &'f str,
-    /// This node's place; or why there is none.
+    /// This node's place; or the reason why there is none.
     pub(crate) rank: Result<u32, &'f str>,
 }
 
-/// The directory that a text means here. `$$`, `{{` and `}}` stand for themselves, once.
+/// The directory of a text. `$$`, `{{` and `}}` stand for a single `$`, `{` and `}`.
 pub(crate) fn expand(text: &Path, scope: Scope<'_>) -> Result<PathBuf, Failure> {
     expand_with(text, scope, |name| std::env::var(name).ok())
 }
@@ -97,7 +97,7 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Result<String, Failure> {
     }
 }
 
-/// `NAME` or `{NAME}` behind a dollar sign, and what follows it.
+/// `NAME` or `{NAME}` behind a dollar sign, and the text after it.
 fn variable(text: &str) -> (&str, &str) {
     if let Some((name, after)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
         return (name, after);

@@ -1,4 +1,4 @@
-//! Nodes as processes of their own: starting them, seeing whether they live, ending them.
+//! Nodes as separate processes: starting them, checking that they live, ending them.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
@@ -15,38 +15,38 @@ use crate::embed::ClusterPlan;
 use crate::errors::{Exit, Failure, plain};
 use crate::places;
 
-/// How long a cluster on one machine may take to come up.
+/// The time for a cluster on one machine to start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Whose life a node shares.
+/// The lifetime of a node process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Life {
-    /// Ends with us, however we end: it stops when its standard input does.
+    /// Ends with this process, however that ends: it stops at the end of its standard input.
     Ours,
     /// A session of its own.
     Own,
 }
 
-/// A node that was started and may not have come up yet.
+/// A started node, which may not be up yet.
 #[derive(Debug)]
 pub(crate) struct NodeProcess {
     pub(crate) node: u32,
-    /// It may get another number than was expected.
+    /// True for a joining node, which may get another number than expected.
     is_new: bool,
     child: Child,
     life: Life,
     log: PathBuf,
-    /// What the log had before this process wrote to it.
+    /// The length of the log before this process wrote to it.
     log_start: u64,
 }
 
-/// Which node a process is to be.
+/// The node that a process becomes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seat {
-    /// One of the first nodes, or one that has joined before.
+    /// A founding node, or one that has joined before.
     Member(u32),
-    /// One that joins by another. It is likely to get that number.
+    /// A node that joins through another. Probably it gets that number.
     New { number: u32, by: String },
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn spawn(
     let program = std::env::current_exe()
         .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
     let mut command = Command::new(&program);
-    // The node expands what it is told.
+    // The node expands placeholders in it.
     command.arg("--dir").arg(places::escape(dir)).arg("node");
     match &seat {
         Seat::Member(node) => {
@@ -95,13 +95,13 @@ pub(crate) fn spawn(
     Ok(NodeProcess { node, is_new, child, life, log, log_start })
 }
 
-/// False where a log could not be written.
+/// False if a log could not be written.
 fn has_room(log: &Path) -> bool {
     rustix::fs::statvfs(log).map_or(true, |system| system.f_bavail > 0)
 }
 
 impl NodeProcess {
-    /// The number of the node that it is, once it listens.
+    /// The number of the node, once it listens.
     pub(crate) fn number(&self, dir: &Path) -> Option<u32> {
         let (instance, pid) = (Instance::new(dir), self.child.id());
         match self.is_new {
@@ -110,7 +110,7 @@ impl NodeProcess {
         }
     }
 
-    /// What a node that has ended had to say.
+    /// The failure of a node that has ended.
     pub(crate) fn ended(&mut self) -> Option<Failure> {
         let status = self.child.try_wait().ok()??;
         let text = std::fs::read(&self.log).unwrap_or_default();
@@ -134,7 +134,7 @@ impl NodeProcess {
             false => format!("{name}: {reason}"),
         };
         let mut failure = Failure::new(exit, message);
-        // The log of a run goes with it.
+        // The log of a run is removed with it.
         let log = (self.life == Life::Own).then(|| format!("see {}", self.log.display()));
         failure.hint = last("hint: ").or(log);
         Some(failure)
@@ -147,7 +147,7 @@ impl NodeProcess {
 
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(id) = as_pid(self.child.id()) {
-            // Not waited for yet, so the number is still its own.
+            // The process is not reaped yet, so the process id is still its own.
             let _ = kill_process(id, signal);
         }
     }
@@ -159,7 +159,7 @@ impl NodeProcess {
         let _ = self.child.wait();
     }
 
-    /// Waits for its end, then does not wait any longer.
+    /// Waits for its end, and kills it after `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while let Ok(None) = self.child.try_wait() {
@@ -171,7 +171,7 @@ impl NodeProcess {
     }
 }
 
-/// Waits until all these nodes listen. A node that ends instead is the error.
+/// Waits until all these nodes listen. Fails if one ends instead.
 pub(crate) async fn await_listening(
     dir: &Path,
     started: &mut [NodeProcess],
@@ -201,7 +201,7 @@ pub(crate) async fn await_listening(
     }
 }
 
-/// Whether a process runs; one that is dead but not reaped does not.
+/// True if a process runs; a dead one that is not reaped does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Some(id) = as_pid(pid) else { return false };
     if test_kill_process(id).is_err() {
@@ -212,8 +212,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     !after_name.is_empty() && !after_name.starts_with(['Z', 'X'])
 }
 
-/// Whether a process is a node of the instance in `dir`. Numbers of processes are used again, so
-/// an address file that a killed node left may name a stranger's.
+/// True if a process is a node of the instance in `dir`. Process ids are reused, so the address
+/// file of a killed node may name a foreign process.
 pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
     if !is_alive(pid) {
         return false;
@@ -224,13 +224,13 @@ pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
         .unwrap_or_else(|| is_this_program(pid))
 }
 
-/// A program's name; that of a running one may have been replaced on disk since it started.
+/// A program's name; the file of a running one may have been replaced since it started.
 fn program_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_string_lossy();
     Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
 }
 
-/// Whether a command line (words that end with a zero) starts a node, and not one of another
+/// True if a command line (words that end with a zero) starts a node, and not one of another
 /// directory. `None`: a line without a directory may have it from the environment.
 fn is_node_line(
     line: &[u8],
@@ -257,12 +257,12 @@ fn is_node_line(
     let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
     let named = Path::new(std::ffi::OsStr::from_bytes(named));
     let scope = places::Scope { flag: "--dir", rank: Err(crate::ALL_SHARE) };
-    // One that cannot be expanded has started no node.
+    // A text that cannot be expanded has started no node.
     let named = places::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
     Some(resolved(&cwd.join(named)) == resolved(dir))
 }
 
-/// A variable that a process was started with.
+/// A variable in the initial environment of a process.
 fn variable_of(pid: u32, name: &str) -> Option<String> {
     let all = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut all = all.split(|byte| *byte == 0);
@@ -270,8 +270,8 @@ fn variable_of(pid: u32, name: &str) -> Option<String> {
     std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
-/// The node processes of the instance in `dir`, by their command lines, with the places they were
-/// given there; also those that have no address file any more.
+/// The node processes of the instance in `dir`, by their command lines, with their given places.
+/// Includes those without an address file.
 pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -287,7 +287,7 @@ pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
     pids.filter_map(node).collect()
 }
 
-/// Whether the state directory of a node process was removed: it holds a lock that is no more.
+/// True if the state directory of a node process was removed: its lock file is deleted.
 pub(crate) fn is_ghost(pid: u32, dir: &Path, node: u32) -> bool {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let lock = dir.join("nodes").join(node.to_string()).join("state/lock");
@@ -306,7 +306,7 @@ fn is_this_program(pid: u32) -> bool {
 /// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.
 pub(crate) fn signal_node(pid: u32, dir: &Path, signal: Signal) {
     if let Some(id) = as_pid(pid).filter(|_| is_node(pid, dir)) {
-        // It may have ended since we looked.
+        // The process may have ended since the check.
         let _ = kill_process(id, signal);
     }
 }

@@ -1,4 +1,4 @@
-//! The line that shows how a job gets on. Drawn on a terminal's stderr only.
+//! The progress line of a job. Drawn only on stderr, if that is a terminal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,20 +10,20 @@ use proto::wire::JobState;
 use crate::jobs;
 use crate::output::{Output, say};
 
-/// How often the nodes are asked how many tasks run; only while somebody watches.
+/// The interval at which the nodes are asked for the number of running tasks, if a person watches.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Asks for the number of running tasks.
+    /// Queries the number of running tasks.
     looker: Option<tokio::task::JoinHandle<()>>,
-    /// Of the last stall that was told.
+    /// The task of the last printed stall.
     stalled: AtomicU64,
 }
 
 impl Progress {
-    /// Must be called within the runtime that the client lives in.
+    /// Must be called within the runtime of the client.
     pub(crate) fn start(output: &Output, client: &Client, total: u64) -> Self {
         if !output.progress {
             return Self { bar: ProgressBar::hidden(), looker: None, stalled: AtomicU64::new(0) };
@@ -47,7 +47,7 @@ impl Progress {
         self.tell_stall(state);
     }
 
-    /// What blocks the job is told once, whether or not there is a line.
+    /// Prints a stall of the job once, even without a progress line.
     fn tell_stall(&self, state: &JobState) {
         let task = state.stall.as_ref().map_or(0, |stall| stall.local + 1);
         if self.stalled.swap(task, Ordering::Relaxed) != task
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn end(mut self) {
         self.clear();
     }

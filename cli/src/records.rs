@@ -1,4 +1,4 @@
-//! What `node info` says of a node's records.
+//! The part of `node info` about a node's records.
 
 use proto::wire::NodeState;
 use serde::Serialize;
@@ -7,12 +7,13 @@ use crate::units;
 
 #[derive(Serialize)]
 pub(crate) struct Records {
-    /// How often it has read all of them again since it started, and how much the last time.
+    /// The number of complete reads of all records since the start, and the bytes of the last one.
     scrub_passes: u64,
     scrubbed_bytes: u64,
-    /// Where records lie that it has given up, the fullest first.
+    /// The directories of given-up records, the fullest first.
     records_aside: Vec<String>,
-    /// They may be the last copies of something: those that took their place are being filled.
+    /// True if the given-up records may be the last copies: the stores that replaced them are being
+    /// filled.
     refilling: bool,
 }
 

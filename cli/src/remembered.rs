@@ -1,4 +1,4 @@
-//! With what settings `up` made the nodes of an instance: those that are missing get the same.
+//! The settings with which `up` made the nodes of an instance: missing nodes get the same.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,14 +11,14 @@ use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::Failure;
 
-/// In the directory of the instance: names and values of settings.
+/// In the instance directory: names and values of settings.
 const FILE: &str = "up.json";
-/// No settings of ours are longer.
+/// The maximum size of the file.
 const BYTES_MAX: u64 = 64 << 10;
 
 impl Context {
-    /// With what the last `up` of this instance was told, in place of what is built in. Flags, the
-    /// environment and files go before it.
+    /// The settings with those of the instance's last `up` in place of the built-in ones. Flags,
+    /// the environment and files precede them.
     pub(crate) fn with_remembered(&self, dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(FILE);
         let Some(values) = read(&path)? else { return Ok(self.clone()) };
@@ -27,7 +27,7 @@ impl Context {
     }
 }
 
-/// With how many slots the last `up` started nodes that were no keepers beside others.
+/// The slots with which the last `up` started working nodes.
 pub(crate) fn slots(dir: &Path) -> Result<Option<u32>, Failure> {
     let values = read(&dir.join(FILE))?;
     Ok(values.and_then(|values| values.get("slots")?.parse().ok()))
@@ -46,7 +46,7 @@ fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
     })
 }
 
-/// Writes down what nodes are made of. Another `up` sees the old file or the new one.
+/// Stores the settings of the nodes. Another `up` sees the old file or the new one.
 pub(crate) fn write(dir: &Path, plan: &ClusterPlan) -> Result<(), Failure> {
     let path = dir.join(FILE);
     let temporary = dir.join(format!(".{FILE}.{}", std::process::id()));
@@ -62,7 +62,7 @@ pub(crate) fn write(dir: &Path, plan: &ClusterPlan) -> Result<(), Failure> {
     written.map_err(|error| Failure::file(&path, &error))
 }
 
-/// The settings by their names, as flags give them.
+/// The settings by their names, from the flags.
 fn values(plan: &ClusterPlan) -> BTreeMap<String, String> {
     let mut flags = vec!["--slots".to_owned(), plan.slots.to_string()];
     flags.extend(ScrubArgs::flags(plan.scrub_every));

@@ -1,4 +1,5 @@
-//! `submit --replicas`: on how many nodes outputs lie before their tasks count as done.
+//! `submit --replicas`: the number of nodes that must have an output before its task counts as
+//! done.
 
 use std::str::FromStr;
 
@@ -9,7 +10,7 @@ use workloads::Graph;
 
 use crate::errors::Failure;
 
-/// Which outputs are meant.
+/// A class of outputs.
 #[derive(Clone, Debug)]
 enum Class {
     All,
@@ -53,7 +54,8 @@ impl ReplicasOf {
     }
 }
 
-/// One after another: of those that fit an output the last counts. What fits none was mistyped.
+/// Applies them in order: for each output the last one that fits counts. One that fits no output is
+/// an error.
 pub(crate) fn set(graph: &mut Graph, all: &[ReplicasOf]) -> Result<(), Failure> {
     for one in all {
         if graph.set_replicas(one.replicas, |output| one.fits(output)) == 0 {

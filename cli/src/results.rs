@@ -1,4 +1,5 @@
-//! Where a run puts what its tasks keep: chosen and tried before it begins, and filled at its end.
+//! The destination of a run's kept outputs: chosen and tested before it begins, and filled at its
+//! end.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -16,18 +17,19 @@ use crate::story::Logs;
 use crate::streams;
 use crate::units::number_of;
 
-/// Runs without `--output` put their results below this, in the current directory.
+/// Runs without `--output` put their results below this directory, in the current one.
 const RUNS: &str = "starling-runs";
-/// Of the name of a workflow, as part of a directory's name.
+/// The maximum of characters of a workflow's name in a directory's name.
 const NAME_CHARS_MAX: usize = 64;
-/// Runs of one name that begin in the same second.
+/// The maximum of runs of one name that begin in the same second.
 const NAMES_MAX: u32 = 1000;
 
-/// A directory for results, into which files can be written.
+/// A writable directory for results.
 #[derive(Debug)]
 pub(crate) struct Results {
     dir: PathBuf,
-    /// Made for this run: from the innermost on they go again if they are still empty.
+    /// The directories made for this run. They are removed again, the innermost first, if they are
+    /// still empty.
     made: Vec<PathBuf>,
 }
 
@@ -35,7 +37,7 @@ impl Drop for Results {
     fn drop(&mut self) {
         for dir in &self.made {
             if std::fs::remove_dir(dir).is_err() {
-                return; // There is something in it.
+                return; // The directory is not empty.
             }
         }
     }
@@ -50,7 +52,7 @@ impl Results {
         Ok(Self { dir: dir.to_owned(), made: Vec::new() })
     }
 
-    /// A new one: in the current directory or, where that cannot be written, below `TMPDIR`.
+    /// A new one: in the current directory or, if that is not writable, below `TMPDIR`.
     pub(crate) fn fresh(name: &str) -> Result<Self, Failure> {
         let now = OffsetDateTime::now_utc();
         Self::below(Path::new(""), now, name).or_else(|_| {
@@ -60,7 +62,7 @@ impl Results {
         })
     }
 
-    /// For what did not fit where it should have gone.
+    /// For outputs that did not fit into the chosen directory.
     fn fallback() -> Result<Self, Failure> {
         let dir = temporary("starling-results-")?;
         Ok(Self { made: vec![dir.clone()], dir })
@@ -119,18 +121,18 @@ fn directory_name(now: OffsetDateTime, name: &str) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}-{name}")
 }
 
-/// What is to be copied at the end of a run, and where it lies until then.
+/// The copy at the end of a run, and the place of the files until then.
 #[derive(Debug)]
 pub(crate) struct Delivery<'r> {
     pub(crate) results: &'r Results,
-    /// The directory of the run's own cluster, and whether it is to stay.
+    /// The directory of the run's own cluster, and whether it must stay.
     pub(crate) cluster_dir: PathBuf,
     pub(crate) keep_cluster: &'r Cell<bool>,
 }
 
 impl Delivery<'_> {
-    /// Copies what a job keeps. What cannot be written there goes below `TMPDIR`; what does not fit
-    /// there either stays in the cluster's own directory.
+    /// Copies the kept outputs of a job. Outputs that cannot be written there are written below
+    /// `TMPDIR`. If that fails too, they stay in the cluster's own directory.
     pub(crate) async fn copy(
         &self,
         client: &Client,
@@ -193,7 +195,8 @@ impl Delivery<'_> {
     }
 }
 
-/// A run has ended without its results, at its time limit say: what there is is copied.
+/// Copies the existing outputs of a run that ended without its results, for example at its time
+/// limit.
 pub(crate) async fn save(
     delivery: &Delivery<'_>,
     client: &Client,
@@ -219,7 +222,7 @@ pub(crate) async fn save(
     }
 }
 
-/// Ends a cluster; its directory stays if results lie nowhere else.
+/// Ends a cluster; its directory stays if results are nowhere else.
 pub(crate) async fn stop(mut cluster: Cluster, keep: bool) {
     if keep {
         cluster.keep();

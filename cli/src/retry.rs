@@ -18,13 +18,13 @@ use crate::{Context, run, units};
 pub(crate) struct RetryArgs {
     /// all, last, 5 or 1-3,7
     jobs: Selector,
-    /// Only these: names or ids of failed, skipped or cancelled tasks, separated by commas; what
-    /// they wait for must be done or named as well, or they are skipped once more
+    /// Only these: names or ids of failed, skipped or cancelled tasks, separated by commas; their
+    /// parents must be done or named as well, otherwise they are skipped again
     tasks: Option<String>,
-    /// All that failed, and what was skipped or cancelled: so it is without this, too
+    /// All failed, skipped and cancelled tasks, which is the default
     #[arg(long, conflicts_with = "tasks")]
     failed: bool,
-    /// Wait until it has ended; exit 1 when tasks failed again
+    /// Wait until it has ended; exit 1 if tasks failed again
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -69,8 +69,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
     Ok(exit)
 }
 
-/// The states of the jobs to retry. Of several, those with nothing to run again are left out with a
-/// note; one that has not ended refuses all of them, before any round is opened.
+/// The states of the jobs to retry. Of several jobs, those with nothing to run again are left out
+/// with a note. A job that has not ended refuses all of them, before any round is opened.
 async fn retryable(
     context: &Context,
     client: &Client,
@@ -161,7 +161,7 @@ fn not_done(job: JobId, tasks: &[TaskState]) -> Result<Vec<LocalId>, Failure> {
     Ok(ids)
 }
 
-/// What to do instead where a retry is refused.
+/// The failure of a refused retry, with a hint.
 fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
     let job = job.0;
     let hint = match client::is_ended(before) {

@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     place: PlaceArgs,
     #[command(flatten)]
     timeout: TimeoutArgs,
-    /// Each node is a process of its own
+    /// Run each node as a separate process
     #[arg(long)]
     processes: bool,
     /// Write a Chrome trace, which Perfetto opens
@@ -44,20 +44,20 @@ pub(crate) struct RunArgs {
     /// Write the run as a WfFormat instance: real runtimes, machines and sizes
     #[arg(long, value_name = "FILE")]
     wfformat: Option<PathBuf>,
-    /// Copy the objects that tasks keep into this directory [default, for commands: a new one below
+    /// Copy the kept outputs of tasks into this directory [default, for commands: a new one below
     /// starling-runs]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
 
-/// What a run submits, and how.
+/// The submission of a run, and its options.
 struct Work<'a> {
     graph: &'a Graph,
     options: SubmitOptions,
     timeout: Option<Timespan>,
     trace: Option<TraceFile>,
     instance: Option<InstanceFile>,
-    /// Where what is kept goes.
+    /// The destination of kept outputs.
     delivery: Option<Delivery<'a>>,
 }
 
@@ -120,7 +120,7 @@ async fn execute(
     let job = plan.job();
     let kept = kept_of(&work, &plan);
     if !kept.is_empty() {
-        // Should the cluster's directory have to stay, they are fetched from there.
+        // If the cluster's directory has to stay, they are fetched from there.
         kept::remember(client, job, &kept).await?;
     }
     let followed = deadline.cut(follow(context, client, &plan, &work)).await;
@@ -133,7 +133,7 @@ async fn execute(
     let ended = Time(now_ns());
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
-    // Before the bounds: they are no part of the run.
+    // Before the bounds, which are no part of the run.
     let (client_cpu, client_peak_rss_bytes) = (story::own_cpu(), story::own_peak_rss_bytes());
     let network = network(&work.options.settings);
     let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
@@ -158,7 +158,7 @@ async fn execute(
         ..story::facts(&state, logs.states.clone())
     };
     let report = story::report(&fold, &facts, &state);
-    // First what cannot be had again, then the files, which may not be writable.
+    // First the unique report, then the files, which may be unwritable.
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
     let is_json = context.output.json;
     let printed = if is_json { Ok(()) } else { print(context, &report, &state, dir) };
@@ -184,7 +184,7 @@ async fn execute(
     Ok(jobs::exit_of(&state))
 }
 
-/// What a run copies at its end: without `--output` only what commands have made.
+/// The outputs that a run copies at its end: without `--output` only those of commands.
 fn kept_of(work: &Work<'_>, plan: &Plan<'_>) -> Vec<kept::Kept> {
     match &work.delivery {
         Some(_) => kept::of_graph(work.graph, plan, work.options.settings.real_data),
@@ -205,7 +205,7 @@ fn print(
     })
 }
 
-/// Submits and waits. Returns when the job was accepted, and its last state.
+/// Submits and waits. Returns the time of acceptance, and the last state of the job.
 async fn follow(
     context: &Context,
     client: &Client,
@@ -226,7 +226,7 @@ pub(crate) fn timed_out(limit: Duration) -> Failure {
         .hint("give a longer --timeout")
 }
 
-/// How the flags and settings want a workflow submitted.
+/// The options of a submission, by flags and settings.
 pub(crate) fn submit_options(
     context: &Context,
     place: &PlaceArgs,
@@ -240,7 +240,7 @@ pub(crate) fn submit_options(
         PlacementName::Hash => Placement::Hash,
         PlacementName::Graph => Placement::Graph,
     };
-    // Real bytes take the time they take; sizes alone wait as long as the bytes would.
+    // Real bytes take their own time; virtual data waits for the modelled time.
     let transfer_ns_per_byte = if real_data { 0.0 } else { scale * 1e9 / bandwidth.bytes_per_s };
     Ok(SubmitOptions {
         placement,
@@ -250,7 +250,7 @@ pub(crate) fn submit_options(
     })
 }
 
-/// What moving data costs at least, for bounds: of real bytes nothing is known.
+/// The minimum cost of transfers, for bounds. For real bytes it is unknown.
 fn network(settings: &wire::JobSettings) -> Network {
     let ns_per_byte = settings.transfer_ns_per_byte;
     match !settings.real_data && ns_per_byte > 0.0 {
@@ -277,7 +277,7 @@ pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
     Err(Failure::refused(text).hint("give the nodes more --slots, or the task fewer cpus"))
 }
 
-/// The edges along which bytes flow.
+/// The edges with data.
 fn data_edges<'a>(
     graph: &'a Graph,
     plan: &'a Plan<'_>,
@@ -290,11 +290,11 @@ fn data_edges<'a>(
     })
 }
 
-/// Until when a verb waits.
+/// The deadline of a verb that waits.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     limit: Duration,
-    /// `None`: for ever.
+    /// `None`: forever.
     at: Option<Instant>,
 }
 
@@ -313,7 +313,7 @@ impl Deadline {
     }
 }
 
-/// A job of a cluster that stays: its number, or its end when that is waited for.
+/// Waits for the end of a job.
 pub(crate) async fn wait(
     context: &Context,
     client: &Client,

@@ -1,4 +1,4 @@
-//! The directory of a run, and those that earlier runs left behind when they were killed.
+//! The directory of a run, and the removal of those that killed runs left behind.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use executor::locks::{self, Taken};
 use executor::private;
 
 const PREFIX: &str = "starling-run-";
-/// Locked for as long as the run lives.
+/// Locked while the run lives.
 const LOCK: &str = "run.lock";
 
 /// A directory of one run. Dropping it removes it.
@@ -21,7 +21,7 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes one where temporary files belong, and removes those of runs that have died.
+    /// Makes one in the directory for temporary files, and removes those of dead runs.
     pub(crate) fn new() -> io::Result<Self> {
         let parent = std::env::temp_dir();
         let made = Self::new_in(&parent)?;
@@ -31,13 +31,15 @@ impl RunDir {
 
     fn new_in(parent: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
-        // A umask takes bits away, a set-group-id directory above gives one.
+        // A umask removes bits, and a set-group-id directory above adds one.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700))?;
-        // It has its name only when it is locked: a free lock of that name is one of a dead run.
+        // The lock gets its name only when it is held: a free lock of that name belongs to a dead
+        // run.
         let unnamed = dir.path().join(".run.lock");
         let mut options = OpenOptions::new();
         let lock = options.create_new(true).write(true).mode(0o600).open(&unnamed)?;
-        // Without locks no later run knows that this one has died: it stays until it is removed.
+        // Without locks no later run can detect the death of this one: the directory stays until
+        // the user removes it.
         if !matches!(locks::take(&lock)?, Taken::NoLocks(_)) {
             std::fs::rename(&unnamed, dir.path().join(LOCK))?;
         }
@@ -48,12 +50,12 @@ impl RunDir {
         self.dir.path()
     }
 
-    /// The directory stays when the run has ended, and no later run removes it: it has the only
-    /// copy of something.
+    /// Keeps the directory after the end of the run, even from later runs, because it has the only
+    /// copy of some file.
     pub(crate) fn keep(&mut self) {
         self.dir.disable_cleanup(true);
         self.is_kept = true;
-        // Without its lock it is none of a dead run.
+        // Without its lock no run takes it for that of a dead run.
         let _ = std::fs::remove_file(self.dir.path().join(LOCK));
     }
 }
@@ -63,13 +65,13 @@ impl Drop for RunDir {
         if self.is_kept {
             return;
         }
-        // What cannot be removed is left to the next run.
+        // The next run removes the rest.
         let _ = private::remove_tree(self.dir.path());
     }
 }
 
-/// Removes the directories of runs of this user that have died. A node of such a run may still be
-/// ending: then its directory stays for the next one.
+/// Removes the directories of this user's dead runs. A node of such a run may still be ending; then
+/// its directory stays for the next sweep.
 fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     let names = entries.filter_map(Result::ok);

@@ -1,4 +1,4 @@
-//! `all | last | 5 | 1-3,7`: which jobs a verb is about.
+//! `all | last | 5 | 1-3,7`: the jobs that a verb acts on.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ impl FromStr for Selector {
 }
 
 impl Selector {
-    /// Whether it names one number, which need not be listed to be asked about.
+    /// The number, if it selects only one. Such a number need not be listed first.
     pub(crate) fn single(&self) -> Option<u64> {
         match self {
             Self::Ranges(ranges) => match ranges[..] {
@@ -49,8 +49,8 @@ impl Selector {
         }
     }
 
-    /// Those of `present` (ascending) that it selects. A number written out alone must be there;
-    /// ranges take what they find.
+    /// The selected numbers of `present` (ascending). A single number must be present; a range
+    /// selects those present.
     pub(crate) fn pick(&self, present: &[u64]) -> Result<Vec<u64>, String> {
         let ranges = match self {
             Self::All => return Ok(present.to_vec()),

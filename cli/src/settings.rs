@@ -12,7 +12,7 @@ use proto::Policy;
 
 use crate::errors::Failure;
 
-/// What can be set, and what holds when it is not.
+/// The settings and their built-in values.
 pub(crate) const KEYS: [(&str, &str); 27] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
@@ -43,11 +43,11 @@ pub(crate) const KEYS: [(&str, &str); 27] = [
     ("wait_max", "10s"),
 ];
 
-/// Says that no file of settings is to be read, where its value is this.
+/// With the value `CONFIG_NONE` no settings file is read.
 pub(crate) const CONFIG: &str = "STARLING_CONFIG";
 pub(crate) const CONFIG_NONE: &str = "none";
 
-/// Where nodes tell a task their directory.
+/// The variable with which nodes pass their directory to a task.
 pub(crate) const DIR_VARIABLE: &str = "STARLING_DIR";
 
 #[derive(Clone, Debug)]
@@ -63,13 +63,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What holds where nobody says anything.
+    /// The built-in values.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
     }
 
-    /// With values in place of what is built in.
+    /// With values in place of built-in ones.
     pub(crate) fn over_built_in(
         mut self,
         origin: String,
@@ -110,14 +110,14 @@ impl Settings {
         Ok(Self { layers })
     }
 
-    /// The value that holds below the flags, and where it comes from.
+    /// The effective value below the flags, and its origin.
     pub(crate) fn get(&self, key: &str) -> Option<(&str, &str)> {
         self.layers
             .iter()
             .find_map(|layer| Some((layer.values.get(key)?.as_str(), layer.origin.as_str())))
     }
 
-    /// The flag if it was given, else the setting, else what is built in.
+    /// The flag if it was given, else the setting, else the built-in value.
     pub(crate) fn pick<T: FromStr<Err: std::fmt::Display>>(
         &self,
         flag: Option<T>,
@@ -148,7 +148,7 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        // A directory named starling.toml, or a component that is a file: not ours to complain.
+        // A directory named starling.toml, or a component that is a file, is no settings file.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         // As after `sudo -u` without `-H`: HOME is that of another user.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -191,7 +191,7 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     Ok(Some(Layer { origin: path.display().to_string(), values }))
 }
 
-/// The instance's directory when nobody names one.
+/// The default instance directory.
 pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> PathBuf {
     let set = |name| env(name).filter(|value: &String| !value.is_empty()).map(PathBuf::from);
     match set("XDG_RUNTIME_DIR") {
@@ -203,13 +203,13 @@ pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> Pa
     }
 }
 
-/// Refuses a directory that is not the user's own, or that others may write to. One that is not
-/// there yet will be made for the user alone.
+/// Refuses a directory of another user, or one that other users may write to. A missing one will be
+/// made for this user only.
 pub(crate) fn check_owner(dir: &Path, user: u32) -> Result<(), Failure> {
-    // A link counts as what made it and as what it leads to.
+    // Both the link and its target are checked.
     let (link, found) = match (std::fs::symlink_metadata(dir), std::fs::metadata(dir)) {
         (Ok(link), Ok(found)) => (link, found),
-        // Not there, or not reachable: whoever uses it says so.
+        // The directory is missing or unreachable, which its later use reports.
         _ => return Ok(()),
     };
     let refuse = |what: String, hint: &str| {

@@ -1,14 +1,14 @@
-//! Text of others on the terminal of a person: names, commands, errors, what a task printed last.
+//! Makes foreign text safe for a terminal: names, commands, errors, and the output of tasks.
 
 use std::borrow::Cow;
 
-/// The text with its control characters written out, line ends and tabs included: it stays on one
-/// line and in its cell, and nothing in it can move the cursor, colour or hide what is beside it.
+/// The text with its control characters escaped, line ends and tabs included. It stays on one line
+/// and in its cell. Nothing in it can move the cursor, or colour or hide the text beside it.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// As [`shown`], for a text of several lines that this program has laid out.
+/// As [`shown`], for a text of several lines that this program has formatted.
 pub(crate) fn shown_lines(text: &str) -> Cow<'_, str> {
     escape(text, |letter| matches!(letter, '\n' | '\t'))
 }
@@ -28,7 +28,7 @@ fn escape(text: &str, may_stay: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, separators of lines, and what changes the direction of writing.
+/// Control characters, line separators, and characters that change the writing direction.
 fn is_control(letter: char) -> bool {
     let directs = matches!(letter, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
     directs || letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}')

@@ -48,17 +48,18 @@ pub(crate) struct SimArgs {
     /// share the racks' links as well (tree:racks=32,oversubscription=4)
     #[arg(long, value_name = "MODEL", default_value = "maxmin")]
     network: NetworkChoice,
-    /// One way between two nodes, and between the client and a node
+    /// One-way latency between two nodes, and between the client and a node
     #[arg(long, value_name = "DURATION", default_value = "100us")]
     latency: Timespan,
     /// Service times: a file made by 'starling bench calibrate', or zero [default: built in]
     #[arg(long, value_name = "FILE|zero")]
     service: Option<PathBuf>,
-    /// Whether bytes are only moved, or written and read as well, at what that takes this machine
+    /// Whether bytes are only moved, or written and read as well, at the cost measured on this
+    /// machine
     #[arg(long, default_value = "virtual")]
     data: DataKind,
-    /// Nodes that die and come back or stand still, such as kill=2,pause=1; back=5s and for=2s say
-    /// how long [default: none, 1s each]
+    /// Nodes that fail and return or pause, such as kill=2,pause=1; back=5s and for=2s are the
+    /// durations [default: none, 1s each]
     #[arg(long, value_name = "SPEC")]
     faults: Option<Faults>,
     /// The run is a function of its seed
@@ -68,7 +69,7 @@ pub(crate) struct SimArgs {
     global: global::GlobalArgs,
 }
 
-/// The report of a run, and what only a simulator knows.
+/// The report of a run, with the figures that only a simulator has.
 #[derive(Serialize)]
 struct Shown<'r> {
     #[serde(flatten)]
@@ -95,7 +96,7 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     Ok(if report.tasks.done == report.tasks.total { Exit::Ok } else { Exit::Failed })
 }
 
-/// Runs it, and fills in what the simulator itself cost and what cannot be beaten.
+/// Runs the simulation, and adds its own cost and the bounds.
 pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Simulation, Failure> {
     let mut simulation = ::sim::simulate(graph, options).map_err(|violation| {
         Failure::new(Exit::Failed, format!("the simulation broke off: {violation}"))
@@ -110,11 +111,11 @@ pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Sim
     Ok(simulation)
 }
 
-/// The simulated network, as bounds count on it.
+/// The simulated network in the form for bounds.
 fn network(model: &NetworkModel) -> Network {
     match *model {
         NetworkModel::Flat { latency, bytes_per_s } => Network::Flat { bytes_per_s, latency },
-        // Links between racks only take away from what cards could carry.
+        // Links between racks only reduce the capacity of the cards.
         NetworkModel::MaxMin { latency, bytes_per_s }
         | NetworkModel::Tree { latency, bytes_per_s, .. } => {
             Network::Shared { bytes_per_s, latency }
@@ -160,7 +161,7 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
     })
 }
 
-/// `--faults`, as the simulator takes it.
+/// `--faults` in the simulator's form.
 #[derive(Clone, Copy, Debug)]
 struct Faults(Mishaps);
 

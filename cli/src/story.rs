@@ -19,14 +19,14 @@ use crate::output::say;
 use crate::selector::Selector;
 use crate::{Context, jobs, past};
 
-/// How long a node may take to tell its state.
+/// The time that a node has to send its state.
 pub(crate) const STATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The event logs of all nodes that answer.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     logs: Vec<(NodeId, Vec<u8>)>,
-    /// Later events are passed over.
+    /// Later events are skipped.
     until: Option<Time>,
     pub(crate) states: Vec<NodeState>,
 }
@@ -46,7 +46,7 @@ async fn events_of(
 }
 
 impl Logs {
-    /// Reads the logs of a job, or of one of its tasks. Nodes that are away are told on stderr.
+    /// Reads the logs of a job, or of one of its tasks. Unreachable nodes are named on stderr.
     pub(crate) async fn read(
         client: &Client,
         job: JobId,
@@ -63,7 +63,7 @@ impl Logs {
                     read.states.extend(state);
                     read.logs.push((node, bytes));
                 }
-                // It may also stop, or die, while it is read.
+                // The node may also stop, or fail, during the read.
                 Err(ClientError::ClusterUnreachable(why)) => {
                     say(&format!("warning: without the events of {node}: {why}"));
                 }
@@ -73,12 +73,12 @@ impl Logs {
         Ok(read)
     }
 
-    /// Passes over what came after the end of a job; 0: it has not ended.
+    /// Skips the events after the end of a job; 0: it has not ended.
     pub(crate) fn end(&mut self, ended_ns: u64) {
         self.until = (ended_ns > 0).then_some(Time(ended_ns));
     }
 
-    /// All events by time. Whatever cannot be read is told on stderr at the end.
+    /// All events by time. Unreadable parts are named on stderr at the end.
     pub(crate) fn for_each(
         &self,
         mut see: impl FnMut(&Entry) -> Result<(), Failure>,
@@ -96,7 +96,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Adds the events up. The plan, where there is one, tells how wide tasks are and of what kind.
+    /// Sums up the events. The plan, if there is one, gives the width and kind of tasks.
     pub(crate) fn fold(
         &self,
         job: JobId,
@@ -118,9 +118,9 @@ impl Logs {
         Ok(fold)
     }
 
-    /// How each task of a job ended. Of several attempts the highest counts, not the last: a home
-    /// that slept while another took its place may commit when it wakes what nobody will hear of,
-    /// and the numbers of its successor are above its own.
+    /// The end of each task of a job. Of several attempts the highest number counts, not the last.
+    /// A home that slept while another took its place may commit an end after it wakes. Such an end
+    /// does not count, and the numbers of its successor are higher.
     pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
         let (mut committed, mut recalled) = (HashMap::new(), HashMap::new());
         self.for_each(|entry| {
@@ -144,15 +144,15 @@ impl Logs {
             }
             Ok(())
         })?;
-        // What these attempts made counts no more.
+        // The outputs of these attempts do not count any more.
         committed.retain(|local, end: &mut Committed| {
             recalled.get(local).is_none_or(|&recalled| recalled < end.attempt)
         });
         Ok(committed)
     }
 
-    /// Where else the outputs of tasks lie: nodes that took them over from one that left, or that
-    /// have them as well; those that did so first come first.
+    /// Further nodes with the outputs of tasks: those that took them over from a leaving node, or
+    /// have replicas of them. In the order of time.
     pub(crate) fn taken_over(
         &self,
         job: JobId,
@@ -169,7 +169,7 @@ impl Logs {
         Ok(taken)
     }
 
-    /// Whether this node's log was read.
+    /// True if this node's log was read.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.logs.iter().any(|(read, _)| *read == node)
     }
@@ -193,8 +193,8 @@ impl Logs {
     }
 }
 
-/// Where a trace will go: opened before the work begins, so that a path that cannot be written
-/// costs nothing. What is there stays until there is something better.
+/// The destination of a trace. It is opened before the work begins, so that an unwritable path is
+/// detected early. An existing file stays until the trace is written.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
     path: PathBuf,
@@ -217,7 +217,7 @@ pub(crate) struct Committed {
     pub(crate) end: End,
 }
 
-/// What the state of a job tells beside the log.
+/// The facts of a job's state that are not in the log.
 pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
     let members = states.iter().filter_map(|state| state.member.as_ref());
     let reads = state.sum.as_ref().map(|sum| Reads {
@@ -241,7 +241,7 @@ pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
     }
 }
 
-/// The report with the job's own counts: a log may lag behind, or lie on a node that is away.
+/// The report with the job's own counts: a log may lag behind, or be on an unreachable node.
 pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunReport {
     let mut report = RunReport::new(fold, facts);
     let counts = jobs::counts(state);
@@ -253,7 +253,7 @@ pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunRepo
     report
 }
 
-/// A report with what its job's home remembers: failures, and who cancelled.
+/// A report with the facts from its job's home: failures, and the user that cancelled.
 #[derive(Serialize)]
 struct Told<'r> {
     #[serde(flatten)]
@@ -265,15 +265,15 @@ struct Told<'r> {
     stall: Option<jobs::StallRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<u32>,
-    /// Where a run put what its tasks keep.
+    /// The directory of a run's kept outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     results_dir: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     past: Option<past::PastRow>,
 }
 
-/// The report as one line of JSON; its schema comes first. `past`: with what is said of jobs of a
-/// cluster alone.
+/// The report as one line of JSON; its schema comes first. `past`: with the facts for jobs of a
+/// cluster only.
 pub(crate) fn json(
     report: &RunReport,
     state: &JobState,
@@ -289,13 +289,13 @@ pub(crate) fn json(
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 
-/// CPU time this process took so far.
+/// CPU time of this process so far.
 pub(crate) fn own_cpu() -> Span {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Span(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The most memory this process had.
+/// The peak memory of this process.
 pub(crate) fn own_peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,8 +1,8 @@
-//! `starling job output`: what tasks printed, each task's together.
+//! `starling job output`: the printed output of tasks, grouped by task.
 //!
-//! Nodes keep the streams of many tasks in one file, as they came. Here they are gathered by task
-//! in a temporary file of our own before the first byte is printed. What the records of the tasks
-//! tell beyond what came is named after that.
+//! Nodes keep the streams of many tasks in one file, in order of arrival. Here they are grouped by
+//! task in a temporary file before the first byte is printed. Missing output, by the records of the
+//! tasks, is named after that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::{Context, jobs, task, units};
 
 /// Read back and printed at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Tasks that one question names.
+/// The maximum of tasks in one request.
 const TASKS_NAMED_MAX: usize = 1 << 16;
 
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct OutputArgs {
     jobs: Selector,
     /// Only of these tasks: names or ids, separated by commas
     tasks: Option<String>,
-    /// Their standard error instead
+    /// Print standard error instead
     #[arg(long)]
     stderr: bool,
 }
@@ -52,13 +52,13 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &OutputArgs) -
     lacks.end()
 }
 
-/// What could not be printed of all jobs.
+/// The missing output of all jobs.
 #[derive(Default)]
 struct Lacks {
     tasks: u64,
-    /// Some of these may run again.
+    /// Some of these tasks may run again.
     some_are_away: bool,
-    /// Not all records of tasks are known; and nodes that may have more.
+    /// Some records of tasks are unknown; and the nodes that may have more output.
     is_uncertain: bool,
     unknown: BTreeSet<NodeId>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn missing(what: &str, away: &[NodeId]) -> Done {
     Err(Failure::lost(text).hint("'starling up' starts the nodes that are missing"))
 }
 
-/// Prints one job's output, and names what is missing of it.
+/// Prints one job's output, and names its missing parts.
 async fn of_job(
     context: &Context,
     client: &Client,
@@ -111,7 +111,7 @@ async fn of_job(
         [task] => Some(task),
         _ => None,
     };
-    // Tells which nodes are away, before each is waited for.
+    // This shows unreachable nodes before each is waited for.
     let logs = Logs::read(client, job, one).await?;
     jobs::must_exist(client, job, &logs).await?;
     let some_are_away = client.nodes().into_iter().any(|node| !logs.has(node));
@@ -191,11 +191,11 @@ fn cannot_gather(error: &std::io::Error) -> Failure {
         .hint("set TMPDIR to a directory with space")
 }
 
-/// What came: first from those that ran the tasks, then from those that have copies.
+/// The received output: first from the nodes that ran the tasks, then from those with copies.
 struct Sources(Vec<Gathered>);
 
 impl Sources {
-    /// Asks others for copies of what came short.
+    /// Asks the other nodes for copies of missing output.
     async fn add_copies(
         &mut self,
         client: &Client,
@@ -209,7 +209,7 @@ impl Sources {
             let of_maker = short.iter().filter(|one| one.node == Some(maker));
             let mut tasks: Vec<LocalId> = of_maker.map(|one| one.task).collect();
             if tasks.len() > TASKS_NAMED_MAX {
-                tasks.clear(); // All of the job.
+                tasks.clear(); // All tasks of the job.
             }
             let filter = StreamFilter { tasks, stderr, copies_of: Some(maker) };
             for keeper in client.nodes() {
@@ -222,7 +222,7 @@ impl Sources {
                 };
                 match client.streams(keeper, job, &filter, see).await {
                     Err(failure) if failure.exit != Exit::Lost => return Err(failure),
-                    // What it has may lie elsewhere as well; what does not is named.
+                    // Its copies may be on other nodes as well; missing output is named.
                     _ if copy.pieces.is_empty() => {}
                     _ => self.0.push(copy),
                 }
@@ -235,7 +235,7 @@ impl Sources {
         self.0.iter().map(|source| source.came_bytes(task, attempt)).max().unwrap_or(0)
     }
 
-    /// Of each task the attempt that counts: the one that ended it, else the latest.
+    /// The attempt of each task that counts: the one that ended it, else the latest.
     fn counting(
         &self,
         records: &Records,
@@ -257,7 +257,7 @@ impl Sources {
         latest.into_iter().map(counts).filter(came).collect()
     }
 
-    /// What has most of it, the earlier one of two alike.
+    /// The source with most of it; of equal ones the earlier.
     fn best(&mut self, task: LocalId, attempt: Attempt) -> &mut Gathered {
         let sources = self.0.iter_mut().rev();
         let best = sources.max_by_key(|source| source.came_bytes(task, Some(attempt)));
@@ -269,7 +269,7 @@ impl Sources {
 struct Gathered {
     file: File,
     length: u64,
-    /// Where the pieces lie, in their order.
+    /// The places of the pieces, in their order.
     pieces: BTreeMap<(LocalId, Attempt), Vec<(u64, usize)>>,
 }
 
@@ -292,7 +292,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// How much came of an attempt, or of the latest where it is not known which counted.
+    /// The received bytes of an attempt; of the latest one if the attempt that counted is unknown.
     fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
         let pieces = match attempt {
             Some(attempt) => self.pieces.get(&(task, attempt)),
@@ -349,7 +349,7 @@ impl Gathered {
     }
 }
 
-/// How many bytes at the end begin a character of UTF-8 and do not end it.
+/// The number of bytes at the end that begin a UTF-8 character and do not complete it.
 fn unfinished_bytes(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let size = match bytes[bytes.len() - back] {

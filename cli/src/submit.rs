@@ -1,4 +1,4 @@
-//! `starling submit`: a command or a workflow, into a cluster that stays.
+//! `starling submit`: a command or a workflow, to a running cluster.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -29,40 +29,41 @@ pub(crate) struct SubmitArgs {
     /// Files on a file system that all nodes see; each node copies them to its own store, once
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     stage_in: Vec<String>,
-    /// Files of this machine; they travel with the job
+    /// Files of this machine, uploaded with the job
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     upload: Vec<String>,
-    /// Files that the command writes; DIRECTORY/ for all that lies in one, glob:PATTERN for all
-    /// files that match
+    /// Files that the command writes; DIRECTORY/ for the content of a directory, glob:PATTERN for
+    /// all files that match
     #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     outputs: Vec<String>,
-    /// Slots it takes
+    /// Slots of the task
     #[arg(long, default_value_t = 1, conflicts_with = "file",
           value_parser = clap::value_parser!(u32).range(1..))]
     cpus: u32,
-    /// Shown in lists
+    /// Name in lists
     #[arg(long)]
     name: Option<String>,
     /// The command's working directory [default: a directory of its own]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "file")]
     cwd: Option<PathBuf>,
-    /// A variable of the command's environment; without a value, the one it has here
+    /// A variable of the command's environment; without a value, its value here
     #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "file")]
     env: Vec<String>,
-    /// What the command reads from its standard input [default: nothing]
+    /// The standard input of the command [default: nothing]
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     stdin: Option<String>,
-    /// Further attempts after one that fails
+    /// Further attempts after a failed one
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
     retries: u32,
-    /// A task that takes longer is killed and has failed
+    /// A task that takes longer is killed and fails
     #[arg(long, value_name = "DURATION", conflicts_with = "file")]
     time_limit: Option<Timespan>,
     /// Wait for the end
     #[arg(long)]
     wait: bool,
-    /// Nodes that have an output before its task counts as done, of a class: all, kept, or files as
-    /// tasks name them; the last that fits counts [default: kept outputs as many as partitions]
+    /// Nodes that must have an output before its task counts as done, for a class: all, kept, or
+    /// files by the names of tasks. The last that fits counts [default: kept outputs as many as
+    /// partitions have replicas]
     #[arg(long, value_name = "[CLASS=]N")]
     replicas: Vec<ReplicasOf>,
     #[command(flatten)]
@@ -71,7 +72,7 @@ pub(crate) struct SubmitArgs {
     load: LoadArgs,
     #[command(flatten)]
     place: PlaceArgs,
-    /// The command and its arguments; options stand before it, and -- may
+    /// The command and its arguments; options precede it, and -- may
     #[arg(trailing_var_arg = true, allow_hyphen_values = false, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -129,7 +130,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     })
 }
 
-/// Writes down what a workflow keeps, and submits it.
+/// Stores the list of a workflow's kept outputs, and submits it.
 pub(crate) async fn send<'g>(
     client: &Client,
     graph: &'g Graph,
@@ -142,7 +143,7 @@ pub(crate) async fn send<'g>(
     Ok(plan)
 }
 
-/// A file of tasks that no system can start as a program.
+/// True for a file of tasks that no system can start as a program.
 fn looks_like_workflow(path: &Path) -> bool {
     let endings = ["toml", "json", "dot", "dax", "xml", "stg", "swf", "gz"];
     let ends = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
@@ -181,7 +182,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     Ok(Graph::command(args.command.clone(), &options)?)
 }
 
-/// `NAME=VALUE`, or `NAME` alone for what it is here.
+/// `NAME=VALUE`, or only `NAME` for its value here.
 fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),

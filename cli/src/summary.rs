@@ -1,10 +1,10 @@
-//! The end of a run, for a human.
+//! The summary of a run, for people.
 
 use analysis::RunReport;
 
 use crate::units::{bytes, count, number_of, percent, seconds};
 
-/// How the tasks ended.
+/// The numbers of tasks by their end.
 pub(crate) fn tasks(report: &RunReport) -> String {
     let tasks = &report.tasks;
     let mut ended = format!("{} of {} done", count(tasks.done), count(tasks.total));
@@ -18,7 +18,7 @@ pub(crate) fn tasks(report: &RunReport) -> String {
     format!("{ended}, {}", number_of(tasks.edges, "edge"))
 }
 
-/// A table that a scientist understands.
+/// A table for scientists.
 pub(crate) fn text(report: &RunReport) -> String {
     let tasks = &report.tasks;
     let data = &report.data;
@@ -66,7 +66,7 @@ pub(crate) fn text(report: &RunReport) -> String {
         ),
         ("pushes", count(report.pushes)),
     ];
-    // Durations of commands are not known before they run, so they have no bound.
+    // Durations of commands are unknown before they run, so they have no bound.
     if report.bound.lower_s > 0.0 {
         let bound = format!("{}, by critical path and work", seconds(report.bound.lower_s));
         let after_makespan = 3;

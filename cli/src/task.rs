@@ -16,7 +16,7 @@ use crate::shown::shown;
 use crate::story::Logs;
 use crate::{Context, jobs};
 
-/// Missing parents that an explanation names.
+/// The maximum of missing parents that an explanation names.
 const PARENTS_NAMED_MAX: usize = 8;
 
 #[derive(Subcommand, Debug)]
@@ -25,9 +25,9 @@ pub(crate) enum TaskVerb {
     List(Named),
     /// Show tasks one by one
     Info(Named),
-    /// Say why a task does not run, or where it ran and why there
+    /// Explain why a task does not run, or where it ran and why there
     Explain(Named),
-    /// Cancel tasks that have not ended, and all that waits for them
+    /// Cancel tasks that have not ended, and all tasks that wait for them
     Cancel(Named),
 }
 
@@ -49,7 +49,7 @@ struct TaskRow {
     /// Absent until it was placed.
     node: Option<u32>,
     exit_code: Option<i32>,
-    /// Seconds since 1970, of one that ran and has ended.
+    /// Seconds since 1970, for a task that ran and has ended.
     started_s: Option<f64>,
     ended_s: Option<f64>,
 }
@@ -57,7 +57,7 @@ struct TaskRow {
 #[derive(Serialize)]
 struct TaskList {
     tasks: Vec<TaskRow>,
-    /// Retention has removed records of tasks: these are what it has left.
+    /// Retention has removed records of tasks: these are the remaining ones.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     removed_by_retention: bool,
 }
@@ -113,7 +113,7 @@ impl TaskRow {
     }
 }
 
-/// How a task is called in a sentence.
+/// The name of a task in a sentence.
 pub(crate) fn label(name: &str, task: LocalId) -> String {
     if name.is_empty() { task.to_string() } else { format!("'{name}'") }
 }
@@ -125,7 +125,7 @@ async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure>
     }
 }
 
-/// The tasks that a list of names and ids means, in its order; without a list all of the job.
+/// The tasks of a list of names and ids, in its order; without a list all of the job.
 pub(crate) async fn find(
     client: &Client,
     job: JobId,
@@ -141,7 +141,7 @@ pub(crate) async fn find(
     if wanted.is_empty() {
         return Err(Failure::usage("no task is named").hint("leave the list out for all tasks"));
     }
-    // An id alone is found without asking for all the others.
+    // A single id is found without reading all other tasks.
     if let [one] = wanted[..]
         && let Ok(local) = one.parse::<LocalId>()
     {
@@ -162,7 +162,7 @@ pub(crate) async fn find(
     };
     client.tasks(job, see).await?;
     for one in wanted {
-        // A name goes before an entry of an array.
+        // A name precedes an entry of an array.
         let tasks = match found.remove(one) {
             Some(tasks) => tasks,
             None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
@@ -180,7 +180,7 @@ pub(crate) async fn find(
     Ok(all)
 }
 
-/// Whether `17` or `3-20` means this entry of an array.
+/// True if `17` or `3-20` includes this entry of an array.
 fn has_entry(wanted: &str, entry: u64) -> bool {
     let (first, last) = wanted.split_once('-').unwrap_or((wanted, wanted));
     match (first.parse::<u64>(), last.parse::<u64>()) {
@@ -189,7 +189,7 @@ fn has_entry(wanted: &str, entry: u64) -> bool {
     }
 }
 
-/// The tasks of an entry in their order; refused where several arrays have such an entry.
+/// The tasks of an entry in their order; refused if several arrays have such an entry.
 fn of_one_array(wanted: &str, mut tasks: Vec<TaskState>) -> Result<Vec<TaskState>, Failure> {
     tasks.sort_by_key(|task| task.entry);
     let twice = tasks.windows(2).find(|pair| pair[0].entry == pair[1].entry);
@@ -215,7 +215,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         match verb {
             TaskVerb::List(_) => {
                 let state = client.job(job).await?;
-                // Records of tasks that keep results stay.
+                // Records of tasks with kept results stay.
                 let is_whole = named.tasks.as_deref().is_none_or(|tasks| tasks == "all");
                 let lacks_some = is_whole && (found.len() as u64) < state.total;
                 let removed = state.thinned_text().filter(|_| lacks_some);
@@ -252,7 +252,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     })
 }
 
-/// `removed`: retention has left no more than these, in words.
+/// `removed`: retention has removed all others, as a text.
 fn list(context: &Context, found: &[TaskState], removed: Option<String>) -> Done {
     let tasks: Vec<TaskRow> = found.iter().map(TaskRow::new).collect();
     if context.output.json {
@@ -267,7 +267,7 @@ fn list(context: &Context, found: &[TaskState], removed: Option<String>) -> Done
     Ok(Exit::Ok)
 }
 
-/// One task and every event of its life.
+/// Prints one task and all its events.
 async fn info(
     context: &Context,
     client: &Client,
@@ -341,7 +341,7 @@ async fn explain(
     context.output.text(&text)
 }
 
-/// A missing parent by its name, and what it is doing.
+/// A missing parent by its name, and its state.
 async fn parent_line(client: &Client, job: JobId, parent: LocalId) -> Result<String, Failure> {
     let wire::Explanation { task, .. } = client.explain(job, parent).await?;
     let Some(task) = task else { return Ok(format!("parent {parent}: nothing is known of it")) };

@@ -1,4 +1,4 @@
-//! `starling token`: lets a machine in that does not share the instance's directory.
+//! `starling token`: admits a machine that does not share the instance's directory.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::units::Timespan;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TokenVerb {
-    /// Make a token for one node: it gets the instance's keys for it, once
+    /// Make a token, with which one node gets the instance's keys once
     Make(MakeArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct MakeArgs {
-    /// How long it holds, a day at most
+    /// Validity of the token, at most a day
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     expires: Timespan,
 }
@@ -27,7 +27,7 @@ pub(crate) struct MakeArgs {
 struct Made {
     token: String,
     expires_s: u64,
-    /// Where nodes of the instance listen now; any of them takes the token.
+    /// The present addresses of the instance's nodes; any of them accepts the token.
     addresses: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ fn make(context: &Context, life: Duration) -> Done {
         context.output.json(&made)?;
     } else {
         context.output.line(&made.token)?;
-        // All addresses of one node: the other machine finds out which it reaches.
+        // All addresses of one node: the other machine tries them in turn.
         let address = lists.first().map_or("ADDR", String::as_str);
         context.output.note(&format!(
             "on the other machine: STARLING_TOKEN=TOKEN starling node --join {address} \

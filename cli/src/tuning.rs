@@ -1,4 +1,4 @@
-//! How nodes decide, steal and keep objects: the flags, the settings, and what travels of them.
+//! The options of policy, stealing and storage: the flags, the settings, and the wire message.
 
 use std::str::FromStr;
 
@@ -16,28 +16,28 @@ use crate::history::History;
 use crate::settings::Settings;
 use crate::units::{self, Bandwidth, Factor, Size, Timespan};
 
-/// How nodes decide.
+/// The scheduling flags.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct TuningArgs {
-    /// Where ready tasks go [default: eft]
+    /// The rule for placing ready tasks [default: eft]
     #[arg(long)]
     pub(crate) policy: Option<PolicyName>,
     /// A transfer of at most this share of a task's length is small [default: 0.5]
     #[arg(long, value_name = "T")]
     pub(crate) threshold: Option<Factor>,
-    /// Of flds: how long a dedicated task may wait before others may take it [default: 10s]
+    /// With flds: the time after which others may take a waiting dedicated task [default: 10s]
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait_max: Option<Timespan>,
     /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
     #[arg(long, value_name = "B")]
     pub(crate) bandwidth: Option<Bandwidth>,
-    /// Of tasks that declare no length, until their kind is measured: uniform(a,b),
+    /// Assumed duration of tasks that declare none, until their kind was measured: uniform(a,b),
     /// gaussian(mean,deviation), gamma(shape,mean), or like those that ended [default: measured]
     #[arg(long, value_name = "LAW")]
     pub(crate) lengths: Option<Law>,
-    /// Which ready task goes first: most input bytes; longest path to an end; or that one where
-    /// paths are long, else bytes [default: critical with eft, bytes with the others]
+    /// The order of ready tasks: most input bytes; longest path to an end; or the latter if paths
+    /// are long, else bytes [default: critical with eft, bytes with the others]
     #[arg(long)]
     pub(crate) order: Option<OrderName>,
     /// Share of a victim's shared queue that one steal takes [default: 0.5]
@@ -49,20 +49,21 @@ pub(crate) struct TuningArgs {
     /// A thief's first wait after it found nothing; doubled each time [default: 1ms]
     #[arg(long, value_name = "DURATION")]
     pub(crate) steal_interval: Option<Timespan>,
-    /// A thief's longest wait; then it stays quiet until it hears of work [default: 1024ms]
+    /// A thief's longest wait; then it is dormant until it gets a hint [default: 1024ms]
     #[arg(long, value_name = "DURATION")]
     pub(crate) steal_bound: Option<Timespan>,
-    /// Copies of other nodes' objects that a node keeps [default: 6GiB]
+    /// Bytes of copies of other nodes' objects that a node keeps [default: 6GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache: Option<Size>,
-    /// Objects on a node above which copies go and work waits [default: 90 % of the file system]
+    /// Bytes of objects on a node above which copies are evicted and work waits [default: 90 % of
+    /// the file system]
     #[arg(long, value_name = "SIZE")]
     pub(crate) store_soft: Option<Size>,
-    /// Objects on a node above which nothing is taken in [default: 95 % of the file system]
+    /// Bytes of objects on a node above which it accepts no more [default: 95 % of the file system]
     #[arg(long, value_name = "SIZE")]
     pub(crate) store_hard: Option<Size>,
     /// Events and records of ended jobs that a node keeps: a size, an age, or both (2GiB,30d), or
-    /// none for no bound; the oldest go first, kept results never [default: 2GiB]
+    /// none for no bound. The oldest are removed first, kept results never [default: 2GiB]
     #[arg(long, value_name = "BOUND")]
     pub(crate) history: Option<History>,
 }
@@ -97,7 +98,8 @@ pub(crate) enum OrderName {
     Bytes,
     /// Longest path to an end of the graph first
     Urgency,
-    /// First those whose path to an end of the graph is long for what there is to do, then as bytes
+    /// First tasks with a path to an end of the graph that is long for the remaining work, then as
+    /// bytes
     Critical,
 }
 
@@ -126,7 +128,7 @@ impl FromStr for Neighbours {
     }
 }
 
-/// What lengths of tasks are assumed: a law with its durations, or `measured`.
+/// The assumed durations of tasks: a distribution, or `measured`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Law(Lengths);
 
@@ -155,7 +157,7 @@ fn nanoseconds(span: Timespan) -> u64 {
 }
 
 impl TuningArgs {
-    /// What the flags change, and nothing else.
+    /// The change that the flags make, and nothing else.
     pub(crate) fn change(&self) -> wire::Tuning {
         wire::Tuning {
             policy: self.policy.map(|PolicyName(policy)| policy.name().to_owned()),
@@ -176,7 +178,7 @@ impl TuningArgs {
         }
     }
 
-    /// With what the settings say where a flag is not given, on top of what is built in.
+    /// The flags, else the settings, else the built-in values.
     pub(crate) fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
         self.over(&context.settings)
     }
@@ -203,7 +205,7 @@ impl TuningArgs {
     }
 }
 
-/// The flags that give another process this tuning.
+/// The flags with which another process gets this tuning.
 pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
     let mut flags = Vec::new();
     let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
@@ -225,7 +227,7 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
     flag("cache", format!("{}B", tuning.cache_bytes));
     let history = History { bytes: tuning.history_bytes, age: tuning.history_age };
     flag("history", history.to_string());
-    // Without limits of its own a node goes by its file system.
+    // A node without given limits derives them from its file system.
     let marks = [("store-soft", tuning.store_soft_bytes), ("store-hard", tuning.store_hard_bytes)];
     for (name, bytes) in marks.into_iter().filter(|(_, bytes)| *bytes != UNLIMITED_BYTES) {
         flag(name, format!("{bytes}B"));
@@ -233,14 +235,14 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
     flags
 }
 
-/// What a node says of its tuning, as JSON.
+/// The tuning of a node, as JSON.
 #[derive(Serialize)]
 pub(crate) struct Shown {
     policy: Option<String>,
     threshold: Option<f64>,
     wait_max_s: Option<f64>,
     bandwidth_bytes_per_s: Option<f64>,
-    /// As `--lengths` takes it.
+    /// In the format of `--lengths`.
     lengths: Option<String>,
     order: Option<String>,
     steal_share: Option<f64>,
@@ -251,7 +253,7 @@ pub(crate) struct Shown {
     cache_bytes: Option<u64>,
     store_soft_bytes: Option<u64>,
     store_hard_bytes: Option<u64>,
-    /// Absent where there is no bound.
+    /// Absent if there is no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     history_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,7 +292,7 @@ fn lengths(tuning: &wire::Tuning) -> Option<String> {
     tuning.lengths.as_ref().map(|lengths| Lengths::from_wire(lengths).to_string())
 }
 
-/// What a node says of its tuning, as rows of a table.
+/// The tuning of a node, as rows of a table.
 pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
     let seconds = |ns: u64| units::seconds(ns as f64 / 1e9);
     let size = |bytes: u64| match bytes {
@@ -321,7 +323,7 @@ pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
     rows.into_iter().filter_map(row).collect()
 }
 
-/// `starling node set`: changes nodes that run; all of them when none is named.
+/// `starling node set`: changes running nodes; all of them if none is named.
 pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Done {
     let change = args.change();
     if change == wire::Tuning::default() {
@@ -379,7 +381,7 @@ mod tests {
         for tuning in [tuning, Tuning::default()] {
             let words = std::iter::once("node".to_owned()).chain(flags(&tuning));
             let line = Line::try_parse_from(words).unwrap();
-            // From another start, so that a flag that is left out shows.
+            // With another start value, so that a missing flag shows.
             let other = Tuning { policy: Policy::Mlb, steal_neighbours: 1, ..Tuning::default() };
             assert_eq!(other.with(&line.tuning.change()), Ok(tuning));
         }

@@ -1,4 +1,4 @@
-//! Values as people write them on a command line, and figures as they like to read them.
+//! Parses values of the command line, and formats figures for people.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// `1.5 GB`: powers of 1000, as networks and disks count.
+/// `1.5 GB`: powers of 1000, as usual for networks and disks.
 pub(crate) fn bytes(bytes: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let size = bytes as f64;

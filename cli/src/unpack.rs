@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use executor::archive::{Modes, unpack};
 use proto::wire::OutputForm;
 
-/// Puts the files of an archive where they belong: those of a directory in place of `to`, those of
-/// a pattern into `dir`. Answers them. Each appears under its name only when all are whole.
+/// Puts the files of an archive in their places: those of a directory at `to`, those of a pattern
+/// into `dir`. Returns them. Each gets its name only when all are complete.
 pub(crate) fn place(
     archive: &Path,
     form: OutputForm,

@@ -20,7 +20,7 @@ use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::remembered;
 use crate::units::number_of;
 
-/// How long nodes may take to stop by themselves, and then after a request to terminate.
+/// The time for nodes to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -40,23 +40,24 @@ struct Up {
     dir: String,
     nodes: u32,
     started: Vec<u32>,
-    /// Nodes of the instance that were not to be started.
+    /// Nodes of the instance that were not started.
     away: Vec<u32>,
-    /// Of these, those that have the only copies of some partitions, and of how many.
+    /// Of these, the nodes with the only replicas of some partitions, and the number of these
+    /// partitions.
     waits_for: Vec<u32>,
     waiting_partitions: usize,
-    /// Of these, nodes that agree on the map, where without them no majority does.
+    /// Of these, the voters, if without them there is no majority.
     votes_missing: Vec<u32>,
 }
 
-/// A node that loses its store may take as long to end.
+/// A node that loses its store may take this long to end.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until each node answers that is to be there.
+/// Waits until each node of the launch answers.
 async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> Result<(), Failure> {
     let client = context.connect().await?;
     for node in client.nodes().into_iter().filter(|node| !launch.away.contains(&node.0)) {
-        // One that is looked after elsewhere may be away.
+        // A node that the others have declared failed may be away.
         if !client.is_given_up(node) || missing.contains(&node.0) {
             await_answer(&client, node).await?;
         }
@@ -72,7 +73,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         Err(ClientError::NoInstance { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    // An instance knows its number; a flag may ask for fewer nodes, or more.
+    // An instance has its number of nodes; a flag may request fewer or more.
     let told = match present {
         Some(_) => context.with_remembered(&dir)?,
         None => context.clone(),
@@ -115,8 +116,8 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     tell(context, &dir, launch, started, waiting)
 }
 
-/// Starts the nodes of the instance that are to run, with a plan for each, then those that join:
-/// the numbers of these, and what waits for nodes that are not started.
+/// Starts the nodes of the instance that must run, with a plan for each, then those that join.
+/// Returns the numbers of the latter, and the parts that wait for nodes that are not started.
 async fn start(
     context: &Context,
     dir: &Path,
@@ -132,7 +133,7 @@ async fn start(
     processes::await_listening(dir, &mut started.0).await?;
     let missing: Vec<u32> = members.iter().map(|(node, _)| *node).collect();
     if let Err(failure) = await_answers(context, launch, &missing).await {
-        // A node that ended after it listened says why.
+        // A node that ended after it listened reports the reason.
         tokio::time::sleep(END_PATIENCE).await;
         let ended = started.0.iter_mut().find_map(NodeProcess::ended);
         return Err(ended.unwrap_or_else(|| growth::explain(failure, &lost)));
@@ -146,7 +147,7 @@ async fn start(
     Ok((joined, waiting))
 }
 
-/// Those that have lost their state: the cluster has begun before.
+/// The nodes that have lost their state: the cluster has begun before.
 fn without_state(dir: &Path, members: &[(u32, ClusterPlan)]) -> Vec<u32> {
     let has_begun = dir.join("begun").exists();
     let nodes = members.iter().map(|(node, _)| *node);
@@ -204,14 +205,14 @@ async fn join_new(
     Ok(joined)
 }
 
-/// A node that begins again may be away for a moment.
+/// Waits for an answer: a restarting node may be away for a moment.
 async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
     let deadline = Instant::now() + READY_PATIENCE;
     loop {
         match client.node_state(node, READY_PATIENCE).await {
             Err(ClientError::ClusterUnreachable(_)) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                // One that has just joined is in no older map.
+                // A node that has just joined is missing in older maps.
                 client.newest_map(LOOK_PATIENCE).await;
             }
             answer => return answer.map(drop),
@@ -219,8 +220,8 @@ async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> 
     }
 }
 
-/// Nodes that come up. Unless they are told to stay they end with this: an error or an interrupt
-/// must leave nothing behind half formed.
+/// Starting nodes. Unless they are told to stay they end with this value: an error or an interrupt
+/// must not leave an incomplete cluster behind.
 struct Started(Vec<NodeProcess>);
 
 impl Started {
@@ -243,7 +244,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
     let (mut pids, elsewhere) = listed(&instance, &dir);
-    // Those whose files were removed run all the same, and answer no client.
+    // Nodes with removed files still run, and answer no client.
     let strays: Vec<(u32, u32)> = processes::nodes_of(&dir)
         .into_iter()
         .filter(|(_, pid)| !pids.iter().any(|(_, known)| known == pid))
@@ -271,7 +272,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
                     client.stop_node(NodeId(*node), false).await?;
                 }
             }
-            // No node answers; the processes still can be asked.
+            // No node answers, but the processes can be signalled.
             None => signal(&pids, &dir, Signal::TERM),
         }
         pids.extend(strays);
@@ -301,7 +302,7 @@ fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<Elsewhere>) 
     (pids, others)
 }
 
-/// Waits for the end of processes that were asked to stop, and makes it come.
+/// Waits for the end of processes that were asked to stop, and kills the remaining ones.
 async fn end(context: &Context, pids: &[(u32, u32)], dir: &Path) -> Result<(), Failure> {
     if !gone(pids, dir, STOP_WITHIN).await {
         signal(pids, dir, Signal::TERM);
@@ -320,8 +321,8 @@ fn still_there() -> Failure {
     Failure::lost("some nodes do not end").hint("see 'starling node list'")
 }
 
-/// Ends the nodes whose state directory was removed under them: they notice it by themselves, but
-/// another process may be the same node before that.
+/// Ends the nodes without a state directory, because it was removed. They notice it by themselves,
+/// but another process may start the same node before that.
 fn end_ghosts(dir: &Path) -> Result<(), Failure> {
     let ghosts: Vec<(u32, u32)> = processes::nodes_of(dir)
         .into_iter()

@@ -18,17 +18,17 @@ pub(crate) enum WorkloadVerb {
     Make {
         /// For example fan-out:tasks=1000,degree=10,duration=50ms
         generator: String,
-        /// The file; its ending (.json, .toml, .dot) says the format
+        /// The file; its ending (.json, .toml, .dot) determines the format
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// The format, whatever the ending
+        /// The format, regardless of the ending
         #[arg(long, value_enum, value_name = "FORMAT")]
         to: Option<FileFormat>,
     },
-    /// Count what a workflow is made of
+    /// Count the parts of a workflow
     Info {
         workflow: String,
-        /// Also: how evenly and with what cuts it is spread over so many homes
+        /// Also: the balance and the cuts of its placement on this many homes
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
         homes: Option<u32>,
         /// How tasks are spread over homes [default: graph]
@@ -67,7 +67,7 @@ impl From<FileFormat> for OutputFormat {
     }
 }
 
-/// Reads a workflow as the flags and settings say.
+/// Reads a workflow, by the flags and settings.
 pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result<Graph, Failure> {
     if args.speed.0 <= 0.0 {
         return Err(Failure::usage("--speed: a slot that computes nothing never ends")
@@ -90,7 +90,7 @@ pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result
     Ok(graph)
 }
 
-/// Says so where all times that follow are those of tasks that take none.
+/// Warns if all following times are of tasks without durations.
 pub(crate) fn warn_without_durations(context: &Context, graph: &Graph) {
     if !graph.has_durations() {
         context.output.note(&format!("warning: {WITHOUT_DURATIONS}"));
@@ -164,10 +164,10 @@ struct Shown {
     bytes_produced: u64,
     external_files: u64,
     external_bytes: u64,
-    /// When the last task arrives, where tasks do not all come at once.
+    /// The arrival of the last task, if not all arrive at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_release_s: Option<f64>,
-    /// Whether the file says of any task how long it takes.
+    /// True if the file has the duration of any task.
     durations_known: bool,
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

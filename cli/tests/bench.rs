@@ -1,4 +1,4 @@
-//! Every benchmark runs, small, and says what it promises. No figure is judged.
+//! Every benchmark runs with small sizes and reports its figures. The values are not judged.
 
 use std::process::Command;
 
@@ -70,7 +70,7 @@ fn memory_is_measured_while_tasks_wait() {
     assert_eq!(report["processes"], true);
 }
 
-/// A node lets go of what belongs to no job that anybody knows; these objects must stay.
+/// A node deletes objects of unknown jobs; these objects must stay.
 #[test]
 fn transfer_finds_its_objects_in_every_round() {
     for door in [&[][..], &["--insecure"]] {

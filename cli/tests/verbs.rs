@@ -1,4 +1,4 @@
-//! The program as a user has it: exit codes, files and streams of its verbs.
+//! The program for a user: exit codes, files and streams of its verbs.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ impl Instance {
     fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("the binary was built for this test")
     }
-    /// What it printed; it must have ended with this exit code.
+    /// The output of a run, which must end with this exit code.
     #[track_caller]
     fn ends(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
@@ -167,7 +167,7 @@ fn an_interrupted_start_leaves_no_node_behind() {
     let pid = rustix::process::Pid::from_child(&up);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let code = up.wait().unwrap().code();
-    // A machine so fast that the cluster was up before the signal came has kept its word too.
+    // On a fast machine the cluster may be up before the signal arrives, which is correct too.
     assert!(matches!(code, Some(130 | 0)), "{code:?}");
     if code == Some(130) {
         let instance = here.path().join("instance");
@@ -182,14 +182,14 @@ fn an_interrupted_start_leaves_no_node_behind() {
     }
 }
 
-/// Runs `kv batch` with these lines: what it ended with, and its answers.
+/// Runs `kv batch` with these lines; returns its output and its answers.
 fn batch(here: &Instance, lines: &str) -> (Output, Vec<Value>) {
     let mut command = here.command(&["kv", "batch"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut input = child.stdin.take().expect("piped");
     let lines = lines.to_owned();
-    // It answers while it is still told.
+    // It answers while it still reads.
     let writes = std::thread::spawn(move || drop(input.write_all(lines.as_bytes())));
     let output = child.wait_with_output().expect("it ends");
     writes.join().expect("it does not panic");
@@ -217,7 +217,7 @@ fn a_batch_of_operations_is_answered_line_by_line() {
         "\n",
         r#"{"op":"remove","key":"bird"}"#,
         "\n",
-        r#"{"op":"lookup","key":"bird"}"#, // The last line need not end.
+        r#"{"op":"lookup","key":"bird"}"#, // The last line needs no line end.
     );
     let (output, rows) = batch(&here, lines);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -1,4 +1,4 @@
-//! Finding the node, asking it, and asking again when the connection broke.
+//! Requests to nodes: finding the right node, and repeating a request after a broken connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,20 +17,20 @@ use crate::link::{self, Link, Lost};
 use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, To};
 use crate::{ClientError, Instance};
 
-/// How long a node may take to tell the map, and how many are asked at a time.
+/// The time that a node has to send its map, and the maximum of nodes asked at a time.
 const MAP_PATIENCE: Duration = Duration::from_secs(1);
 const MAP_ASKED_MAX: usize = 5;
-/// How long any node of an instance may take to answer at all.
+/// The time that any node of an instance has to answer at all.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(5);
-/// Nodes that are contacted at the same time.
+/// The maximum of nodes that are contacted at the same time.
 const CONTACTS_MAX: usize = 64;
-/// Nodes that are named when none of them answers.
+/// The maximum of nodes that an error names when none of them answers.
 const LOST_TOLD_MAX: usize = 4;
 
-/// How a client behaves towards nodes that are away.
+/// The behaviour of a client towards unreachable nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// How long one request is repeated before the cluster counts as unreachable.
+    /// The time for which a request is repeated before the cluster counts as unreachable.
     pub patience: Duration,
 }
 
@@ -48,33 +48,34 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    /// Where addresses are looked up anew; `None` when only an address was given.
+    /// The source of current addresses; `None` if only an address was given.
     instance: Option<Instance>,
     dialer: Dialer,
     options: ClientOptions,
     map: Mutex<Arc<wire::ClusterMap>>,
     links: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<Option<Link>>>>>,
-    /// When nodes were last asked for a newer map.
+    /// The time when nodes were last asked for a newer map.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
     last_id: AtomicU64,
 }
 
-/// Whether a request whose fate is unknown may be sent again.
+/// The rule for repeating a request with an unknown result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
     Safe,
     Never,
-    /// It has a number: it may, and if it was sent before without an answer, that is known.
+    /// The request has a number, so it may be repeated. `in_doubt`: it was sent before and not
+    /// answered.
     Numbered {
         in_doubt: bool,
     },
 }
 
-/// The number and the bytes of a request, made anew for each try.
+/// Makes the number and the bytes of a request for each try.
 pub(crate) type Encode<'a> = &'a (dyn Fn(&wire::ClusterMap) -> (u64, Bytes) + Sync);
 
 impl Client {
-    /// Connects to the instance in `dir`, through whichever of its nodes answers first.
+    /// Connects to the instance in `dir`, through the first node that answers.
     pub async fn connect(dir: &Path) -> Result<Self, ClientError> {
         Self::connect_with(dir, ClientOptions::default()).await
     }
@@ -110,8 +111,8 @@ impl Client {
         }
     }
 
-    /// Contacts the nodes of an instance at the same time until one of them answers; else why
-    /// each of them did not.
+    /// Contacts the nodes of an instance at the same time until one answers. Otherwise returns the
+    /// failure of each.
     async fn contact_any(&self, instance: &Instance) -> Result<(), BTreeMap<u32, Lost>> {
         let mut left = instance.addresses().into_iter();
         let mut contacts = JoinSet::new();
@@ -165,7 +166,7 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Opens a session with a node, or with the one that answers, and learns the map from it.
+    /// Opens a session with a node, or with any that answers, and gets the map from it.
     async fn first_contact(&self, to: Option<NodeId>, address: &str) -> Result<(), Lost> {
         let link = Link::open(to, address, &self.inner.dialer).await?;
         let id = self.next_id();
@@ -187,7 +188,7 @@ impl Client {
         Ok(())
     }
 
-    /// The newest map this client has seen.
+    /// The newest map that this client has received.
     #[must_use]
     pub fn map(&self) -> Arc<wire::ClusterMap> {
         Arc::clone(&self.inner.map.lock().unwrap_or_else(PoisonError::into_inner))
@@ -200,7 +201,7 @@ impl Client {
         }
     }
 
-    /// Who serves one partition now; of the rest of the map nothing is known anew.
+    /// Updates the map's entry of one partition; the rest stays as it is.
     fn learn_of(&self, elsewhere: wire::Elsewhere) {
         let wire::Elsewhere { partition, entry, home, .. } = elsewhere;
         let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,13 +221,13 @@ impl Client {
         }
     }
 
-    /// The instance directory it connected through.
+    /// The instance directory of this connection.
     #[must_use]
     pub fn instance(&self) -> Option<&Instance> {
         self.inner.instance.as_ref()
     }
 
-    /// Asks whoever answers for a newer map than `known`, unless somebody just has.
+    /// Asks the nodes for a newer map than `known`, unless another caller just has.
     pub(crate) async fn refresh(&self, known: &Arc<wire::ClusterMap>) {
         let mut asked_at = self.inner.asked_at.lock().await;
         let is_news = !Arc::ptr_eq(known, &self.map());
@@ -245,7 +246,7 @@ impl Client {
             if let Ok(Some(wire::response::Body::Map(map))) = answer.expect("asking is no panic") {
                 let is_news = map.epoch > known.epoch;
                 self.learn(map);
-                // Where nothing ever moves any answer will do.
+                // If homes never move, any answer is as good.
                 if is_news || known.copies <= 1 {
                     break;
                 }
@@ -266,7 +267,7 @@ impl Client {
         nodes
     }
 
-    /// All nodes of the cluster, up or not, but for those that have left it.
+    /// All nodes of the cluster, up or not, except those that have left it.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         let map = self.map();
@@ -276,20 +277,20 @@ impl Client {
         nodes
     }
 
-    /// Whether the cluster goes on without this node: others are home of what it was home of.
+    /// True if the cluster has replaced this node as home of its partitions.
     #[must_use]
     pub fn is_given_up(&self, node: NodeId) -> bool {
         let map = self.map();
         map.copies > 1 && !kvs::membership::is_serving(&map, node.0)
     }
 
-    /// The node that holds a partition.
+    /// The home of a partition.
     #[must_use]
     pub fn home(&self, partition: PartitionId) -> NodeId {
         NodeId(home_of(&self.map(), partition))
     }
 
-    /// How many partitions there are.
+    /// The number of partitions.
     #[must_use]
     pub fn partitions(&self) -> u32 {
         u32::try_from(self.map().partitions.len()).expect("bounded by PARTITIONS_MAX")
@@ -307,14 +308,14 @@ impl Client {
         Arc::clone(links.entry(node).or_default())
     }
 
-    /// The address a node was last seen at: its own file is at least as new as any map.
+    /// The last known address of a node: its own file is at least as new as any map.
     fn address(&self, node: u32) -> Result<String, Lost> {
         let file = self.inner.instance.as_ref().and_then(|dir| dir.address(node));
         let map = self.map();
         let Some(member) = map.members.iter().find(|member| member.node == node) else {
             return Err(Lost("it is not in the map".to_owned()));
         };
-        // Where the directory is shared a node without a file does not run.
+        // With a shared directory a node without a file does not run.
         let is_told = self.inner.instance.is_none()
             || kvs::membership::is_serving(&map, node) && map.copies > 1;
         match file {
@@ -339,8 +340,8 @@ impl Client {
         Ok(slot.insert(link).clone())
     }
 
-    /// A session with a node, waiting for the node as long as this client is patient and the
-    /// cluster has not given it up.
+    /// A session with a node. Waits for the node up to this client's patience, unless the cluster
+    /// has replaced it.
     pub(crate) async fn patient_link(&self, node: u32) -> Result<Link, ClientError> {
         let mut retry = Retry::new(self.patience());
         loop {
@@ -357,7 +358,7 @@ impl Client {
         }
     }
 
-    /// Asks whoever is home of a partition; who answered comes first.
+    /// Sends a request to the home of a partition. Returns the answering node first.
     pub(crate) async fn ask_home(
         &self,
         partition: PartitionId,
@@ -377,8 +378,8 @@ impl Client {
         self.ask_until(to, Repeat::Safe, &|_| (id, bytes.clone())).await
     }
 
-    /// Asks until there is an answer or no patience left, following homes that move. Who answered
-    /// comes first. `Safe` requests are sent again after a loss.
+    /// Sends a request until there is an answer or the patience is over, and follows homes that
+    /// move. Returns the answering node first. `Safe` requests are repeated after a loss.
     pub(crate) async fn ask_until(
         &self,
         to: To,
@@ -441,7 +442,7 @@ impl Client {
         }
     }
 
-    /// Sorts an answer: done, come back later, or an error.
+    /// Classifies an answer: done, retry later, or an error.
     pub(crate) fn check(&self, mut response: wire::Response) -> Result<Checked, ClientError> {
         let Some(error) = response.error.take() else {
             return Ok(Checked::Answer(Box::new(response)));
@@ -468,7 +469,7 @@ impl Client {
     }
 }
 
-/// What a node that is no home of a partition is said to lack.
+/// The reason of a failure at a node that is not the partition's home.
 pub(crate) const MOVED: &str = "it does not serve the partition";
 
 pub(crate) enum Checked {
@@ -486,7 +487,7 @@ pub(crate) enum Checked {
     },
 }
 
-/// What is told of a numbered write that was sent before and not answered.
+/// The error of a numbered write, which is uncertain if it was sent before and not answered.
 fn doubted(in_doubt: bool, node: u32, error: ClientError) -> ClientError {
     if in_doubt { ClientError::Uncertain { node } } else { error }
 }
@@ -496,7 +497,7 @@ pub(crate) fn home_of(map: &wire::ClusterMap, partition: PartitionId) -> u32 {
     *entry.replicas.first().expect("the map gives every partition a primary")
 }
 
-/// An unknown job or task, named: the node says only that it does not know it.
+/// Adds the name to the error of an unknown job or task: the node's answer has none.
 pub(crate) fn name_unknown(error: ClientError, job: JobId, task: Option<LocalId>) -> ClientError {
     match (error, task) {
         (ClientError::UnknownJob(_), None) => ClientError::UnknownJob(job),

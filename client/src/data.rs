@@ -1,4 +1,4 @@
-//! What nodes keep as bytes: the event log, the streams of tasks, the objects.
+//! Byte streams from nodes: the event log, the printed output of tasks, the objects.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ const PARTS_AHEAD: usize = 2;
 
 type PeerClient = stub::peer_client::PeerClient<Channel>;
 
-/// The raw event log of one node, piece by piece (see `analysis` for what is in it).
+/// The raw event log of one node, piece by piece (`analysis` decodes it).
 #[derive(Debug)]
 pub struct NodeEvents {
     pub node: NodeId,
@@ -39,13 +39,13 @@ impl NodeEvents {
     }
 }
 
-/// Which streams to read.
+/// A selection of streams.
 #[derive(Clone, Debug, Default)]
 pub struct StreamFilter {
-    /// Empty: of all tasks of the job.
+    /// Empty: all tasks of the job.
     pub tasks: Vec<LocalId>,
     pub stderr: bool,
-    /// What this other node has printed, as far as the asked one has copies of it.
+    /// The output of tasks on this other node, as far as the asked node has copies of it.
     pub copies_of: Option<NodeId>,
 }
 
@@ -57,7 +57,7 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
         | tonic::Code::InvalidArgument
         | tonic::Code::FailedPrecondition
         | tonic::Code::PermissionDenied
-        // A file that came to a halt or was damaged on its way: the node is well.
+        // A file that stalled or was damaged in transfer: the node works.
         | tonic::Code::DeadlineExceeded
         | tonic::Code::DataLoss
         | tonic::Code::OutOfRange => ClientError::Refused(format!("node {node}: {text}")),
@@ -65,10 +65,10 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
     }
 }
 
-/// What a file holds: its size in bytes and its xxh3.
+/// The content of a file: its size in bytes and its xxh3.
 type Contents = (u64, u64);
 
-/// A file that is not whole yet; it goes with this unless it was given its name.
+/// An incomplete file, which is removed on drop unless it was renamed.
 struct Part {
     path: PathBuf,
     to: PathBuf,
@@ -92,14 +92,14 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.is_named {
-            // It may not have been created.
+            // The file may not have been created.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Writes the pieces of an object to a file and counts that all of it came.
-/// The file is the user's: its mode follows the user's umask.
+/// Creates a file for the pieces of an object. The file is the user's: its mode follows the user's
+/// umask.
 async fn create(path: &Path, executable: bool) -> std::io::Result<tokio::fs::File> {
     let mode = if executable { 0o777 } else { 0o666 };
     tokio::fs::OpenOptions::new()
@@ -149,7 +149,7 @@ impl Client {
         Ok(PeerClient::new(link.channel).max_decoding_message_size(limits::FRAME_BYTES_MAX))
     }
 
-    /// One node's events of a job; `JobId(0)` means all jobs. `task` narrows them to one task.
+    /// One node's events of a job; `JobId(0)` means all jobs. `task` limits them to one task.
     pub async fn events(
         &self,
         node: NodeId,
@@ -167,7 +167,7 @@ impl Client {
         Ok(NodeEvents { node, pieces })
     }
 
-    /// The stdout or stderr of a job's tasks that ran on one node. `see` gets the pieces in the
+    /// The stdout or stderr of a job's tasks that ran on one node. `see` receives the pieces in the
     /// order of each task's output; it returns an error to stop.
     pub async fn streams<E: From<ClientError>>(
         &self,
@@ -191,8 +191,8 @@ impl Client {
         Ok(())
     }
 
-    /// Copies an object from the node that has it into a file; returns its size. The file appears
-    /// under its name only when it is whole; otherwise nothing of it stays.
+    /// Copies an object from its node into a file; returns its size. The file gets its name only
+    /// when it is complete; otherwise nothing of it stays.
     pub async fn fetch_object(
         &self,
         node: NodeId,
@@ -211,9 +211,9 @@ impl Client {
         write_whole(node, pieces, to).await
     }
 
-    /// Puts a file on every node that has a copy of the records of the task that stands for it,
-    /// before its job is committed. The first of them is the task's home, which will use it; if
-    /// another one is home by then, that has it as well.
+    /// Uploads a file to every node with a replica of its task's records, before its job is
+    /// committed. The first of them is the task's home, which will use the file. A later home then
+    /// has it as well.
     pub async fn put_file(
         &self,
         task: TaskId,
@@ -231,7 +231,7 @@ impl Client {
             };
             let is_home = copies.first() == Some(&node);
             match self.put_at(NodeId(node), task, file, !is_home).await {
-                // Whoever uses a copy takes it for the same, and knows its size from the graph.
+                // All copies must be identical, and have the size that is in the graph.
                 Ok(contents)
                     if contents.0 != size_bytes || *first.get_or_insert(contents) != contents =>
                 {
@@ -284,7 +284,7 @@ impl Client {
                     copy,
                     executable,
                 };
-                // Who does not take it any more says why itself.
+                // A receiver that refuses further parts reports the reason itself.
                 if parts.send(part).await.is_err() || last {
                     return Ok(hash.digest());
                 }
@@ -298,8 +298,8 @@ impl Client {
         Ok((size_bytes, checksum))
     }
 
-    /// Has a node bring objects from another and let them go again; how long the bringing took.
-    /// For measurements: what a task needs comes by itself.
+    /// Makes a node fetch objects from another and delete them again; returns the time of the
+    /// fetch. For measurements only: the inputs of tasks are fetched automatically.
     pub async fn bring(
         &self,
         node: NodeId,
@@ -321,8 +321,8 @@ impl Client {
         Ok(Duration::from_nanos(reply.took_ns))
     }
 
-    /// Asks a node to stop, and with `all` to have all others stop as well. It may be gone before
-    /// it has answered, which is as good.
+    /// Sends a stop request to a node; with `all` the node stops all others as well. Success
+    /// includes a node that ends before it has answered.
     pub async fn stop_node(&self, node: NodeId, all: bool) -> Result<(), ClientError> {
         let Ok(link) = self.link(node.0).await else { return Ok(()) };
         let mut peer = PeerClient::new(link.channel);

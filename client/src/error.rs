@@ -1,26 +1,27 @@
-//! What can go wrong between a client and its cluster.
+//! Errors between a client and its cluster.
 
 use std::path::{Path, PathBuf};
 
 use proto::{JobId, LocalId};
 
-/// What is said of a certificate that was not believed, here or there; trying again does not help.
+/// This text is in errors about a rejected certificate, of either side. A repetition does not help.
 pub(crate) const DISTRUST: &str = "certificate";
 
-/// Every message is one line: what, and why. [`ClientError::hint`] says what to do next.
+/// Every message is one line with the error and its reason. [`ClientError::hint`] names the next
+/// step.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// There is nothing to connect to.
     #[error("no cluster at {}: {reason}", dir.display())]
     NoInstance { dir: PathBuf, reason: String },
-    /// Nobody answered within the client's patience.
+    /// No node answered within the client's patience.
     #[error("cluster unreachable: {0}")]
     ClusterUnreachable(String),
-    /// The node understood the request and will not do it.
+    /// The node understood the request and refuses it.
     #[error("{0}")]
     Refused(String),
-    /// The node asked to come back later until the client's patience ended.
+    /// The node asked for a later retry until the client's patience ended.
     #[error("node n{node} is busy: {text}")]
     Busy { node: u32, text: String },
     #[error("no job {}", .0.0)]
@@ -33,13 +34,13 @@ pub enum ClientError {
     /// The number of a write is forgotten: it happened long ago, or never.
     #[error("node n{node}: {text}")]
     Forgotten { node: u32, text: String, ticket: u64 },
-    /// A numbered write was answered before, and the answer is not kept: it is not done again.
+    /// A numbered write was answered before, and the answer is not kept. It is not done again.
     #[error("{0}")]
     AnswerUnkept(String),
-    /// What a node sent does not fit the request.
+    /// The answer of a node does not fit the request.
     #[error("node n{node} answered what was not asked: {what}")]
     Protocol { node: u32, what: &'static str },
-    /// Whoever reads a key may do what it is good for.
+    /// A user that can read the key file has the rights of its role.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
     KeyMode { path: PathBuf, mode: u32 },
     /// A file of this machine.
@@ -52,7 +53,7 @@ impl ClientError {
         Self::File { path: path.to_owned(), reason: reason(error) }
     }
 
-    /// The next step, where there is an obvious one.
+    /// The next step, if there is an obvious one.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
@@ -77,7 +78,7 @@ impl ClientError {
     }
 }
 
-/// The text of a system error in the shape of our own: lower case, without its number.
+/// The text of a system error in our style: lower case, without its number.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()

@@ -1,4 +1,4 @@
-//! The instance directory as a client reads it: who is there, where, and the keys.
+//! The instance directory for a client: the nodes, their addresses, and the keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,22 @@ use serde::Deserialize;
 
 use crate::ClientError;
 
-/// `cluster.json`.
+/// The content of `cluster.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClusterFile {
     pub format: u32,
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
-    /// Copies of each partition when the cluster was made.
+    /// Replicas of each partition when the cluster was made.
     pub replicas: u32,
-    /// Connections are neither encrypted nor is anybody asked who it is.
+    /// Connections are neither encrypted nor authenticated.
     #[serde(default)]
     pub insecure: bool,
 }
 
-/// `nodes/<id>/address.json`; there while the node listens (or after it was killed).
+/// The content of `nodes/<id>/address.json`, which exists while the node listens (or after it was
+/// killed).
 #[derive(Clone, Debug, Deserialize)]
 pub struct AddressFile {
     pub format: u32,
@@ -52,8 +53,8 @@ impl Instance {
         &self.dir
     }
 
-    /// How to reach its nodes: with the keys that are here, those of a client or of an observer.
-    /// Keys that others can read are refused.
+    /// The dialer for its nodes, with the keys in the directory: those of a client or of an
+    /// observer. Keys that other users can read are refused.
     pub fn dialer(&self) -> Result<Dialer, ClientError> {
         if self.cluster()?.insecure {
             return Ok(Dialer::insecure());
@@ -81,8 +82,8 @@ impl Instance {
         Ok(cluster)
     }
 
-    /// The nodes that say they listen, by id. Files that cannot be read are left out: a node
-    /// replaces its file by rename, so a broken one belongs to nobody alive.
+    /// The nodes with an address file, by id. Unreadable files are left out: a node replaces its
+    /// file by rename, so a broken one belongs to no running node.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<u32, AddressFile> {
         let Ok(entries) = std::fs::read_dir(self.dir.join("nodes")) else {
@@ -105,12 +106,12 @@ impl Instance {
         serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Whether a node was a keeper when it ran last.
+    /// True if a node was a keeper when it ran last.
     #[must_use]
     pub fn is_keeper(&self, node: u32) -> bool {
         self.state(node).join("keeper").exists()
     }
-    /// Whether a node's state is here.
+    /// True if a node's state is here.
     #[must_use]
     pub fn has_state(&self, node: u32) -> bool {
         self.state(node).exists()

@@ -1,4 +1,4 @@
-//! Jobs and tasks: state, watching, explanation, cancelling; and the nodes' own state.
+//! Jobs and tasks: state, watching, explanation, cancelling.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::call::{Checked, MOVED, name_unknown};
 use crate::retry::{Retry, To};
 use crate::{Client, ClientError, link};
 
-/// How long a node may take to tell what it runs for others.
+/// The time that a node has to list the tasks that it runs for others.
 const GUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The epoch under which this node serves a partition, as far as the map knows.
+/// The epoch under which this node serves a partition by the map; `None` if it does not.
 fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Option<u64> {
     let entry = map.partitions.get(partition.0 as usize)?;
     (entry.active && entry.replicas.first() == Some(&node.0)).then_some(entry.epoch)
 }
 
-/// The user that cancels or retries: `job info` tells it.
+/// The user that cancels or retries, for `job info`.
 fn canceller() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
@@ -33,13 +33,13 @@ fn canceller() -> String {
     name
 }
 
-/// How often what was not done of a job was run again.
+/// The round of a job: the number of times that its unfinished tasks were run again.
 #[must_use]
 pub fn round_of(state: &wire::JobState) -> u32 {
     state.settings.map_or(0, |settings| settings.round)
 }
 
-/// Whether a job's state is its last.
+/// True if a job's state is its last.
 #[must_use]
 pub fn is_ended(state: &wire::JobState) -> bool {
     matches!(
@@ -53,20 +53,20 @@ impl Client {
         kvs::job_partition(job, self.partitions())
     }
 
-    /// One job as its home knows it, in its newest round.
+    /// The state of a job in its newest round, from its home.
     pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
         let query = wire::JobQuery { job: job.0, ..Default::default() };
         self.job_state(job, request::Body::Job(query)).await
     }
 
-    /// As [`Self::job`], before results of it are fetched. What its tasks have made so far counts
-    /// from then on: a task that makes other bytes when it is done again fails.
+    /// As [`Self::job`], before results of it are fetched. From then on the job's outputs so far
+    /// count: if a rerun task makes other bytes, it fails.
     pub async fn job_to_fetch(&self, job: JobId) -> Result<wire::JobState, ClientError> {
         let query = wire::JobQuery { job: job.0, fetches: true, ..Default::default() };
         self.job_state(job, request::Body::Job(query)).await
     }
 
-    /// One job as it was when this round of it had ended; or as it is, if that is the newest.
+    /// The state of a job at the end of this round; its present state if that is the newest round.
     pub async fn job_in_round(
         &self,
         job: JobId,
@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// Opens the round after `round`, in which the job has ended: these tasks run again, or all
-    /// that are not done. Returns the job in its new round; repeated, it opens no second one.
+    /// unfinished ones. Returns the job in its new round. A repetition opens no second one.
     pub async fn retry(
         &self,
         job: JobId,
@@ -90,8 +90,8 @@ impl Client {
         self.job_state(job, request::Body::Retry(retry)).await
     }
 
-    /// Removes all that is known of an ended job; with `results` what its tasks keep as well.
-    /// Repeated, it changes nothing.
+    /// Removes all records of an ended job; with `results` its kept outputs as well. A repetition
+    /// changes nothing.
     pub async fn forget(&self, job: JobId, results: bool) -> Result<(), ClientError> {
         let forget = request::Body::Forget(wire::JobForget { job: job.0, results });
         let answer = self.ask_home(self.job_partition(job), forget).await;
@@ -117,7 +117,7 @@ impl Client {
         JobWatch { client: self.clone(), job, responses: None, ended: false }
     }
 
-    /// Follows a job to its end and returns the last state; `see` gets every state on the way.
+    /// Follows a job to its end and returns the last state; `see` receives every state until then.
     pub async fn wait_job(
         &self,
         job: JobId,
@@ -132,7 +132,7 @@ impl Client {
         last.ok_or(ClientError::UnknownJob(job))
     }
 
-    /// Cancels a whole job, or the tasks named with all that waits for them. What is told is final.
+    /// Cancels a whole job, or the named tasks with all that wait for them. The answer is final.
     pub async fn cancel(
         &self,
         job: JobId,
@@ -148,7 +148,7 @@ impl Client {
         tasks.sort_unstable_by_key(|task| (self.home(task.partition()), *task));
         tasks.dedup();
         let mut sum = wire::Cancelled::default();
-        // What has ended may be about to run again.
+        // Tasks that have ended may be about to run again.
         let round = self.round_now(job).await;
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
             for piece in of_node.chunks(limits::CANCEL_TASKS_MAX) {
@@ -158,7 +158,7 @@ impl Client {
         Ok(sum)
     }
 
-    /// In which a job is, as far as its home answers soon.
+    /// The present round of a job, or 0 if its home does not answer soon.
     async fn round_now(&self, job: JobId) -> u32 {
         let query = request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() });
         let home = self.home(self.job_partition(job));
@@ -168,8 +168,8 @@ impl Client {
         }
     }
 
-    /// Cancels tasks of one home. Homes may move meanwhile, each partition to another node: then
-    /// each is asked for by itself.
+    /// Cancels tasks of one home. If homes move meanwhile, partitions may get different homes; then
+    /// a request is sent for each partition.
     async fn cancel_tasks(
         &self,
         job: JobId,
@@ -229,7 +229,8 @@ impl Client {
         }
     }
 
-    /// Whether some node keeps tasks of a job that its home does not know: it is being submitted.
+    /// True if some node has tasks of a job that its home does not know: the job is being
+    /// submitted.
     async fn is_staged(&self, job: JobId) -> bool {
         let query = wire::TasksQuery { job: job.0, after: 0, limit: 1, from_start: true };
         let answers = self.ask_all(request::Body::Tasks(query), GUEST_PATIENCE).await;
@@ -248,7 +249,7 @@ impl Client {
         self.tasks_by_homes(job, &state, self.patience(), see).await?.map_or(Ok(()), Err)
     }
 
-    /// The tasks of a job whose homes tell them within `patience`. False when some do not.
+    /// The tasks of a job from homes that answer within `patience`. False if some do not.
     pub async fn known_tasks(
         &self,
         job: JobId,
@@ -262,7 +263,7 @@ impl Client {
         Ok(self.tasks_by_homes(job, &state, patience, see).await?.is_none())
     }
 
-    /// Asks each home for its tasks; those that do not answer are asked again after the others. The
+    /// Asks each home for its tasks, and repeats this for homes that do not answer. Returns the
     /// error of the last one that has not answered in time.
     async fn tasks_by_homes(
         &self,
@@ -278,7 +279,7 @@ impl Client {
             false => self.guests(job).await,
         };
         let mut retry = Retry::new(patience);
-        let mut told = BTreeSet::new(); // Of partitions that were not told whole.
+        let mut told = BTreeSet::new(); // Tasks of partitions that were not listed completely.
         while let Some(&first) = left.first() {
             let map = self.map();
             let homes: BTreeSet<NodeId> = left.iter().map(|&it| self.home(it)).collect();
@@ -310,7 +311,8 @@ impl Client {
         Ok(None)
     }
 
-    /// Those of `wanted` whose home this node is, with all their tasks.
+    /// Lists the tasks of the partitions in `wanted` that this node is home of. Returns these
+    /// partitions.
     async fn tasks_of(
         &self,
         job: JobId,
@@ -323,7 +325,7 @@ impl Client {
             ClientError::Protocol { what: MOVED, .. } => Ok(Err(link::Lost(MOVED.to_owned()))),
             error => Err(name_unknown(error, job, None)),
         };
-        // What the node itself takes for its own: it may not have heard of a newer map.
+        // The node's own map, which may be older than this client's.
         let before = match self.map_of(home).await {
             Ok(map) => map,
             Err(error) => return away(error),
@@ -346,7 +348,7 @@ impl Client {
                 Err(error) => return away(error),
             };
             let last = page.tasks.last().map(|task| task.local);
-            // Guests come after all that is at home here.
+            // The node's own tasks come first, then those it runs for others.
             let is_own = |task: &wire::TaskState| served.contains(&LocalId(task.local).partition());
             page.tasks.into_iter().filter(is_own).for_each(&mut see);
             match last {
@@ -357,7 +359,7 @@ impl Client {
         if before.copies <= 1 {
             return Ok(Ok(served));
         }
-        // A home that moved meanwhile has not told all.
+        // A home that moved meanwhile has not listed all.
         let now = match self.map_of(home).await {
             Ok(map) => map,
             Err(error) => return away(error),
@@ -374,10 +376,10 @@ impl Client {
         }
     }
 
-    /// Tasks that run on another node than their home, with their attempts. Their homes know who
-    /// holds them, and no more.
+    /// Tasks that run on another node than their home, with their attempts. Their homes know only
+    /// the holders.
     async fn guests(&self, job: JobId) -> BTreeMap<u64, u64> {
-        // After the last id there are only guests.
+        // After the last id only tasks of other homes follow.
         let query =
             wire::TasksQuery { job: job.0, after: u64::MAX - 1, limit: 1, from_start: false };
         let mut guests = BTreeMap::new();
@@ -389,7 +391,7 @@ impl Client {
         guests
     }
 
-    /// Why a task is where it is, as its home sees it.
+    /// The reason for a task's present state, from its home.
     pub async fn explain(
         &self,
         job: JobId,
@@ -410,7 +412,7 @@ impl Client {
         if state.phase() != wire::TaskPhase::Ready || !state.placed || holder == home {
             return Ok(explanation);
         }
-        // What it waits for there only its holder knows; a holder that is away says nothing.
+        // Only the holder knows the reason for its wait there; an unreachable holder is skipped.
         let held = self.ask_once(holder, body, GUEST_PATIENCE).await;
         if let Ok(Some(response::Body::Explanation(held))) = held {
             if let Some(seen) = held.task.filter(|seen| seen.attempt == state.attempt) {
@@ -471,14 +473,14 @@ impl Client {
         answers
     }
 
-    /// Commits a staged job: from here on it belongs to the cluster.
+    /// Commits a staged job: from then on it belongs to the cluster.
     pub(crate) async fn commit(&self, commit: &wire::JobCommit) -> Result<(), ClientError> {
         let partition = self.job_partition(JobId(commit.job));
         self.ask_home(partition, request::Body::Commit(commit.clone())).await.map(drop)
     }
 }
 
-/// The changing state of one job. Survives restarts of the job's home, and its moves.
+/// The changing state of one job. The watch survives restarts and moves of the job's home.
 #[derive(Debug)]
 pub struct JobWatch {
     client: Client,
@@ -541,7 +543,7 @@ impl JobWatch {
         Ok(None)
     }
 
-    /// The watch is over where it was; the next one may be elsewhere.
+    /// Ends the present watch; the next one may be at another node.
     async fn look_again(
         &mut self,
         retry: &mut Retry,

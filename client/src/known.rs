@@ -1,4 +1,4 @@
-//! Which jobs a cluster has, and of which homes that is not known.
+//! The list of a cluster's jobs, and of the homes that did not list theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use crate::{Client, ClientError};
 
-/// How long one round of questions may take.
+/// The timeout of one round of requests.
 const ROUND_PATIENCE: Duration = Duration::from_secs(5);
-/// How long one map may take to come.
+/// The timeout of a request for the map.
 const MAP_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two rounds.
+/// The pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
 /// The jobs of a cluster.
@@ -22,13 +22,13 @@ const ROUND_PAUSE: Duration = Duration::from_millis(200);
 pub struct Jobs {
     /// By id.
     pub states: Vec<wire::JobState>,
-    /// Homes that have not told their jobs; such jobs are not in the list.
+    /// Homes that have not listed their jobs; these jobs are missing in `states`.
     pub missing: Vec<NodeId>,
 }
 
 impl Client {
-    /// Every job of the cluster, by id. A home that does not serve its partitions yet, or does not
-    /// answer, is asked again until it does or `patience` is over.
+    /// Every job of the cluster, by id. If a home does not serve its partitions yet or does not
+    /// answer, the request is repeated until it does or `patience` is over.
     ///
     /// # Errors
     /// No node answers at all.
@@ -53,14 +53,14 @@ impl Client {
         }
     }
 
-    /// Asks each node for the jobs that it is home of. Which partitions that covers follows from
-    /// the map before and after the answers.
+    /// Asks each node for the jobs that it is home of. The maps before and after the answers show
+    /// which partitions are covered.
     async fn round_of_jobs(
         &self,
         patience: Duration,
     ) -> Result<(Vec<wire::JobState>, Vec<NodeId>), ClientError> {
         let before = self.newest_map(MAP_PATIENCE).await;
-        // A node that has just started may answer before the map knows of its new incarnation.
+        // A node that has just started may answer before the map has its new incarnation.
         let lives = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
         let lives: BTreeMap<NodeId, u32> = lives
             .into_iter()
@@ -97,8 +97,8 @@ fn incarnation(map: &wire::ClusterMap, node: NodeId) -> u32 {
     member.map_or(0, |member| member.incarnation)
 }
 
-/// Homes of partitions whose jobs are not known: the homes did not answer, do not serve yet, or
-/// the partition moved meanwhile.
+/// The homes of partitions without a complete list of jobs: the home did not answer or does not
+/// serve yet, or the partition moved meanwhile.
 fn silent_homes(
     before: &Arc<wire::ClusterMap>,
     after: &Arc<wire::ClusterMap>,

@@ -1,4 +1,4 @@
-//! The key-value store: bytes to bytes, straight to the primary of each key.
+//! The key-value store, from bytes to bytes, with requests directly to the primary of each key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ pub struct Kv {
     writes: Writes,
 }
 
-/// What a key holds. Versions grow with every change of the key.
+/// The value of a key. Versions grow with every change of the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Value {
     pub bytes: Bytes,
     pub version: u64,
 }
 
-/// How a compare-and-swap ended.
+/// The result of a compare-and-swap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cas {
     Swapped {
         version: u64,
     },
-    /// The key held something else; nothing changed.
+    /// The key had another value; nothing changed.
     Conflict {
         present: Option<Value>,
     },
@@ -49,32 +49,33 @@ impl Client {
 }
 
 impl Kv {
-    /// By itself an insert or a remove whose answer was lost is sent again, and so may happen
-    /// twice: where others write the same key, theirs may come to lie between. This way every
-    /// write happens at most once, and all of them may be [`ClientError::Uncertain`].
+    /// Makes every write happen at most once; each may return [`ClientError::Uncertain`]. By
+    /// default an insert or a remove is repeated when its answer is lost, so it may happen twice,
+    /// with writes of other clients in between.
     #[must_use]
     pub fn once(self) -> Self {
         Self { writes: Writes::Once, ..self }
     }
 
-    /// Every write gets a number, and is sent again when its answer was lost: it happens once, as
-    /// long as the partition remembers the number. Where it does not, and the write was sent
-    /// before, the answer is [`ClientError::Uncertain`].
+    /// Gives every write a number. A write without an answer is repeated, and happens once while
+    /// the partition remembers its number. If it has forgotten the number of a repeated write, the
+    /// result is [`ClientError::Uncertain`].
     ///
     /// # Errors
-    /// The system gives no random number, of which each client needs one.
+    /// The system provides no random number, which each client needs.
     pub fn numbered(self) -> Result<Self, ClientError> {
         Ok(Self { writes: Writes::Numbered(Arc::new(Numbers::new()?)), ..self })
     }
 
-    /// One batch under the caller's own number, which it may send again itself, from any process.
-    /// It has to lie in one partition. [`ClientError::Forgotten`] tells the ticket of a new number.
+    /// Sends one batch under the caller's own number. The caller may repeat it itself, from any
+    /// process. All its keys must share a partition. [`ClientError::Forgotten`] contains the ticket
+    /// for a new number.
     #[must_use]
     pub fn with_number(self, number: wire::KvNumber) -> Self {
         Self { writes: Writes::Given(number), ..self }
     }
 
-    /// Sets a key; returns the version it has now.
+    /// Sets a key; returns its new version.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<u64, ClientError> {
         let result = self.one(operation(KvKind::Insert, key, value)).await?;
         Ok(result.version)
@@ -85,19 +86,19 @@ impl Kv {
         Ok(present(result))
     }
 
-    /// Removes a key; says whether it was there.
+    /// Removes a key; returns whether it existed.
     pub async fn remove(&self, key: &[u8]) -> Result<bool, ClientError> {
         let result = self.one(operation(KvKind::Remove, key, b"")).await?;
         Ok(result.status() == KvStatus::Ok)
     }
 
-    /// Adds to the end of a value (an absent one is empty); returns the version it has now.
+    /// Appends to a value (an absent one is empty); returns its new version.
     pub async fn append(&self, key: &[u8], value: &[u8]) -> Result<u64, ClientError> {
         let result = self.one(operation(KvKind::Append, key, value)).await?;
         Ok(result.version)
     }
 
-    /// Sets a key if it holds `expected` (`None`: if it is absent).
+    /// Sets a key if its value is `expected` (`None`: if it is absent).
     pub async fn cas(
         &self,
         key: &[u8],
@@ -133,8 +134,8 @@ impl Kv {
         self.of_partition(partition, ops).await
     }
 
-    /// Operations that need not happen together: grouped by partition, all groups at once.
-    /// The results are in the order of the operations; those on one key happen in that order.
+    /// Operations without atomicity: grouped by partition, all groups at once. The results are in
+    /// the order of the operations. Operations on one key happen in that order.
     pub async fn each(&self, ops: Vec<wire::KvOp>) -> Result<Vec<wire::KvResult>, ClientError> {
         check_limits(&ops)?;
         let partitions = self.client.partitions();
@@ -170,7 +171,8 @@ impl Kv {
         Ok(results)
     }
 
-    /// Follows a key. `seen_version` is what the caller knows already; 0: that it is absent.
+    /// Follows a key. `seen_version` is the version that the caller knows already; 0: the key is
+    /// absent.
     #[must_use]
     pub fn watch(&self, key: &[u8], seen_version: u64) -> KeyWatch {
         let partition = kvs::key_partition(key, self.client.partitions());
@@ -194,7 +196,7 @@ impl Kv {
         self.of_group(group, false).await
     }
 
-    /// The number of a batch with writes, where this client numbers them.
+    /// The number of a batch with writes, if this client numbers them.
     fn number(&self, partition: PartitionId, ops: &[wire::KvOp]) -> Option<wire::KvNumber> {
         match &self.writes {
             Writes::Numbered(numbers) if has_writes(ops) => Some(numbers.draw(partition)),
@@ -203,8 +205,8 @@ impl Kv {
         }
     }
 
-    /// Asks for one group until there is an answer. A numbered one that never happened, though its
-    /// number is forgotten, gets another number; where newcomers come too fast, after a pause.
+    /// Sends one group until there is an answer. If a numbered group never happened although its
+    /// number is forgotten, it gets another number. If its ticket was spent, that follows a pause.
     async fn of_group(
         &self,
         mut group: Group,
@@ -237,11 +239,11 @@ impl Kv {
         }
     }
 
-    /// Sends a parcel without waiting, so that all parcels travel together.
+    /// Sends a parcel without waiting, so that all parcels are sent concurrently.
     async fn begin(&self, mut parcel: Parcel) -> Begun {
         let id = self.client.next_id();
         let bytes = parcel.encode(&self.client.map(), id);
-        // A node that is away is waited for by whoever asks for each group, with its own patience.
+        // The later request for each group waits for an unreachable node, with its own patience.
         let answer = match self.client.link(parcel.node).await {
             Ok(link) => link.send(id, bytes).await.ok(),
             Err(_) => None,
@@ -249,7 +251,7 @@ impl Kv {
         Begun { parcel, answer }
     }
 
-    /// Puts the results where they belong. What was not answered is asked group by group.
+    /// Puts the results in their places. Groups without an answer are requested one by one.
     async fn finish(
         &self,
         begun: Begun,
@@ -259,7 +261,7 @@ impl Kv {
         let mut repeat = groups.iter().map(|group| repeat_of(group, &self.writes));
         let never = repeat.any(|repeat| repeat == Repeat::Never);
         let mut in_doubt = answer.is_some();
-        // A request of several may have happened in part when it is refused.
+        // A refused request of several groups may have happened in part.
         assert!(!never || groups.len() == 1, "what must not happen twice travels alone");
         let answered = match answer {
             None => None,
@@ -269,7 +271,7 @@ impl Kv {
                         let total = groups.iter().map(|group| group.ops.len()).sum();
                         Some(results_of(*response, total, node)?)
                     }
-                    // Refused outright, or safe to do again: the slow path may try.
+                    // Refused, or safe to repeat: the slow path may try.
                     Ok(Checked::Busy { .. } | Checked::Moved | Checked::Forgotten { .. }) => {
                         in_doubt = false;
                         None
@@ -302,7 +304,7 @@ struct Begun {
     answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, Lost>>>,
 }
 
-/// Before another number where a ticket was spent when it came.
+/// The pause before another number, if the ticket was spent on arrival.
 const TICKET_PAUSE: Duration = Duration::from_millis(20);
 const NO_TICKET: &str =
     "nothing was written: more clients number their writes at once than a partition remembers";
@@ -343,10 +345,10 @@ fn check_limits(ops: &[wire::KvOp]) -> Result<(), ClientError> {
     ops.iter().try_for_each(check_operation)
 }
 
-/// Whether an operation keeps the bounds of keys and values.
+/// Checks the sizes of an operation's key and value.
 ///
 /// # Errors
-/// [`ClientError::Refused`] says which it does not.
+/// [`ClientError::Refused`] names the violated limit.
 pub fn check_operation(op: &wire::KvOp) -> Result<(), ClientError> {
     let refuse = |text: String| Err(ClientError::Refused(text));
     let (key, value) = (op.key.len(), op.value.len());
@@ -362,7 +364,7 @@ pub fn check_operation(op: &wire::KvOp) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// The changing value of one key. Survives restarts of the key's home, and its moves.
+/// The changing value of one key. The watch survives restarts and moves of the key's home.
 #[derive(Debug)]
 pub struct KeyWatch {
     client: Client,
@@ -370,14 +372,14 @@ pub struct KeyWatch {
     key: Bytes,
     seen_version: u64,
     responses: Option<(u32, Instant, Responses)>,
-    /// A node lets go of a watch with its session alone, so this one has its own.
+    /// A node ends a watch only with its session, so this watch has its own.
     session: Option<Link>,
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, Lost>>;
 
 impl KeyWatch {
-    /// Waits until the key differs from what was seen last: the value and its version, or `None`
-    /// and 0 once it is absent. Changes in quick succession may come as one.
+    /// Waits until the key differs from the last returned state. Returns the value and its version,
+    /// or `None` and 0 if it is absent. Changes in quick succession may be merged.
     pub async fn next(&mut self) -> Result<(Option<Value>, u64), ClientError> {
         let mut retry = Retry::new(self.client.patience());
         loop {
@@ -415,7 +417,7 @@ impl KeyWatch {
                     let result = result.expect("just counted");
                     let version = result.version;
                     if version == self.seen_version {
-                        continue; // What we saw before a reconnect.
+                        continue; // The state before a reconnect.
                     }
                     self.seen_version = version;
                     return Ok((present(result), version));
@@ -424,7 +426,7 @@ impl KeyWatch {
         }
     }
 
-    /// The watch is over where it was; the next one may be elsewhere.
+    /// Ends the present watch; the next one may be at another node.
     async fn look_again(
         &mut self,
         retry: &mut Retry,

@@ -1,13 +1,13 @@
 /*!
-The client's library: connect, submit, watch, read, key-value.
+The client library: connect, submit, watch, read, key-value.
 
-A [`Client`] knows the map of its cluster and talks straight to the node that holds what it asks
-for; there is no entry node. It opens one session per node, when first needed, repeats what a broken
-connection swallowed, and follows nodes to their new addresses when they restart. It keeps no state
-that a crash would lose: a job belongs to the cluster from the moment it is committed, and any other
+A [`Client`] has the map of its cluster and sends each request directly to the node that can answer
+it; there is no entry node. It opens one session per node when it first needs it. It repeats
+requests that were lost with a connection, and follows nodes to their new addresses after a restart.
+It keeps no state that a crash would lose. A committed job belongs to the cluster, and any other
 client can watch it by its id.
 
-It decides nothing about where or when a task runs, beyond which partitions a submission goes to.
+The library makes no scheduling decisions, except for the partitions that a submission is sent to.
 
 ```no_run
 # async fn example(graph: &workloads::Graph) -> Result<(), client::ClientError> {

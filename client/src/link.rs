@@ -1,8 +1,8 @@
 //! One session with one node: many requests at once over a single stream.
 //!
-//! A request is encoded once, as a `Requests` frame that holds it alone. Protobuf lists join by
-//! concatenation, so a frame of many requests is their bytes one after another, and a request that
-//! must be repeated is the same bytes again.
+//! A request is encoded once, as a `Requests` frame of its own. Protobuf lists join by
+//! concatenation, so a frame of many requests is the concatenation of their bytes. A repeated
+//! request has the same bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::error::DISTRUST;
 
-/// Requests that wait to be framed, per link.
+/// The queue of requests that are not in a frame yet, per link.
 const OUTGOING_MAX: usize = 1024;
 /// A frame is closed when it has this many bytes (a single request may be larger).
 const FRAME_BYTES: usize = limits::CHUNK_BYTES_MAX;
@@ -33,10 +33,10 @@ const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the first packet to a session that answers.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A node that says nothing at all is given up after two of these, though its machine is there.
+/// A silent node is given up after two of these, even if its machine responds.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The link broke, or never came to be; the text says why.
+/// The link broke, or was never open; the text has the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost(pub(crate) String);
 
@@ -46,7 +46,7 @@ impl Lost {
     }
 }
 
-/// Where the responses to one request go.
+/// The receiver of the responses to one request.
 #[derive(Debug)]
 enum Reply {
     One(oneshot::Sender<Result<wire::Response, Lost>>),
@@ -72,14 +72,14 @@ pub(crate) fn encode(id: u64, body: wire::request::Body) -> Bytes {
     encode_and_keep(wire::Request { id, body: Some(body) }).0
 }
 
-/// The same of a request that is still wanted.
+/// As [`encode`]; also returns the request.
 pub(crate) fn encode_and_keep(request: wire::Request) -> (Bytes, wire::Request) {
     let mut frame = wire::Requests { requests: vec![request] };
     let bytes = frame.encode_to_vec().into();
     (bytes, frame.requests.remove(0))
 }
 
-/// A call with what every call carries. Another node than the one that is meant refuses it.
+/// A call with the required metadata. Any node but the intended one refuses it.
 pub(crate) fn call<T>(to: Option<NodeId>, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     let version = MetadataValue::from(limits::CALL_VERSION);
@@ -91,8 +91,8 @@ pub(crate) fn call<T>(to: Option<NodeId>, message: T) -> tonic::Request<T> {
 }
 
 impl Link {
-    /// Opens a session with a node, or with the one that answers at an address. Ends by itself when
-    /// the last clone is dropped or the node goes away.
+    /// Opens a session with a node, or with any that answers at an address. It ends when the last
+    /// clone is dropped or the node ends.
     pub(crate) async fn open(
         to: Option<NodeId>,
         address: &str,
@@ -107,7 +107,7 @@ impl Link {
         address: &str,
         dialer: &Dialer,
     ) -> Result<Self, Lost> {
-        // Something that takes connections and then says nothing is not there either.
+        // A process that accepts connections and sends nothing counts as unreachable.
         let opened = tokio::time::timeout(limit, Self::begin(to, address, dialer)).await;
         opened.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
     }
@@ -124,7 +124,7 @@ impl Link {
         Self::begin_over(to, dialer.connect(address, settings).await.map_err(Lost)?).await
     }
 
-    /// Another session over the same connection: what is asked there ends with it.
+    /// Another session over the same connection: its watches end with it.
     pub(crate) async fn another(&self) -> Result<Self, Lost> {
         let opened = Self::begin_over(self.to, self.channel.clone());
         let opened = tokio::time::timeout(OPEN_TIMEOUT, opened);
@@ -149,7 +149,7 @@ impl Link {
         lock(&self.waiting).lost.is_some()
     }
 
-    /// Sends a request; its one response comes through the receiver.
+    /// Sends a request; the receiver gets its one response.
     pub(crate) async fn send(
         &self,
         id: u64,
@@ -189,11 +189,12 @@ impl Link {
 }
 
 fn lock(waiting: &Mutex<Waiting>) -> std::sync::MutexGuard<'_, Waiting> {
-    // Every critical section leaves the table whole, so a panic elsewhere does not spoil it.
+    // Every critical section leaves the table consistent, so a panic elsewhere does not damage it.
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands responses to whoever asked, until the stream ends; then tells all that still wait.
+/// Passes responses to their requesters until the stream ends; then passes the error to all that
+/// still wait.
 async fn read(mut responses: tonic::Streaming<wire::Responses>, waiting: Arc<Mutex<Waiting>>) {
     let lost = loop {
         match responses.message().await {
@@ -211,7 +212,7 @@ async fn read(mut responses: tonic::Streaming<wire::Responses>, waiting: Arc<Mut
     waiting.lost = Some(lost.clone());
     for (_, reply) in waiting.replies.drain() {
         match reply {
-            // A caller that went away has no use for the news.
+            // A caller that is gone does not need the error.
             Reply::One(reply) => drop(reply.send(Err(lost.clone()))),
             Reply::Many(reply) => drop(reply.send(Err(lost.clone()))),
         }
@@ -236,7 +237,7 @@ impl Waiting {
     }
 }
 
-/// Joins whatever is waiting into frames.
+/// Joins all waiting requests into frames.
 struct Frames {
     incoming: mpsc::Receiver<Bytes>,
     batch: Vec<Bytes>,
@@ -268,7 +269,7 @@ impl Stream for Frames {
     }
 }
 
-/// Requests go out as bytes that are already encoded; responses are decoded as usual.
+/// Requests are sent as encoded bytes; responses are decoded as usual.
 struct SessionCodec;
 
 impl Codec for SessionCodec {

@@ -1,4 +1,4 @@
-//! The nodes themselves: their state, what may be changed of them, who is there.
+//! The nodes: their state, changes of their tuning, and their membership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use proto::wire::{self, request, response};
 
 use crate::{Client, ClientError};
 
-/// How long a node may take to hear what is to be changed.
+/// The timeout of a proposed change at one node.
 const PROPOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 fn state_of(
@@ -22,7 +22,7 @@ fn state_of(
 }
 
 impl Client {
-    /// One node's own state; the node is given `patience` to answer.
+    /// One node's own state; the node has `patience` to answer.
     pub async fn node_state(
         &self,
         node: NodeId,
@@ -32,7 +32,7 @@ impl Client {
         state_of(node, self.ask_once(node, body, patience).await)
     }
 
-    /// The state of every node, with the reason for those that do not answer.
+    /// The state of every node, or the reason for those that do not answer.
     pub async fn node_states(
         &self,
         patience: Duration,
@@ -41,7 +41,7 @@ impl Client {
         answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
     }
 
-    /// The newest map that those who vote on it tell within `patience`.
+    /// The newest map that the voters return within `patience`.
     pub async fn newest_map(&self, patience: Duration) -> Arc<wire::ClusterMap> {
         let mut asked = tokio::task::JoinSet::new();
         let map = self.map();
@@ -50,7 +50,7 @@ impl Client {
             let body = request::Body::Map(wire::MapQuery {});
             asked.spawn(async move { client.ask_once(node, body, patience).await });
         }
-        // One of any majority knows all that was agreed on.
+        // Each majority has a voter with all committed changes.
         let mut missing = map.voters.len() / 2 + 1;
         while missing > 0
             && let Some(answer) = asked.join_next().await
@@ -63,8 +63,8 @@ impl Client {
         self.map()
     }
 
-    /// Asks for a change of the map: that a node joins, leaves or is removed. The map shows when it
-    /// has.
+    /// Proposes a change of the map: a node joins, leaves or is removed. The map shows when that
+    /// has happened.
     pub async fn propose(&self, body: wire::map_command::Body) -> Result<(), ClientError> {
         let command = wire::MapCommand { body: Some(body) };
         let mut last = None;
@@ -79,7 +79,7 @@ impl Client {
         Err(last.unwrap_or_else(none))
     }
 
-    /// Changes how one node decides and what it keeps; absent fields stay as they are.
+    /// Changes the tuning of one node; absent fields stay as they are.
     pub async fn tune(
         &self,
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Numbers of a client's writes, so that one whose answer was lost can be sent again.
+//! Numbers of a client's writes, so that a write without an answer can be repeated.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use proto::{PartitionId, wire};
 
 use crate::ClientError;
 
-/// What a caller wants of writes whose answer was lost.
+/// The handling of writes without an answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Writes {
-    /// An insert or a remove is sent again, an append or a swap is not.
+    /// An insert or a remove is repeated, an append or a swap is not.
     #[default]
     Plain,
-    /// Nothing that writes is sent again.
+    /// No write is repeated.
     Once,
-    /// Every batch with a write has a number, and is sent again.
+    /// Every batch with a write has a number, and is repeated.
     Numbered(std::sync::Arc<Numbers>),
-    /// The caller's own number, of one batch.
+    /// The caller's own number, for one batch.
     Given(wire::KvNumber),
 }
 
@@ -45,7 +45,7 @@ impl Numbers {
         wire::KvNumber { client: self.client, sequence, ticket }
     }
 
-    /// Another number, for a batch that never happened though its number is forgotten.
+    /// Another number, for a batch that never happened although its number is forgotten.
     pub(crate) fn draw_with(&self, partition: PartitionId, ticket: u64) -> wire::KvNumber {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner).insert(partition, ticket);
         self.draw(partition)

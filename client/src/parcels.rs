@@ -1,4 +1,4 @@
-//! What key-value operations travel in: groups of one partition each, and requests of several.
+//! Divides key-value operations into groups of one partition each, and the groups into requests.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::call::{Repeat, home_of};
 use crate::link;
 use crate::numbered::Writes;
 
-/// What an operation takes in a request beside its key and value, at most.
+/// The maximum size of an operation in a request without its key and value.
 const OP_BYTES: usize = 64;
 
-/// What travels in one request: groups of one node, as many as a frame takes. Groups with
-/// operations that must not happen twice travel alone, so that their fate is known alone; so do
-/// numbered ones, of which one may be forgotten.
+/// Packs groups of one node into requests, as many as a frame takes. A group that must not happen
+/// twice is sent alone, so that its result is known alone. So is a numbered one, because its number
+/// may be forgotten.
 pub(crate) fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, writes: &Writes) -> Vec<Parcel> {
     let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
     let mut full = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, writes: &Write
     full
 }
 
-/// Operations of one partition, which follow one another in the order of partitions.
+/// Operations of one partition, which are consecutive in the order of partitions.
 pub(crate) struct Group {
     pub(crate) partition: PartitionId,
     /// The place of the first one in that order.
@@ -48,7 +48,7 @@ pub(crate) struct Group {
     pub(crate) number: Option<wire::KvNumber>,
 }
 
-/// Groups that travel in one request.
+/// Groups that are sent in one request.
 pub(crate) struct Parcel {
     pub(crate) node: u32,
     pub(crate) groups: Vec<Group>,
@@ -56,7 +56,7 @@ pub(crate) struct Parcel {
 }
 
 impl Parcel {
-    /// The request. No operation is copied for it: they go in and come back.
+    /// Encodes the request. Copies no operation: they are moved into it and back.
     pub(crate) fn encode(&mut self, map: &wire::ClusterMap, id: u64) -> Bytes {
         let batch = |group: &mut Group| wire::KvBatch {
             partition: group.partition.0,
@@ -83,7 +83,7 @@ impl Parcel {
     }
 }
 
-/// An append or a swap done twice is not the same as done once.
+/// A repeated append or swap has another effect than a single one.
 pub(crate) fn repeat_of(group: &Group, writes: &Writes) -> Repeat {
     if group.number.is_some() {
         return Repeat::Numbered { in_doubt: false };

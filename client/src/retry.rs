@@ -1,4 +1,4 @@
-//! Whom to ask, and how long to try.
+//! The target of a request, and the time for its repetition.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::link::Lost;
 
 pub(crate) const BACKOFF_START: Duration = Duration::from_millis(20);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Homes move on their own: whoever waits for one looks again this often.
+/// Homes move on their own, so a request that waits for one retries at this interval.
 const HOME_BACKOFF_MAX: Duration = Duration::from_millis(100);
 
-/// Who is asked.
+/// The target of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum To {
     Node(u32),
-    /// Whoever is home of the partition by then.
+    /// The home of the partition at the time of the try.
     Home(PartitionId),
 }
 
@@ -31,7 +31,7 @@ impl To {
     }
 }
 
-/// One request's patience.
+/// The retry state of one request.
 pub(crate) struct Retry {
     pub(crate) deadline: Instant,
     backoff: Duration,
@@ -43,14 +43,14 @@ impl Retry {
         Self { deadline: Instant::now() + patience, backoff: BACKOFF_START, patience }
     }
 
-    /// A connection that held for a while has earned its successor full patience.
+    /// After a connection that lasted, the next one gets the full patience.
     pub(crate) fn rearm(&mut self, opened: Instant) {
         if opened.elapsed() > BACKOFF_MAX {
             *self = Self::new(self.patience);
         }
     }
 
-    /// Waits before the next try, or says that there is none.
+    /// Waits before the next try, or fails if there is none.
     pub(crate) async fn pause(
         &mut self,
         to: To,

@@ -1,4 +1,4 @@
-//! Submitting a graph: chunks straight to the homes of their tasks, then one commit.
+//! Submission of a graph: chunks directly to the homes of their tasks, then one commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::call::home_of;
 use crate::retry::To;
 use crate::{Cas, Client, ClientError, link};
 
-/// The key that hands out small consecutive job ids.
+/// The key with the next small consecutive job id.
 const NEXT_JOB: &[u8] = b"starling/next-job";
 
-/// Which nodes' partitions a submission goes to.
+/// The nodes that a submission is sent to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Submit {
     /// Every node gets its share.
     #[default]
     Best,
-    /// Everything goes to one node, the paper's worst case.
+    /// Everything is sent to one node, the paper's worst case.
     Worst,
     Nodes(Vec<NodeId>),
 }
@@ -32,16 +32,16 @@ pub enum Submit {
 pub struct SubmitOptions {
     pub placement: Placement,
     pub submit: Submit,
-    /// Shown in lists; [`Client::submit`] takes the graph's own when it is empty.
+    /// The name in lists; if it is empty, [`Client::submit`] uses the graph's own.
     pub name: String,
     pub settings: wire::JobSettings,
     /// `None`: the next free number of the cluster.
     pub job: Option<JobId>,
-    /// When the submission began, if that was before this call. Nanoseconds since the Unix epoch.
+    /// The start of the submission, if that was before this call. Nanoseconds since the Unix epoch.
     pub submitted_ns: Option<u64>,
 }
 
-/// A job the cluster has accepted, durably.
+/// A job that the cluster has accepted durably.
 #[derive(Clone, Debug)]
 pub struct JobHandle {
     pub job: JobId,
@@ -57,7 +57,7 @@ pub fn now_ns() -> u64 {
 }
 
 impl Client {
-    /// The next free job number of the cluster: 1, 2, 3. A number whose client then dies is
+    /// The next free job number of the cluster: 1, 2, 3. If its client fails, the number is
     /// skipped.
     pub async fn next_job(&self) -> Result<JobId, ClientError> {
         let kv = self.kv();
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// The partitions of each node a submission goes to.
+    /// The partitions of each node that a submission is sent to.
     fn homes(&self, submit: &Submit) -> Result<Vec<Vec<PartitionId>>, ClientError> {
         let map = self.map();
         let mut homes: BTreeMap<u32, Vec<PartitionId>> = BTreeMap::new();
@@ -103,7 +103,7 @@ impl Client {
         Ok(chosen)
     }
 
-    /// Where the tasks of a graph would go: the job's number is taken, nothing is sent.
+    /// The placement of a graph's tasks. Takes the job's number and sends nothing.
     pub async fn plan<'g>(
         &self,
         graph: &'g Graph,
@@ -117,9 +117,9 @@ impl Client {
         Ok(Plan::new(graph, job, options.placement, &homes))
     }
 
-    /// Streams a plan into the cluster and commits it. When this returns, the job runs whatever
-    /// becomes of this client; when it fails, or the client dies before, nothing of it runs, and
-    /// what it has put here goes in time.
+    /// Sends a plan to the cluster and commits it. After success the job runs independently of this
+    /// client. After a failure, or if the client dies before, no task of it runs, and its data on
+    /// the nodes expires.
     pub async fn submit_plan(
         &self,
         plan: &Plan<'_>,
@@ -127,7 +127,7 @@ impl Client {
     ) -> Result<JobHandle, ClientError> {
         let submitted_ns = options.submitted_ns.unwrap_or_else(now_ns);
         self.send_chunks(plan).await?;
-        // After the chunks: where the job is known, what is never committed goes with it.
+        // After the chunks: homes that know the job delete its files if it is never committed.
         tokio::select! {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
@@ -151,7 +151,7 @@ impl Client {
         self.submit_plan(&plan, &options).await
     }
 
-    /// Puts the files of the submitter where the tasks that stand for them will run.
+    /// Uploads the files of the submitter to the homes of the tasks that stand for them.
     async fn put_uploads(&self, plan: &Plan<'_>) -> Result<(), ClientError> {
         let mut sending: JoinSet<Result<(), ClientError>> = JoinSet::new();
         for (task, file) in plan.graph().uploads() {
@@ -171,8 +171,8 @@ impl Client {
         Ok(())
     }
 
-    /// What is not committed expires where nothing is heard of it: each node hears a chunk again
-    /// from time to time. Ends when one cannot be told.
+    /// An uncommitted job expires on a node that receives no message about it, so each node
+    /// periodically gets a chunk again. Returns when a request fails.
     async fn keep_alive(&self, plan: &Plan<'_>) -> ClientError {
         let mut chunks = BTreeMap::new();
         let mut homes = None;
@@ -180,7 +180,7 @@ impl Client {
             tokio::time::sleep(Duration::from_nanos(limits::STAGED_JOB_TTL.0 / 4)).await;
             let epoch = self.map().epoch;
             if homes.replace(epoch) != Some(epoch) {
-                // Only now: short uploads need none of them, and a graph may have many.
+                // Not earlier: short uploads need no chunks, and a graph may have many.
                 chunks = self.chunk_of_each_home(plan);
             }
             for chunk in chunks.values() {

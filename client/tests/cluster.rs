@@ -24,7 +24,7 @@ fn stop(nodes: Vec<NodeHandle>) {
     }
 }
 
-/// Nodes, a client of theirs, and what keeps their directory.
+/// Nodes, a client for them, and the guard of their directory.
 async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let handles = start(dir.path(), nodes);
@@ -109,7 +109,7 @@ async fn many_clients_that_write_once_lose_nothing() {
         lines.split_terminator(';').map(|number| number.parse().unwrap()).collect();
     written.sort_unstable();
     assert_eq!(written, (0..clients).collect::<Vec<_>>());
-    // An answer that is too long to keep: the write is not made again, and nothing is redrawn.
+    // An answer that is too long to keep: the write is not repeated, and gets no new number.
     let number = proto::wire::KvNumber { client: 5, sequence: 1, ticket: 0 };
     let given = client.kv().with_number(number);
     let long = vec![b'x'; 2 * proto::limits::KV_ANSWER_KEPT_BYTES];
@@ -129,7 +129,7 @@ async fn many_operations_go_to_their_partitions_and_come_back_in_order() {
     let inserts = (0..500).map(|n| operation(KvKind::Insert, &key(n), &key(n + 1))).collect();
     kv.each(inserts).await.unwrap();
     let mut ops: Vec<_> = (0..500).map(|n| operation(KvKind::Lookup, &key(n), b"")).collect();
-    // Two on one key happen in their order.
+    // Two operations on one key happen in their order.
     ops.push(operation(KvKind::Remove, &key(7), b""));
     ops.push(operation(KvKind::Lookup, &key(7), b""));
     let results = kv.each(ops).await.unwrap();
@@ -200,7 +200,7 @@ async fn a_repeated_submission_changes_nothing() {
     stop(nodes);
 }
 
-/// Of one job, by as many clients as there are, at the same time.
+/// All clients submit one job at the same time.
 #[tokio::test]
 async fn clients_that_submit_the_same_job_at_once_submit_it_once() {
     const CLIENTS: usize = 8;
@@ -320,7 +320,7 @@ async fn a_node_that_answers_at_the_address_of_another_is_not_taken_for_it() {
     let path = dir.path().join("nodes/1/address.json");
     let text = std::fs::read_to_string(&path).unwrap();
     stop(vec![nodes.pop().unwrap()]);
-    // As where a node was killed, and its address is one that the first node has as well.
+    // As if node 1 was killed and its address given to the first node.
     let ours = Instance::new(dir.path()).address(0).unwrap().address;
     let theirs = serde_json::from_str::<serde_json::Value>(&text).unwrap()["address"].clone();
     std::fs::write(&path, text.replace(theirs.as_str().unwrap(), &ours)).unwrap();

@@ -1,4 +1,4 @@
-//! The port for calls: who may come in, and how many.
+//! The port for calls: accepts connections, within the limits on their number.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,21 +16,23 @@ use crate::doors::{Guest, Stream};
 use crate::service::Shared;
 use crate::strangers::Strangers;
 
-/// After an accept that failed (too many open files, say).
+/// The pause after a failed accept, for example because too many files are open.
 pub(crate) const BREATHE: Duration = Duration::from_millis(100);
-/// Callers that were let in and that the server has not taken yet.
+/// The maximum of accepted connections that the server has not taken yet.
 const LET_IN_MAX: usize = 16;
 
-/// A connection of one who was let in.
+/// An accepted and authenticated connection.
 pub(crate) struct Connection {
     stream: Stream,
     guest: Guest,
-    /// Its place among those that are served, and among those that are no nodes.
+    /// The permits of the connection: one of all served connections, and one of those by callers
+    /// that are no nodes.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
-/// Takes connections for as long as the server wants them. One that waits to be taken is in the
-/// kernel's queue, costs nothing here, and is taken in its turn: strangers make room for it.
+/// Accepts connections until the server stops. A connection above the limit waits in the kernel's
+/// queue at no cost here. It is accepted in its turn, because unauthenticated connections are
+/// closed to make room for it.
 pub(crate) fn listen(
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -66,7 +68,7 @@ pub(crate) fn listen(
                 match known.and_then(|known| seat(known, guests)) {
                     Ok(Some((stream, guest, seat))) => {
                         let connection = Connection { stream, guest, _places: (place, seat) };
-                        // A server that is gone takes nobody.
+                        // Fails only if the server has stopped.
                         let _ = let_in.send(Ok(connection)).await;
                     }
                     Ok(None) => shared.log.line(&format!("gave the keys to {from}")),
@@ -82,7 +84,7 @@ pub(crate) fn listen(
 
 type Seat = Option<OwnedSemaphorePermit>;
 
-/// A place among those that are no nodes, for one of them.
+/// Takes a permit of the callers that are no nodes, if the caller is one of them.
 fn seat(
     known: Option<(Stream, Guest)>,
     guests: Arc<Semaphore>,

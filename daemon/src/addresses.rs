@@ -1,4 +1,4 @@
-//! Where the other nodes listen.
+//! The addresses of the other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,12 +8,13 @@ use proto::{NodeId, limits, wire};
 
 use crate::instance::{AddressFile, Instance};
 
-/// The other nodes' files in the instance directory; where those are missing or older, what was
-/// heard. A node whose directory is another one is known by hearsay alone.
+/// The addresses of the other nodes: from their files in the instance directory, or from messages
+/// where a file is missing or older. For a node with another instance directory only messages
+/// count.
 #[derive(Debug)]
 pub(crate) struct AddressBook {
     instance: Instance,
-    /// When this process began.
+    /// The start time of this process.
     begun: SystemTime,
     heard: Mutex<BTreeMap<NodeId, AddressFile>>,
 }
@@ -24,7 +25,7 @@ impl AddressBook {
         Self { instance, begun: SystemTime::now(), heard: Mutex::new(BTreeMap::new()) }
     }
 
-    /// From another node's map, when the directory is not shared.
+    /// Notes an address from another node's map, for a directory that is not shared.
     pub(crate) fn hear(&self, member: &wire::Member) {
         self.note(AddressFile {
             format: limits::FORMAT_VERSION,
@@ -39,7 +40,7 @@ impl AddressBook {
         });
     }
 
-    /// From the node itself.
+    /// Notes the address that a node sent in its greeting.
     pub(crate) fn hear_greeting(&self, greeting: &wire::Greeting) {
         self.note(AddressFile {
             format: limits::FORMAT_VERSION,
@@ -54,7 +55,8 @@ impl AddressBook {
         });
     }
 
-    /// Keeps what no file says. A file goes when its node stops, so it is the better witness.
+    /// Keeps an address unless a file has a current one. A node removes its file when it stops, so
+    /// the file is more reliable.
     fn note(&self, told: AddressFile) {
         let node = NodeId(told.node);
         let file = self.instance.read_address(node);
@@ -63,18 +65,18 @@ impl AddressBook {
             return;
         }
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of one incarnation the latest word counts: an earlier one may be of a node that is gone,
-        // whose place another took from a directory of its own.
+        // Within one incarnation the latest message counts. An earlier one may come from a node
+        // that is gone and was replaced by one with a directory of its own.
         if heard.get(&node).is_none_or(|known| known.incarnation <= told.incarnation) {
             heard.insert(node, told);
         }
     }
 
-    /// Why a node of a launch did not start, where it has said so. Launches without a name are the
-    /// same launch only if they began at the same time.
+    /// The reason why a node of a launch did not start, if it wrote one. A launch without a name is
+    /// identified by its start time.
     pub(crate) fn failure(&self, node: NodeId, launch: &str) -> Option<String> {
         let (failure, written) = self.instance.read_failure(node)?;
-        // The clock of the file system may be behind ours.
+        // The clock of the file system may be behind the clock of this machine.
         let since = self.begun - Duration::from_nanos(limits::FAILURE_CLOCKS_DIFFER.0);
         let is_of_launch = failure.launch == launch && (!launch.is_empty() || written >= since);
         is_of_launch.then_some(failure.reason)
@@ -82,7 +84,7 @@ impl AddressBook {
 
     pub(crate) fn read(&self, node: NodeId) -> Option<AddressFile> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
-        // The last of the greatest wins: the file, where both tell of the same life.
+        // `max_by_key` returns the last maximum: the file, if both are of the same incarnation.
         [heard, self.instance.read_address(node)]
             .into_iter()
             .flatten()

@@ -1,14 +1,14 @@
-//! Reading files beside the loop's thread.
+//! Reads files on other threads than that of the run loop.
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Pieces of a file that wait for a slow reader.
+/// The maximum of pieces that are read ahead of a slow consumer.
 const PIECES_AHEAD: usize = 2;
 
-/// Runs an iterator that reads files on the pool of blocking threads. A reader that is slow costs
-/// memory for a few items but no thread: those are few, and whoever waits for one of them while
-/// all wait for readers would wait for ever.
+/// Runs an iterator that reads files on the pool of blocking threads. A slow consumer costs memory
+/// for a few items but no thread. The pool is small: if consumers could hold all its threads, no
+/// other reader would make progress.
 pub(crate) fn in_background<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
 ) -> mpsc::Receiver<T> {
@@ -21,18 +21,19 @@ pub(crate) fn in_background<T: Send + 'static>(
                 let waiting = fill(&mut items, &queue);
                 (items, waiting)
             });
-            // A panic of the iterator ends the stream, as its end does.
+            // A panic of the iterator ends the stream, like the end of its items.
             let Ok((rest, Some(waiting))) = ahead.await else { return };
             items = rest;
             if sender.send(waiting).await.is_err() {
-                return; // The reader is gone.
+                return; // The consumer is gone.
             }
         }
     });
     receiver
 }
 
-/// Fills the queue. What found no room any more, or nothing when all is told or nobody reads.
+/// Fills the queue. Returns the item that found no room, or `None` when the iterator has ended or
+/// the consumer is gone.
 fn fill<T>(items: &mut impl Iterator<Item = T>, queue: &mpsc::Sender<T>) -> Option<T> {
     for item in items {
         match queue.try_send(item) {

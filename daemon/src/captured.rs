@@ -1,6 +1,6 @@
-//! Copies of what tasks print: packs of this node grow on other nodes as well, soon after they have
-//! grown here. Each part of a pack goes to the nodes that come next by their numbers, as many as it
-//! takes for each partition to have its copies. Where one copy is all there is, nothing is sent.
+//! Copies of the output that tasks print: a node sends the growth of its output packs to other
+//! nodes. The receivers are the next nodes by number, one for each backup of a partition. With one
+//! replica nothing is sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::links::duration;
 use crate::peers;
 use crate::service::Shared;
 
-/// What is known of a node that keeps copies of this node's packs.
+/// The state of a node that keeps copies of this node's packs.
 #[derive(Default)]
 struct Keeper {
-    /// Another one may have lost what this one had.
+    /// The node's incarnation; another one may have lost the copies.
     incarnation: u32,
     client: Option<peers::Client>,
-    /// By pack: so much of it is there.
+    /// By pack: the number of bytes that the node has.
     has: BTreeMap<u32, u64>,
-    /// It has heard that packs with lower numbers are gone.
+    /// The node knows that packs with lower numbers are deleted.
     first: u32,
 }
 
@@ -36,11 +36,11 @@ struct Sender {
     /// The number of this node's store.
     store: u64,
     keepers: BTreeMap<NodeId, Keeper>,
-    /// By the map, since when.
+    /// The nodes that the map shows as down, and since when.
     down: BTreeMap<NodeId, Instant>,
 }
 
-/// Sends what is new, for as long as the node goes on.
+/// Sends new output to the other nodes until this node stops.
 pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
     let grown = Arc::new(Notify::new());
     let told = Arc::clone(&grown);
@@ -49,7 +49,7 @@ pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
     let mut sender = Sender { shared, store, keepers, down };
     loop {
         let all_is_there = sender.round().await;
-        // What more there is goes together.
+        // Output that is printed within the gap is sent together.
         sleep(duration(limits::CAPTURED_COPY_GAP)).await;
         let patience = match all_is_there {
             true => limits::CAPTURED_COPY_LOOK,
@@ -60,7 +60,7 @@ pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
 }
 
 impl Sender {
-    /// Brings all copies up to date. False when some could not be.
+    /// Brings all copies up to date. False if some could not be.
     async fn round(&mut self) -> bool {
         let nodes = self.nodes(Instant::now());
         self.keepers.retain(|node, _| nodes.contains(node));
@@ -82,8 +82,8 @@ impl Sender {
         all_is_there
     }
 
-    /// The nodes that are to have copies. One that has just died may come back with what it has;
-    /// after a while another one takes its place.
+    /// The nodes that must have copies. A node that failed may return with its copies. After
+    /// `COPY_PATIENCE` another node takes its place.
     fn nodes(&mut self, now: Instant) -> Vec<NodeId> {
         let (own, others) = (self.shared.identity.node, self.shared.others.all());
         let copies = self.shared.copies.load(Ordering::Relaxed).saturating_sub(1) as usize;
@@ -121,14 +121,14 @@ impl Sender {
                 let offset = keeper.has.get(&pack).copied();
                 let read = match offset {
                     Some(offset) => self.records_from(pack, offset).await,
-                    None => Ok(Vec::new()), // What has it?
+                    None => Ok(Vec::new()), // Asks the node how much it has.
                 };
                 let data = match read {
                     Ok(data) => data,
                     Err(reason) => {
                         let line = format!("pack {pack} has no whole copy: {reason}");
                         self.shared.log.refusal(&line);
-                        keeper.has.insert(pack, u64::MAX); // Those after it are well.
+                        keeper.has.insert(pack, u64::MAX); // The packs after it can still be sent.
                         break;
                     }
                 };
@@ -140,7 +140,7 @@ impl Sender {
                     return Err("it does not take what follows".to_owned());
                 }
                 keeper.has.insert(pack, has);
-                // Half of the time belongs to what else the node and the line have to do.
+                // Leaves half of the time to other work of the node and the network.
                 if !asks {
                     sleep(begun.elapsed()).await;
                 }
@@ -181,7 +181,7 @@ impl Sender {
     }
 }
 
-/// The first R-1 of the other nodes that follow this one in a ring of numbers.
+/// The `count` nodes that follow this one in the ring of node numbers.
 fn next_nodes(
     own: NodeId,
     others: &[NodeId],
@@ -195,7 +195,7 @@ fn next_nodes(
     others
 }
 
-/// Keeps a part of a pack of another node.
+/// Stores a part of another node's pack.
 pub(crate) async fn keep(
     shared: &Arc<Shared>,
     part: wire::PackPart,

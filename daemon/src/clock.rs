@@ -1,13 +1,14 @@
-//! The one place where a node reads a clock.
+//! The clock of a node. No other module reads one.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proto::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the Unix epoch that never go back while the process lives: the wall clock is
-/// read once, what follows comes from the clock since boot. That one goes on while the machine is
-/// suspended; by the monotonic clock a node would wake up with leases that it takes for valid.
+/// Nanoseconds since the Unix epoch that never go back during the life of the process. The wall
+/// clock is read once; the clock since boot counts from there. That clock continues while the
+/// machine is suspended. With the monotonic clock a node would take expired leases for valid ones
+/// after a suspend.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     wall: Time,
@@ -32,8 +33,9 @@ impl Clock {
         Time(self.wall.0.saturating_add(since.as_nanos() as u64))
     }
 
-    /// When `time` comes, as the runtime's timers want it; a past time is now. Those timers stand
-    /// still with a suspended machine: whoever is woken by one reads this clock anew.
+    /// Converts `time` to an instant for the runtime's timers; a past time is now. These timers
+    /// stand still while the machine is suspended, so after each wake-up the caller reads this
+    /// clock again.
     #[must_use]
     pub fn instant(&self, time: Time) -> Instant {
         Instant::now() + Duration::from_nanos(time.since(self.now()).0)

@@ -1,9 +1,9 @@
 /*!
-What keeps strangers out: the certificates that this node shows and asks for.
+Authentication of connections: the certificates that this node presents and demands.
 
-Every port takes TLS 1.3 with a certificate on both sides. What a connection is for is said in its
-first message (ALPN); the one purpose that needs no certificate is the exchange of a token
-for keys ([`crate::join`]), which has its own few bytes and nothing else.
+Every port uses TLS 1.3 with certificates on both sides. The purpose of a connection is in its first
+message (ALPN). Only one purpose needs no certificate: the exchange of a token for keys
+([`crate::join`]). It has its own few bytes and allows nothing else.
 */
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,15 +21,15 @@ use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use crate::service::Shared;
 
-/// Of a connection for calls: an encrypted record has up to 16 KiB.
+/// The read buffer of a connection for calls: an encrypted record has up to 16 KiB.
 const READ_AHEAD_BYTES: usize = 32 << 10;
 
-/// How this node lets others in, and how it is let in by them.
+/// The TLS context of this node, for incoming and outgoing connections.
 #[derive(Debug)]
 pub(crate) struct Doors {
     /// `None`: the instance was made with `--insecure`.
     locks: Option<Locks>,
-    /// The addresses of this machine that others may come to; empty: all.
+    /// The addresses of this machine at which connections are accepted; empty: all.
     only: Vec<IpAddr>,
 }
 
@@ -39,7 +39,7 @@ struct Locks {
     shown: RwLock<Arc<Shown>>,
 }
 
-/// What one certificate is shown with. Connections that are there keep what they began with.
+/// The TLS configurations of one certificate. Open connections keep the one that they began with.
 #[derive(Debug)]
 struct Shown {
     fingerprint: [u8; 32],
@@ -69,7 +69,7 @@ impl Locks {
     }
 }
 
-/// Who has come in.
+/// An authenticated caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Guest {
     pub(crate) role: Role,
@@ -95,7 +95,7 @@ impl Doors {
         Ok(Self { locks: Some(Locks { keyring, shown }), only })
     }
 
-    /// Whether this node listens at the address that a connection came to.
+    /// Refuses a connection to an address at which this node does not listen.
     fn check_address(&self, stream: &TcpStream) -> Result<(), String> {
         let came_to = stream.local_addr().map_err(|error| error.to_string())?;
         match self.only.is_empty() || self.only.contains(&came_to.ip().to_canonical()) {
@@ -104,17 +104,18 @@ impl Doors {
         }
     }
 
-    /// For calls to other nodes.
+    /// The dialer of calls to other nodes.
     pub(crate) fn dialer(&self) -> Dialer {
         self.locks.as_ref().map_or_else(Dialer::insecure, |locks| locks.shown().dialer.clone())
     }
 
-    /// For connections to data ports; `None` where they are not encrypted.
+    /// The TLS configuration of connections to data ports; `None` if they are not encrypted.
     pub(crate) fn to_data(&self) -> Option<Arc<ClientConfig>> {
         self.locks.as_ref().map(|locks| Arc::clone(&locks.shown().to_data))
     }
 
-    /// Shows from now on what the directory has, which is made anew once half of its life is over.
+    /// Loads the certificate of the directory, which is replaced after half of its validity. New
+    /// connections use it.
     pub(crate) fn renew(&self) -> Result<(), String> {
         let Some(locks) = &self.locks else { return Ok(()) };
         if !locks.keyring.path(Role::Node).exists() {
@@ -129,13 +130,13 @@ impl Doors {
         Ok(())
     }
 
-    /// Takes one who calls. `None` after an exchange of a token, which ends the connection.
+    /// Authenticates a caller. `None` after an exchange of a token, which ends the connection.
     pub(crate) async fn take_caller(
         &self,
         stream: TcpStream,
         address: SocketAddr,
     ) -> Result<Option<(Stream, Guest)>, String> {
-        // One time for all steps: each of them can be drawn out.
+        // One timeout for all steps, because a caller could delay each of them.
         let patience = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
         let known = tokio::time::timeout(patience, self.know(stream, address)).await;
         known.unwrap_or_else(|_| Err("no certificate in time".to_owned()))
@@ -149,7 +150,7 @@ impl Doors {
         self.check_address(&stream)?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(locks) = &self.locks else {
-            // Whoever reaches this machine's loopback may do everything: that was asked for.
+            // With `--insecure` every process that reaches the loopback interface has all rights.
             return Ok(Some((Box::new(stream), Guest { role: Role::Node, address })));
         };
         let stream = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
@@ -166,7 +167,8 @@ impl Doors {
         Ok(Some((Box::new(stream), Guest { role, address })))
     }
 
-    /// Takes a node that comes for objects; `None` where nothing is encrypted.
+    /// Authenticates a node that fetches objects. The inner error is the plain stream of an
+    /// insecure instance.
     pub(crate) async fn take_fetcher(
         &self,
         stream: TcpStream,
@@ -182,7 +184,7 @@ impl Doors {
     }
 }
 
-/// Renews what a node shows for as long as it runs.
+/// Renews the certificate of a node while it runs.
 pub(crate) async fn keep_fresh(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(Duration::from_nanos(limits::KEYS_RENEWED_EVERY.0)).await;
@@ -194,7 +196,7 @@ pub(crate) async fn keep_fresh(shared: Arc<Shared>) {
     }
 }
 
-/// The role of one whose certificate was verified.
+/// The role in a verified certificate.
 fn role_of<T>(stream: &TlsStream<T>) -> Result<Role, String> {
     let (_, connection) = stream.get_ref();
     let shown = connection.peer_certificates().and_then(<[_]>::first);
@@ -209,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// The certificate that a node shows now.
+    /// The certificate that a node presents now.
     async fn shown(doors: &Doors, keyring: &Keyring) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let come = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -240,7 +242,7 @@ mod tests {
         assert!(old != new);
         doors.renew().unwrap();
         assert_eq!(shown(&doors, &keyring).await, new, "it is good for a while");
-        // Whoever removes the keys means to shut somebody out: no node makes others by itself.
+        // An operator removes the keys to exclude nodes, so no node makes new ones by itself.
         std::fs::remove_dir_all(dir.path().join("keys")).unwrap();
         assert!(doors.renew().unwrap_err().contains("no keys"));
         assert!(!keyring.has_authority());

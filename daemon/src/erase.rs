@@ -1,4 +1,4 @@
-//! What tasks of a forgotten job have printed is removed beside the loop: packs may be large.
+//! Removes the printed output of a forgotten job on another thread, because packs may be large.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::inbox::Local;
 use crate::service::Shared;
 
-/// Reports when it is gone from the disk. Where it cannot be removed it stays known, and the home
-/// of the job demands it again when this node has restarted or the map has changed.
+/// Reports the removal to the run loop. If the removal fails, the output stays registered. The home
+/// of the job demands it again after a restart of this node or a change of the map.
 pub(crate) fn begin(job: JobId, number: u64, shared: &Arc<Shared>, local: &UnboundedSender<Local>) {
     let (shared, local) = (Arc::clone(shared), local.clone());
     tokio::task::spawn_blocking(move || match shared.executor.streams().forget(job) {
-        // A loop that is gone wants nothing any more.
+        // Fails only if the run loop has ended.
         Ok(()) => drop(local.send(Local::Input(Input::Erased { job, number }))),
         Err(error) => {
             let line = format!("what job {job} has printed cannot be removed: {error}");

@@ -1,4 +1,4 @@
-//! Why a node did not start, and why it stopped.
+//! The reasons why a node did not start, and why it stopped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
-/// The text of a system error in the shape of our own: lower case, without its number.
+/// The text of a system error in our style: lower case, without its number.
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
-/// Why a node did not start. The text is one line; [`Self::hint`] says what to do next.
+/// The reason why a node did not start. The text is one line; [`Self::hint`] names the next step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -104,7 +104,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The next step, for a human. Empty when the text says it already.
+    /// The next step for the user. Empty if the text contains it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -173,7 +173,7 @@ impl StartError {
         }
     }
 
-    /// Sorts an error of the file system into the kinds that a user can do something about.
+    /// Sorts an error of the file system into kinds that a user can act on.
     pub(crate) fn io(doing: &'static str, path: &Path, error: io::Error) -> Self {
         let path = path.to_path_buf();
         match error.kind() {
@@ -186,7 +186,7 @@ impl StartError {
     }
 }
 
-/// Why a running node stopped by itself.
+/// The reason why a running node stopped by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
@@ -209,7 +209,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// What its store said, if that was it.
+    /// The error of the store, if that was the reason.
     pub(crate) fn of_store(&self) -> Option<&StoreError> {
         match self {
             Self::Store { error, .. } | Self::Start(StartError::Store(error)) => Some(error),

@@ -5,12 +5,12 @@ The event log of a node: blocks of events appended to bounded segment files, and
 state/events/events-<incarnation>-<number>.log
   frame: magic "SEV1" ‖ length u32 ‖ crc32 u32 ‖ node u32 ‖ block     (little-endian)
 ```
-A block is what [`proto::event::Encoder`] made and [`proto::event::Decoder`] reads. A log may end
-inside a frame (the process was killed): the reader leaves out the torn end of a segment, and
-because every incarnation begins a new segment, nothing is ever written behind one.
+[`proto::event::Encoder`] makes the blocks and [`proto::event::Decoder`] reads them. A log may end
+inside a frame if the process was killed. The reader skips the torn end of a segment. Every
+incarnation begins a new segment, so nothing is ever written behind a torn end.
 
-Where all segments together take more than they may, or are too old, the oldest go: those of which
-every job has its summary (`segments`).
+When the segments together are too large or too old, the oldest are deleted, but only if every job
+in them has its summary (`segments`).
 */
 
 mod segments;
@@ -29,19 +29,19 @@ use segments::Segments;
 const MAGIC: [u8; 4] = *b"SEV1";
 const HEADER_BYTES: usize = 16;
 
-/// Writes events as the loop emits them.
+/// Writes events as the run loop emits them.
 #[derive(Debug)]
 pub struct EventLog {
     dir: PathBuf,
     node: NodeId,
     incarnation: Incarnation,
     encoder: Encoder,
-    /// Of the oldest event that is not in a file yet.
+    /// The time of the oldest event that is not in a file yet.
     first: Option<Time>,
     file: File,
     file_bytes: u64,
     number: u32,
-    /// No event that is in the file is later.
+    /// The time of the latest event in the file.
     last: Time,
     segments: Segments,
 }
@@ -75,7 +75,8 @@ impl EventLog {
         self.encoder.push(now, event);
     }
 
-    /// Writes when there is enough to be worth a write, or it has waited long enough.
+    /// Writes the buffer when it is full, or when its first event has waited for
+    /// `EVENT_FLUSH_AFTER`.
     pub fn flush_if_due(&mut self, now: Time) -> io::Result<()> {
         let full = self.encoder.len() >= limits::EVENT_BLOCK_BYTES;
         if full || self.flush_due().is_some_and(|due| due <= now) {
@@ -84,13 +85,13 @@ impl EventLog {
         Ok(())
     }
 
-    /// When what is buffered should be written.
+    /// The time at which the buffer must be written.
     #[must_use]
     pub fn flush_due(&self) -> Option<Time> {
         self.first.map(|first| first + limits::EVENT_FLUSH_AFTER)
     }
 
-    /// Writes what is buffered.
+    /// Writes the buffer.
     pub fn flush(&mut self) -> io::Result<()> {
         let first = self.first.take();
         if self.encoder.is_empty() {
@@ -116,14 +117,14 @@ impl EventLog {
         Ok(())
     }
 
-    /// Removes the oldest segments as long as all take more than they may, or the oldest is too
-    /// old. `floor`: what is older is of no open job.
+    /// Deletes the oldest segments while all together are too large or the oldest is too old.
+    /// `floor`: no open job has an earlier event.
     pub fn prune(&mut self, now: Time, bounds: Bounds, floor: impl FnOnce() -> Time) {
         self.segments.segment_bytes = bounds.segment_bytes();
         self.segments.prune(now, self.file_bytes, bounds, floor);
     }
 
-    /// When something gets too old.
+    /// The time at which a segment becomes too old.
     #[must_use]
     pub fn prune_due(&self, bounds: Bounds) -> Option<Time> {
         self.segments.due(bounds)
@@ -139,7 +140,7 @@ fn create(dir: &Path, incarnation: Incarnation, number: u32) -> io::Result<File>
     OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
 }
 
-/// Which events a reader wants.
+/// A selection of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filter {
     All,
@@ -148,7 +149,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// From the request; job 0 means all.
+    /// The filter of a request; job 0 means all.
     #[must_use]
     pub fn of(request: &proto::wire::EventsRequest) -> Self {
         match (request.job, request.one_task) {
@@ -158,7 +159,7 @@ impl Filter {
         }
     }
 
-    /// Events of the node itself pass every filter: they say how many slots it had and when.
+    /// Events of the node itself pass every filter: they contain the number of its slots over time.
     fn takes(self, event: &Event) -> bool {
         match (self, subject(event)) {
             (Self::All, _) | (_, Subject::Node) => true,
@@ -230,7 +231,7 @@ impl Reader {
             match self.segments.next() {
                 Some(path) => match File::open(path) {
                     Ok(file) => self.current = Some(io::BufReader::new(file)),
-                    // Removed meanwhile.
+                    // The segment was deleted meanwhile.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 },
@@ -245,7 +246,8 @@ impl Reader {
         }
         let mut kept = Encoder::default();
         for item in Decoder::new(&block) {
-            // The frame's checksum held; a decoding error would mean a writer of another version.
+            // The checksum of the frame held, so a decoding error means a writer of another
+            // version.
             let Ok((time, event)) = item else { break };
             if self.filter.takes(&event) {
                 kept.push(time, &event);
@@ -272,7 +274,7 @@ impl Iterator for Reader {
     }
 }
 
-/// One frame; `None` at the end of a segment, whole or torn.
+/// Reads one frame; `None` at the end of a segment, complete or torn.
 fn read_frame(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut header = [0; HEADER_BYTES];
     if !read_whole(file, &mut header)? || header[..4] != MAGIC {
@@ -283,14 +285,14 @@ fn read_frame(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     };
     let (length, crc) = (number(4) as usize, number(8));
     if length > limits::FRAME_BYTES_MAX {
-        return Ok(None); // No writer of ours makes such a block: the end is torn.
+        return Ok(None); // No writer makes such a block: the end is torn.
     }
     let mut block = vec![0; length];
     let whole = read_whole(file, &mut block)? && crc32fast::hash(&block) == crc;
     Ok(whole.then_some(block))
 }
 
-/// False when the file ends first.
+/// False if the file ends first.
 fn read_whole(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -299,7 +301,8 @@ fn read_whole(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Blocks as the `Events` call sends them: `length u32 little-endian ‖ block`, gathered in pieces.
+/// Blocks in the format of the `Events` call (`length u32 little-endian ‖ block`), gathered in
+/// pieces.
 #[derive(Debug)]
 pub(crate) struct Pieces(pub(crate) Reader);
 
@@ -355,7 +358,7 @@ mod tests {
             let kept = if cut < bytes.len() / 10 { 9 } else { 8 };
             assert_eq!(read(dir.path(), Filter::All).len(), kept, "cut {cut}");
         }
-        // The next incarnation's events follow in a segment of their own.
+        // The events of the next incarnation follow in another segment.
         let mut log = EventLog::open(dir.path(), NodeId(3), Incarnation(2)).unwrap();
         log.push(Time(5000), &task_event(1, 77));
         log.flush().unwrap();

@@ -1,4 +1,4 @@
-//! What the starter of a node holds in its hand.
+//! The handle of a running node.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub struct NodeHandle {
     pub(crate) thread: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
-/// How far the start has come.
+/// The progress of the start.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     phase: Mutex<Phase>,
@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     #[default]
     Starting,
     Ready,
-    /// The error is there until somebody takes it.
+    /// The error, until a caller takes it.
     Failed(Option<StartError>),
 }
 
@@ -43,7 +43,7 @@ impl Progress {
         self.changed.notify_all();
     }
 
-    /// Nothing more will come: who still waits for the start waits in vain.
+    /// Wakes the callers that still wait for the start, with a failure: no progress follows.
     pub(crate) fn end(&self) {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*phase, Phase::Starting) {
@@ -72,7 +72,7 @@ impl Progress {
     }
 }
 
-/// Asks a node to stop, from anywhere.
+/// Stops a node, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(watch::Sender<bool>);
 
@@ -87,7 +87,7 @@ impl NodeHandle {
     pub fn node(&self) -> NodeId {
         self.node
     }
-    /// Where it listens.
+    /// The address at which the node listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -103,7 +103,7 @@ impl NodeHandle {
     }
 
     /// Blocks until all nodes of the cluster have found each other. After [`StartError::Stopped`]
-    /// [`Self::join`] tells why the node ended, if it was not told to.
+    /// the result of [`Self::join`] has the reason if the node ended by itself.
     pub fn wait_ready(&self) -> Result<(), StartError> {
         self.progress.wait()
     }
@@ -115,13 +115,13 @@ impl NodeHandle {
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }
-    /// Whether the node has ended, by itself or because it was told to.
+    /// True if the node has ended, by itself or by a stop request.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Blocks until the node has ended. It does so when told to stop, or on an error.
+    /// Blocks until the node has ended after a stop request or an error.
     pub fn join(mut self) -> Result<(), NodeError> {
         self.join_thread()
     }

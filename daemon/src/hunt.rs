@@ -1,5 +1,5 @@
-//! The file of a submitter is not where its task runs: the task's home has moved. Whoever was its
-//! home, or had a copy of its partition, was given the file, too.
+//! Searches other nodes for an uploaded file that is missing here because the task's home has
+//! moved. Earlier homes, and nodes with a replica of the partition, were given the file too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +17,22 @@ use crate::links::duration;
 use crate::peers;
 use crate::service::Shared;
 
-/// Who looks for it looks so often whether that is still wanted.
+/// The interval at which a search checks whether the file is still wanted.
 const WANTED_LOOK: Duration = Duration::from_millis(50);
 
 const NOWHERE: &str = "what the client had put here is gone with the nodes that had it, and only \
                        the client has it: submit the job again";
 
-/// Asks other nodes for files, on threads of the executor. These have runtimes of their own: that
-/// of the node does nothing while it ends its executor, and has better to do after a fail-over.
+/// Asks other nodes for files, on threads of the executor. These threads have runtimes of their
+/// own. The node's runtime does not run while the node ends its executor, and it is busy after a
+/// failover.
 pub(crate) fn finder(shared: &Arc<Shared>) -> executor::Finder {
     let shared = Arc::downgrade(shared);
     Box::new(move |task, size_bytes, cancelled| {
         let runtime = loop {
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => break runtime,
-                // Too many files are open, for now.
+                // Too many files are open at present.
                 Err(_) if !cancelled.load(Ordering::Acquire) => {
                     std::thread::sleep(duration(limits::HUNT_PAUSE));
                 }
@@ -53,21 +54,23 @@ async fn is_set(cancelled: &AtomicBool) {
     }
 }
 
-/// Why a file has not come.
+/// The reason why a file did not arrive.
 enum Failure {
-    /// It cannot be kept here, wherever it comes from.
+    /// The file cannot be stored here, whichever node sends it.
     Here(UploadError),
     There(String),
 }
 
-/// Until all others have said that they do not have it. Who is dead by the map may be on its way
-/// back, and who is not may be reached in time: neither is waited for for ever.
+/// Searches until all other nodes have answered that they do not have the file. A node that the map
+/// shows as down may be restarting, and a silent node may answer later. The wait for either is
+/// limited.
 async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<(), String> {
     let (without, since) = (BTreeSet::new(), BTreeMap::new());
     let mut hunt = Hunt { task, size_bytes, without, since, begun: 0 };
     loop {
         let shared = shared.upgrade().ok_or("this node stops")?;
-        // Never closed. So many look at a time: a home may have taken very many files over.
+        // The semaphore is never closed. It limits the number of searches, because a home may have
+        // taken over very many files.
         let permit = shared.hunting.acquire().await.map_err(|_| "this node stops")?;
         let failed = match hunt.ask_all(&shared).await {
             Ok(true) => return Ok(()),
@@ -87,16 +90,17 @@ async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<()
 struct Hunt {
     task: TaskId,
     size_bytes: u64,
-    /// They do not have it.
+    /// The nodes that do not have the file.
     without: BTreeSet<NodeId>,
-    /// Since when the others are waited for, and whether as dead ones.
+    /// For each other node: whether the map shows it as down, and since when the search waits for
+    /// it.
     since: BTreeMap<NodeId, (bool, Instant)>,
-    /// How often one of them has begun to give it.
+    /// The number of transfers that have begun.
     begun: u32,
 }
 
 impl Hunt {
-    /// Whether anybody is still waited for.
+    /// True if the search still waits for some node.
     fn goes_on(&mut self, others: &peers::Others, now: Instant) -> bool {
         let mut goes_on = false;
         for node in others.all().into_iter().filter(|node| !self.without.contains(node)) {
@@ -114,8 +118,8 @@ impl Hunt {
         goes_on
     }
 
-    /// The first that has it gives it. Whether anybody did; false: nobody has it. The failure is
-    /// that of one of those who have said nothing.
+    /// Asks the remaining nodes; the first that has the file sends it. True if one did; false if no
+    /// node has it. An error is that of a node that has not answered.
     async fn ask_all(&mut self, shared: &Arc<Shared>) -> Result<bool, Failure> {
         let mut left = shared.others.all();
         left.retain(|node| !self.without.contains(node));
@@ -131,7 +135,8 @@ impl Hunt {
             let (node, answer) = answer.expect("asking does not panic");
             let told = match answer {
                 Ok(Some(pieces)) => {
-                    // The others wait; if this one breaks off they are asked again.
+                    // Other answers are dropped. If this transfer breaks off the nodes are asked
+                    // again.
                     asked = JoinSet::new();
                     left.clear();
                     self.begun += 1;
@@ -147,7 +152,7 @@ impl Hunt {
                         Err(failure) => Err(failure),
                     }
                 }
-                // What answers at the address of a dead node need not be that one.
+                // The process at the address of a failed node need not be that node.
                 Ok(None) if shared.others.is_down(node) => {
                     Err(Failure::There("it is dead by the map".to_owned()))
                 }
@@ -171,7 +176,7 @@ impl Hunt {
     }
 }
 
-/// What that node has of it; `None`: nothing.
+/// Opens the node's stream of the file; `None` if it does not have the file.
 async fn ask(
     shared: &Shared,
     node: NodeId,
@@ -188,7 +193,7 @@ async fn ask(
     }
 }
 
-/// False: it is of another size, a copy that a power cut has damaged.
+/// False: the file has another size, because a power failure damaged that copy.
 async fn receive(
     shared: &Shared,
     task: TaskId,
@@ -210,13 +215,13 @@ async fn receive(
         };
         let mut file = file.map_err(Failure::Here)?;
         file.set_executable(piece.executable).map_err(Failure::Here)?;
-        // This is a thread that may wait for its disk.
+        // This thread may block on the disk.
         file.write(&piece.data).map_err(Failure::Here)?;
         incoming = Some(file);
     }
     let file = incoming.ok_or_else(broke_off)?;
-    // First: if its job is over by now the file goes before it is whole.
-    let _ = shared.inbox.send(Incoming::Kept { task }).await; // Unless this node stops.
+    // Sent before the commit: if the job is over by now, the file is removed before it is complete.
+    let _ = shared.inbox.send(Incoming::Kept { task }).await; // Fails if this node stops.
     match file.commit() {
         Err(UploadError::Size { .. }) => Err(broke_off()),
         done => done.map(|()| true).map_err(Failure::Here),

@@ -1,4 +1,4 @@
-//! What reaches the loop of a node from its streams and its threads.
+//! The inputs of a node's run loop from its streams and threads.
 
 use executor::Ended;
 use node::Input;
@@ -10,7 +10,8 @@ use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::store::StoreError;
 
-/// From peers and clients, through a bounded queue: what the loop cannot take is not read.
+/// Inputs from peers and clients, through a bounded queue. While it is full, the connections are
+/// not read.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     ClientUp {
@@ -41,13 +42,13 @@ pub(crate) enum Incoming {
         wanted: Vec<Wanted>,
     },
     /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], or of
-    /// [`node::Node::has_copy`] if this node is to have a copy.
+    /// [`node::Node::has_copy`] if `copy` is set.
     File {
         task: TaskId,
         copy: bool,
         awaited: oneshot::Sender<Option<bool>>,
     },
-    /// The file of a task is here, and about to be whole.
+    /// The file of a task has arrived and will be committed next.
     Kept {
         task: TaskId,
     },
@@ -55,17 +56,17 @@ pub(crate) enum Incoming {
     FlushEvents(oneshot::Sender<()>),
 }
 
-/// From the node's own threads; never more than it launched, fetched, synced or read.
+/// Inputs from the node's own threads, at most one for each launch, fetch, sync or read.
 #[derive(Debug)]
 pub(crate) enum Local {
     Input(Input),
-    /// Several that came together.
+    /// Several inputs that arrived together.
     Inputs(Vec<Input>),
-    /// It may turn out that the node is to stop, too.
+    /// An end of a task that may belong to a stop of the whole node.
     Doubted(Ended),
-    /// Records that were to be read.
+    /// The records of a page request.
     Read(Result<kvs::Page, StoreError>),
-    /// Up to which batch everything is durable now.
+    /// The last batch that is durable now.
     Synced(Result<u64, StoreError>),
     /// All records were read again.
     Scrubbed(Result<Pass, StoreError>),

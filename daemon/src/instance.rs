@@ -1,21 +1,21 @@
 /*!
 The instance directory: the files by which nodes and clients of one cluster find and trust each
-other, and the state directory of one node.
+other. Also the state directory of one node.
 
 ```text
-D/keys/                    what nodes and clients show each other, see `security::Keyring`
-D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/keys/                    keys and certificates of nodes and clients, see `security::Keyring`
+D/cluster.json             id, number of nodes and of partitions; written once, by the first node
 D/begun                    the cluster was complete once
-D/members.json             the nodes there are since others have come
-D/ranks/<rank>             which node a launcher's rank is, where that is not the one of its number
-D/nodes/<id>/address.json  where the node listens; there while it runs
-D/nodes/<id>/failed.json   why a node that a launcher started did not come up
+D/members.json             members and voters, once they differ from the founding ones
+D/ranks/<rank>             the node of a launcher's rank, unless it is the one with that number
+D/nodes/<id>/address.json  the node's addresses; exists while it runs
+D/nodes/<id>/failed.json   the reason why a node of a launch did not start
 D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
-                           objects/, tasks/, log; of records that were given up, see `aside`
+                           objects/, tasks/, log; for given-up records see `aside`
 ```
-Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
-shared file system sees a file or none.
+A file is written under another name, synced, and then linked or renamed. So a reader on a shared
+file system sees the complete file or none.
 */
 
 mod aside;
@@ -45,7 +45,7 @@ pub use grown::MembersFile;
 pub(crate) use grown::Scribe;
 pub use lock::DirLock;
 
-/// `cluster.json`.
+/// The content of `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterFile {
     pub format: u32,
@@ -53,35 +53,35 @@ pub struct ClusterFile {
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
-    /// Copies of each partition when the cluster was made.
+    /// The replicas of each partition when the cluster was made.
     pub replicas: u32,
-    /// Connections are neither encrypted nor is anybody asked who it is.
+    /// Connections are neither encrypted nor authenticated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
 }
 
 impl ClusterFile {
-    /// The id as a number; `None` when the text is no such thing.
+    /// The id as a number; `None` if the text is not hexadecimal.
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         u64::from_str_radix(&self.cluster, 16).ok()
     }
 }
 
-/// `nodes/<id>/address.json`.
+/// The content of `nodes/<id>/address.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddressFile {
     pub format: u32,
     pub node: u32,
     pub incarnation: u32,
-    /// `ip:port`; of a node with several: all, best first, with commas between.
+    /// `ip:port`. If the node has several: all, best first, separated by commas.
     pub address: String,
     pub pid: u32,
     pub slots: u32,
     /// The launch that the process belongs to; empty outside a launcher.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub launch: String,
-    /// Where it gives out objects.
+    /// The address of its data port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
     /// The name of its machine, for people.
@@ -92,20 +92,20 @@ pub struct AddressFile {
 const DB: &str = "db";
 const LOCK: &str = "lock";
 const REMOVED: &str = "removed";
-/// It has no slots.
+/// This file marks a node without slots.
 const KEEPER: &str = "keeper";
-/// The number of records that are to be made, as it was told to the cluster.
+/// The store number that the cluster was given for records which are not made yet.
 const JOINED_AS: &str = "joined-as";
 const NO_NUMBER: &str = "it should hold a number and its checksum";
 
-/// An instance directory, made when it was not there.
+/// An instance directory, created if it was missing.
 #[derive(Clone, Debug)]
 pub struct Instance {
     dir: PathBuf,
 }
 
 impl Instance {
-    /// Refuses a directory in which another user could put keys or an address of theirs.
+    /// Refuses a directory in which another user could put keys or addresses.
     pub fn open(dir: &Path) -> Result<Self, StartError> {
         make_private_dir(dir)?;
         check_owner(dir, rustix::process::geteuid().as_raw())?;
@@ -126,7 +126,7 @@ impl Instance {
         self.node_dir(node).join("address.json")
     }
 
-    /// Whether the instance is made already, and then whether it is as insecure as wanted.
+    /// Checks that an existing instance is as insecure as wanted.
     pub fn check_doors(&self, insecure: bool) -> Result<(), StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
@@ -138,7 +138,7 @@ impl Instance {
         }
     }
 
-    /// How many nodes the cluster of this directory began with, if it has one.
+    /// The number of nodes that the cluster of this directory began with, if it has one.
     pub(crate) fn first_nodes(&self) -> Result<Option<u32>, StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
@@ -147,8 +147,8 @@ impl Instance {
         read_cluster(&path).map(|cluster| Some(cluster.nodes))
     }
 
-    /// The cluster's identity. `wanted` is written when there is none yet; else what is there must
-    /// agree with it. `partitions` and `replicas` are left to whoever was first unless given.
+    /// The cluster's identity. Writes `wanted` if there is none yet; otherwise the existing file
+    /// must agree with it. `partitions` and `replicas` are checked only if given.
     pub fn cluster(
         &self,
         wanted: &ClusterFile,
@@ -190,7 +190,7 @@ impl Instance {
         replace(&self.address_path(NodeId(address.node)), to_json(address).as_bytes())
     }
 
-    /// Where a node says it listens. `None` while it says nothing that makes sense.
+    /// A node's address file. `None` if it is missing or unusable.
     #[must_use]
     pub fn read_address(&self, node: NodeId) -> Option<AddressFile> {
         let text = fs::read(self.address_path(node)).ok()?;
@@ -198,7 +198,7 @@ impl Instance {
         (file.format == limits::FORMAT_VERSION && file.node == node.0).then_some(file)
     }
 
-    /// Of all nodes that say where they listen.
+    /// The address files of all nodes.
     #[must_use]
     pub fn read_addresses(&self) -> Vec<AddressFile> {
         let entries = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
@@ -206,7 +206,7 @@ impl Instance {
         entries.filter_map(number).filter_map(|node| self.read_address(node)).collect()
     }
 
-    /// Takes back what [`Self::write_address`] said, unless a later incarnation has spoken.
+    /// Removes the file of [`Self::write_address`], unless a later incarnation has written its own.
     pub fn remove_address(&self, node: NodeId, incarnation: Incarnation) {
         if self.read_address(node).is_some_and(|file| file.incarnation == incarnation.0) {
             let _ = fs::remove_file(self.address_path(node));
@@ -214,27 +214,27 @@ impl Instance {
     }
 }
 
-/// The state of one node, locked for as long as this lives.
+/// The state directory of one node, locked while this value lives.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
     incarnation: Incarnation,
     former: (Incarnation, LifeEnd),
     store: u64,
-    /// As it was found.
+    /// The format that was found.
     format: u32,
     lock: DirLock,
 }
 
 impl StateDir {
-    /// Locks the directory, checks its format and takes the next incarnation, durably, before
-    /// anything else can be written or said under it.
+    /// Locks the directory, checks its format and takes the next incarnation. The incarnation is
+    /// durable before anything is written or sent under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
         Self::open_above(path, Incarnation(0))
     }
 
-    /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
-    /// node from another directory, and must not take the two for one.
+    /// As [`Self::open`], with an incarnation above `known`. The cluster may know this node from
+    /// another directory, and must distinguish the two.
     pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
@@ -257,20 +257,20 @@ impl StateDir {
         &self.path
     }
 
-    /// Whether the directory is still the one that this has locked. When not, it was removed or
-    /// replaced, and another process may be this node there.
+    /// True if the directory is still the locked one. Otherwise it was removed or replaced, and
+    /// another process may run this node there.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.lock.is_there()
     }
 
-    /// Why locks do not protect the directory, where its file system has none.
+    /// The reason why locks do not protect the directory, if its file system has none.
     #[must_use]
     pub fn lacks_locks(&self) -> Option<String> {
         self.lock.missing()
     }
 
-    /// Comes back when the directory is no longer the one that this has locked.
+    /// Returns when the directory is no longer the locked one.
     pub(crate) async fn gone(&self) {
         let mut looks = 0;
         while looks < limits::STATE_GONE_LOOKS && !self.lock.is_taken() {
@@ -278,7 +278,7 @@ impl StateDir {
             looks = if self.is_there() { 0 } else { looks + 1 };
         }
     }
-    /// Why it has ended when [`Self::gone`] has come back.
+    /// The error of a node for which [`Self::gone`] has returned.
     pub(crate) fn gone_error(&self, node: NodeId) -> NodeError {
         let path = self.path.clone();
         match self.lock.is_taken() {
@@ -291,7 +291,7 @@ impl StateDir {
         self.incarnation
     }
 
-    /// The last life in this directory before this one, and how it ended.
+    /// The previous incarnation in this directory, and how it ended.
     #[must_use]
     pub fn former(&self) -> (Incarnation, LifeEnd) {
         self.former
@@ -300,19 +300,19 @@ impl StateDir {
         EndMark { state: self.path.clone(), incarnation: self.incarnation }
     }
 
-    /// Drawn when the records of this directory began: others have another number.
+    /// The random number of this directory's records. Other records have another number.
     #[must_use]
     pub fn store(&self) -> u64 {
         self.store
     }
-    /// Where the records are.
+    /// The directory of the records.
     #[must_use]
     pub fn db(&self) -> PathBuf {
         self.path.join(DB)
     }
 
-    /// To be called when the records have been made: those that ever follow them are others, and
-    /// must not have the number that the cluster was told for these.
+    /// Must be called after the records have been created. Any later records are others, and must
+    /// not have the number that the cluster was given for these.
     pub(crate) fn records_are_made(&self) -> Result<(), StartError> {
         let joined_as = self.path.join(JOINED_AS);
         match fs::remove_file(&joined_as) {
@@ -322,27 +322,27 @@ impl StateDir {
         }
     }
 
-    /// Whether a program of an earlier version could still use it.
+    /// True if a program of an earlier version could still use it.
     pub(crate) fn is_older(&self) -> bool {
         self.format < limits::STATE_VERSION
     }
-    /// Before anything is written there that a program of an earlier version would pass over.
+    /// Raises the format, before anything is written that a program of an earlier version would
+    /// ignore.
     pub(crate) fn upgrade(&self) -> Result<(), StartError> {
         if self.is_older() { format::write(&self.path) } else { Ok(()) }
     }
 
-    /// Puts the records aside, for whoever wants to look: the next start has none, and another
-    /// store.
+    /// Sets the records aside for inspection. The next start has none, and another store number.
     pub(crate) fn give_up_records(&self) -> Result<GivenUp, StartError> {
         self.aside().give_up()
     }
-    /// What was put aside.
+    /// The records that were set aside.
     pub(crate) fn aside(&self) -> Aside {
         Aside { state: self.path.clone() }
     }
 
-    /// Whether this node was part of a complete cluster before: then it need not wait for the
-    /// others again, they know it and it knows them.
+    /// True if this node was part of a complete cluster before. Then it need not wait for the
+    /// others again: the nodes know each other.
     #[must_use]
     pub fn was_formed(&self) -> bool {
         self.path.join("formed").exists()
@@ -361,7 +361,7 @@ impl StateDir {
         }
     }
 
-    /// Whether the cluster had begun without this directory.
+    /// True if the cluster had begun without this directory.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.path.join("late").exists()
@@ -375,12 +375,12 @@ pub(crate) fn node_dir(dir: &Path, node: NodeId) -> PathBuf {
     dir.join("nodes").join(node.0.to_string())
 }
 
-/// Whether the node of this state directory came to the cluster after it had begun.
+/// True if the node of this state directory joined the cluster after it had begun.
 pub(crate) fn has_joined(state: &Path) -> bool {
     state.join("late").exists()
 }
 
-/// The number of a directory's records, if it has one and nobody uses the directory.
+/// The store number of a directory, if it has one and no process uses the directory.
 pub(crate) fn free_store(state: &Path) -> Option<u64> {
     if !lock::is_free(state, LOCK) {
         return None;
@@ -389,18 +389,18 @@ pub(crate) fn free_store(state: &Path) -> Option<u64> {
     u64::from_str_radix(number_of_line(&text)?, 16).ok()
 }
 
-/// The node of this state directory has left the cluster.
+/// Notes that the node of this state directory has left the cluster.
 pub(crate) fn note_removed(state: &Path, node: NodeId) -> Result<(), StartError> {
     replace(&state.join(REMOVED), format!("{}\n", node.0).as_bytes())
 }
 
-/// That the node of this state directory has not left the cluster.
+/// Fails if the node of this state directory has left the cluster.
 pub(crate) fn check_not_removed(state: &Path) -> Result<(), StartError> {
     let Ok(node) = fs::read_to_string(state.join(REMOVED)) else { return Ok(()) };
     Err(StartError::Removed { node: NodeId(node.trim().parse().unwrap_or_default()) })
 }
 
-/// Makes the state directory of a node that the cluster has taken in under this store.
+/// Makes the state directory of a node that the cluster has accepted under this store number.
 pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError> {
     make_private_dir(state)?;
     replace(&state.join(JOINED_AS), number_line(&format!("{store:016x}")).as_bytes())?;
@@ -433,12 +433,12 @@ fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, Sta
     Ok(Incarnation(next))
 }
 
-/// A number and its checksum: a smaller one would be believed as well.
+/// A number and its checksum. Without one a truncated number would be accepted.
 fn number_line(digits: &str) -> String {
     format!("{digits}-{:08x}\n", crc32fast::hash(digits.as_bytes()))
 }
 
-/// What [`number_line`] wrote. Lines without a checksum are from before there was one.
+/// Parses the output of [`number_line`]. Lines of earlier versions have no checksum.
 fn number_of_line(line: &str) -> Option<&str> {
     let line = line.trim_end();
     let Some((digits, checksum)) = line.split_once('-') else { return Some(line) };
@@ -446,7 +446,7 @@ fn number_of_line(line: &str) -> Option<&str> {
     (crc32fast::hash(digits.as_bytes()) == checksum).then_some(digits)
 }
 
-/// The number of the records that are here, or of those that will be.
+/// The number of the existing records, or of those that will be made.
 fn store_id(state: &Path) -> Result<u64, StartError> {
     let (path, joined_as) = (state.join("store"), state.join(JOINED_AS));
     let read = |path: &Path| {
@@ -479,7 +479,7 @@ fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {
     Ok(found)
 }
 
-/// Numbers that cannot be guessed.
+/// A number that cannot be guessed.
 pub(crate) fn random_u64() -> Result<u64, StartError> {
     let mut bytes = [0; 8];
     fill_random(&mut bytes)?;
@@ -502,8 +502,8 @@ fn make_private_dir(path: &Path) -> Result<(), StartError> {
     private::make_dir(path).map_err(|e| StartError::io("create", path, e))
 }
 
-/// That the directory is the user's and that nobody else writes there. A link counts as what made
-/// it and as what it leads to.
+/// Checks that the directory belongs to the user and that no other user can write there. Of a link
+/// both the link and its target are checked.
 fn check_owner(dir: &Path, user: u32) -> Result<(), StartError> {
     for metadata in [fs::symlink_metadata(dir), fs::metadata(dir)] {
         let metadata = metadata.map_err(|e| StartError::io("read", dir, e))?;
@@ -542,7 +542,7 @@ fn sync_parent(path: &Path) -> Result<(), StartError> {
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| StartError::io("sync", parent, e))
 }
 
-/// Writes a file that appears whole, or not at all when another was first.
+/// Creates a complete file. Does nothing if another process created it first.
 fn create_once(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     let temporary = temporary(path)?;
     write_synced(&temporary, bytes)?;
@@ -553,7 +553,7 @@ fn create_once(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     }
 }
 
-/// Replaces a file, durably: readers see the old one or the new one.
+/// Replaces a file durably: readers see the old content or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     let temporary = temporary(path)?;
     write_synced(&temporary, bytes)?;

@@ -2,13 +2,14 @@
 The exchange of a token for the keys of an instance, both sides.
 
 ```text
-joins, has a token                         a node, has the keys
-TLS: shows nothing, asks for the           shows its certificate and the authority's
-     fingerprint in the token
-secret of the token, 32 bytes ─────────▶   removes the promise: the first one gets the keys
+joining node, has a token                  member, has the keys
+TLS: no certificate; checks the            presents its certificate and the authority's
+     authority's fingerprint in the token
+secret of the token, 32 bytes ─────────▶   removes the token's file, so that it works once
                               ◀─────────   length (4 bytes), then the authority's bundle
 ```
-A length of zero is a refusal: unknown, used or too late is one and the same to a stranger.
+A length of zero is a refusal. A caller without a valid token does not learn whether it was unknown,
+used or expired.
 */
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use proto::limits;
 use security::{Keyring, SECRET_BYTES, Token, tls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The giving side.
+/// The side that sends the keys.
 pub(crate) async fn hand_over(
     keyring: &Keyring,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -25,7 +26,7 @@ pub(crate) async fn hand_over(
     let mut secret = [0; SECRET_BYTES];
     stream.read_exact(&mut secret).await.map_err(|error| error.to_string())?;
     let keyring = keyring.clone();
-    // Beside the loop: a shared file system may be slow.
+    // On another thread, because a shared file system may be slow.
     let redeemed = tokio::task::spawn_blocking(move || {
         keyring.tokens().redeem(&secret).then(|| keyring.authority()).transpose()
     });
@@ -46,7 +47,7 @@ pub(crate) async fn hand_over(
     Ok(())
 }
 
-/// The asking side: gets the keys and puts them into the keyring. Has a runtime of its own.
+/// The requesting side: receives the keys and stores them in the keyring. Has its own runtime.
 pub(crate) fn redeem(address: &str, token: &Token, keyring: &Keyring) -> Result<(), String> {
     let ask = || -> Result<String, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

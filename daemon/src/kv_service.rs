@@ -1,9 +1,10 @@
 /*!
 The service `Kv`: the store for other programs, in any language that has gRPC.
 
-Any node answers. It asks as a client of its own would ([`client::Client`]), the node that holds the
-key, itself included; so what is linearizable there is so here. A call with a number, an insert and
-a remove are asked again after a loss. A write whose fate is not known is told as that (`UNKNOWN`).
+Any node answers. It uses a client ([`client::Client`]) to ask the node that holds the key, which
+may be itself. So linearizable operations of the client are linearizable here. A numbered call, an
+insert and a remove are repeated after a loss. A write with an unknown result is reported as
+`UNKNOWN`.
 */
 
 use std::sync::Arc;
@@ -20,17 +21,18 @@ use tonic::{Code, Request, Response, Status};
 use crate::rpc::kv_server::Kv;
 use crate::service::{Shared, stopping};
 
-/// How long a call waits for a node that is away.
+/// The maximum wait of a call for an unreachable node.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The metadata that tells the ticket of a new number.
+/// The metadata key with the ticket of a new number.
 const TICKET: &str = "starling-ticket";
-/// Changes of a key that its watcher has not read.
+/// The queue of changes that a watcher has not read.
 const CHANGES_AHEAD: usize = 1;
 
 #[derive(Debug)]
 pub(crate) struct KvService {
     shared: Arc<Shared>,
-    /// Made with the first call, anew after one that reached nobody: addresses may have changed.
+    /// Made with the first call, and made again after a call that reached no node: addresses may
+    /// have changed.
     client: Mutex<Option<Client>>,
 }
 
@@ -86,7 +88,7 @@ fn operation(kind: KvKind, key: Bytes, value: Bytes) -> wire::KvOp {
     wire::KvOp { kind: kind.into(), key, value, ..Default::default() }
 }
 
-/// What went wrong, as gRPC says it.
+/// The gRPC status of an error.
 fn status(error: &ClientError) -> Status {
     let text = error.to_string();
     match error {
@@ -103,7 +105,7 @@ fn status(error: &ClientError) -> Status {
     }
 }
 
-/// A change of a key that is watched.
+/// Converts a change of a watched key.
 fn result((value, version): (Option<client::Value>, u64)) -> wire::KvResult {
     match value {
         Some(value) => wire::KvResult { value: value.bytes, version, ..Default::default() },
@@ -177,7 +179,7 @@ impl Kv for KvService {
             return Err(Status::invalid_argument("a key has 1 to 65536 bytes"));
         }
         let mut follow = self.client().await?.kv().watch(&key, after_version);
-        // Of one who reads slowly only the newest change is kept.
+        // For a slow reader only the newest change is kept.
         let (newest, mut change) = watch::channel(None);
         tokio::spawn(async move {
             loop {
@@ -199,7 +201,7 @@ impl Kv for KvService {
                 let told = tokio::select! {
                     changed = change.changed() => match changed {
                         Ok(()) => change.borrow_and_update().clone(),
-                        Err(_) => return, // All was told.
+                        Err(_) => return, // All changes were sent.
                     },
                     () = changes.closed() => return,
                     () = async { drop(stop.wait_for(|stop| *stop).await) } => Some(Err(stopping())),

@@ -1,6 +1,6 @@
 /*!
-What a parallel launcher tells the processes it starts: Slurm, Open MPI, MPICH, PALS, Flux and the
-others in `KINDS`.
+Reads the variables that a parallel launcher sets for its processes: Slurm, Open MPI, MPICH, PALS,
+Flux and the others in `KINDS`.
 
 ```
 use daemon::launcher::detect;
@@ -18,30 +18,31 @@ assert_eq!((launcher.rank, launcher.size, launcher.launch.as_str()), (2, 4, "slu
 
 use std::collections::BTreeSet;
 
-/// This process's place among those that were launched together.
+/// The place of this process in its launch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launcher {
     /// As `Kind::name`.
     pub name: &'static str,
     pub rank: u32,
     pub size: u32,
-    /// Tells this launch from any other in the same directory; empty when the launcher names none.
+    /// Distinguishes this launch from others in the same directory; empty if the launcher gives no
+    /// name.
     pub launch: String,
-    /// Processes of the launch on this machine, as far as the launcher says.
+    /// The number of the launch's processes on this machine, if the launcher gives it.
     pub local_size: Option<u32>,
-    /// Machines of the launch, as far as the launcher says.
+    /// The number of the launch's machines, if the launcher gives it.
     pub hosts: Option<u32>,
 }
 
 impl Launcher {
-    /// Whether the launcher says that all processes are on one machine.
+    /// True if all processes are known to be on one machine.
     #[must_use]
     pub fn is_on_one_host(&self) -> bool {
         self.size == 1 || self.hosts == Some(1) || self.local_size == Some(self.size)
     }
 }
 
-/// A launcher's variables were found, and do not tell enough.
+/// A launcher's variables were found, but some are missing or wrong.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this process was started by {name} ({variable}={value}), but {problem}")]
 pub struct NotUnderstood {
@@ -49,28 +50,28 @@ pub struct NotUnderstood {
     pub variable: &'static str,
     pub value: String,
     pub problem: String,
-    /// Its rank, where that is a number.
+    /// The rank of the process, if that is a number.
     pub rank: Option<u32>,
 }
 
-/// The variables of one launcher. Of several names the first that is there counts.
+/// The variables of one launcher. Of several names the first one that is set counts.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
-    /// Has to be there as well, where it is not empty.
+    /// A variable that must be set too, unless empty.
     beside: &'static str,
     rank: &'static str,
     size: &'static [&'static str],
     local_size: &'static [&'static str],
     hosts: &'static [&'static str],
-    /// Of what identifies the launch, before it.
+    /// The prefix of the launch's identifier.
     prefix: &'static str,
     launch: &'static [&'static str],
 }
 
-/// In the order in which they are looked for: a launcher that is started by another comes first.
-/// `mpirun` inside a Slurm allocation sets its own variables, and then Slurm's describe the daemon
-/// that `mpirun` started on the machine.
+/// In the order of detection: a launcher that another one starts comes first. `mpirun` inside a
+/// Slurm allocation sets its own variables. Those of Slurm then describe the daemon that `mpirun`
+/// started on the machine.
 const KINDS: &[Kind] = &[
     Kind {
         name: "open mpi",
@@ -164,7 +165,7 @@ const KINDS: &[Kind] = &[
         prefix: "pmix",
         launch: &["PMIX_NAMESPACE"],
     },
-    // Its processes are not told how many they are.
+    // This launcher does not give the number of processes.
     Kind {
         name: "aprun",
         beside: "",
@@ -180,7 +181,7 @@ const KINDS: &[Kind] = &[
 /// Looks for a launcher's variables.
 ///
 /// # Errors
-/// One was found that does not say how many processes it has started, or what it says is wrong.
+/// A launcher was found with variables that are wrong or lack the number of processes.
 pub fn detect(env: impl Fn(&str) -> Option<String>) -> Result<Option<Launcher>, NotUnderstood> {
     let is_there = |name: &str| name.is_empty() || env(name).is_some();
     let found = KINDS.iter().filter(|kind| is_there(kind.beside) && is_there(kind.rank));
@@ -188,7 +189,7 @@ pub fn detect(env: impl Fn(&str) -> Option<String>) -> Result<Option<Launcher>, 
     for kind in found {
         match kind.understand(&env) {
             Ok(launcher) => return Ok(Some(launcher)),
-            // The variables of another kind may tell what these leave open.
+            // The variables of another kind may be complete.
             Err(error) => _ = first.get_or_insert(error),
         }
     }
@@ -216,7 +217,8 @@ impl Kind {
         let Some(rank) = rank else { return wrong("that is no rank".to_owned()) };
         let local_size = first(self.local_size).or_else(|| self.local_size_of_slurm(env));
         let hosts = first(self.hosts).or_else(|| self.hosts_by_list(env));
-        // Where ranks are uneven that differs from rank to rank: only where nothing else tells.
+        // With uneven ranks this differs from rank to rank, so it is used only if nothing else
+        // gives the size.
         let by_hosts = || match self.name {
             "pals" => local_size?.checked_mul(hosts?),
             _ => None,
@@ -229,13 +231,12 @@ impl Kind {
         }
         let even = || hosts.filter(|&hosts| hosts > 0 && size % hosts == 0).map(|it| size / it);
         let local_size = local_size.or_else(even).filter(|it| (1..=size).contains(it));
-        // A launch id becomes part of a file's text, never of a path; the length is bounded all
-        // the same.
+        // A launch id becomes part of a file's text, never of a path. Its length is bounded anyway.
         let id = self.launch.iter().find_map(|name| env(name));
         let step = match (self.name, &id) {
             ("slurm", Some(_)) => {
                 let step = env("SLURM_STEP_ID").or_else(|| env("SLURM_STEPID"));
-                // A job that was put back into the queue has the same number when it begins again.
+                // A requeued job keeps its number, so the restart count is added.
                 let restart = env("SLURM_RESTART_COUNT").filter(|it| it != "0");
                 let restart = restart.map(|it| format!(".r{it}")).unwrap_or_default();
                 format!(".{}{restart}", step.unwrap_or_default())
@@ -259,7 +260,7 @@ impl Kind {
         }
     }
 
-    /// Machines by a list of them, where the launcher leaves one.
+    /// The number of machines in the launcher's list of them, if there is one.
     fn hosts_by_list(&self, env: &impl Fn(&str) -> Option<String>) -> Option<u32> {
         match self.name {
             "pals" => {
@@ -267,7 +268,7 @@ impl Kind {
                 let hosts = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 Some(hosts.collect::<BTreeSet<_>>().len() as u32).filter(|&hosts| hosts > 0)
             }
-            // Of more than one it is enough to know that.
+            // For more than one machine the number is not needed.
             "slurm" => {
                 let names = ["SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"];
                 let list = names.iter().find_map(|name| env(name))?;

@@ -1,17 +1,17 @@
 /*!
 The tokio shell of one node: streams to peers and clients, the log on disk, the clock, timers, the
-executor, the event log, and the instance directory by which a cluster finds itself.
+executor, the event log, and the instance directory by which the nodes of a cluster find each other.
 
-It decides nothing. [`node::Node`] decides; this room turns sockets and timers into
-[`node::Input`]s and carries [`node::Effect`]s out, in their order: first the batch is in the log,
-then the world hears of it. One loop owns a node, on a thread of its own with a current-thread
-runtime, so the core needs no locks. Several nodes in one process are the same code several times.
+The shell decides nothing; [`node::Node`] does. The shell turns sockets and timers into
+[`node::Input`]s, and carries [`node::Effect`]s out in their order: a batch is in the log before any
+message that depends on it is sent. One loop owns a node, on a thread with a current-thread runtime,
+so the core needs no locks. Several nodes in one process run the same code several times.
 
-The files in reading order: [`start()`] finds a node's place, `life` puts it together, `run_loop`
-is what it does, `links` and
-`service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects
-here, [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
-`doors` says who comes in, [`rules`] what they may do.
+The files in reading order: [`start()`] opens a node's directories and ports. `life` assembles its
+parts, and `run_loop` drives it. `links` and `service` are its streams. `rendezvous` waits for the
+other nodes. `transfer` and `data` fetch objects. [`events`] and [`store`] are its files,
+[`instance`] is its directory, [`launcher`] its place in a launch. `doors` authenticates callers,
+and [`rules`] limits their calls.
 
 ```no_run
 use daemon::{NodeOptions, start};

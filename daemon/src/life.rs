@@ -1,9 +1,10 @@
 /*!
-The lives of a node: one incarnation after another, in the same place and the same process.
+The incarnations of a node: one after another, in the same directory and the same process.
 
-A life ends when the node is told to stop. It also ends when the cluster takes it for dead, when it
-turns out that the cluster began without it, and when its records cannot be relied on any more; then
-the next one begins: nothing of the old one but the objects on disk is left by then.
+A stop request ends the node with its incarnation. Three other events also end an incarnation: the
+cluster has declared it failed, the cluster turns out to have begun without it, or its records are
+unreliable. Then the next incarnation begins. It keeps nothing of the previous one but the objects
+on disk.
 */
 
 use std::collections::BTreeSet;
@@ -42,30 +43,30 @@ use crate::sync::SyncThread;
 use crate::transfer::Transfers;
 use crate::{accept, captured, data, doors, hunt, links, open_files, rendezvous};
 
-/// How long streams may take to end after the node has.
+/// The time that streams have to end after the node.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What all lives of a node share.
+/// The state that all incarnations of a node share.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) options: NodeOptions,
     pub(crate) clock: Clock,
     pub(crate) instance: Instance,
     pub(crate) cluster: ClusterFile,
-    /// A map that others have told, if they were asked.
+    /// The map of the running cluster, if this node asked for it.
     pub(crate) known_map: Option<wire::ClusterMap>,
     pub(crate) doors: Arc<Doors>,
     pub(crate) addresses: Arc<AddressBook>,
     pub(crate) bound: Bound,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) progress: Arc<Progress>,
-    /// It was said that the file system has no locks.
+    /// The warning about missing locks was given.
     pub(crate) is_warned: AtomicBool,
-    /// How often the records were given up.
+    /// The number of times that the records were given up.
     pub(crate) renewals: u32,
 }
 
-/// Where inputs come from.
+/// The sources of inputs.
 type Inboxes = (mpsc::Receiver<Incoming>, mpsc::UnboundedReceiver<Local>);
 
 /// One incarnation.
@@ -84,7 +85,7 @@ impl Life {
     }
 }
 
-/// Whoever waits for a start hears of its end, whatever that was; a panic included.
+/// Reports the end of a start to its waiting callers, even after a panic.
 struct StartGuard(Arc<Progress>);
 
 impl Drop for StartGuard {
@@ -94,13 +95,13 @@ impl Drop for StartGuard {
 }
 
 impl Place {
-    /// Whether partitions have copies, and homes move to where these are.
+    /// True if partitions are replicated, so that homes move to their replicas.
     pub(crate) fn moves(&self) -> bool {
         self.cluster.replicas > 1
     }
 
-    /// The next incarnation, above `known`. Records that are lost are put aside where others have
-    /// copies of them.
+    /// Begins the next incarnation, with a number above `known`. Lost records are set aside if
+    /// other nodes have replicas of them.
     pub(crate) fn begin(&mut self, known: Incarnation) -> Result<Life, StartError> {
         loop {
             match self.try_to_begin(known) {
@@ -124,7 +125,7 @@ impl Place {
             let cluster = self.cluster.id().expect("checked when it was read");
             start_executor(options, &state, cluster, local_sender.clone())?
         };
-        open_files::raise_limit(); // After the spawner: commands keep the limit that the user set.
+        open_files::raise_limit(); // After the spawner: commands keep the user's limit.
         let log_path = state.path().join("log");
         let others = self.known_nodes().into_iter().filter(|&node| node != options.node);
         let shared = Arc::new(Shared {
@@ -163,7 +164,7 @@ impl Place {
         Ok(Life { state, store, shared, inbox, local, local_sender })
     }
 
-    /// Tells the others of the launch that this one does not come.
+    /// Reports to the other nodes of the launch that this one does not start.
     fn note_failure(&self, error: &StartError) {
         if self.options.begin_together {
             let (node, launch) = (self.options.node, &self.options.launch);
@@ -171,7 +172,7 @@ impl Place {
         }
     }
 
-    /// Once: what is not protected, where the file system has no locks or links.
+    /// Warns once about missing protection if the file system has no locks or links.
     fn warn_of_lacks(&self, state: &StateDir, store: &RocksStore) {
         let (locks, links) = (state.lacks_locks(), security::once::has_lacked_links());
         let (mut lacks, path) = (Vec::new(), state.path().display());
@@ -203,7 +204,7 @@ impl Place {
         (self.options.say)(&format!("node {node}: warning: {lacks}"));
     }
 
-    /// The life of the node's thread.
+    /// The main function of the node's thread.
     pub(crate) fn live(mut self, first: Life) -> Result<(), NodeError> {
         let _guard = StartGuard(Arc::clone(&self.progress));
         let mut life = first;
@@ -234,7 +235,7 @@ impl Place {
                     self.renew(&error.to_string())?;
                     Incarnation(0)
                 }
-                // Told to whoever waits for the start, or else when the node is joined.
+                // Reported to the caller that waits for the start, or when the handle is joined.
                 Err(NodeError::Start(error)) => {
                     shared.log.line(&format!("did not start: {error}"));
                     self.note_failure(&error);
@@ -285,7 +286,7 @@ impl Life {
         let incoming = accept::listen(Arc::clone(&self.shared), listener);
         let routes = service::routes(Arc::clone(&self.shared));
         let mut server = tokio::spawn(routes.serve_with_incoming_shutdown(incoming, async move {
-            // An error means that the sender is gone: then it is over too.
+            // An error means that the sender is gone, which is the end as well.
             let _ = ended.wait_for(|ended| *ended).await;
         }));
         let data_listener = to_tokio(&place.bound.data).map_err(|e| failed(e.to_string()))?;
@@ -326,16 +327,16 @@ impl Life {
         let goes_on = matches!(result, Ok(Ended::Fenced { restart: Some(_) } | Ended::Late { .. }));
         if goes_on {
             presence.goes_on = true;
-            server.abort(); // Nothing that this incarnation has to say counts.
+            server.abort(); // Later messages of this incarnation do not count.
             return result;
         }
         end.send_replace(true);
-        // Answers that are on their way, the one to a stop among them, may still leave.
+        // Pending answers, such as the one to a stop request, may still be sent.
         let _ = tokio::time::timeout(LAST_WORDS, server).await;
         result
     }
 
-    /// Writes where the node listens.
+    /// Writes the node's address file.
     fn appear(&self, place: &Place) -> Result<AddressFile, StartError> {
         let file = AddressFile {
             format: limits::FORMAT_VERSION,
@@ -361,8 +362,8 @@ impl Life {
         Ok(file)
     }
 
-    /// Finds the others. A node that comes back to a cluster that was complete need not wait,
-    /// unless all of them begin together: then the others are of an earlier launch, or not there.
+    /// Finds the others. A node that returns to a complete cluster need not wait. It must wait if
+    /// all nodes begin together: then the files of the others are of an earlier launch or missing.
     /// `Some`: the cluster knew this node with another directory, up to that incarnation.
     async fn form(
         &self,
@@ -386,7 +387,7 @@ impl Life {
             if let Formed::Begun(map) = formed {
                 let own = kvs::membership::member(&map, options.node).cloned();
                 let own = own.unwrap_or_default();
-                // Whoever has never been there before has lost nothing.
+                // A node that was never in the map has lost nothing.
                 if own.store != 0 && own.store != self.state.store() {
                     self.state.set_late()?;
                     self.state.set_formed()?;
@@ -398,16 +399,17 @@ impl Life {
             shared.identity.set_formed();
         }
         if place.moves() {
-            place.instance.note_begun()?; // Nothing has been acknowledged before.
+            place.instance.note_begun()?; // Nothing was acknowledged before this.
         }
         shared.others.higher(shared.identity.node).for_each(|peer| links::start(shared, peer));
         Ok(None)
     }
 
-    /// `had_begun`: the cluster of the directory had, before the others could see this node.
+    /// `had_begun`: the cluster had begun before the other nodes could see this node.
     async fn wait_for_others(&self, place: &Place, had_begun: bool) -> Result<Formed, StartError> {
         let (options, all) = (&place.options, self.shared.others.all());
-        // The nodes of this launch alone do not tell a node without state whether there are others.
+        // To a node without state the nodes of this launch alone do not prove that there are no
+        // others.
         let (looks_for, awaited) = match (place.moves(), self.state.was_formed()) {
             (true, false) if had_begun => (LooksFor::Begun, all),
             (true, false) => (LooksFor::AllOrBegun, all),
@@ -428,8 +430,8 @@ impl Life {
         rendezvous::wait_for_all(&self.shared, &wait).await
     }
 
-    /// Builds the core from what an earlier incarnation left on disk. The state directory stays
-    /// locked for as long as what is returned lives.
+    /// Builds the core from the records of earlier incarnations. The state directory stays locked
+    /// while the returned one lives.
     fn recover(
         self,
         place: &Place,
@@ -442,19 +444,19 @@ impl Life {
         }
         let map = place.first_map(&self.state);
         let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
-        // That a node cannot be reached now is for answers only. To the core it would be dead, and
-        // what it has made lost: that is for the cluster to decide.
+        // Only answers contain the reachability of nodes. To the core an unreachable node would be
+        // failed and its outputs lost, which only the cluster may decide.
         let mut agreed = if place.moves() { map.clone() } else { members.map().clone() };
         for (member, made) in agreed.members.iter_mut().zip(&map.members) {
             member.phase = made.phase;
         }
         let core = self.recover_core(place, agreed)?;
-        // What was uploaded for a job that has ended, or never was one. Where homes move, this node
-        // does not know yet of which jobs it will be home.
+        // Removes uploads for jobs that have ended or never began. If homes move, this node does
+        // not know yet of which jobs it will be home.
         if !place.moves() {
             let executor = &self.shared.executor;
             executor.uploads().keep_only(|job| core.is_over(job) == Some(false));
-            // The end of a job may have been the end of this node before its files were gone.
+            // The node may have ended between the end of a job and the removal of its files.
             executor.objects().forget_jobs(|job| core.is_over(job) == Some(true));
         }
         let dir = &self.shared.events_dir;
@@ -503,7 +505,7 @@ impl Life {
         Ok((run, (self.inbox, self.local), self.state))
     }
 
-    /// Has its records read again and again, for as long as it goes on.
+    /// Starts the periodic reading of all records.
     fn scrub(&self, every: Option<Duration>) -> Result<(), StartError> {
         if let Some(every) = every {
             let (scrubber, seed) = (self.store.scrubber(), instance::random_u64()?);
@@ -539,7 +541,7 @@ impl Life {
             .records()
             .map_while(|record| record.map_err(|error| damaged = Some(error)).ok());
         let node = Node::recover(config, records, place.clock.now());
-        // Records that could not be read matter more than what their lack led to.
+        // A failed read is reported first, because it may be the cause of the other error.
         match damaged {
             Some(error) => Err(error.into()),
             None => node.map_err(|error| {
@@ -551,7 +553,7 @@ impl Life {
 }
 
 impl Place {
-    /// The first nodes and those that have come since, as far as the directory tells.
+    /// The founding nodes and those that joined later, as far as the directory shows.
     fn known_nodes(&self) -> BTreeSet<NodeId> {
         let first = (0..self.options.expect).map(NodeId);
         match self.instance.read_members() {
@@ -565,7 +567,7 @@ impl Place {
         }
     }
 
-    /// The map to begin with. What the nodes have agreed on since is among the records.
+    /// The initial map. Later maps are in the records.
     fn first_map(&self, state: &StateDir) -> wire::ClusterMap {
         match &self.known_map {
             Some(map) if state.is_late() => map.clone(),

@@ -1,12 +1,13 @@
 /*!
-Links: one stream of packets for each pair of nodes. The lower id dials, the higher accepts.
+Links: one stream of packets for each pair of nodes. The node with the lower id dials, the other
+accepts.
 
-A link is only a transport. What is lost with it, or dropped because its queue is full, the core
-sends again; so nothing here is kept or counted. The first frame of each side is its greeting.
+A link is only a transport. The core repeats messages that are lost with a link or dropped at a full
+queue, so a link keeps and counts nothing. The first frame of each side is its greeting.
 
-A node that comes up knocks at the lower ones (a greeting marked as a probe): they dial it at once
-instead of when their back-off ends. Every greeting tells where its node listens, so that a node
-whose directory is another one can be dialled too.
+A node that starts sends a probe greeting (a knock) to the lower nodes. They dial it at once instead
+of at the end of their back-off. Every greeting contains the node's address, so a node with another
+directory can be dialled too.
 */
 
 use std::sync::Arc;
@@ -26,10 +27,10 @@ use crate::inbox::Incoming;
 use crate::peers;
 use crate::service::Shared;
 
-/// A link that is lost sooner was not worth much: its peer takes it and hangs up, perhaps again.
+/// A link that breaks sooner is followed by a pause: the peer may accept and close it again.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
-/// A span as the shell's libraries take it.
+/// Converts a span for the libraries of the shell.
 pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
@@ -45,7 +46,7 @@ async fn in_time<T>(
     }
 }
 
-/// The frames that go out on a link: the greeting, then others as they come.
+/// The outgoing frames of a link: the greeting, then those of the queue.
 pub(crate) fn frames(
     greeting: wire::LinkFrame,
     queue: mpsc::Receiver<wire::LinkFrame>,
@@ -53,7 +54,7 @@ pub(crate) fn frames(
     tokio_stream::once(greeting).chain(ReceiverStream::new(queue))
 }
 
-/// Asks whoever listens at `address` who it is.
+/// Asks the process at `address` for its greeting.
 pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeting, String> {
     let mut client = peers::connect(None, address, &shared.doors.dialer()).await?;
     let outgoing = tokio_stream::once(shared.identity.greeting(true));
@@ -64,12 +65,12 @@ pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeti
     Ok(greeting)
 }
 
-/// Keeps the link to one higher node from now on.
+/// Starts to keep the link to one higher node.
 pub(crate) fn start(shared: &Arc<Shared>, peer: NodeId) {
     tokio::spawn(keep(Arc::clone(shared), peer));
 }
 
-/// For as long as this node lives and the other has not left the cluster.
+/// Dials while this node lives and the other has not left the cluster.
 async fn keep(shared: Arc<Shared>, peer: NodeId) {
     let knocks = shared.others.knocks(peer);
     let mut wait = limits::REDIAL_AFTER;
@@ -78,7 +79,7 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
             Ok(lived) => {
                 wait = limits::REDIAL_AFTER;
                 if lived > SETTLED_AFTER {
-                    continue; // It was up and is lost: the peer may be back already.
+                    continue; // The link was up and broke: the peer may be back already.
                 }
             }
             Err(reason) => shared.log.refusal(&format!("no link to node {}: {reason}", peer.0)),
@@ -89,7 +90,7 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
     }
 }
 
-/// One life of a link that this node dials, and how long it was. An error when it did not come up.
+/// Runs one link that this node dials, and returns its duration. An error if it did not come up.
 async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
     let mut client = peers::connect(Some(peer), &address.address, &shared.doors.dialer()).await?;
@@ -106,7 +107,7 @@ async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     Ok(up.elapsed())
 }
 
-/// The accepting side, called with the first frame. What it returns goes back on the stream.
+/// The accepting side, called with the first frame. The returned queue is sent on the stream.
 pub(crate) fn accept(
     shared: &Arc<Shared>,
     greeting: wire::Greeting,
@@ -128,7 +129,8 @@ pub(crate) fn accept(
     Ok(packets)
 }
 
-/// Hands a link's packets to the loop, and small objects to whoever asked, until it ends.
+/// Passes a link's packets to the run loop, and its small objects to their requesters, until it
+/// ends.
 async fn read(
     shared: &Arc<Shared>,
     greeting: &wire::Greeting,
@@ -138,7 +140,7 @@ async fn read(
     let peer = NodeId(greeting.node);
     let incarnation = Incarnation(greeting.incarnation);
     let link = shared.next_number.fetch_add(1, Ordering::Relaxed);
-    // The link ends when the loop lets go of its queue, whatever is asked on it.
+    // The link ends when the run loop drops its queue, even if requests are open.
     let answers = queue.downgrade();
     shared.log.peer(&format!("link to node {} up, its incarnation {}", peer.0, incarnation.0));
     if shared.inbox.send(Incoming::LinkUp { peer, incarnation, link, queue }).await.is_err() {
@@ -165,10 +167,12 @@ async fn read(
     let _ = shared.inbox.send(Incoming::LinkDown { peer, link }).await;
 }
 
-/// So many small objects are read or written in the loop's own thread: cheaper than to change it.
+/// Up to this number of small objects the run loop's own thread reads or writes them: that is
+/// cheaper than a change of threads.
 const INLINE_OBJECTS: usize = 4;
 
-/// Gives what was asked for. Where the queue is full it is dropped, and asked for another way.
+/// Answers a request for small objects. If the queue is full the answer is dropped, and the
+/// requester uses a data connection.
 async fn answer(
     shared: &Arc<Shared>,
     asks: wire::Asks,
@@ -193,6 +197,6 @@ async fn take(shared: &Arc<Shared>, peer: NodeId, gives: wire::Gives) {
         return data::take(shared, peer, gives);
     }
     let shared = Arc::clone(shared);
-    // A panic there is told by whoever waits for the objects: they come another way.
+    // After a panic the objects time out, and the requester fetches them over a data connection.
     let _ = tokio::task::spawn_blocking(move || data::take(&shared, peer, gives)).await;
 }

@@ -1,9 +1,9 @@
 /*!
-Where a node listens, and what it tells others of that.
+The addresses at which a node listens, and those that it announces.
 
-With [`Listen::Auto`] it listens on all of its machine's addresses and tells those of interfaces
-that are up: which of them the others reach is theirs to find out. So an address that leads nowhere
-costs them a moment, and a machine with several networks needs no advice.
+With [`Listen::Auto`] the node listens on all addresses of its machine and announces those of
+interfaces that are up. Other nodes try them in turn. So an unreachable address costs them only a
+moment, and a machine with several networks needs no configuration.
 */
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -18,21 +18,21 @@ use crate::error::StartError;
 
 const BACKLOG: i32 = 1024;
 
-/// Where a node listens.
+/// The addresses at which a node listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listen {
-    /// At one address.
+    /// One address.
     At(SocketAddr),
-    /// At all addresses of interfaces that are up, or of these alone where there are some.
+    /// All addresses of interfaces that are up; only those of `only` if it is not empty.
     Auto { port: u16, only: Vec<Which> },
 }
 
-/// Which addresses of the machine others may use.
+/// A selection of the machine's addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// Those of an interface.
+    /// The addresses of an interface.
     Name(String),
-    /// Those of a network: its address and the bits that count.
+    /// The addresses of a network: its address and the length of its prefix.
     Network(IpAddr, u8),
 }
 
@@ -112,25 +112,26 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     (address ^ network).checked_shr(length - u32::from(bits)).unwrap_or(0) == 0
 }
 
-/// Both ports of a node, and what it tells of them.
+/// Both ports of a node, and the addresses that it announces.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) calls: TcpListener,
     pub(crate) data: TcpListener,
-    /// Each a list, as `Member` in the protocol has it.
+    /// Each a list, as in `Member` of the protocol.
     pub(crate) address: String,
     pub(crate) data_address: String,
     /// The first of the addresses.
     pub(crate) first: SocketAddr,
-    /// Where it listens, for people.
+    /// The addresses as a text for people.
     pub(crate) text: String,
-    /// No interface is up: only this machine can reach the node, though it is to listen for all.
+    /// No interface is up: only this machine can reach the node, although it listens on all
+    /// addresses.
     pub(crate) is_alone: bool,
-    /// Connections to other addresses of the machine are not taken; empty: to any are.
+    /// Connections to other addresses of the machine are refused; empty: none are.
     pub(crate) only: Vec<IpAddr>,
 }
 
-/// Takes the two ports.
+/// Binds the two ports.
 pub(crate) fn bind(listen: &Listen) -> Result<Bound, StartError> {
     let (port, only) = match listen {
         Listen::At(address) => {
@@ -171,14 +172,14 @@ fn text_of(told: &[IpAddr], port: u16, are_chosen: bool) -> String {
     }
 }
 
-/// The addresses that others are told, best first. At least one.
+/// The announced addresses, best first. At least one.
 fn told(found: Vec<Interface>, only: &[Which]) -> Result<Vec<IpAddr>, StartError> {
     let is_wanted = |it: &Interface| match only {
         [] => !it.is_loopback(),
         only => only.iter().any(|which| which.takes(it)),
     };
     let wanted: Vec<&Interface> = found.iter().filter(|it| is_wanted(it)).collect();
-    // Where there is no room for all, the best address of each network comes before second ones.
+    // If there are too many, the best address of each network comes before further ones of it.
     let earlier_of_network = |at: usize| {
         let is_same = |it: &&&Interface| is_in(it.address, wanted[at].address, wanted[at].prefix);
         wanted[..at].iter().filter(is_same).count()
@@ -200,7 +201,7 @@ fn told(found: Vec<Interface>, only: &[Which]) -> Result<Vec<IpAddr>, StartError
     Ok(told)
 }
 
-/// A listener. At "any address" it takes IPv6 too where one of `told` is of that kind.
+/// Binds a listener. An unspecified address includes IPv6 if one of `told` is of that kind.
 fn take(address: SocketAddr, told: &[IpAddr]) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
         let listener = match told.iter().any(IpAddr::is_ipv6) {
@@ -214,7 +215,7 @@ fn take(address: SocketAddr, told: &[IpAddr]) -> Result<(TcpListener, SocketAddr
     listen().map_err(|error| StartError::Listen { address, error })
 }
 
-/// Of IPv4 and IPv6, whatever the machine's setting for that is.
+/// Binds to IPv4 and IPv6, regardless of the machine's setting for that.
 fn take_both(port: u16) -> std::io::Result<OwnedFd> {
     let (family, flags) = (AddressFamily::INET6, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;

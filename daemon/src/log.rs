@@ -1,4 +1,4 @@
-//! The node's own log: rare lines for whoever asks why a node did not start or lost a peer.
+//! The node's own text log: rare lines that explain failed starts and lost peers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,12 +10,12 @@ use proto::Time;
 
 use crate::clock::Clock;
 
-/// Lines that are kept in any ten seconds, by what they are about; the rest are counted.
+/// The maximum of lines in any ten seconds, by kind; the others are counted.
 const REFUSALS_PER_WINDOW: u32 = 20;
 const PEERS_PER_WINDOW: u32 = 200;
 const WINDOW_NS: u64 = 10_000_000_000;
 
-/// An append-only text file. A line that cannot be written is dropped: the log is a courtesy.
+/// An append-only text file. A line that cannot be written is dropped.
 #[derive(Debug)]
 pub(crate) struct NodeLog {
     clock: Clock,
@@ -29,7 +29,7 @@ struct State {
     peers: Window,
 }
 
-/// Lines of one kind in a span of time.
+/// The lines of one kind in a span of time.
 #[derive(Debug)]
 struct Window {
     most: u32,
@@ -43,7 +43,8 @@ impl Window {
         Self { most, start: Time::ZERO, lines: 0, suppressed: 0 }
     }
 
-    /// Whether one more line has room, and how many had none in a window that is over now.
+    /// True if one more line is allowed, with the number of lines left out in a window that is over
+    /// now.
     fn take(&mut self, now: Time) -> (bool, u64) {
         let mut left_out = 0;
         if now.since(self.start).0 > WINDOW_NS {
@@ -67,19 +68,20 @@ impl NodeLog {
         Ok(Self { clock, state: Mutex::new(State { file, refusals, peers }) })
     }
 
-    /// For what happens rarely by its nature: start and stop.
+    /// Writes a line about a rare event: start and stop.
     pub(crate) fn line(&self, text: &str) {
         let now = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.write(now, text);
     }
 
-    /// For what others can cause as often as they like: at most a few in each window.
+    /// Writes a line about an event that others can cause at any rate, with a limit for each
+    /// window.
     pub(crate) fn refusal(&self, text: &str) {
         self.limited(text, |state| &mut state.refusals);
     }
 
-    /// For peers that come and go: enough for a large cluster, not for one that flaps.
+    /// Writes a line about a peer's link: enough for a large cluster, limited for flapping peers.
     pub(crate) fn peer(&self, text: &str) {
         self.limited(text, |state| &mut state.peers);
     }
@@ -99,7 +101,7 @@ impl NodeLog {
 
 impl State {
     fn write(&mut self, now: Time, text: &str) {
-        // One write call a line, so that lines of an earlier life and of this one never mix.
+        // One write call for each line, so that lines of two incarnations never mix.
         let line = format!("{} {}\n", now.utc(), text.replace('\n', " "));
         let _ = self.file.write_all(line.as_bytes());
     }

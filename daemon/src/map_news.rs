@@ -1,4 +1,4 @@
-//! What a newer map means to this node, in words for its log.
+//! The log lines about the changes of a newer map.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use kvs::membership::awaited;
 use proto::{NodeId, wire};
 use wire::MemberPhase;
 
-/// Of more partitions than these only the number is told.
+/// For more partitions only their number is listed.
 const NAMED_MAX: usize = 8;
 
-/// Who came and went, and what nobody will serve again. Which partitions moved is not told: after
-/// a death that would be hundreds of lines.
+/// The nodes that came and went, and the partitions that are lost. Moves of partitions are left
+/// out: after a failure they would be hundreds of lines.
 pub(crate) fn news(own: NodeId, before: &wire::ClusterMap, now: &wire::ClusterMap) -> Vec<String> {
     let known: BTreeMap<u32, (MemberPhase, u32, bool)> =
         before.members.iter().map(|member| (member.node, state(member))).collect();
@@ -18,7 +18,7 @@ pub(crate) fn news(own: NodeId, before: &wire::ClusterMap, now: &wire::ClusterMa
     let changed = others.filter(|member| known.get(&member.node) != Some(&state(member)));
     let mut lines: Vec<String> = changed.filter_map(about).collect();
     let is_lost = |map: &wire::ClusterMap, at: usize| {
-        map.partitions.get(at).is_some_and(|entry| entry.lost) // Its last copy is gone for good.
+        map.partitions.get(at).is_some_and(|entry| entry.lost) // The last replica is lost.
     };
     let partitions = 0..now.partitions.len();
     let lost: Vec<usize> =
@@ -42,7 +42,7 @@ fn state(member: &wire::Member) -> (MemberPhase, u32, bool) {
 fn about(member: &wire::Member) -> Option<String> {
     let (node, incarnation) = (member.node, member.incarnation);
     Some(match member.phase() {
-        MemberPhase::Joining => return None, // It has said nothing yet.
+        MemberPhase::Joining => return None, // The node has not sent anything yet.
         MemberPhase::Up if member.slow => {
             format!("node {node} is slow, nothing new goes there (incarnation {incarnation})")
         }
@@ -62,7 +62,7 @@ fn listed(partitions: &[usize]) -> String {
     }
 }
 
-/// The first of them.
+/// The first numbers of a list.
 fn numbers(of: &[usize]) -> String {
     let named: Vec<String> = of.iter().take(NAMED_MAX).map(usize::to_string).collect();
     named.join(", ")
@@ -92,7 +92,7 @@ mod tests {
         use MemberPhase::{Down, Joining, Leaving, Removed, Up};
         let steps = [
             (vec![Up, Up, Joining], vec!["node 1 is up (incarnation 1)"]),
-            (vec![Down, Up, Up], vec!["node 2 is up (incarnation 1)"]), // Of itself it tells nothing.
+            (vec![Down, Up, Up], vec!["node 2 is up (incarnation 1)"]), // Without the node itself.
             (
                 vec![Up, Leaving, Down],
                 vec!["node 1 leaves (incarnation 1)", "node 2 is down (incarnation 1)"],

@@ -1,5 +1,5 @@
-//! What the shell knows of the members and the core does not: addresses, processes, who is
-//! reachable. It is filled into the answers that carry it.
+//! Facts about the members that the shell knows and the core does not: addresses, processes and
+//! reachability. They are filled into the answers of the core.
 
 use proto::{Incarnation, NodeId, limits, wire};
 
@@ -7,20 +7,20 @@ use crate::instance::AddressFile;
 use crate::scrub::Pass;
 use crate::stats;
 
-/// The map as it was agreed, and what is known of its members.
+/// The agreed map, with the known facts about its members.
 #[derive(Debug)]
 pub(crate) struct Members {
     own: NodeId,
     map: wire::ClusterMap,
-    /// The nodes agree among themselves who is up; else it is this node's view.
+    /// True if the nodes agree on the members that are up. Otherwise it is this node's view.
     agreed: bool,
-    /// How often all records were read again in this incarnation, and how much that was last.
+    /// The number of complete reads of all records in this incarnation, and the bytes of the last.
     scrub_passes: u64,
     scrubbed_bytes: u64,
 }
 
 impl Members {
-    /// What the files in the directory tell; the others are down until their links are up.
+    /// Loads the address files. The other nodes are down until their links are up.
     pub(crate) fn new(
         mut map: wire::ClusterMap,
         own: &AddressFile,
@@ -45,12 +45,12 @@ impl Members {
         this
     }
 
-    /// The map with all that is known of its members.
+    /// The map with all known facts about its members.
     pub(crate) fn map(&self) -> &wire::ClusterMap {
         &self.map
     }
 
-    /// Whether that told something new of the member, beyond its being up.
+    /// Returns true if that changes a fact about the member other than its phase.
     pub(crate) fn up(
         &mut self,
         node: NodeId,
@@ -59,7 +59,7 @@ impl Members {
     ) -> bool {
         let Some(member) = self.map.members.get_mut(node.0 as usize) else { return false };
         if self.agreed {
-            // Before the map has it: where it is reached already.
+            // The address is known before the map has the member.
             if let Some(file) = file.filter(|_| member.incarnation == 0) {
                 tell(member, file);
             }
@@ -67,7 +67,7 @@ impl Members {
         }
         let before = member.clone();
         member.incarnation = incarnation.0;
-        // A file of another incarnation would tell of a process that is gone.
+        // A file of another incarnation describes a process that is gone.
         if let Some(file) = file.filter(|file| file.incarnation == incarnation.0) {
             tell(member, file);
         }
@@ -83,8 +83,8 @@ impl Members {
         }
     }
 
-    /// The nodes have agreed on a newer map. What is known of members that it knows nothing of yet
-    /// stays.
+    /// Replaces the map by a newer one. Keeps the facts about members that the map has no
+    /// incarnation of yet.
     pub(crate) fn set_map(&mut self, map: &wire::ClusterMap) {
         let older = std::mem::replace(&mut self.map, map.clone());
         for (member, before) in self.map.members.iter_mut().zip(older.members) {
@@ -96,7 +96,7 @@ impl Members {
         }
     }
 
-    /// All records were read again, and are sound.
+    /// Counts a complete, sound read of all records.
     pub(crate) fn scrubbed(&mut self, pass: Pass) {
         self.scrub_passes += 1;
         self.scrubbed_bytes = pass.bytes;
@@ -121,7 +121,7 @@ impl Members {
                 map.speaks = limits::PEER_VERSION;
                 for member in &mut map.members {
                     let known = self.map.members.get(member.node as usize);
-                    // An answer is never newer than what is known here.
+                    // An answer is never newer than these facts.
                     if let Some(known) =
                         known.filter(|it| !self.agreed || it.incarnation == member.incarnation)
                     {
@@ -179,7 +179,7 @@ mod tests {
             map.members.iter().map(|m| (m.phase(), m.address.clone())).collect::<Vec<_>>()
         };
         let at = |node: u32| format!("127.0.0.1:{node}");
-        // The file of node 2 is of an earlier life: it is up, its address is not known yet.
+        // The file of node 2 is of an earlier incarnation: it is up, and its address is unknown.
         assert_eq!(answer(&members), [(Down, String::new()), (Up, at(1)), (Up, String::new())]);
         assert!(members.up(NodeId(2), Incarnation(4), Some(file(2, 4))));
         assert!(!members.up(NodeId(2), Incarnation(4), Some(file(2, 4))));

@@ -1,9 +1,9 @@
-//! Events that the log of a node tells in words.
+//! Log lines for notable events.
 
 use proto::Event;
 
-/// What a reader of a node's log should know; each such event is rare by its nature.
-/// `last_of` is what the node that said what blocks a job knows to have happened last there.
+/// The line for an event that a reader of the node's log should see; each such event is rare.
+/// `last_of` returns the last event of a job that is known on the node which reported the stall.
 pub(crate) fn notable<'a>(
     event: &Event,
     last_of: impl FnOnce(proto::JobId) -> Option<&'a str>,

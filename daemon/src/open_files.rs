@@ -1,12 +1,13 @@
-//! How many files this process may have open.
+//! The limit on open files of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for the log's tables, a socket for each client and peer, and the objects on their way.
+/// Enough for the tables of the log, a socket for each client and peer, and the objects in
+/// transfer.
 const WANTED: u64 = 65_536;
 
-/// Raises the soft limit, which is 1024 on most systems, as far as the hard one allows. One that
-/// is higher already, or that cannot be raised, stays.
+/// Raises the soft limit, which is 1024 on most systems, as far as the hard limit allows. Keeps a
+/// higher limit, or one that cannot be raised.
 pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(WANTED, |maximum| maximum.min(WANTED));

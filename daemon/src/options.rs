@@ -1,4 +1,4 @@
-//! What a node is told when it starts.
+//! The options of a node's start.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::error::StartError;
 use crate::instance;
 use crate::listen::Listen;
 
-/// How many a node serves at a time; less than the default is for tests.
+/// The maximum number of connections served at a time. Values below the default are for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Places {
     /// Connections for calls.
     pub connections: usize,
-    /// Of these, those of clients and observers.
+    /// Of these, the connections of clients and observers.
     pub guests: usize,
-    /// Connections on which objects leave.
+    /// Connections on which objects are sent.
     pub data_connections: usize,
 }
 
@@ -33,12 +33,12 @@ impl Default for Places {
     }
 }
 
-/// Room for what tasks print.
+/// The limits on captured output of tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CapturedRoom {
-    /// Of one task: it is killed when it prints more. `None`: as much as its node has room for.
+    /// The limit of one task, which is killed when it prints more. `None`: the limit of its node.
     pub task_bytes: Option<u64>,
-    /// Of all on the node. `None`: a share of its store.
+    /// The limit of all tasks on the node. `None`: a share of its store.
     pub node_bytes: Option<u64>,
 }
 
@@ -48,66 +48,67 @@ impl Default for CapturedRoom {
     }
 }
 
-/// How to start one node.
+/// The options of one node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// The instance's directory; made when it is not there.
+    /// The instance directory, created if missing.
     pub dir: PathBuf,
-    /// Where this node keeps its state; `None`: under `dir`. Set it to a local disk when `dir` is
+    /// The state directory of this node; `None`: under `dir`. Should be on a local disk if `dir` is
     /// on a shared file system.
     pub state_dir: Option<PathBuf>,
-    /// Its place, from 0; a launcher's rank.
+    /// The number of the node, from 0; a launcher's rank.
     pub node: NodeId,
-    /// How many nodes the cluster has.
+    /// The number of founding nodes of the cluster.
     pub expect: u32,
-    /// Executing threads ("cores").
-    /// With none the node is a keeper: it keeps copies and votes, and runs nothing.
+    /// Executing threads ("cores"). With 0 the node is a keeper: it keeps replicas and votes, and
+    /// runs nothing.
     pub slots: u32,
     pub listen: Listen,
-    /// How it decides, steals and keeps objects, until a client tells it otherwise. A store that is
-    /// not limited gets limits by the size of its file system.
+    /// The options of policy, stealing and object storage, until a client changes them. An
+    /// unlimited store gets limits by the size of its file system.
     pub tuning: Tuning,
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
-    /// Copies of each partition, as soon as there are nodes for them: with `R` of them the loss of
-    /// `R - 1` nodes costs nothing. With one no node can join. `None`: as the cluster has, and one
-    /// where it is made now. Fixed when the cluster is made.
+    /// Replicas of each partition, once there are enough nodes. With `R` replicas no data is lost
+    /// when `R - 1` nodes are lost. With one, no node can join. `None`: as the existing cluster, or
+    /// one for a new cluster. Fixed when the cluster is made.
     pub replicas: Option<u32>,
-    /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
-    /// `dir` need not be shared. It must hold the cluster's keys, or `token` gets them. The node
-    /// takes the place `node` of the `expect` places, unless it `grow`s the cluster.
+    /// The address of a running node, which sends the cluster's identity and the other addresses,
+    /// so that `dir` need not be shared. The cluster's keys must be in `dir`, or `token` gets them.
+    /// The node takes the place `node` of the `expect` places, unless it `grow`s the cluster.
     pub join: Option<String>,
-    /// The node joins as one more than there are: the cluster gives it a number, and its share. One
-    /// that has joined so from this directory before takes its place again.
+    /// The node joins as an additional one: the cluster gives it a number and its share. A node
+    /// that has joined in this way from this directory takes its former place.
     pub grow: bool,
-    /// The rank that is to be this new node in later launches, too.
+    /// The rank that will be this new node in later launches too.
     pub rank: Option<u32>,
-    /// What a node that has the keys made for this one; once the keys are here it is not used.
+    /// A token from a node that has the keys; unused once the keys are here.
     pub token: Option<Token>,
-    /// No keys: nothing is encrypted and everybody is believed. On loopback alone.
+    /// No keys: nothing is encrypted, and callers are not authenticated. On loopback only.
     pub insecure: bool,
-    /// How long to wait until all nodes are there.
+    /// The maximum wait for all nodes.
     pub deadline: Duration,
-    /// How often it reads all of its records, to find damage that nobody else would; `None`: never.
+    /// The interval at which the node reads all of its records, to find damage that nothing else
+    /// would; `None`: never.
     pub scrub_every: Option<Duration>,
     pub captured: CapturedRoom,
-    /// Commands see nothing of the Slurm allocation that the node is in.
+    /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
-    /// The program that runs commands for the node, `None`: this one.
+    /// The program that runs commands for the node; `None`: this one.
     pub spawner_program: Option<PathBuf>,
-    /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
-    /// other launches do not count when the cluster forms.
+    /// The launch of this process (see [`crate::launcher`]); empty: none. Addresses of other
+    /// launches do not count when the cluster forms.
     pub launch: String,
-    /// A launcher starts all nodes: this one waits until those of the same launch are there, also
-    /// where it was part of a complete cluster before.
+    /// A launcher starts all nodes. This one waits for those of the same launch, even if it was
+    /// part of a complete cluster before.
     pub begin_together: bool,
-    /// Those of them that are started now; `None`: all first nodes.
+    /// The nodes of the launch that are started now; `None`: all founding nodes.
     pub awaited: Option<Vec<NodeId>>,
-    /// Further nodes that are started now: they count only where votes are missing.
+    /// Further nodes that are started now. They count only if votes are missing.
     pub further: Vec<NodeId>,
-    /// How many it serves at a time.
+    /// The maximum number of connections.
     pub places: Places,
-    /// Told, one line each, what whoever looks after the node should know while it goes on.
+    /// Receives lines about the running node for its operator.
     pub say: fn(&str),
 }
 

@@ -1,4 +1,4 @@
-//! What a life of a node is put together from.
+//! The parts of an incarnation: its store, its executor and its limits.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::options::NodeOptions;
 use crate::service::Shared;
 use crate::store::{RocksStore, StoreError};
 
-/// How long the threads of the life before may hold on to its store.
+/// The maximum time for which threads of the previous incarnation may keep the store open.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A life that has just ended may hold on to the store for a moment.
+/// Opens the store. Waits if the previous incarnation still has it open.
 pub(crate) fn open_store(state: &StateDir) -> Result<RocksStore, StartError> {
     let start = Instant::now();
     loop {
@@ -51,7 +51,8 @@ pub(crate) fn start_executor(
     let executor = Executor::start(config, move |ended| {
         let (doubted, clear): (Vec<_>, Vec<_>) =
             ended.into_iter().partition(|ended| !ended.doubt.is_zero());
-        // A loop that is gone has no use for them: its next incarnation places the tasks again.
+        // If the run loop is gone the ends are not needed: its next incarnation places the tasks
+        // again.
         if !clear.is_empty() {
             let _ = local.send(Local::Inputs(clear.into_iter().map(finished).collect()));
         }
@@ -62,8 +63,8 @@ pub(crate) fn start_executor(
     Ok(executor)
 }
 
-/// Tells the loop of an end when it is not in doubt any more. A loop that has ended by then was
-/// told to stop: so was the command.
+/// Reports an end to the run loop once it is not in doubt any more. If the loop has ended by then,
+/// it was told to stop, and so was the command.
 pub(crate) fn believe_later(local: &mpsc::UnboundedSender<Local>, ended: Ended) {
     let local = local.clone();
     tokio::spawn(async move {
@@ -77,8 +78,8 @@ fn finished(ended: Ended) -> Input {
     Input::Finished { task, attempt, outcome }
 }
 
-/// Where nobody has said how much the node may store: what its file system has room for, and what
-/// is its own there already, but for a reserve. What tasks print gets a share of it.
+/// The limits of the store. Without given limits: the free space of the file system plus the node's
+/// own files there, minus a reserve. Captured output gets a share of it.
 pub(crate) fn limits_of_store(
     options: &NodeOptions,
     state: &StateDir,
@@ -95,7 +96,7 @@ pub(crate) fn limits_of_store(
         told => told,
     };
     let captured_bytes = options.captured.node_bytes.unwrap_or_else(|| {
-        // Restarts leave it as it was.
+        // The share does not change with restarts.
         let grown = tuning.store_hard_bytes == UNLIMITED_BYTES;
         let all_bytes = hard_bytes.saturating_add(if grown { printed_bytes } else { 0 });
         all_bytes / 100 * limits::CAPTURED_STORE_PERCENT
@@ -108,12 +109,12 @@ pub(crate) fn limits_of_store(
     Ok(Tuning { store_soft_bytes: soft_bytes, store_hard_bytes: hard_bytes, ..tuning })
 }
 
-/// Says where the node listens for as long as it lives.
+/// The node's address file. Dropping this removes it.
 pub(crate) struct Presence {
     pub(crate) instance: Instance,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
-    /// The next incarnation listens there.
+    /// The next incarnation listens at the same address.
     pub(crate) goes_on: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who this node is to others, and how to reach and believe them.
+//! The identity of this node, and the connections to other nodes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ use tonic::{Request, Status};
 use crate::rpc::peer_client::PeerClient;
 
 const VERSION: &str = "starling-version";
-/// In what a node of any version answers to a greeting of another one.
+/// This text is in every version's answer to a greeting of another version.
 pub(crate) const SPEAKS: &str = "speaks version";
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// Uploads that wait for their turn fill their streams' windows; the others get on all the same.
+/// Waiting uploads fill the windows of their streams; one window more lets other calls proceed.
 const CONNECTION_WINDOW_BYTES: u32 =
     (limits::UPLOADS_IN_FLIGHT_MAX as u32 + 1) * STREAM_WINDOW_BYTES;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer's machine that vanishes without a word is noticed after about three of these.
+/// The failure of a peer's machine is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 pub(crate) type Client = PeerClient<InterceptedService<Channel, Call>>;
 
-/// What every call between programs of ours carries.
+/// Metadata that every call between Starling programs carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    /// The node that is meant, where the caller knows it.
+    /// The intended node, if the caller knows it.
     to: Option<NodeId>,
 }
 
@@ -48,7 +48,7 @@ impl Interceptor for Call {
     }
 }
 
-/// Whether a call may be served.
+/// Checks that a call has the version of this program.
 pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
     match metadata.get(VERSION) {
         Some(version) if *version == MetadataValue::from(limits::CALL_VERSION) => Ok(()),
@@ -59,7 +59,7 @@ pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
     }
 }
 
-/// Refuses what is meant for another node: it came by an address that both machines have.
+/// Refuses a call for another node. It came by an address that both machines have.
 pub(crate) fn check_target(metadata: &MetadataMap, own: NodeId) -> Result<(), Status> {
     match metadata.get(TO_NODE) {
         Some(node) if *node != MetadataValue::from(own.0) => {
@@ -71,7 +71,7 @@ pub(crate) fn check_target(metadata: &MetadataMap, own: NodeId) -> Result<(), St
     }
 }
 
-/// Whether a node of that version may be in one cluster with this one.
+/// Checks that a node of that version may be in one cluster with this one.
 pub(crate) fn check_peer_version(theirs: u32) -> Result<(), String> {
     let ours = limits::PEER_VERSION;
     match theirs.cmp(&ours) {
@@ -86,23 +86,23 @@ pub(crate) fn check_peer_version(theirs: u32) -> Result<(), String> {
     }
 }
 
-/// This node, as it presents itself.
+/// The identity of this node.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster: u64,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
-    /// More than any node's number.
+    /// Greater than any node's number.
     pub(crate) nodes: u32,
-    /// What its address file says, for those who cannot read it.
+    /// The content of its address file, for nodes that cannot read the file.
     pub(crate) address: String,
     pub(crate) slots: u32,
     pub(crate) launch: String,
-    /// Where it gives out objects.
+    /// The address of its data port.
     pub(crate) data_address: String,
     /// The name of its machine.
     pub(crate) host: String,
-    /// It was part of a complete cluster, in this life or before.
+    /// True if it was part of a complete cluster, in this incarnation or before.
     pub(crate) formed: AtomicBool,
 }
 
@@ -129,7 +129,7 @@ impl Identity {
         self.formed.store(true, atomic::Ordering::Relaxed);
     }
 
-    /// Whether the first frame of a stream comes from another node of this cluster.
+    /// Checks that the first frame of a stream comes from another node of this cluster.
     pub(crate) fn check(&self, frame: Option<wire::LinkFrame>) -> Result<wire::Greeting, String> {
         let Some(wire::link_frame::Body::Greeting(greeting)) = frame.and_then(|it| it.body) else {
             return Err("the first frame of a link must be a greeting".to_owned());
@@ -149,16 +149,16 @@ impl Identity {
     }
 }
 
-/// The other nodes that this one knows of, and how to hurry those that it dials.
+/// The other nodes that this one knows, with their knocks.
 #[derive(Debug)]
 pub(crate) struct Others(Mutex<BTreeMap<NodeId, Other>>);
 
 #[derive(Clone, Debug, Default)]
 struct Other {
-    /// It came up, or moved, and wants to be dialled.
+    /// Notified when the node starts or moves and must be dialled.
     knock: Arc<Notify>,
     has_left: bool,
-    /// By the map.
+    /// True if the map shows it as down.
     is_down: bool,
 }
 
@@ -171,7 +171,7 @@ impl Others {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Those that have not left the cluster.
+    /// The nodes that have not left the cluster.
     pub(crate) fn all(&self) -> Vec<NodeId> {
         self.with(|it| it.iter().filter(|(_, it)| !it.has_left).map(|(node, _)| *node).collect())
     }
@@ -179,7 +179,7 @@ impl Others {
         self.all().into_iter().filter(move |&node| node > than)
     }
 
-    /// Whether that is a node that was not known.
+    /// Returns true if the node was unknown.
     pub(crate) fn add(&self, node: NodeId) -> bool {
         self.with(|it| it.insert(node, it.get(&node).cloned().unwrap_or_default()).is_none())
     }
@@ -201,13 +201,13 @@ impl Others {
     pub(crate) fn knock(&self, node: NodeId) {
         self.with(|it| it.get(&node).inspect(|other| other.knock.notify_one()).is_some());
     }
-    /// Tells of each knock of a node.
+    /// The notification for each knock of a node.
     pub(crate) fn knocks(&self, node: NodeId) -> Arc<Notify> {
         self.with(|it| Arc::clone(&it.entry(node).or_default().knock))
     }
 }
 
-/// A connection of its own to a node; `None`: to the one that answers.
+/// Opens a separate connection to a node; `None`: to any node that answers there.
 pub(crate) async fn connect(
     to: Option<NodeId>,
     address: &str,

@@ -1,11 +1,12 @@
-//! How many of the inputs at hand one step of the node handles: what it writes travels to each
-//! replica as one message, whose size has a bound.
+//! The number of queued inputs that one step of the node handles. The writes of a step are sent to
+//! each replica as one message of bounded size.
 
 use node::Input;
 use proto::limits::{STEP_INPUT_BYTES, STEP_INPUTS_UNWEIGHED};
 use proto::wire::request;
 
-/// The first inputs, by their bytes. A few are never weighed, as that costs time.
+/// The first inputs up to `STEP_INPUT_BYTES`. Up to `STEP_INPUTS_UNWEIGHED` inputs are taken
+/// unmeasured, which saves time.
 pub(crate) fn portion(inputs: &[Input]) -> usize {
     if inputs.len() <= STEP_INPUTS_UNWEIGHED {
         return inputs.len();
@@ -19,7 +20,7 @@ pub(crate) fn portion(inputs: &[Input]) -> usize {
     inputs.iter().take_while(|input| fits(input)).count()
 }
 
-/// What an input may add to the writes of a step; 0 where that is little.
+/// The bytes that an input may add to the writes of a step; 0 for small ones.
 fn weight(input: &Input) -> usize {
     match input {
         Input::Request { request, .. } => match &request.body {

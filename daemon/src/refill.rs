@@ -1,5 +1,5 @@
-//! When records that were given up are needed no more: those that took their place are filled, and
-//! so are the copies of all others.
+//! Decides when given-up records are no longer needed: when the records that replaced them are
+//! complete, and so are all other replicas.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use crate::error::NodeError;
 use crate::instance::Aside;
 use crate::run_loop::Loop;
 
-/// Of one life of a node.
+/// The state of refilling in one incarnation.
 #[derive(Debug)]
 pub(crate) struct Refill {
     aside: Aside,
     node: NodeId,
     incarnation: Incarnation,
-    /// The number of its records.
+    /// The number of its store.
     store: u64,
-    /// As long as the mark stands.
+    /// True while the mark exists.
     goes_on: bool,
-    /// The stores that were given up and are still there.
+    /// The stores that were given up and still exist.
     kept: Vec<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl Refill {
         Self { aside, node, incarnation, store, goes_on, kept }
     }
 
-    /// What there is to say at a start.
+    /// The log line for a start, if there is one.
     pub(crate) fn news(&self) -> Option<String> {
         let kept = self.kept()?;
         Some(match self.goes_on {
@@ -49,8 +49,8 @@ impl Refill {
         self.kept.iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// Whether this map says that everything has its copies, in the records of this life too. An
-    /// older one, which those records may hold, speaks of an earlier life.
+    /// True if by this map all replicas are complete, including the records of this incarnation. An
+    /// older map in those records may describe an earlier incarnation.
     pub(crate) fn is_done_by(&self, map: &wire::ClusterMap) -> bool {
         let knows_this = |own: &wire::Member| {
             let (incarnation, store) = (own.incarnation, own.store);
@@ -65,7 +65,8 @@ impl Refill {
             && has_wanted_copies(map)
     }
 
-    /// To be called when all that [`Self::is_done_by`] speaks of is on stable storage. What to say.
+    /// Must be called once the state of [`Self::is_done_by`] is on stable storage. Returns a log
+    /// line.
     pub(crate) fn end(&mut self) -> String {
         if let Err(error) = self.aside.filled() {
             return format!("its records are filled again, which is not noted: {error}");
@@ -89,7 +90,7 @@ impl Refill {
     }
 }
 
-/// Each partition has as many copies as the cluster wants: slow nodes are no reason for fewer.
+/// True if each partition has the wanted number of replicas. Slow nodes do not lower that number.
 fn has_wanted_copies(map: &wire::ClusterMap) -> bool {
     let up = map.members.iter().filter(|member| member.phase() == MemberPhase::Up).count();
     let wanted = up.min(wanted_copies(map) as usize);
@@ -97,7 +98,7 @@ fn has_wanted_copies(map: &wire::ClusterMap) -> bool {
 }
 
 impl Loop {
-    /// What was given up before is needed no more when all that was filled since is durable.
+    /// Ends the refilling once all filled records are durable.
     pub(crate) fn look_whether_filled(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
         if self.refill.is_done_by(map) {
             self.store.sync().map_err(|error| self.store_error(error))?;
@@ -121,7 +122,7 @@ mod tests {
         Refill::new(state.aside(), NodeId(1), Incarnation(4), STORE)
     }
 
-    /// Three nodes with two copies; node 1 is there in this life.
+    /// Three nodes with two replicas; node 1 runs in this incarnation.
     fn map() -> wire::ClusterMap {
         let mut map = kvs::make_replicated_map(1, 3, 8, 2);
         for member in &mut map.members {
@@ -145,20 +146,20 @@ mod tests {
             change(&mut map);
             assert!(!refill.is_done_by(&map), "{map:?}");
         };
-        not(|map| map.members[1].incarnation = 3); // A map of the life before.
+        not(|map| map.members[1].incarnation = 3); // A map of the previous incarnation.
         not(|map| map.members[1].store = 76);
         not(|map| map.members[1].set_phase(MemberPhase::Down));
-        not(|map| map.members[1].slow = true); // It is filled when it is fast again.
+        not(|map| map.members[1].slow = true); // A slow node is filled when it is fast again.
         not(|map| {
-            // Another slow node has lost its copies, and no node has got them.
+            // Another slow node has lost its replicas, and no node has got them.
             map.members[2].slow = true;
             map.members[0].slow = true;
             map.partitions.iter_mut().for_each(|entry| entry.replicas.truncate(1));
         });
         not(|map| map.members[1].set_phase(MemberPhase::Leaving));
-        not(|map| map.partitions[3].learners.push(1)); // It is still being filled.
+        not(|map| map.partitions[3].learners.push(1)); // This replica is still being filled.
         not(|map| map.partitions[3].learners.push(2));
-        not(|map| _ = map.partitions[3].replicas.pop()); // Others have too few copies.
+        not(|map| _ = map.partitions[3].replicas.pop()); // Others have too few replicas.
         not(|map| (map.partitions[3].active, map.partitions[3].lost) = (false, true));
         assert!(dir.path().join("refilling").exists());
         assert!(refill.end().contains("nothing needs"));

@@ -1,10 +1,10 @@
 /*!
-How the nodes of a new cluster find each other: each writes where it listens into the instance
-directory and looks for the files of the others until all are there or the deadline passes.
+How the nodes of a new cluster find each other: each writes its address into the instance directory.
+It looks for the files of the others until all nodes answer or the deadline passes.
 
-A file proves nothing (an earlier launch may have left it behind), so each one found is greeted:
-only a node that answers with this cluster's id, its own number and the incarnation in the file
-counts.
+A file proves nothing, because an earlier launch may have left it behind. So the node greets the
+address of each file. Only an answer with this cluster's id, the right node number and the file's
+incarnation counts.
 */
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,67 +24,67 @@ use crate::service::Shared;
 
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 const LOOK_AFTER_MAX: Duration = Duration::from_millis(200);
-/// Missing nodes that an error names; the others are counted.
+/// The maximum of missing nodes that an error names; the others are counted.
 const NAMED_MAX: usize = 8;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 const MAP_PATIENCE: Duration = Duration::from_millis(500);
-/// Nodes that are asked of which version they are, one after another.
+/// The maximum of nodes that are asked for their version, one after another.
 const ASKED_FOR_VERSION_MAX: usize = 8;
 
-/// How the cluster came to be.
+/// The way in which the cluster formed.
 pub(crate) enum Formed {
-    /// All nodes are there.
+    /// All nodes have answered.
     Together,
-    /// It began before; this is its map.
+    /// The cluster began before; this is its map.
     Begun(wire::ClusterMap),
-    /// All that will come are there. Why the others do not.
+    /// All nodes that can start have answered. Contains the failures of the others.
     Without(Vec<String>),
 }
 
-/// What a node that begins looks for.
+/// The nodes that a starting node looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LooksFor {
-    /// It has its state, or homes never move: all that are awaited.
+    /// For a node with its state, or if homes never move: all awaited nodes.
     All,
-    /// It has no state, and as far as is known no cluster has begun: all of them, or one that was
-    /// part of a cluster before.
+    /// For a node without state, while no cluster is known to have begun: all awaited nodes, or one
+    /// that was part of a cluster before.
     AllOrBegun,
-    /// It has no state, and the cluster has begun: a node that was part of it. Without one this
-    /// node would found a second cluster of the same id.
+    /// For a node without state after the cluster has begun: a node that was part of it. Without
+    /// one this node would found a second cluster with the same id.
     Begun,
 }
 
-/// What to wait for, and how long.
+/// The awaited nodes, and the limits of the wait.
 pub(crate) struct Wait<'a> {
     pub(crate) awaited: &'a [NodeId],
     pub(crate) launch: &'a str,
     pub(crate) deadline: Duration,
     pub(crate) looks_for: LooksFor,
-    /// The nodes that vote, as far as the directory tells.
+    /// The voters, as far as the directory shows.
     pub(crate) voters: &'a [u32],
-    /// Other nodes of the launch. Those that vote are looked for where too few awaited ones come.
+    /// Other nodes of the launch. Their voters are looked for if too few awaited nodes answer.
     pub(crate) further: &'a [NodeId],
-    /// Where this node's state is, or was.
+    /// The directory of this node's state.
     pub(crate) state: &'a Path,
-    /// This node, and the number of its records.
+    /// This node, and its store number.
     pub(crate) node: NodeId,
     pub(crate) store: u64,
 }
 
-/// What is to be done about those that have not come.
+/// The decision about the nodes that have not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outlook {
-    /// Most of those who vote are there, and no other awaited node will come.
+    /// A majority of the voters has answered, and no other awaited node will.
     Enough,
-    /// Some may still come.
+    /// Some may still answer.
     Wait,
     TooFew,
 }
 
-/// Why a node does not count as there.
+/// The reason why a node is missing.
 struct Missing {
     seen: String,
-    /// It has said itself that it does not start.
+    /// The node has written that it does not start.
     has_failed: bool,
 }
 
@@ -94,9 +94,9 @@ impl From<String> for Missing {
     }
 }
 
-/// Returns when all nodes that are awaited have answered; if this node looks for a cluster that has
-/// begun, also when one has that was part of it and knows its map. One that has said that it does
-/// not start is not waited for: the others go on where most of the voters are among them.
+/// Returns when all awaited nodes have answered. If this node looks for a cluster that has begun,
+/// it also returns when a node that was part of it has sent the map. A node that has reported a
+/// failed start is not awaited: the others go on if they have a majority of the voters.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
     wait: &Wait<'_>,
@@ -116,7 +116,7 @@ pub(crate) async fn wait_for_all(
         for node in nodes {
             match find(shared, node, wait).await {
                 Ok(Some(map)) if wait.lost_the_vote(&map) => {
-                    // The node that told it may not have heard yet that others vote since.
+                    // The node that sent the map may not know yet that others vote now.
                     let since: Instant = *lost_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= Duration::from_nanos(limits::LOST_MAP_AFTER.0) {
                         return Err(StartError::LostMap { path: wait.state.to_path_buf() });
@@ -148,23 +148,24 @@ pub(crate) async fn wait_for_all(
                 return Err(wait.too_few(&missing, come.len(), start.elapsed()));
             }
         }
-        // Where some have come, more are coming.
+        // If some have answered, more will follow soon.
         pause = if missing.len() < count { LOOK_AFTER } else { (2 * pause).min(LOOK_AFTER_MAX) };
         tokio::time::sleep(pause.min(wait.deadline.saturating_sub(start.elapsed()))).await;
     }
 }
 
-/// Whether a node is there: with the map, where it was part of the cluster and that is looked for.
+/// Greets a node. Returns its map if the node was part of the cluster and this node looks for that.
 async fn find(
     shared: &Shared,
     node: NodeId,
     wait: &Wait<'_>,
 ) -> Result<Option<wire::ClusterMap>, Missing> {
-    // A node that has the state counts, whichever launch it is of.
+    // A node with state counts, regardless of its launch.
     let launch = (wait.looks_for != LooksFor::Begun).then_some(wait.launch);
     let greeting = look(shared, node, launch, wait.launch).await?;
     if greeting.formed && wait.looks_for != LooksFor::All {
-        // Its loop may wait for us: it is asked again with the next look.
+        // The run loop of that node may be busy until this node answers, so the next look asks it
+        // again.
         let dialer = shared.doors.dialer();
         let asked = map_of(&greeting.address, &dialer);
         return match tokio::time::timeout(MAP_PATIENCE, asked).await {
@@ -180,7 +181,7 @@ async fn find(
 }
 
 impl Wait<'_> {
-    /// Looks for the nodes of the launch that vote and are not awaited: those that do not answer.
+    /// Looks for the voters of the launch that are not awaited. Returns those that do not answer.
     async fn further_voters(
         &self,
         shared: &Shared,
@@ -196,7 +197,7 @@ impl Wait<'_> {
         late
     }
 
-    /// A voter counts once it has answered: one that is not awaited may be anywhere.
+    /// A voter that is not awaited counts only once it has answered, because it may be anywhere.
     fn outlook(
         &self,
         missing: &BTreeMap<NodeId, Missing>,
@@ -215,7 +216,7 @@ impl Wait<'_> {
         }
     }
 
-    /// By this map no node but this one has a vote, and it has lost its records.
+    /// True if by this map only this node votes, and it has lost its records.
     fn lost_the_vote(&self, map: &wire::ClusterMap) -> bool {
         let own = kvs::membership::member(map, self.node);
         let is_other = own.is_some_and(|own| own.store != 0 && own.store != self.store);
@@ -239,8 +240,8 @@ impl Wait<'_> {
     }
 }
 
-/// That no other node runs that is of another version. To be asked before the state of this one is
-/// turned into what only this version reads: then the earlier program can still go on with it.
+/// Checks that no running node has another version. Must be called before this node's state gets a
+/// format that only this version reads. Until then the earlier program can still use it.
 pub(crate) async fn refuse_other_versions(shared: &Shared, state: &Path) -> Result<(), StartError> {
     let files = shared.others.all().into_iter().filter_map(|node| shared.addresses.read(node));
     for file in files.take(ASKED_FOR_VERSION_MAX) {
@@ -255,17 +256,18 @@ pub(crate) async fn refuse_other_versions(shared: &Shared, state: &Path) -> Resu
     Ok(())
 }
 
-/// Tells the lower nodes of a running cluster that this one is back: they dial it.
+/// Knocks at the lower nodes of a running cluster, so that they dial this node.
 pub(crate) async fn knock(shared: Arc<Shared>) {
     for node in shared.others.all().into_iter().filter(|&it| it < shared.identity.node) {
         if let Some(file) = shared.addresses.read(node) {
-            // A node that is down needs no knock: it dials when it comes up.
+            // A node that is down needs no knock: it dials when it starts.
             let _ = links::probe(&shared, &file.address).await;
         }
     }
 }
 
-/// `launch`: of which it has to be; `failed_in`: the one whose failures count.
+/// `launch`: the launch that the node must belong to. Failures count if they are of the launch
+/// `failed_in`.
 async fn look(
     shared: &Shared,
     node: NodeId,
@@ -299,7 +301,7 @@ async fn greet(
     Ok(greeting)
 }
 
-/// A few of them, and how many others there are.
+/// Lists a few missing nodes, and the number of the others.
 fn told(missing: &BTreeMap<NodeId, Missing>) -> Vec<String> {
     let named = missing.iter().take(NAMED_MAX);
     let mut named: Vec<String> =
@@ -310,7 +312,7 @@ fn told(missing: &BTreeMap<NodeId, Missing>) -> Vec<String> {
     named
 }
 
-/// The address of a node of the same launch that tells its map: a new node joins by it.
+/// The address of a node of the same launch that answers with its map. A new node joins through it.
 pub(crate) fn await_member(
     instance: &Instance,
     dialer: &Dialer,
@@ -335,12 +337,12 @@ pub(crate) fn await_member(
     Err(StartError::NoMember { seen, waited_s: deadline.as_secs() })
 }
 
-/// Asks a node that runs for the cluster's map, on a thread and a runtime of its own.
+/// Asks a running node for the cluster's map, on a thread and runtime of its own.
 pub(crate) fn ask_map(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, StartError> {
     apart(address, JOIN_TIMEOUT, async { map_of(address, dialer).await })
 }
 
-/// Has a cluster take a node in: the number that it gets.
+/// Asks a cluster to accept a new node. Returns the node's number.
 pub(crate) fn enter(
     address: &str,
     dialer: &Dialer,
@@ -362,7 +364,7 @@ pub(crate) fn enter(
     })
 }
 
-/// On a thread and a runtime of its own, and within a time.
+/// Runs a request on a thread and runtime of its own, with a timeout.
 fn apart<T: Send>(
     address: &str,
     within: Duration,
@@ -385,7 +387,7 @@ fn apart<T: Send>(
 
 async fn map_of(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, String> {
     match ask(address, dialer, wire::request::Body::Map(wire::MapQuery {})).await? {
-        // An earlier version says nothing of itself.
+        // An earlier version sends no version.
         Some(wire::response::Body::Map(map)) => peers::check_peer_version(map.speaks.max(1))
             .map(|()| wire::ClusterMap { speaks: 0, ..map }),
         _ => Err("it does not tell its map".to_owned()),
@@ -400,7 +402,7 @@ async fn ask(
     let mut client = peers::connect(None, address, dialer).await?;
     let request = wire::Request { id: 1, body: Some(body) };
     let requests = wire::Requests { requests: vec![request] };
-    // The stream stays open until the answer is here: its end would mean that nobody waits.
+    // The stream stays open until the answer arrives: its end would cancel the request.
     let outgoing = tokio_stream::once(requests).chain(tokio_stream::pending());
     let said = |status: tonic::Status| security::dial::explain(&status);
     let mut incoming = client.session(outgoing).await.map_err(said)?.into_inner();
@@ -415,7 +417,7 @@ async fn ask(
     Err("it closed the session".to_owned())
 }
 
-/// What is heard from a map of where its members listen.
+/// The members of a map with their addresses.
 pub(crate) fn addresses(map: &wire::ClusterMap) -> impl Iterator<Item = &wire::Member> {
     map.members.iter().filter(|member| !member.address.is_empty())
 }
@@ -449,7 +451,7 @@ mod tests {
         };
         let come = |numbers: &[u32]| numbers.iter().copied().map(NodeId).collect();
         let (failed, none) = (nodes([0, 1], true), nodes([], true));
-        // Of three first nodes two have failed, and two that joined vote as well.
+        // Of three founding nodes two have failed, and two that joined vote as well.
         let all = wait(&[0, 1, 2, 3, 4]);
         let late = nodes([3, 4], false);
         assert_eq!(all.outlook(&failed, &late, &come(&[2])), Outlook::Wait);
@@ -457,7 +459,7 @@ mod tests {
         assert_eq!(all.outlook(&failed, &none, &come(&[2, 3, 4])), Outlook::Enough);
         assert_eq!(all.outlook(&failed, &nodes([4], true), &come(&[2, 3])), Outlook::TooFew);
         assert_eq!(all.outlook(&nodes([1], false), &none, &come(&[0, 2, 3])), Outlook::Wait);
-        // Voters that are not of the launch have not come.
+        // Voters outside the launch have not answered.
         let others = wait(&[2, 5, 6]);
         assert_eq!(others.outlook(&failed, &none, &come(&[2])), Outlook::TooFew);
         let begun = Wait { looks_for: LooksFor::Begun, ..all };

@@ -1,4 +1,4 @@
-//! What a node does whose records cannot be read any more.
+//! The restart of a node with unreadable records: it gives them up and is filled again.
 
 use proto::limits;
 
@@ -8,16 +8,17 @@ use crate::life::Place;
 use crate::store::StoreError;
 
 impl Place {
-    /// Whether the node goes on without its records: others have copies of them. The map is kept
-    /// by the voters; of fewer than three nodes that is one alone.
+    /// True if the node may go on without its records, because others have replicas of them. The
+    /// voters keep the map, so a single voter must not. With fewer than three nodes there is one
+    /// voter.
     pub(crate) fn may_renew(&self, error: &StoreError) -> bool {
         let Some(voters) = self.known_voters() else { return false };
         let is_alone = voters == [self.options.node.0];
         self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
     }
 
-    /// The nodes that vote, as far as the directory tells: where others have come or left since the
-    /// cluster began, these are others than at first. `None`: its file is damaged.
+    /// The voters, as far as the directory shows. If others have joined or left since the cluster
+    /// began, they differ from the founding ones. `None`: the file is damaged.
     pub(crate) fn known_voters(&self) -> Option<Vec<u32>> {
         match self.instance.read_members() {
             Some(file) => Some(file.voters),
@@ -26,12 +27,13 @@ impl Place {
         }
     }
 
-    /// Gives this node's copies up. Loudly, and nothing is thrown away.
+    /// Gives up this node's replicas, with a message to the operator. The records are kept aside.
     pub(crate) fn renew(&mut self, why: &str) -> Result<(), StartError> {
         self.renewals += 1;
         let state = StateDir::open(&self.options.state_path())?;
-        // What it promised to the others goes too: it begins like one that comes later. That is
-        // noted first: a node that dies in between must not vote as if it had promised nothing.
+        // The node's promises to the others are lost too, so it starts like a node that joins
+        // later. That is noted first: after a crash in between, the node must not vote as if it had
+        // promised nothing.
         state.set_late()?;
         state.set_formed()?;
         let given_up = state.give_up_records()?;

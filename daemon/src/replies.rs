@@ -1,4 +1,4 @@
-//! The answers on their way to one client: bounded by bytes, sent in as few frames as possible.
+//! The queue of answers to one client: bounded by bytes, sent in as few frames as possible.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// The loop's end.
+/// The end of the run loop.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
     queue: mpsc::UnboundedSender<Measured>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
-/// An answer and how long it is, which takes time to find out.
+/// An answer and its encoded length, which takes time to compute.
 type Measured = (usize, wire::Response);
 
-/// Another end, for what the loop never sees. It does not keep the stream open.
+/// Another end, for requests that the run loop never sees. It does not keep the stream open.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     queue: mpsc::WeakUnboundedSender<Measured>,
@@ -35,12 +35,12 @@ impl Refusals {
         let error = wire::Error { code, text: text.to_owned(), ..Default::default() };
         let queued_bytes = Arc::clone(&self.queued_bytes);
         let response = wire::Response { id, error: Some(error), ..Default::default() };
-        // One who does not read what it is told is cut off by the loop, or else never told more.
+        // If the queue is full, the run loop disconnects the client or sends it nothing more.
         ReplySender { queue, queued_bytes }.send(response);
     }
 }
 
-/// The stream's end.
+/// The end of the stream.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
     queue: mpsc::UnboundedReceiver<Measured>,
@@ -60,7 +60,7 @@ impl ReplySender {
         Refusals { queue: self.queue.downgrade(), queued_bytes }
     }
 
-    /// False when the client is gone or reads so slowly that it has to go.
+    /// False if the client is gone, or reads so slowly that it must be disconnected.
     pub(crate) fn send(&self, mut response: wire::Response) -> bool {
         let mut bytes = response.encoded_len();
         if bytes > limits::FRAME_BYTES_MAX - limits::RESPONSES_BYTES {

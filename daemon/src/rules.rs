@@ -1,4 +1,4 @@
-//! What each role may call. A call without a rule is refused to everybody.
+//! The calls that each role may make. A call without a rule is refused to all roles.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use crate::service::Shared;
 /// The least role that may make each call of each service.
 const RULES: &[(&str, Role)] = &[
     ("/starling.v1.Peer/Link", Role::Node),
-    // What may be asked in a session has rules of its own: `least_role_of_request`.
+    // The requests of a session have rules of their own: `least_role_of_request`.
     ("/starling.v1.Peer/Session", Role::Observer),
     ("/starling.v1.Peer/Fetch", Role::Observer),
     ("/starling.v1.Peer/Events", Role::Observer),
@@ -37,20 +37,20 @@ const RULES: &[(&str, Role)] = &[
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Role::Observer),
 ];
 
-/// Whose rule a call goes by; `None` when nobody may make it.
+/// The least role for a call; `None` if no role may make it.
 #[must_use]
 pub fn least_role(path: &str) -> Option<Role> {
     RULES.iter().find(|(known, _)| *known == path).map(|(_, role)| *role)
 }
 
-/// The least role that may ask for this in a session.
+/// The least role for a request of a session.
 #[must_use]
 pub fn least_role_of_request(body: Option<&Body>) -> Role {
     let reads = |batch: &wire::KvBatch| {
         batch.ops.iter().all(|op| op.kind == i32::from(wire::KvKind::Lookup))
     };
     let reads_only = match body {
-        None => true, // It is answered with an error.
+        None => true, // Such a request is answered with an error.
         Some(
             Body::Job(_)
             | Body::WatchJob(_)
@@ -76,7 +76,7 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
     if reads_only { Role::Observer } else { Role::Client }
 }
 
-/// Puts the rules in front of every service.
+/// Applies the rules to every service.
 #[derive(Clone, Debug)]
 pub(crate) struct RulesLayer(pub(crate) Arc<Shared>);
 

@@ -1,13 +1,13 @@
 /*!
-The loop that owns a node: gather what has come, let the core handle it, write once, then act.
+The loop that owns a node: collect inputs, handle them, write once, then carry out the effects.
 
 ```text
    streams ─▶ inbox ─┐                        ┌─▶ log on disk (one write a step)
    executor, sync ───┼─▶ handle ─▶ flush ─────┤
-   timers ───────────┘      ▲                 └─▶ then: act
-                            └── no-ops answer themselves
+   timers ───────────┘      ▲                 └─▶ then: effects
+                            └── ends of no-ops
 ```
-The end of a launched no-op goes back into the core before the write: no other process observes it.
+The end of a launched no-op returns to the core before the write: no other process observes it.
 */
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
 
-/// How often a node that ends looks whether its commands have.
+/// The interval at which an ending node checks whether its commands have ended.
 const FAREWELL_LOOKS: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Link {
     queue: mpsc::Sender<wire::LinkFrame>,
 }
 
-/// How far the log is durable.
+/// The progress of durability.
 #[derive(Debug, Default)]
 struct Durability {
     written_seq: u64,
@@ -65,12 +65,12 @@ struct Durability {
     asked_seq: u64,
     synced_seq: u64,
     synced_at: Time,
-    /// A client has asked for something since the last sync began: it may wait for the next one.
+    /// A client has sent a request since the last sync began. It may wait for the next sync.
     client_waits: bool,
 }
 
 impl Durability {
-    /// When the next sync may start; `None` while there is nothing to sync or one is under way.
+    /// The earliest time of the next sync; `None` without unsynced writes or during a sync.
     fn due(&self, node: &Node) -> Option<Time> {
         let idle = self.asked_seq == self.synced_seq;
         let gap = match node.sync_wish() {
@@ -83,19 +83,19 @@ impl Durability {
     }
 }
 
-/// Why a loop has ended, if not by an error.
+/// The reason why a loop has ended without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// It was told to stop.
+    /// The node received a stop request.
     Told,
-    /// The cluster takes this incarnation for dead. The node may begin anew under that one or a
-    /// later one; `None`: it has left for good.
+    /// The cluster has declared this incarnation failed. The node may restart under the given
+    /// incarnation or a later one; `None`: it has left permanently.
     Fenced { restart: Option<Incarnation> },
     /// The cluster knows this node up to that incarnation, with another directory.
     Late { known: Incarnation },
 }
 
-/// The shell's half of a node.
+/// The shell of a node.
 #[derive(Debug)]
 pub(crate) struct Loop {
     pub(crate) shared: Arc<Shared>,
@@ -109,12 +109,12 @@ pub(crate) struct Loop {
     pub(crate) mark: EndMark,
     pub(crate) refill: Refill,
     pub(crate) scribe: Scribe,
-    /// For what is done beside the loop.
+    /// For results of work on other threads.
     pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
 }
 
-/// What a loop begins with empty.
+/// The part of a loop's state that is empty at first.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     links: BTreeMap<NodeId, Link>,
@@ -122,10 +122,10 @@ pub(crate) struct State {
     durability: Durability,
     inputs: Vec<Input>,
     effects: Vec<Effect>,
-    /// What waits for the write of this step.
+    /// The effects that wait for the write of this step.
     held: Vec<Effect>,
     launches: Vec<Launch>,
-    /// As it was told last.
+    /// The last value sent to the executor.
     staged_room_bytes: Option<u64>,
     pending: Batch,
     pending_bytes: usize,
@@ -141,7 +141,7 @@ fn history(node: &Node) -> Bounds {
 }
 
 impl Loop {
-    /// Runs until it is told to stop, or dead to the cluster. All acknowledged is durable then.
+    /// Runs until a stop request or fencing. Then all acknowledged writes are durable.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Incoming>,
@@ -157,14 +157,14 @@ impl Loop {
             }
             self.step()?;
             if let Some(restart) = self.state.fenced {
-                self.shared.executor.stop(); // Now: its tasks run elsewhere.
+                self.shared.executor.stop(); // At once, because its tasks run elsewhere.
                 self.note_end(self.mark.fenced());
                 self.events.flush().map_err(|error| self.events_error(error))?;
                 return Ok(Ended::Fenced { restart });
             }
             let wake = self.wake();
             if !self.state.inputs.is_empty() {
-                tokio::task::yield_now().await; // Others of this thread may read and write.
+                tokio::task::yield_now().await; // Other tasks of this thread may read and write.
             } else {
                 if let Some(wake) = wake {
                     timer.as_mut().reset(self.clock.instant(wake).into());
@@ -197,7 +197,7 @@ impl Loop {
         }
     }
 
-    /// When something of this node wants attention although nothing comes from outside.
+    /// The next time at which the node has work without an input.
     fn wake(&self) -> Option<Time> {
         let deadlines = [
             self.node.deadline(),
@@ -222,7 +222,7 @@ impl Loop {
                 let seq = result.map_err(|error| self.store_error(error))?;
                 let durability = &mut self.state.durability;
                 durability.synced_at = self.clock.now();
-                // More than was asked for may have been written, and is durable with it.
+                // The sync may include later writes than those it was requested for.
                 durability.synced_seq = seq;
                 durability.asked_seq = seq;
                 self.state.inputs.push(Input::Persisted { seq });
@@ -243,7 +243,7 @@ impl Loop {
                 ));
             }
             Err(error) if error.is_loss() => return Err(self.store_error(error)),
-            // If it matters the next write fails, and says so.
+            // If the error matters, the next write fails and reports it.
             Err(error) => self.shared.log.line(&format!("could not read all records: {error}")),
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Loop {
         match item {
             Incoming::Packet(packet) => state.inputs.push(Input::Packet(packet)),
             Incoming::Requests { client, requests } => {
-                // A client that was cut off may still have frames here.
+                // Frames of a disconnected client may still arrive here.
                 if state.clients.contains_key(&client) {
                     state.durability.client_waits = true;
                     state.inputs.extend(requests.into_iter().map(|request| {
@@ -270,7 +270,7 @@ impl Loop {
                 }
             }
             Incoming::LinkUp { peer, incarnation, link: number, queue } => {
-                // A delayed stream of an earlier life must not replace that of the present one.
+                // A delayed stream of an earlier incarnation must not replace the present one.
                 let newest = state.links.get(&peer).is_none_or(|it| it.incarnation <= incarnation);
                 if newest {
                     let link = Link { number, incarnation, queue };
@@ -301,14 +301,14 @@ impl Loop {
                     true => self.node.has_copy(task.local.partition()).then_some(true),
                     false => self.node.awaits_file(task),
                 };
-                let _ = awaited.send(answer); // Whoever asked may be gone.
+                let _ = awaited.send(answer); // The requester may be gone.
             }
             Incoming::Kept { task } => state.inputs.push(Input::Files { tasks: vec![task] }),
             Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
         }
     }
 
-    /// Handles all inputs at hand, writes once, then acts.
+    /// Handles all queued inputs, writes once, then carries out the effects.
     fn step(&mut self) -> Result<(), NodeError> {
         for _ in 0..limits::STEP_GENERATIONS_MAX {
             let now = self.clock.now();
@@ -340,7 +340,7 @@ impl Loop {
         self.flush_events(now)
     }
 
-    /// Answers at once what needs no world; keeps the rest until the write.
+    /// Carries out effects that have no outside effect at once. Holds the others until the write.
     fn sort(&mut self, now: Time) {
         let state = &mut self.state;
         for effect in state.effects.drain(..) {
@@ -399,7 +399,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Names what this node has tried to serve for too long.
+    /// Logs the partitions that this node activates too slowly.
     fn tell_late(&mut self, now: Time) {
         if now.since(self.state.told_late_at) >= limits::ACTIVATION_LATE
             && let Some(late) = self.node.late_activations(now)
@@ -409,7 +409,7 @@ impl Loop {
         }
     }
 
-    /// Tells the executor what the core leaves of the store for files copied from elsewhere.
+    /// Passes to the executor the space that the core leaves for files copied from elsewhere.
     fn share_store(&mut self) {
         let room_bytes = self.node.near_bytes_max();
         if self.state.staged_room_bytes.replace(room_bytes) != Some(room_bytes) {
@@ -417,7 +417,7 @@ impl Loop {
         }
     }
 
-    /// Starts what has gathered of launches in this step.
+    /// Starts the launches collected in this step.
     fn launch(&mut self) {
         if !self.state.launches.is_empty() {
             self.shared.executor.launch_all(self.state.launches.drain(..));
@@ -427,7 +427,7 @@ impl Loop {
     fn act(&mut self, now: Time, effect: Effect) -> Result<(), NodeError> {
         let says = matches!(effect, Effect::Send { .. } | Effect::Reply { .. });
         if !(says || matches!(effect, Effect::Launch(_))) {
-            self.launch(); // What this does here may concern what was launched before it.
+            self.launch(); // This effect may concern an earlier launch.
         }
         let executor = &self.shared.executor;
         match effect {
@@ -442,8 +442,8 @@ impl Loop {
                 }
             }
             Effect::Forget { job } => {
-                // A job may leave very many files, and nobody waits for their end. What comes from
-                // now on stays: it may be that nobody knew of the job, and that somebody does now.
+                // A job may have many files, and nothing waits for their removal. Only present
+                // files are removed: later ones may be of a job that the node learns of now.
                 let objects = executor.objects().clone();
                 let listed = objects.list_to_forget(job);
                 let aside = executor.uploads().set_aside(job);
@@ -464,10 +464,10 @@ impl Loop {
             Effect::Fenced { restart } => self.state.fenced = Some(restart),
             Effect::MapChanged(map) => self.map_changed(&map)?,
             Effect::Read(request) => {
-                // Beside the loop: a page may be long, and its disk slow.
+                // On another thread: a page may be long, and the disk slow.
                 let (reader, local) = (self.store.reader(), self.local.clone());
                 tokio::task::spawn_blocking(move || {
-                    // A loop that is gone wants nothing any more.
+                    // Fails only if the run loop has ended.
                     let _ = local.send(Local::Read(reader.page(&request)));
                 });
             }
@@ -478,7 +478,7 @@ impl Loop {
         Ok(())
     }
 
-    /// The nodes have agreed on who is there, and where.
+    /// Handles a newer map of the members.
     fn map_changed(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
         let shared = &self.shared;
         shared.copies.store(wanted_copies(map), Ordering::Relaxed);
@@ -512,7 +512,7 @@ impl Loop {
         self.look_whether_filled(map)
     }
 
-    /// Asks for small objects, all that this step wants of one node together.
+    /// Sends requests for small objects: one step's requests to a node go together.
     fn ask(&mut self) {
         for (from, wanted) in self.transfers.take_asks() {
             let link = self.state.links.get(&from);
@@ -525,7 +525,7 @@ impl Loop {
         }
     }
 
-    /// A packet that cannot go now is dropped: the core sends again what is not acknowledged.
+    /// Sends a packet, or drops it if the queue is full: the core repeats unacknowledged messages.
     fn send(&mut self, to: NodeId, packet: wire::Packet) {
         let frame = wire::LinkFrame { body: Some(Body::Packet(packet)) };
         if let Some(link) = self.state.links.get(&to)
@@ -553,18 +553,18 @@ impl Loop {
             if waiting.is_empty() { self.events.flush_if_due(now) } else { self.events.flush() };
         flushed.map_err(|error| self.events_error(error))?;
         for flushed in waiting {
-            let _ = flushed.send(()); // Whoever asked may be gone.
+            let _ = flushed.send(()); // The requester may be gone.
         }
         let node = &self.node;
         self.events.prune(now, history(node), || node.history_floor(now));
         Ok(())
     }
 
-    /// Ends in order: what runs is asked to end and given a little time, nothing more starts, no
-    /// event is lost, the log is on stable storage. The others hear that this is no death.
+    /// Ends in order: commands get `KILL_GRACE` to end, nothing more starts, no event is lost, and
+    /// the log is synced. The other nodes learn that this is no failure.
     async fn end(mut self) -> Result<Ended, NodeError> {
         self.note_end(self.mark.stopped());
-        // A batch system asks the commands to end as well: that is no failure of theirs.
+        // A batch system asks the commands to end as well, which does not count as their failure.
         let has_failed =
             |input: &Input| matches!(input, Input::Finished { outcome, .. } if !outcome.is_done());
         self.state.inputs.retain(|input| !has_failed(input));
@@ -582,7 +582,7 @@ impl Loop {
         Ok(Ended::Told)
     }
 
-    /// Without it the tasks that end with this life are looked at twice, no more.
+    /// Without the note the tasks that end with this incarnation are only checked twice.
     fn note_end(&self, noted: Result<(), StartError>) {
         if let Err(error) = noted {
             self.shared.log.line(&format!("how this life ends is not noted: {error}"));

@@ -1,8 +1,9 @@
-//! Reading all of a node's records once in a while, so that damage is found while others still
-//! have copies: the core has in memory what it serves, and nobody else reads a copy that lies cold.
+//! Periodic reading of all of a node's records, to find damage while other nodes still have
+//! replicas. The core keeps in memory the records that it serves, so a replica on disk is otherwise
+//! never read.
 //!
-//! This takes a bounded share of the disk and of a CPU, and may take hours. What is damaged goes to
-//! the loop, as it does when a page cannot be read.
+//! A pass takes a bounded share of the disk and of a CPU, and may take hours. Damage is reported to
+//! the run loop like a page that cannot be read.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +15,33 @@ use crate::inbox::Local;
 use crate::links::duration;
 use crate::store::{Piece, Scrubber, StoreError};
 
-/// What was read from one end of the store to the other.
+/// The result of one pass over the store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Pass {
     pub(crate) records: u64,
-    /// Of keys and values.
+    /// Bytes of keys and values.
     pub(crate) bytes: u64,
     pub(crate) took: Duration,
 }
 
-/// What a first look has found and a second one may not.
+/// Receives a finding of the first look, which the second look may not confirm.
 type Say = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Reads a store again and again.
+/// Reads a store periodically.
 pub(crate) struct Scrub {
     pub(crate) scrubber: Scrubber,
     /// From the start of a pass to the start of the next.
     pub(crate) every: Duration,
-    /// Draws when the first pass begins, so that the nodes of a cluster read at different times.
+    /// Determines the start of the first pass, so that the nodes of a cluster read at different
+    /// times.
     pub(crate) seed: u64,
     pub(crate) say: Say,
 }
 
 impl Scrub {
-    /// Goes on until damage is found, or the loop is gone.
+    /// Continues until damage is found or the run loop ends.
     pub(crate) async fn keep_on(mut self, local: UnboundedSender<Local>) {
-        // All was read at the start of the node.
+        // All records were read at the start of the node.
         tokio::time::sleep(first_wait(self.every, self.seed)).await;
         loop {
             let start = Instant::now();
@@ -70,7 +72,7 @@ impl Scrub {
         }
     }
 
-    /// Looks again before a whole copy is given up for what was seen once.
+    /// Looks a second time before a complete replica is given up.
     async fn surely<T: Send + 'static>(
         &mut self,
         look: impl Fn(&mut Scrubber) -> Result<T, StoreError> + Clone + Send + 'static,
@@ -89,7 +91,7 @@ impl Scrub {
         }
     }
 
-    /// Beside the loop, as all that reads files.
+    /// On another thread, like all file reads.
     async fn once<T: Send + 'static>(
         &mut self,
         look: impl FnOnce(&mut Scrubber) -> Result<T, StoreError> + Send + 'static,
@@ -105,13 +107,13 @@ impl Scrub {
     }
 }
 
-/// Between a half and the whole of the time between two passes.
+/// Between half of the interval and all of it.
 fn first_wait(every: Duration, seed: u64) -> Duration {
     every.mul_f64(0.5 + (seed >> 11) as f64 / (1_u64 << 54) as f64)
 }
 
-/// How long to do nothing after so many bytes, for no more of them a second than is allowed, and
-/// for as large a part of the time as is demanded, however slow the disk is.
+/// The pause after reading this number of bytes. It bounds the bytes per second, and the share of
+/// time even on a slow disk.
 fn rest(bytes: u64, took: Duration) -> Duration {
     let allowed = Duration::from_secs_f64(bytes as f64 / limits::SCRUB_BYTES_PER_S as f64);
     allowed.saturating_sub(took).max(took * limits::SCRUB_RESTS)
@@ -212,7 +214,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let (store, table) = stored(dir.path());
             flip(&table);
-            let say: Say = Box::new(move |_| flip(&table)); // As it was.
+            let say: Say = Box::new(move |_| flip(&table)); // This restores the byte.
             let scrub = Scrub { scrubber: store.scrubber(), every: EVERY, seed: 0, say };
             let (local, mut told) = mpsc::unbounded_channel();
             tokio::spawn(scrub.keep_on(local));

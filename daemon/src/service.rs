@@ -1,4 +1,4 @@
-//! The service `Peer`: what other nodes and clients may call.
+//! The service `Peer`: the calls of other nodes and of clients.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::rpc::kv_server::KvServer;
 use crate::rpc::peer_server::{Peer, PeerServer};
 use crate::rules::{RulesLayer, least_role_of_request};
 
-/// How long a stop waits for each other node to hear of it.
+/// The timeout for sending a stop request to each other node.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What all streams of a node share.
+/// The state that all streams of a node share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: peers::Identity,
@@ -44,28 +44,28 @@ pub(crate) struct Shared {
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: NodeLog,
     pub(crate) events_dir: std::path::PathBuf,
-    /// The objects that are on their way here.
+    /// The objects that are being fetched.
     pub(crate) lines: Lines,
     pub(crate) smalls: Smalls,
-    /// Files of submitters that come in at a time.
+    /// Limits the concurrent uploads of files.
     pub(crate) uploading: Semaphore,
-    /// Searches for such files.
+    /// Limits the concurrent searches for such files.
     pub(crate) hunting: Semaphore,
-    /// How many are served at a time.
+    /// The limits on connections.
     pub(crate) places: Places,
-    /// The data connections on which objects leave, and the places that are free.
+    /// The data connections that send objects, and the permits for them.
     pub(crate) given: Registry,
     pub(crate) data_places: Arc<Semaphore>,
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
     pub(crate) stop: watch::Sender<bool>,
-    /// Of each partition, by the newest map.
+    /// The number of replicas of each partition, by the newest map.
     pub(crate) copies: AtomicU32,
-    /// The others know that all end.
+    /// The stop of the whole cluster was sent to the others.
     pub(crate) told: AtomicBool,
 }
 
-/// What a node serves, behind the rules.
+/// The services of a node, behind the rules.
 pub(crate) type Router = tonic::transport::server::Router<Stack<RulesLayer, Identity>>;
 
 pub(crate) fn routes(shared: Arc<Shared>) -> Router {
@@ -104,12 +104,12 @@ fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-/// Why a request is not served, before it comes to the core.
+/// The reason why a request is refused before it reaches the core.
 fn refusal(role: Role, body: Option<&wire::request::Body>) -> Option<String> {
     if role < least_role_of_request(body) {
         return Some(format!("the role {role} may not do this"));
     }
-    // A node of another version could do nothing here.
+    // A node of another version could not work in this cluster.
     let Some(wire::request::Body::Propose(command)) = body else { return None };
     let Some(wire::map_command::Body::Join(join)) = &command.body else { return None };
     peers::check_peer_version(join.speaks.max(1)).err()
@@ -160,7 +160,8 @@ impl Peer for PeerService {
         inbox.send(Incoming::ClientUp { client, replies }).await.map_err(|_| stopping())?;
         let mut incoming = request.into_inner();
         tokio::spawn(async move {
-            // An error (the client is gone, a frame is garbage or too long) ends this stream alone.
+            // An error (the client is gone, or a frame is damaged or too long) ends this stream
+            // only.
             while let Ok(Some(wire::Requests { mut requests })) = incoming.message().await {
                 requests.retain(|request| {
                     let refused = refusal(role, request.body.as_ref());
@@ -256,7 +257,7 @@ pub(crate) fn stopping() -> Status {
     Status::unavailable("the node stops")
 }
 
-/// Tells every other node to stop, each on its own and for a bounded time; once.
+/// Sends a stop request to every other node, concurrently and with a timeout. Does so once.
 async fn tell_all(shared: &Arc<Shared>) {
     if shared.told.swap(true, Ordering::Relaxed) {
         return;

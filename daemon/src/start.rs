@@ -1,4 +1,4 @@
-//! Puts a node together and gives it a thread.
+//! Assembles a node and starts its thread.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::listen::Listen;
 use crate::options::NodeOptions;
 use crate::{join, listen, rendezvous};
 
-/// How long a new node waits until those before it have joined, which get on one after another.
+/// The maximum wait of a new node for earlier ones, which join one after another.
 const TURN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
@@ -31,7 +31,7 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
     for at in 0..nodes.len() {
         match nodes[at].wait_ready() {
             Ok(()) => {}
-            // What ended it is known to whoever joins it.
+            // `join` returns the reason of its end.
             Err(StartError::Stopped) => {
                 nodes.swap_remove(at).join().map_err(|error| StartError::Node(Box::new(error)))?;
                 return Err(StartError::Stopped);
@@ -43,9 +43,9 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 }
 
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
-/// Where nodes begin together one that does not start tells the others why.
+/// If nodes begin together, a node that does not start reports the reason to the others.
 pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
-    // No one waits for a node whose number the cluster is to tell.
+    // No node waits for one that has yet to get its number from the cluster.
     if !options.begin_together || options.grow {
         return try_to_start(options);
     }
@@ -62,7 +62,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let resolve = |name: &str| resolve_join(name, insecure);
     options.join = options.join.as_deref().map(resolve).transpose()?;
     check_reachable(&options)?;
-    // First, so that a port that cannot be had leaves nothing behind.
+    // First, so that a failure to bind leaves nothing behind.
     let bound = listen::bind(&options.listen)?;
     if bound.is_alone {
         (options.say)("warning: no network interface is up: only this machine reaches the node");
@@ -78,7 +78,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
             let by = rendezvous::await_member(&instance, &doors.dialer(), launch, deadline)?;
             options.join = Some(by);
         }
-        // The deadline counts for each node from its turn on.
+        // The deadline of each node begins with its turn.
         joins = Some(instance.lock_joins(options.deadline.max(TURN_PATIENCE))?);
         enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
     }
@@ -108,7 +108,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     };
     let life = place.begin(found.incarnation)?;
     let (address, listens_on) = (place.bound.first, place.bound.text.clone());
-    drop(joins); // Its state directory is locked by now.
+    drop(joins); // The state directory of the node is locked by now.
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))
@@ -118,7 +118,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     Ok(NodeHandle { node, address, listens_on, incarnation, stop, progress, thread })
 }
 
-/// Gets a number from the cluster to join, or finds the one that this directory had.
+/// Gets a number from the cluster to join, or finds the former number of this directory.
 fn enter_as_new(
     options: &mut NodeOptions,
     instance: &Instance,
@@ -133,7 +133,7 @@ fn enter_as_new(
     }
     let first_nodes = instance.first_nodes()?;
     options.expect = first_nodes.unwrap_or(map.members.len() as u32);
-    let is_rank = options.rank.is_some(); // Another rank may be about to take what it has had.
+    let is_rank = options.rank.is_some(); // Another rank may be about to take its former number.
     for member in map.members.iter().filter(|_| !is_rank) {
         options.node = NodeId(member.node);
         let is_ours = member.phase() != wire::MemberPhase::Removed
@@ -144,27 +144,27 @@ fn enter_as_new(
         }
     }
     if options.state_dir.is_some() {
-        instance::check_not_removed(&options.state_path())?; // Before a number is taken for it.
+        instance::check_not_removed(&options.state_path())?; // Before the cluster assigns a number.
     }
     let store = instance::random_u64()?.max(1);
     let (slots, keeper) = (options.slots, options.slots == 0);
     let speaks = limits::PEER_VERSION;
     let join = wire::MemberJoin { store, address, data_address, slots, keeper, speaks };
     options.node = rendezvous::enter(&by, dialer, &join, options.deadline)?;
-    // What has a state is free to other ranks unless it is noted.
+    // A number with state is free for other ranks unless it is noted.
     options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))?;
     instance::prepare_joined(&options.state_path(), store)
 }
 
-/// What is known of the cluster before the node is there.
+/// Facts about the cluster from before the node's start.
 struct Found {
     cluster: ClusterFile,
-    /// The last incarnation of this node that the cluster knows of.
+    /// The last incarnation of this node that the cluster knows.
     incarnation: Incarnation,
     map: Option<wire::ClusterMap>,
 }
 
-/// The cluster's identity: from the directory, from the node to join, or made now.
+/// The cluster's identity: from the directory, from the node to join through, or made now.
 fn find_cluster(
     options: &NodeOptions,
     instance: &Instance,
@@ -184,7 +184,7 @@ fn find_cluster(
     let mut id = instance::random_u64()?;
     if let Some(address) = &options.join {
         let map = rendezvous::ask_map(address, dialer)?;
-        // Where nodes may come and go there are others than the first ones.
+        // If nodes may join and leave, the members differ from the founding ones.
         if map.copies <= 1 && map.members.len() != options.expect as usize {
             let reason = format!("its cluster has {} nodes", map.members.len());
             return Err(StartError::Join { address: address.clone(), reason });
@@ -208,7 +208,7 @@ fn find_cluster(
     }
 }
 
-/// The keys: those of the directory, or those that a token is good for, or new ones.
+/// The TLS context with the keys of the directory, those of a token, or new ones.
 fn make_doors(
     options: &NodeOptions,
     instance: &Instance,
@@ -237,8 +237,8 @@ fn make_doors(
     })
 }
 
-/// A node that joins on another machine is not reached there by an address of loopback. That is
-/// found before the cluster lets it in: each member would dial it in vain.
+/// Refuses a loopback address for a node that joins through another machine: the members could not
+/// reach it. The check precedes the join, so that no member dials it.
 fn check_reachable(options: &NodeOptions) -> Result<(), StartError> {
     let (Some(join), Listen::At(address)) = (&options.join, &options.listen) else {
         return Ok(());
@@ -251,7 +251,7 @@ fn check_reachable(options: &NodeOptions) -> Result<(), StartError> {
     }
 }
 
-/// The addresses to join by, as numbers: a name may mean several, and so may a list.
+/// Resolves the addresses to join through: a name may stand for several, and so may a list.
 fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
     let failed = |reason: String| StartError::Join { address: name.to_owned(), reason };
     let mut found: Vec<SocketAddr> = Vec::new();
@@ -281,7 +281,7 @@ mod tests {
             let base = NodeOptions::new(dir.path(), NodeId(0), 1);
             try_to_start(NodeOptions { join, listen, grow: true, ..base })
         };
-        // No machine has these addresses, which are for documents.
+        // No machine has these addresses, which are reserved for documentation.
         for join in ["192.0.2.1:7", "127.0.0.1:7,192.0.2.1:7"] {
             let error = check(join, "127.0.0.1:0").unwrap_err();
             assert!(matches!(error, StartError::NoAddress { .. }), "{join}: {error}");

@@ -1,5 +1,5 @@
-//! What this process has used. Several nodes in one process all report the whole process: whoever
-//! adds them up counts each process id once.
+//! The resources that this process has used. Several nodes in one process all report the whole
+//! process, so a sum must count each process id once.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use proto::Time;
 use proto::limits::MEASURE_INTERVAL;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What this process has used, as it was measured last.
+/// The last measurement of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     at: Option<Time>,
@@ -16,8 +16,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Processor time and memory. A measurement reads a file of the system for each thread: jobs
-    /// that begin and end within [`MEASURE_INTERVAL`] share one.
+    /// Processor time and memory. A measurement reads a system file for each thread, so jobs that
+    /// begin and end within [`MEASURE_INTERVAL`] share one.
     pub(crate) fn at(&mut self, now: Time) -> (u64, u64) {
         if self.at.is_none_or(|at| at + MEASURE_INTERVAL <= now) {
             *self = Self { at: Some(now), cpu_ns: cpu_ns(), peak_rss_bytes: peak_rss_bytes() };
@@ -26,14 +26,14 @@ impl Measured {
     }
 }
 
-/// Processor time of this process and of its living children (the spawners), nanoseconds.
+/// Processor time of this process and of its living children (the spawners), in nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
     let own = clock_gettime(ClockId::ProcessCPUTime);
     let own = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
     own + children().into_iter().map(child_cpu_ns).sum::<u64>()
 }
 
-/// The most memory this process ever had, bytes; 0 when the system does not say.
+/// The peak memory of this process in bytes; 0 if the system does not report it.
 pub(crate) fn peak_rss_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -52,10 +52,10 @@ fn children() -> Vec<u32> {
         .collect()
 }
 
-/// Its own time alone: the time of the commands it ran is theirs.
+/// The process's own time only, without that of the commands it ran.
 fn child_cpu_ns(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything, spaces and parentheses too.
+    // The name in parentheses may contain any characters, including spaces and parentheses.
     let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
     let ticks: u64 = fields
         .split_whitespace()

@@ -1,21 +1,21 @@
 //! A node's records on disk: RocksDB, one atomic write per batch.
 //!
-//! A record's key is its partition (u32, big-endian) followed by its key within the partition, so
-//! what is written together lies together: ordered keys cost a sixth of scattered ones. Only what
-//! goes to a new copy or is taken over is read while the node runs, by [`Reader`]s beside the loop
-//! (the core has the rest in memory), hence no bloom filters and a small cache. So that damage to
-//! the rest is found, too, a [`Scrubber`] reads all of it now and then.
+//! A record's key is its partition (u32, big-endian) followed by its key within the partition. So
+//! records that are written together are neighbours: ordered keys cost a sixth of scattered ones.
+//! While the node runs, [`Reader`]s on other threads read only records for a new replica or a
+//! take-over. The core has the rest in memory, hence no bloom filters and a small cache. A
+//! [`Scrubber`] reads all records periodically, to find damage to the rest.
 //!
-//! A value is followed by four bytes of a checksum of key and value. RocksDB has checksums of its
-//! blocks and of its log; ours goes with the record from the loop to the loop, so that nothing in
-//! between may exchange a byte or give one key the value of another.
+//! Four bytes with a checksum of key and value follow each value. RocksDB has checksums of its
+//! blocks and of its log. This one accompanies the record from the run loop to the disk and back.
+//! So it also detects a change in between, or the value of another key.
 //!
-//! [`RocksStore::write`] puts a batch into the write-ahead log: it survives the death of the
-//! process. [`Syncer::sync`] makes it survive a power cut. After a write or sync has failed, nobody
-//! knows what is on disk: every later call answers [`StoreError::Stopped`] and the node must stop;
-//! opening again tells what was kept. Recovery accepts a record that was cut short at the very
-//! end of the log, which no sync had covered (see `mark`); any other damage is an error, never
-//! skipped.
+//! [`RocksStore::write`] puts a batch into the write-ahead log, where it survives a crash of the
+//! process. After [`Syncer::sync`] it survives a power failure. After a failed write or sync the
+//! content of the disk is unknown. Every later call returns [`StoreError::Stopped`] and the node
+//! must stop; the next opening finds the records that were kept. Recovery accepts a truncated
+//! record at the very end of the log, which no sync had covered (see `mark`). Any other damage is
+//! an error and never skipped.
 
 mod lock;
 mod logs;
@@ -37,12 +37,12 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use scrub::{Piece, Scrubber};
 
-/// Two of these may be filled at a time.
+/// Up to two of these buffers may be filled at a time.
 const WRITE_BUFFER_BYTES: usize = 8 << 20;
 const WRITE_BUFFERS: i32 = 2;
-/// The log is replayed at a start: this bounds how long that takes.
+/// The log is replayed at a start; this bounds the time for that.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// The kernel is asked to write back this often, so that a sync finds little left to do.
+/// The kernel is asked to write back after this number of bytes, so that a sync finds little left.
 const WRITE_BACK_BYTES: u64 = 1 << 20;
 const CACHE_BYTES: usize = 4 << 20;
 const READAHEAD_BYTES: usize = 2 << 20;
@@ -50,10 +50,10 @@ const OPEN_FILES_MAX: i32 = 128;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Where the last batch's number is kept: after all records, those that are of no partition too.
+/// The key of the last batch's number: after all records, including those without a partition.
 const LAST_SEQ_KEY: &[u8] = b"\xff\xff\xff\xff\xff seq";
 
-/// Why the store cannot be opened, or the node must stop.
+/// The reason why the store cannot be opened, or the node must stop.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -78,8 +78,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether nobody may rely any more on what is in the store: it could not be read, or what was
-    /// written may not be there. Without room, permission or open files it is as good as it was.
+    /// True if the content of the store is unreliable: it could not be read, or written records may
+    /// be missing. A lack of space, permission or open files does not affect the content.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Failed { .. } | Self::Stopped { .. })
@@ -90,7 +90,7 @@ impl StoreError {
 #[derive(Debug)]
 pub struct RocksStore {
     shared: Arc<Shared>,
-    /// Reused for each stored key and value.
+    /// Buffers reused for each stored key and value.
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -107,7 +107,7 @@ pub struct Syncer {
     shared: Arc<Shared>,
 }
 
-/// How far a sync has come.
+/// The progress of a sync.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Synced {
     /// The last batch.
@@ -119,8 +119,8 @@ pub(crate) struct Synced {
 struct Shared {
     db: DB,
     path: PathBuf,
-    /// Of this opening, 0 for none: each incarnation counts its batches from the start, and must
-    /// not take a number of the one before for its own.
+    /// The last batch since the opening; 0 for none. Each incarnation counts its batches from the
+    /// start, and must not mistake a number of the previous one for its own.
     last_seq: AtomicU64,
     mark: Mutex<Mark>,
     failed: AtomicBool,
@@ -137,7 +137,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl RocksStore {
-    /// Opens the store, making an empty one when the directory has none. Also tells the number of
+    /// Opens the store, or makes an empty one if the directory has none. Returns also the number of
     /// the last batch in it, 0 for none.
     pub fn open(path: impl AsRef<Path>) -> Result<(Self, u64), StoreError> {
         let path = path.as_ref().to_owned();
@@ -160,8 +160,8 @@ impl RocksStore {
         Ok((Self { shared: Arc::new(shared), key: Vec::new(), value: Vec::new() }, last_seq))
     }
 
-    /// All records, by partition and then by key. Checksums are verified; an error ends the walk
-    /// and means that this copy is lost.
+    /// All records, by partition and then by key. Verifies checksums. An error ends the iteration
+    /// and means that this replica is lost.
     pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
         let mut options = ReadOptions::default();
         options.set_readahead_size(READAHEAD_BYTES);
@@ -173,7 +173,7 @@ impl RocksStore {
         &self.shared.path
     }
 
-    /// Whether its lock holds on this machine only, as its file system has none.
+    /// True if its lock works on this machine only, because its file system has none.
     #[must_use]
     pub fn lacks_locks(&self) -> bool {
         self.shared.lacks_locks
@@ -184,8 +184,8 @@ impl RocksStore {
         Reader { shared: Arc::clone(&self.shared) }
     }
 
-    /// Writes a batch into the log, whole or not at all. It then survives the process, not the
-    /// machine: that takes a sync.
+    /// Writes a batch into the log atomically. It then survives a crash of the process. To survive
+    /// one of the machine it must be synced.
     pub fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let bytes: usize = batch
             .writes
@@ -226,8 +226,9 @@ impl RocksStore {
         Ok(())
     }
 
-    /// Removes all records of a partition whose key begins with `prefix`, however many, at the
-    /// price of one write. Between two batches; a crash right after it does not bring them back.
+    /// Removes all records of a partition with keys that begin with `prefix`, at the cost of one
+    /// write. Must be called between two batches. A crash right after it does not restore the
+    /// records.
     pub fn remove_prefix(
         &mut self,
         partition: PartitionId,
@@ -251,7 +252,7 @@ impl RocksStore {
 }
 
 impl Reader {
-    /// Some records of one partition, as of now.
+    /// The present records of one partition that `request` selects.
     pub fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
         let (mut from, to) = prefix_range(request.partition, b"");
         if let Some(after) = &request.after {
@@ -264,16 +265,16 @@ impl Reader {
 }
 
 impl Syncer {
-    /// Waits until all that was written before the call is on stable storage, and tells the number
-    /// of the last batch among it (0: none since the opening). Writing may go on meanwhile.
+    /// Waits until all earlier writes are on stable storage, and returns the number of the last
+    /// batch among them (0: none since the opening). Writes may continue meanwhile.
     pub fn sync(&self) -> Result<u64, StoreError> {
         let synced = self.make_durable()?;
         self.note(synced)?;
         Ok(synced.seq)
     }
 
-    /// As [`Self::sync`], but for the mark of it, which [`Self::note`] writes: nothing that is told
-    /// of a sync depends on its mark, and an old one is as true.
+    /// As [`Self::sync`], without writing its mark, which [`Self::note`] does. The results of a
+    /// sync do not depend on its mark, because an older mark is valid too.
     pub(crate) fn make_durable(&self) -> Result<Synced, StoreError> {
         let seq = self.shared.last_seq.load(Ordering::Acquire);
         let sequence = self.shared.db.latest_sequence_number();
@@ -281,7 +282,7 @@ impl Syncer {
         Ok(Synced { seq, sequence })
     }
 
-    /// Marks how far a sync has come.
+    /// Writes the mark of a sync.
     pub(crate) fn note(&self, synced: Synced) -> Result<(), StoreError> {
         let mut mark = self.shared.mark.lock().expect("nobody panics with the mark");
         let noted = mark.synced(synced.sequence);
@@ -315,7 +316,7 @@ impl Shared {
         Ok(Record { partition, key: key.to_vec(), value })
     }
 
-    /// Whether a record is what was written; its partition and its key in there.
+    /// Checks a stored record against its checksum. Returns its partition, and its key within it.
     fn check<'a>(
         &self,
         stored: &'a [u8],
@@ -346,11 +347,12 @@ impl Shared {
     }
 }
 
-/// The order in which writes go to the store: RocksDB looks for the place of a key from that of the
-/// key before, so neighbours cost it less than keys at random. Those of one partition keep theirs.
+/// The order in which writes go to the store. RocksDB searches the place of a key from that of the
+/// previous one, so neighbours cost less than random keys. Writes of one partition keep their
+/// order.
 fn by_partition(writes: &[Write]) -> Vec<(PartitionId, usize)> {
     let mut order: Vec<_> = writes.iter().map(|write| write.partition).zip(0..).collect();
-    order.sort(); // Writes of tasks come in ordered runs, which this kind of sort only joins.
+    order.sort(); // Writes of tasks come in ordered runs, which this sort only merges.
     order
 }
 
@@ -358,7 +360,8 @@ fn checksum(stored_key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     (xxh3_64_with_seed(value, xxh3_64(stored_key)) as u32).to_le_bytes()
 }
 
-/// From the first record of a partition whose key begins with `prefix` to the first after them.
+/// From the first record of a partition with a key that begins with `prefix` to the first record
+/// after them.
 fn prefix_range(partition: PartitionId, prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
     assert!(partition.0 < proto::limits::PARTITIONS_MAX, "{partition}");
     let from = keys::stored(partition, prefix);
@@ -381,7 +384,7 @@ fn options() -> Options {
     options.set_max_total_wal_size(LOG_BYTES_MAX);
     options.set_wal_bytes_per_sync(WRITE_BACK_BYTES);
     options.set_bytes_per_sync(WRITE_BACK_BYTES);
-    // The default would also accept damage in the middle of the log and drop all after it.
+    // The default would also accept damage in the middle of the log and drop everything after it.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_paranoid_checks(true);
@@ -394,7 +397,7 @@ fn options() -> Options {
     options
 }
 
-/// RocksDB takes a directory without its `CURRENT` file for an empty one and would begin afresh.
+/// RocksDB takes a directory without a `CURRENT` file for an empty store and would start a new one.
 fn refuse_half_a_store(path: &Path) -> Result<(), StoreError> {
     if path.join("CURRENT").exists() {
         return Ok(());
@@ -412,7 +415,7 @@ fn is_of_records(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "sst" || extension == "log")
 }
 
-/// The name of a file there in which records may be, if there is one.
+/// The name of a file that may contain records, if there is one.
 pub(crate) fn file_of_records(path: &Path) -> std::io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(path)? {
         let file = PathBuf::from(entry?.file_name());
@@ -423,7 +426,7 @@ pub(crate) fn file_of_records(path: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Of the files there in which records may be; 0 where there is no store.
+/// The bytes of the files that may contain records; 0 if there is no store.
 pub(crate) fn bytes_of_records(path: &Path) -> std::io::Result<u64> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
@@ -439,7 +442,7 @@ pub(crate) fn bytes_of_records(path: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-/// This process, or all together, may open no more.
+/// The limit on open files of this process or of the system is reached.
 fn lacks_files(number: i32) -> bool {
     use rustix::io::Errno;
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| errno.raw_os_error() == number)
@@ -458,7 +461,7 @@ fn from_io(path: &Path, error: &std::io::Error) -> StoreError {
     }
 }
 
-/// RocksDB tells kinds of IO errors apart only in its text, which is `strerror`'s.
+/// RocksDB distinguishes kinds of IO errors only in its text, which is that of `strerror`.
 fn from_rocksdb(path: &Path, error: &rocksdb::Error) -> StoreError {
     let path = path.to_owned();
     let reason = error.to_string();

@@ -1,4 +1,4 @@
-//! Those who have connected and have not shown a certificate yet.
+//! Connections without a verified certificate yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The strangers of one port, the oldest first. Where there are too many, one who has had a while
-/// makes room: who says nothing must not keep out who would.
+/// The unauthenticated connections of one port, the oldest first. At the limit, a connection older
+/// than `STRANGER_GRACE` is closed to make room: silent callers must not keep others out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Strangers {
     inner: Arc<Inner>,
@@ -31,11 +31,11 @@ struct Here {
 #[derive(Debug)]
 struct Stranger {
     came: Instant,
-    /// How to cut it; `None` while it is not known yet.
+    /// The handle that closes it; `None` until it is known.
     task: Option<AbortHandle>,
 }
 
-/// The place of one stranger, for as long as it is one.
+/// The place of one unauthenticated connection.
 #[derive(Debug)]
 pub(crate) struct Place {
     strangers: Strangers,
@@ -54,7 +54,7 @@ impl Strangers {
         self.inner.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for one more, and makes it when it must: true when one was cut.
+    /// Waits for room, and closes the oldest connection if necessary. True if one was closed.
     pub(crate) async fn room(&self) -> bool {
         let grace = Duration::from_nanos(limits::STRANGER_GRACE.0);
         loop {
@@ -74,12 +74,12 @@ impl Strangers {
                 }
                 wait
             };
-            // Whichever comes first, it is looked at anew.
+            // After either event the state is checked again.
             let _ = tokio::time::timeout(wait, left).await;
         }
     }
 
-    /// Gets to know a stranger; `greet` drops its place when that is done.
+    /// Authenticates a connection; `greet` drops its place when that is done.
     pub(crate) fn greet<F>(&self, greet: impl FnOnce(Place) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -92,7 +92,7 @@ impl Strangers {
             number
         };
         let task = tokio::spawn(greet(Place { strangers: self.clone(), number }));
-        // It may be known, or over, already.
+        // The connection may be authenticated, or closed, already.
         if let Some(stranger) = self.here().by_number.get_mut(&number) {
             stranger.task = Some(task.abort_handle());
         }

@@ -1,4 +1,4 @@
-//! Group commit: a thread that makes what was written durable while the loop goes on.
+//! Group commit: a thread that syncs written batches while the run loop continues.
 
 use std::io;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::inbox::Local;
 use crate::store::Syncer;
 
-/// At most one sync is asked for at a time; what is written meanwhile goes with the next.
+/// At most one sync is requested at a time; later writes go with the next one.
 #[derive(Debug)]
 pub(crate) struct SyncThread {
     requests: Option<mpsc::Sender<()>>,
@@ -27,7 +27,7 @@ impl SyncThread {
             for () in asked {
                 let result = syncer.make_durable();
                 let told = local.send(Local::Synced(result.clone().map(|synced| synced.seq)));
-                // The loop is gone, or will go: a failed sync is never tried again.
+                // The run loop has ended, or will end: a failed sync is never repeated.
                 let (Ok(()), Ok(synced)) = (told, result) else { return };
                 if let Err(error) = syncer.note(synced) {
                     let _ = local.send(Local::Synced(Err(error)));
@@ -38,10 +38,10 @@ impl SyncThread {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Everything written so far is to become durable.
+    /// Requests that everything written so far becomes durable.
     pub(crate) fn request(&self) {
         if let Some(requests) = &self.requests {
-            // A thread that is gone has left its error in the loop's queue.
+            // A thread that has ended has left its error in the queue of the run loop.
             let _ = requests.send(());
         }
     }

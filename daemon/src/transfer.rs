@@ -1,9 +1,8 @@
 /*!
-Bringing objects here, and giving them out to clients.
+Fetches objects, and sends objects to clients.
 
-Real bytes go straight from the node that has them (see [`crate::data`]). Virtual data is only
-waited for: its size times the modelled cost of a byte, one transfer after another for each pair of
-nodes.
+Real bytes come directly from the node that has them (see [`crate::data`]). Virtual data only takes
+time: its size times the modelled cost of a byte, one transfer after another for each pair of nodes.
 */
 
 use std::cmp::Reverse;
@@ -25,19 +24,20 @@ use crate::data::{self, Wanted};
 use crate::inbox::{Incoming, Local};
 use crate::service::{self, Shared};
 
-/// Objects up to here are read in the loop's own thread: cheaper than to change it.
+/// Objects up to this size are read in the run loop's own thread, which is cheaper than a change of
+/// threads.
 const INLINE_BYTES: u64 = 64 << 10;
 
-/// The objects that are on their way to this node.
+/// The objects that this node is fetching.
 #[derive(Debug)]
 pub(crate) struct Transfers {
     shared: Arc<Shared>,
     local: mpsc::UnboundedSender<Local>,
-    /// Small objects to ask for at the end of the step.
+    /// Small objects to request at the end of the step.
     asks: BTreeMap<NodeId, Vec<Wanted>>,
-    /// When each modelled transfer ends.
+    /// The end of each modelled transfer.
     modelled: BinaryHeap<Reverse<(Time, ObjectId, u64)>>,
-    /// Until when the modelled link from a node is taken.
+    /// The time until which the modelled link from a node is busy.
     busy_until: BTreeMap<NodeId, Time>,
 }
 
@@ -52,7 +52,7 @@ impl Transfers {
         }
     }
 
-    /// Whether a transfer costs nothing: virtual data that nobody waits for.
+    /// True if a transfer costs nothing: virtual data without a modelled delay.
     pub(crate) fn is_free(fetch: &Fetch) -> bool {
         !fetch.settings.real_data && modelled_span(fetch) == Span::ZERO
     }
@@ -77,7 +77,7 @@ impl Transfers {
                 }),
                 None => result,
             };
-            // A loop that is gone wants nothing any more.
+            // Fails only if the run loop has ended.
             let _ = local.send(Local::Input(Input::Fetched { object, number, result }));
         });
         match is_here {
@@ -86,7 +86,7 @@ impl Transfers {
         }
     }
 
-    /// Brings real bytes here.
+    /// Fetches real bytes.
     pub(crate) fn want(&mut self, from: NodeId, wanted: Wanted) {
         if self.shared.executor.objects().contains(wanted.object) {
             wanted.end(Ok(()));
@@ -97,8 +97,8 @@ impl Transfers {
         }
     }
 
-    /// The small objects to ask for, a frame each. More than frames are good for goes over lines,
-    /// which share it, unless they carry something: small things never stand behind large ones.
+    /// The small objects to request, one entry for each frame. If they exceed `GIVES_BYTES`, data
+    /// connections share them, unless these are busy: small objects never wait behind large ones.
     pub(crate) fn take_asks(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {
@@ -116,7 +116,7 @@ impl Transfers {
         frames
     }
 
-    /// When the next modelled transfer ends.
+    /// The end of the next modelled transfer.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.modelled.peek().map(|Reverse((time, ..))| *time)
     }
@@ -132,11 +132,11 @@ impl Transfers {
 }
 
 fn modelled_span(fetch: &Fetch) -> Span {
-    // Saturates; a negative or absent cost is none.
+    // Saturates; a negative or missing cost counts as none.
     Span((fetch.size_bytes as f64 * fetch.settings.transfer_ns_per_byte) as u64)
 }
 
-/// Brings objects here as tasks that need them would, tells how long that took, and lets them go.
+/// Fetches objects as tasks that need them would, reports the time, and deletes them.
 pub(crate) async fn bring(
     shared: &Arc<Shared>,
     request: &wire::BringRequest,
@@ -155,7 +155,7 @@ pub(crate) async fn bring(
         }
         let (end, ended) = oneshot::channel();
         wanted.push(Wanted::new(object, told.size_bytes, move |result| {
-            let _ = end.send(result); // Whoever asked may be gone.
+            let _ = end.send(result); // The requester may be gone.
         }));
         ends.push((object, ended));
     }
@@ -178,8 +178,8 @@ pub(crate) async fn bring(
     }
 }
 
-/// Attempts are numbered from 1: attempt 0 stands for what a client has put here for a task, or for
-/// what any attempt has made of it.
+/// True for attempt 0. Attempts are numbered from 1: attempt 0 stands for a file that a client
+/// uploaded for a task, or for the output of any attempt.
 pub(crate) fn is_file(object: ObjectId) -> bool {
     object.attempt == Attempt(0)
 }
@@ -197,12 +197,12 @@ fn open(executor: &Executor, object: ObjectId) -> Result<(ObjectReader, u64), St
     }
     executor.objects().open_object(found).map_err(|error| match error {
         ObjectError::Absent(_) => Status::not_found(error.to_string()),
-        // Another object of this node may be well.
+        // Other objects of this node may be sound.
         _ => Status::data_loss(error.to_string()),
     })
 }
 
-/// Begins to read an object of this node for somebody else.
+/// Begins to read an object of this node for a client.
 pub(crate) fn read(
     executor: &Executor,
     object: ObjectId,
@@ -217,7 +217,7 @@ pub(crate) fn read(
     let mut failed = false;
     let pieces = std::iter::from_fn(move || {
         if failed {
-            return None; // The error was told.
+            return None; // The error was returned.
         }
         let piece = next_piece(&mut reader, total_bytes);
         failed = piece.is_err();
@@ -227,15 +227,15 @@ pub(crate) fn read(
     Ok(in_background(pieces))
 }
 
-/// Empty at the end.
+/// Reads the next piece; it is empty at the end.
 fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wire::Piece> {
     let mut data = Vec::with_capacity(total_bytes.min(limits::PIECE_BYTES as u64) as usize);
     reader.by_ref().take(limits::PIECE_BYTES as u64).read_to_end(&mut data)?;
     Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
-/// What tasks have printed here, or on the node whose copies are asked for. A last record says that
-/// there is no more. One that cannot be read costs the rest of its pack alone.
+/// The captured output of this node's tasks, or that of the node in `copies_of`. A last record
+/// marks the end. An unreadable record ends only the reading of its pack.
 pub(crate) fn streams(
     executor: &Executor,
     request: &wire::StreamsRequest,

@@ -1,4 +1,4 @@
-//! Files of submitters on their way in: whole, checked and on stable storage, or not there.
+//! Receives the files of submitters: complete, checked and on stable storage, or not stored at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn refused(error: &UploadError) -> Status {
     }
 }
 
-/// Takes one file. A stream that breaks off, or says nothing for long, leaves nothing behind.
+/// Receives one file. A stream that breaks off or stalls leaves nothing behind.
 pub(crate) async fn take(
     shared: &Arc<Shared>,
     mut parts: Streaming<wire::UploadPart>,
@@ -42,7 +42,8 @@ pub(crate) async fn take(
             if hash.digest() != checksum {
                 return Err(Status::data_loss(format!("the file of task {task} came damaged")));
             }
-            // First: whoever sends it may be gone before it is whole, and it will be all the same.
+            // Sent before the commit: the sender may be gone before the file is complete, and it
+            // completes anyway.
             let kept = Incoming::Kept { task };
             shared.inbox.send(kept).await.map_err(|_| crate::service::stopping())?;
             return commit(incoming).await;
@@ -51,8 +52,8 @@ pub(crate) async fn take(
     }
 }
 
-/// What no job goes with would stay for ever: a file is taken for a task that is staged here. Of a
-/// copy that is not known: this node asks in time what has become of its job.
+/// Accepts a file only for a task that is staged here, because a file without a job would stay
+/// forever. For a copy that is unknown; this node later asks about the end of its job.
 async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), Status> {
     let (awaited, answer) = oneshot::channel();
     let file = Incoming::File { task, copy, awaited };
@@ -76,7 +77,7 @@ async fn next(parts: &mut Streaming<wire::UploadPart>) -> Result<wire::UploadPar
     part.ok_or_else(|| Status::invalid_argument("the file broke off"))
 }
 
-/// Taking room for a large file may take its time.
+/// On another thread: reserving space for a large file may take long.
 async fn begin(shared: &Shared, task: TaskId, size_bytes: u64) -> Result<IncomingUpload, Status> {
     let uploads = shared.executor.uploads().clone();
     let begun = tokio::task::spawn_blocking(move || uploads.begin(task, size_bytes)).await;

@@ -1,4 +1,4 @@
-//! Three nodes in one process: they form, answer, stop together, and come back.
+//! Three nodes in one process: they form, answer, stop together, and return.
 
 #[path = "support/session.rs"]
 mod session;
@@ -22,7 +22,7 @@ async fn map_of(session: &mut Session) -> wire::ClusterMap {
     }
 }
 
-/// Until this incarnation of the node is up in the map that the session's node has.
+/// Waits until this incarnation of the node is up in the map of the session's node.
 async fn wait_until_up(session: &mut Session, node: &NodeHandle) {
     // Generous: it only turns a hang into a failure.
     let up = tokio::time::timeout(Duration::from_secs(120), until_up(session, node));
@@ -128,7 +128,7 @@ async fn what_was_answered_survives_a_restart() {
     let answer = session.ask(batch(wire::KvKind::Lookup, b"")).await;
     let Some(Answer::Kv(results)) = answer.body else { panic!("{answer:?}") };
     assert_eq!(results.results[0].value.as_ref(), b"Chicago");
-    // The other node hears of the return: its map tells the new incarnation.
+    // The other node learns of the return: its map contains the new incarnation.
     let mut other = Session::open(&nodes[0], dir.path()).await;
     wait_until_up(&mut other, &node).await;
 }
@@ -158,13 +158,13 @@ async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
     assert!(refused(None).contains("no keys"), "{}", refused(None));
     assert!(refused(Some(make(0))).contains("does not take the token"));
     let good = make(60);
-    // A token of another cluster: the node is not believed, and hears no secret.
+    // A token of another cluster: the joining node does not trust this one, and sends no secret.
     let other = format!("{}{}", &good.to_string()[..64], "a1".repeat(32));
     assert!(refused(Some(other.parse().unwrap())).contains("another cluster"));
     let joined = joining(there.path(), Some(good.clone())).unwrap();
     assert!(refused(Some(good.clone())).contains("does not take the token"), "it is used up");
     tokio::task::block_in_place(|| joined.wait_ready()).unwrap();
-    // Each of them has a link to the other, and its map tells where the other is.
+    // Each of them has a link to the other, and its map contains the other's address.
     for (node, other) in [(&first, &joined), (&joined, &first)] {
         let mut session = Session::open(node, here.path()).await;
         wait_until_up(&mut session, other).await;
@@ -175,7 +175,7 @@ async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
         NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 3) };
     let error = tokio::task::block_in_place(|| start(wrong)).unwrap_err();
     assert!(error.to_string().contains("its cluster has 2 nodes"), "{error}");
-    // The same command line again: the keys are here, the token is not needed.
+    // The same command line again: the keys are here, and the token is not needed.
     drop(joined);
     tokio::task::block_in_place(|| joining(there.path(), Some(good)).unwrap().wait_ready())
         .unwrap();

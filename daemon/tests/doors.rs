@@ -1,7 +1,7 @@
-//! Who may call what: every call of the protocol's descriptor, by every kind of certificate.
+//! The rights of roles: every call of the protocol's descriptor, by every kind of certificate.
 //!
-//! The tables here say it a second time, on purpose: a call that the protocol has and no table has
-//! fails, and so does a rule that changed without its row.
+//! The tables here repeat the rules deliberately. A call of the protocol without a row fails, and
+//! so does a rule that changed without its row.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, too")]
 
@@ -67,7 +67,7 @@ const REQUESTS: &[(&str, Role)] = &[
     ("cancel", Role::Client),
     ("retry", Role::Client),
     ("forget", Role::Client),
-    // Of reads; `an_observer_may_not_write` has the others.
+    // A batch of reads; `an_observer_may_not_write` has the others.
     ("kv", Role::Observer),
     ("watch_key", Role::Observer),
     ("node", Role::Observer),
@@ -81,7 +81,7 @@ fn descriptors() -> FileDescriptorSet {
     FileDescriptorSet::decode(daemon::DESCRIPTORS).expect("the build has made it")
 }
 
-/// Bytes as they are.
+/// A codec that passes bytes unchanged.
 #[derive(Clone, Copy)]
 struct Raw;
 
@@ -115,8 +115,8 @@ impl Decoder for Raw {
     }
 }
 
-/// What becomes of a call with an empty message and without the version that a call of ours
-/// carries: one that is let in is refused for that, and changes nothing.
+/// The result of a call with an empty message and without the version metadata. An authorized call
+/// is refused for the missing version, and changes nothing.
 async fn attempt(node: &NodeHandle, dialer: &Dialer, path: &str) -> Result<(), Status> {
     let address = node.address().to_string();
     let connected = dialer.connect(&address, |endpoint| endpoint).await;
@@ -128,7 +128,7 @@ async fn attempt(node: &NodeHandle, dialer: &Dialer, path: &str) -> Result<(), S
     answers.message().await.map(|_| ())
 }
 
-/// Certificates of nodes that must open nothing.
+/// Certificates of nodes that must be refused everywhere.
 fn strange_bundles(keyring: &Keyring) -> Vec<(&'static str, Bundle)> {
     let ours = keyring.authority().unwrap();
     let of_pem = |pem: &str| Bundle::from_pem(pem).unwrap();
@@ -136,7 +136,7 @@ fn strange_bundles(keyring: &Keyring) -> Vec<(&'static str, Bundle)> {
     let lasting = Validity::starting_now(Duration::from_secs(3600));
     let over = Validity { from_s: 1_000_000_000, until_s: 1_000_003_600 };
     let not_yet = Validity { from_s: lasting.until_s + 3600, until_s: lasting.until_s + 7200 };
-    // Signed by the other, but it trusts ours: the node is what has to refuse.
+    // Signed by the other authority, but it trusts ours: the node has to refuse it.
     let foreign = other.issue(Role::Node, lasting).unwrap();
     let foreign = foreign.replace(&other.certificate_pem(), &ours.certificate_pem());
     vec![
@@ -146,7 +146,7 @@ fn strange_bundles(keyring: &Keyring) -> Vec<(&'static str, Bundle)> {
     ]
 }
 
-/// Trusts ours, and shows nothing.
+/// Trusts our authority, and presents no certificate.
 fn bare_config(keyring: &Keyring, purpose: &[u8]) -> rustls::ClientConfig {
     let ours = keyring.authority().unwrap();
     let mut roots = RootCertStore::empty();
@@ -162,7 +162,7 @@ fn bare_config(keyring: &Keyring, purpose: &[u8]) -> rustls::ClientConfig {
     bare
 }
 
-/// Those who must not come in.
+/// Callers that must be refused.
 fn strangers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
     let bare = bare_config(keyring, security::tls::GRPC);
     let mut strangers = vec![
@@ -185,7 +185,7 @@ async fn every_call_has_its_least_role() {
         }
     }
     assert!(in_protocol.len() >= 15, "{in_protocol:?}");
-    // Served beside the protocol's own.
+    // Served beside the protocol's own services.
     let reflection = CALLS.iter().map(|(path, _)| *path).filter(|it| it.starts_with("/grpc."));
     in_protocol.extend(reflection.map(str::to_owned));
     let table: BTreeMap<&str, Role> = CALLS.iter().copied().collect();
@@ -200,7 +200,7 @@ async fn every_call_has_its_least_role() {
         assert_eq!(daemon::rules::least_role(path), Some(least), "{path}");
         for (name, stranger) in &strangers {
             let status = attempt(&node, stranger, path).await.unwrap_err();
-            // The transport's own errors: no call of the node was reached.
+            // Errors of the transport: the call did not reach the node's services.
             let of_transport = [Code::Unavailable, Code::Unknown, Code::Internal, Code::Cancelled];
             let refused = of_transport.contains(&status.code());
             assert!(refused, "{path} by {name}: {status:?}");
@@ -235,7 +235,8 @@ fn request_fields() -> Vec<(String, i32)> {
     body.map(|field| (field.name().to_owned(), field.number())).collect()
 }
 
-/// Whether a session refuses a request: a map, which everybody gets, is asked for after it.
+/// True if a session refuses a request. A request for the map, which all roles may send, follows
+/// it.
 async fn is_refused(node: &NodeHandle, dialer: &Dialer, request: wire::Request) -> bool {
     let mut client = daemon::rpc::peer_client::PeerClient::new(channel(node, dialer).await);
     let body = Some(wire::request::Body::Map(wire::MapQuery {}));

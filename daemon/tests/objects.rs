@@ -1,4 +1,5 @@
-//! The bytes of an object leave the node that has it, in pieces; what it has not is said at once.
+//! The bytes of an object are sent in pieces by the node that has it. A missing one is reported at
+//! once.
 
 mod support;
 
@@ -9,8 +10,8 @@ use daemon::start;
 use proto::{limits, wire};
 use support::{call, connect, options};
 
-/// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2.
-/// Nobody knows that job: anything but a kept output of it would go.
+/// Stores a file as output 2 of job 5, task 3.9, attempt 1.1. The node does not know that job, so
+/// it keeps only a kept output.
 fn put(dir: &Path, bytes: &[u8]) -> wire::ObjectRequest {
     let objects = dir.join("nodes/0/state/objects/0000000000000005");
     fs::create_dir_all(&objects).expect("a directory of the test");
@@ -40,8 +41,8 @@ async fn objects_of_all_sizes_arrive_whole() {
     }
 }
 
-/// Small ones in frames of the link, large ones over lines, all together and one after another; a
-/// burst of small ones over lines, unless large ones are on them.
+/// Small objects in frames of the link, large ones over lines, all together and one after another.
+/// A burst of small ones goes over lines, unless large ones are on them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn nodes_bring_objects_from_one_another() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that must not start, and what they say; frames that must not hurt a node that runs.
+//! Starts that must fail, and their errors; frames that must not harm a running node.
 
 mod support;
 
@@ -60,7 +60,7 @@ fn a_state_directory_has_one_node() {
     node.wait_ready().unwrap();
     node.request_stop();
     node.join().unwrap();
-    // The one that was refused took no incarnation.
+    // The refused start took no incarnation.
     let node = start(options(dir.path(), 0, 1)).unwrap();
     assert_eq!(node.incarnation().0, 2);
 }
@@ -99,7 +99,7 @@ fn newer_state_and_open_keys_are_refused() {
 fn a_start_that_fails_late_is_told() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(options(dir.path(), 0, 1)).unwrap());
-    // The files that the next incarnations are going to write are directories.
+    // The event files of the next incarnations are directories.
     for incarnation in 2..4 {
         let name = format!("nodes/0/state/events/events-{incarnation:010}-000000.log");
         fs::create_dir(dir.path().join(name)).unwrap();
@@ -118,7 +118,7 @@ fn the_missing_are_named_when_the_deadline_passes() {
     let dir = tempfile::tempdir().unwrap();
     let short =
         |node| NodeOptions { deadline: Duration::from_millis(300), ..options(dir.path(), node, 4) };
-    // Node 3 left a file behind in an earlier life; nobody answers there.
+    // Node 3 left a file behind in an earlier incarnation; no process answers there.
     fs::create_dir_all(dir.path().join("nodes/3")).unwrap();
     let stale =
         r#"{"format":1,"node":3,"incarnation":1,"address":"127.0.0.1:1","pid":1,"slots":1}"#;
@@ -149,7 +149,7 @@ fn garbage_on_the_socket_hurts_nobody() {
     for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), noise, long_frame, preface] {
         let mut stream = TcpStream::connect(node.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // The node may hang up while this is being sent.
+        // The node may close the connection during the write.
         let _ = stream.write_all(&garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
@@ -185,7 +185,7 @@ async fn calls_of_another_version_are_refused() {
     node.join().unwrap();
 }
 
-/// It says nothing of its version: that is the first.
+/// It sends no version, which means the first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_node_of_an_earlier_version_is_not_taken_in() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ async fn a_node_of_an_earlier_version_is_not_taken_in() {
     let error = answers.iter().find_map(|answer| answer.error.clone()).unwrap();
     let text = format!("the peer speaks version 1, this node {}", limits::PEER_VERSION);
     assert!(error.text.contains(&text), "{error:?}");
-    // One of a later version is told of which this one is, before it asks to be taken in.
+    // A node of a later version learns this one's version before it asks to join.
     let map = answers.iter().find_map(|answer| match &answer.body {
         Some(wire::response::Body::Map(map)) => Some(map),
         _ => None,

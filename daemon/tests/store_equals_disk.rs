@@ -1,11 +1,10 @@
 //! The real store and the simulator's disk leave the same records after the same faults.
 //!
 //! A case runs one script on both. On the real side a child process (this test, started again)
-//! writes and is then killed with SIGKILL, so its memory is truly lost. *Crash* is that alone. A
-//! *power cut* also loses what was not synced: no test can cut the power, so the log is cut to a
-//! random length between its length at the last sync and its last length, which is what a file
-//! system that lost the tail of a file leaves. It stands for losing a tail; a medium that
-//! writes later blocks but not earlier ones is not covered.
+//! writes and is then killed with SIGKILL, so its memory is lost. *Crash* is only that. A *power
+//! cut* also loses unsynced writes. No test can cut the power, so the log is cut to a random length
+//! between its length at the last sync and its last length. That models a file system that lost the
+//! tail of a file. A medium that writes later blocks but not earlier ones is not covered.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
@@ -58,7 +57,7 @@ fn killed_amid_writing_it_holds_whole_batches_and_all_that_were_told() {
         let dir = tempfile::tempdir().unwrap();
         let mut random = Random(seed);
         let mut script = script(seed, 0, true);
-        // Only numbered writes: the last number then tells how many there were.
+        // Only numbered writes: the last number is then their count.
         script.retain(|step| matches!(step, Step::Write(_)));
         let told = random.below(script.len() as u64 - 1) + 1;
         let mut child = Running::start(
@@ -82,7 +81,7 @@ fn killed_amid_writing_it_holds_whole_batches_and_all_that_were_told() {
     }
 }
 
-/// One to three lives of one directory, each ended by the fault.
+/// One to three incarnations of one directory, each ended by the fault.
 fn lives(seed: u64, heavy: bool, test: &str, mut fault: impl FnMut(&Path, &Run, &mut Disk)) {
     let dir = tempfile::tempdir().unwrap();
     let mut disk = Disk::new();
@@ -99,7 +98,7 @@ fn lives(seed: u64, heavy: bool, test: &str, mut fault: impl FnMut(&Path, &Run, 
         fault(dir.path(), &run, &mut disk);
         let (store, last_seq) = RocksStore::open(dir.path()).unwrap();
         assert_same(seed, &store, last_seq, &disk);
-        // Opening writes what it recovered into synced tables.
+        // Opening writes the recovered records into synced tables.
         disk.sync(0);
         assert_eq!(disk.unsynced(), 0);
     }
@@ -109,7 +108,7 @@ fn crash(_: &Path, _: &Run, disk: &mut Disk) {
     disk.crash();
 }
 
-/// Tells how many writes were lost.
+/// Returns the number of lost writes.
 fn power_cut(seed: u64, dir: &Path, run: &Run, disk: &mut Disk) -> usize {
     let log = last_log(dir);
     let length = std::fs::metadata(&log).unwrap().len();
@@ -142,7 +141,7 @@ fn assert_same(seed: u64, store: &RocksStore, last_seq: u64, disk: &Disk) {
 
 const PARTITIONS: [u32; 4] = [0, 1, 300, (1 << 23) - 1];
 
-/// A partition page by page, the last one included.
+/// A partition page by page, including the last page.
 fn pages(partition: PartitionId, read: impl Fn(&PageRequest) -> Page) -> Vec<Page> {
     let mut request = PageRequest { partition, after: None, bytes: 300, number: 7 };
     let mut pages = Vec::new();
@@ -157,7 +156,7 @@ fn pages(partition: PartitionId, read: impl Fn(&PageRequest) -> Page) -> Vec<Pag
     }
 }
 
-/// Where the log ended, by what the child told.
+/// The end of the log, as the child reported it.
 #[derive(Default)]
 struct Run {
     synced_end: u64,
@@ -205,7 +204,7 @@ impl Step {
     }
 }
 
-/// What one life does.
+/// The steps of one incarnation.
 fn script(seed: u64, life: u64, heavy: bool) -> Vec<Step> {
     let mut random = Random(seed << 8 | life);
     let mut steps = Vec::new();
@@ -222,7 +221,7 @@ fn script(seed: u64, life: u64, heavy: bool) -> Vec<Step> {
     steps
 }
 
-/// SplitMix64: enough to pick cases, and the child draws the same.
+/// SplitMix64: random enough to choose cases, and the child draws the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -249,7 +248,7 @@ impl Random {
     }
 }
 
-/// In the child: runs its script, telling the end of the log after each step, until it is killed.
+/// In the child: runs its script, reports the end of the log after each step, until it is killed.
 fn child_ran() -> bool {
     let Ok(order) = std::env::var(CHILD) else { return false };
     let [seed, life, weight, dir] = order.splitn(4, ' ').collect::<Vec<_>>()[..] else {
@@ -267,7 +266,7 @@ fn child_ran() -> bool {
         let end = std::fs::metadata(last_log(dir)).unwrap().len();
         writeln!(told, "@{end}").unwrap();
     }
-    // The parent kills; if it is gone, its end of the pipe is closed.
+    // The parent kills this process. If the parent is gone, its end of the pipe is closed.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     std::process::exit(1);
 }

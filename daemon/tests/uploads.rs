@@ -1,4 +1,4 @@
-//! Files of submitters: taken for a task that is staged and stands for one, and for nothing else.
+//! Files of submitters: accepted only for a staged task that stands for a file.
 
 #[path = "support/session.rs"]
 mod session;
@@ -73,7 +73,7 @@ async fn a_file_that_no_job_goes_with_is_refused() {
     assert_eq!((kept(dir.path(), JOB), kept(dir.path(), 6)), (1, 0));
 }
 
-/// Who is not its home cannot know of its job, and gives it to whoever is by then.
+/// A node that is not the task's home cannot know its job, and sends the file to a later home.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_copy_is_taken_and_given_out_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How many commands a second an executor runs, against starting them with nothing in between.
+//! Measures the commands per second of an executor, and of starting them directly.
 //!
 //! `cargo run --release -p executor --example rate -- [ROUNDS] [COMMANDS] [SLOTS] [PROGRAM ARG..]`
 
@@ -41,14 +41,14 @@ fn main() {
     println!("median {:.3}", ratios[ratios.len() / 2]);
 }
 
-/// Commands a second, and CPU time per command.
+/// Commands per second, and CPU time per command.
 fn measure(commands: u64, run: impl FnOnce() -> f64) -> (f64, f64) {
     let before = cpu_us();
     let seconds = run();
     (commands as f64 / seconds, (cpu_us() - before) / commands as f64)
 }
 
-/// CPU time of this process and of all that was waited for.
+/// CPU time of this process and of all children it has waited for.
 fn cpu_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has it");
     let (_, fields) = stat.rsplit_once(") ").expect("the name is in parentheses");

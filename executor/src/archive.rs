@@ -1,12 +1,12 @@
 /*!
 Several files as the bytes of one object: a directory, or the files that match a pattern.
 
-The format is tar. The bytes follow from the files alone: entries are sorted by name, owners and
+The format is tar. The bytes depend on the files only: entries are sorted by name, and owners and
 times are left out. So two attempts that write the same files make the same bytes. Modes are kept.
 
-A symbolic link that stays inside what is packed is kept as a link. One that leads out of it to a
-file is packed as that file. Any other link is an error, and so is what is no file, directory or
-link. [`unpack`] checks all of this again: an archive from another node is not trusted.
+A symbolic link with a target inside the archive is kept as a link. A link to a file outside is
+packed as that file. Any other link is an error, and so is an entry that is no file, directory or
+link. [`unpack`] checks all of this again, because an archive from another node is not trusted.
 */
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -20,7 +20,7 @@ use tar::{Builder, EntryType, Header};
 use crate::error::reason;
 use crate::names;
 
-/// Packs what lies below `root` at these paths: files, or whole directories.
+/// Packs these paths below `root`: files, or whole directories.
 pub(crate) fn pack(root: &Path, paths: &[PathBuf], to: impl Write) -> Result<(), String> {
     let mut packer = Packer { root, builder: Builder::new(to), entries: 0 };
     for path in paths {
@@ -29,7 +29,7 @@ pub(crate) fn pack(root: &Path, paths: &[PathBuf], to: impl Write) -> Result<(),
     packer.builder.finish().map_err(|error| reason(&error))
 }
 
-/// Packs all that lies in a directory.
+/// Packs the content of a directory.
 pub(crate) fn pack_directory(directory: &Path, to: impl Write) -> Result<(), String> {
     let names = sorted_names(directory).map_err(|error| reason(&error))?;
     pack(directory, &names, to)
@@ -105,7 +105,7 @@ fn header(kind: EntryType, size_bytes: u64, mode: u32) -> Header {
     header
 }
 
-/// Whether a link of that name, to that target, leads to something below the same root.
+/// True if a link with that name and target points to a place below the same root.
 fn stays_inside(name: &Path, target: &Path) -> bool {
     let mut depth = name.components().count() as i64 - 1;
     for component in target.components() {
@@ -122,17 +122,17 @@ fn stays_inside(name: &Path, target: &Path) -> bool {
     true
 }
 
-/// Whose files they become.
+/// The modes of unpacked files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Modes {
-    /// As they were packed; their owner may read and write.
+    /// The packed modes; the owner may read and write.
     Packed,
-    /// As the umask of this process says; the x bit stays.
+    /// Modes by the umask of this process; the executable bit stays.
     Umask,
 }
 
-/// Unpacks an archive into a directory, which must exist. Answers the files and links among it, as
-/// paths below the directory, in the order of the archive. Nothing that was there is replaced.
+/// Unpacks an archive into a directory, which must exist. Returns the paths of its files and links
+/// below the directory, in the order of the archive. Existing files are not replaced.
 pub fn unpack(from: impl Read, directory: &Path, modes: Modes) -> Result<Vec<PathBuf>, io::Error> {
     let bad = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let mut archive = tar::Archive::new(from);
@@ -186,15 +186,15 @@ pub fn unpack(from: impl Read, directory: &Path, modes: Modes) -> Result<Vec<Pat
             _ => return Err(bad(format!("'{}' is no file, directory or link", inside.display()))),
         }
     }
-    // Last: a directory may have had no x bit.
+    // Last, because a directory may lack the executable bit.
     for (path, mode) in closed.into_iter().rev() {
         fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
     Ok(files)
 }
 
-/// The files of a directory that match a pattern, sorted, as paths below it. What only links reach
-/// is left out.
+/// The files of a directory that match a pattern, sorted, as paths below it. Files that are
+/// reachable only through links are left out.
 pub(crate) fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let options = glob::MatchOptions {
         case_sensitive: true,

@@ -1,9 +1,10 @@
-//! What a command prints: how much of it was captured, its end, and why some was not.
+//! The output that a command prints: the captured bytes, its last part, and the reason if some was
+//! not captured.
 
 use proto::limits;
 use proto::work::Captured;
 
-/// What one command has printed so far.
+/// The output of one command so far.
 #[derive(Debug, Default)]
 pub(crate) struct Printed {
     pub(crate) captured: Captured,
@@ -11,12 +12,12 @@ pub(crate) struct Printed {
     pub(crate) unkept: Option<Unkept>,
 }
 
-/// Why some of it was not kept.
+/// The reason why some output was not kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unkept {
     /// The node could not write it.
     Failed(String),
-    /// The node has no room for more: the command was killed.
+    /// The node has no space for more: the command was killed.
     Full(String),
 }
 
@@ -30,7 +31,7 @@ impl Printed {
     }
 }
 
-/// Why a task fails that has printed more than it may.
+/// The error of a task that has printed more than its limit.
 pub(crate) fn too_much(printed_bytes: u64, limit_bytes: u64) -> String {
     format!(
         "wrote {} of captured output; the limit is {} (redirect it into a declared output, or raise \
@@ -40,7 +41,7 @@ pub(crate) fn too_much(printed_bytes: u64, limit_bytes: u64) -> String {
     )
 }
 
-/// Why tasks fail on a node that has no room for what they print.
+/// The error of tasks on a node without space for their output.
 pub(crate) fn no_room(node: proto::NodeId, stored_bytes: u64, room_bytes: u64) -> String {
     format!(
         "captured output of all tasks takes {} on {node}; the limit is {} (redirect it into a \

@@ -1,4 +1,4 @@
-//! After a command ended: what its end means, and its outputs.
+//! The steps after a command has ended: its outcome, and its outputs.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
 use crate::{names, private};
 
-/// The outcome of an attempt that ended like this.
+/// The outcome of an attempt with this end.
 pub(crate) fn outcome(
     shared: &Shared,
     launch: &Launch,
@@ -69,7 +69,7 @@ fn exit_code(exit: &Exit) -> i32 {
     if exit.signal == 0 { exit.code } else { 128 + exit.signal }
 }
 
-/// One line that says why this end is a failure; empty when it is none.
+/// One line with the reason why this end is a failure; empty if it is none.
 fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
     let node = shared.config.node;
     if !exit.failure.is_empty() {
@@ -88,15 +88,16 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
     }
     match (exit.signal, exit.code) {
         (0, 0) => String::new(),
-        // As a shell tells of what it ran.
+        // The code with which a shell reports a killed command.
         (0, 137) => String::from("exited with code 137 (its command killed; out of memory?)"),
         (0, code) => format!("exited with code {code}"),
         (signal, _) => format!("killed by signal {signal}{}", signal_name(signal)),
     }
 }
 
-/// How long this end may turn out to be the work of those that stop the node, too. A command that
-/// acts on a signal ends with any code: then it is a share of the time that it ran.
+/// The time for which this end stays in doubt, because it may be part of a stop of the whole node.
+/// A command that handles a signal may end with any code. Then the doubt lasts for a share of its
+/// run time.
 pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
     let most = Duration::from_nanos(limits::END_DOUBTED_MAX.0);
     let is_clear = exit.timed_out || exit.printed_too_much_bytes > 0 || !exit.failure.is_empty();
@@ -117,7 +118,7 @@ fn signal_name(signal: i32) -> &'static str {
         6 => " (SIGABRT)",
         7 => " (SIGBUS)",
         8 => " (SIGFPE)",
-        // Not by the node: then nobody would ask.
+        // The node did not send it, else the outcome would not be needed.
         9 => " (SIGKILL; out of memory?)",
         11 => " (SIGSEGV)",
         13 => " (SIGPIPE)",
@@ -150,7 +151,8 @@ fn collect(
     Ok(made)
 }
 
-/// The home of the task compares it when the task is done again. Transfers use it too.
+/// The checksum of an output. The task's home compares it when the task runs again, and transfers
+/// use it too.
 fn checksum(shared: &Shared, object: ObjectId) -> Result<u64, String> {
     let (mut reader, size_bytes) = shared.objects.open_object(object).map_err(keep)?;
     let piece_bytes = limits::PIECE_BYTES.min(size_bytes as usize + 1);
@@ -178,7 +180,8 @@ fn collect_one(
     if declared.form() == OutputForm::Files {
         return pack_files(shared, workspace, output, object, declared);
     }
-    // The command may have put a link where a directory was: what lies behind it is not the task's.
+    // The command may have replaced a directory by a link. Files behind such a link are not the
+    // task's.
     if let Ok(inside) = output.path.strip_prefix(&workspace.directory) {
         names::no_link_above(&workspace.directory, inside)?;
     }
@@ -229,7 +232,7 @@ fn pack_directory(
     incoming.commit().map_err(keep)
 }
 
-/// The files that match a pattern.
+/// Packs the files that match a pattern.
 fn pack_files(
     shared: &Shared,
     workspace: &Workspace,
@@ -240,7 +243,7 @@ fn pack_files(
     let root = &workspace.directory;
     let pattern = output.path.strip_prefix(root).unwrap_or(&output.path).to_string_lossy();
     let mut files = archive::matching(root, &pattern)?;
-    // What came in is not what the task has made.
+    // Inputs are not outputs of the task.
     files.retain(|file| !workspace.inputs.contains(&root.join(file)));
     if files.is_empty() && !declared.optional {
         let hint = "hint: declare it with optional = true if there may be none";
@@ -253,12 +256,12 @@ fn pack_files(
     incoming.commit().map_err(keep)
 }
 
-/// An archive has many short pieces; they are written together.
+/// An archive has many short pieces, which are written together.
 fn buffered(incoming: &mut IncomingObject) -> io::BufWriter<ObjectWriter<'_>> {
     io::BufWriter::with_capacity(limits::PIECE_BYTES, ObjectWriter(incoming))
 }
 
-/// An output that has further names (a hard link to an input, say) must not become read-only.
+/// An output with further names (such as a hard link to an input) must not become read-only.
 fn is_shared_file(metadata: &fs::Metadata) -> bool {
     std::os::unix::fs::MetadataExt::nlink(metadata) > 1
 }
@@ -267,7 +270,7 @@ fn keep(error: crate::ObjectError) -> String {
     format!("cannot be kept: {error}")
 }
 
-/// The bytes behind a link, as an object of their own.
+/// Copies the target of a link into an object.
 fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Result<u64, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {}", reason(&error));
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
@@ -286,7 +289,7 @@ fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Res
     }
 }
 
-/// Removes a task's directory; one with something left in it is removed by another thread.
+/// Removes a task's directory; another thread removes one that is not empty.
 pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
     let gone = match &workspace.spare {
         Some(spare) => shared.spare_dirs.give_back(spare),

@@ -1,15 +1,15 @@
 /*!
-The node's end of the spawner: one thread hands commands over, one hears how they end.
+The node's end of the spawner: one thread sends commands to it, another receives their ends.
 
 ```text
 launch ─▶ queue ─▶ [launcher: files, arguments] ─orders─▶ spawner ─▶ commands
 outcome ◀─ [listener: packs streams, collects outputs] ◀─reports─┘
 ```
-A command for which nothing has to be made ready goes to the spawner from the thread that launches
-it, if nothing waits in the queue: a hand-over to one more thread costs more than its arguments.
+A command without preparation is sent by the launching thread if the queue is empty, because one
+more hand-over to a thread costs more than its arguments.
 
-The spawner starts with the first command. When it dies unexpectedly the listener kills what it left
-behind, fails the attempts it ran, and starts another.
+The spawner starts with the first command. When it dies unexpectedly, the listener kills the
+processes it left, fails the attempts it ran, and starts another one.
 */
 
 use std::collections::HashMap;
@@ -39,25 +39,25 @@ use crate::streams::Piece;
 use crate::table::{Key, Phase};
 use crate::{collect, helper, strays};
 
-/// Orders are written when so many bytes have gathered, or when there is none left to gather.
+/// Orders are written when their bytes reach this size, or when no more are queued.
 const BATCH_BYTES: usize = 64 << 10;
-/// After so many spawners in a row that ended without having ended any command, commands fail.
+/// After this number of consecutive spawners that ended no command, commands fail.
 const BAD_STARTS_MAX: u32 = 3;
 
-/// A launch and the number that the spawner is to know it by.
+/// A launch and its number at the spawner.
 pub(crate) type Numbered = (u64, Box<Launch>);
 
 enum Work {
     Launch(u64, Box<Launch>),
     Kill(u64),
-    /// There was no spawner any more when it was to have this.
+    /// The spawner ended before these orders were sent.
     Staged(Vec<u8>, Vec<(u64, Running)>),
-    /// The spawner did not take all that was written at once.
+    /// The spawner did not take all written bytes at once.
     Rest,
     Stop,
 }
 
-/// A command the spawner knows of.
+/// A command that was sent to the spawner.
 struct Running {
     key: Key,
     launch: Box<Launch>,
@@ -78,7 +78,7 @@ enum Link {
     #[default]
     Down,
     Up(Arc<UnixStream>),
-    /// No spawner could be had, and why. The next command tries again.
+    /// No spawner could be started, for this reason. The next command tries again.
     Broken(String),
 }
 
@@ -88,7 +88,8 @@ struct Inner {
     changed: Condvar,
     /// Work that the launcher has not done yet.
     queued: AtomicU64,
-    /// Whoever writes orders holds it. What it keeps goes to its spawner before anything else.
+    /// Held by the thread that writes orders. Its bytes are sent to their spawner before anything
+    /// else.
     rest: Mutex<Option<(Arc<UnixStream>, Vec<u8>)>>,
 }
 
@@ -134,12 +135,12 @@ impl Commands {
         }
     }
 
-    /// For a command that is in the table already: what it is called once it is one.
+    /// The number of a command, for an attempt that is in the table already.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts what the table knows by these numbers, but for what was killed meanwhile.
+    /// Starts the table's attempts with these numbers, except those killed meanwhile.
     pub(crate) fn start(&self, launches: Vec<Numbered>) {
         match self.threads.get_or_init(|| self.start_threads()) {
             Ok(threads) => {
@@ -163,7 +164,7 @@ impl Commands {
         !self.inner.state().running.is_empty()
     }
 
-    /// Ends the spawner, and with it every command, and waits for the threads.
+    /// Ends the spawner with every command, and waits for the threads.
     pub(crate) fn stop(&self) {
         let Some(Ok(threads)) = self.threads.get() else { return };
         let _ = threads.sender.send(Work::Stop);
@@ -171,7 +172,7 @@ impl Commands {
         {
             let state = self.inner.state();
             if let Link::Up(stream) = &state.link {
-                // The spawner hears the end of its orders, kills everything and goes.
+                // The spawner sees the end of its orders, kills all commands and exits.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
             self.inner.changed.notify_all();
@@ -209,11 +210,11 @@ impl Inner {
 
     fn queue(&self, launcher: &mpsc::Sender<Work>, work: Work) {
         self.queued.fetch_add(1, Ordering::AcqRel);
-        // The launcher is gone only when the executor has stopped.
+        // The launcher has ended only if the executor has stopped.
         let _ = launcher.send(work);
     }
 
-    /// Hands commands over for which nobody has to wait; says what the launcher is to do.
+    /// Sends commands that need no preparation; returns the work that is left to the launcher.
     fn start_at_once(&self, launches: Vec<Numbered>) -> Vec<Work> {
         let to_launcher = |(number, launch)| Work::Launch(number, launch);
         let idle = self.queued.load(Ordering::Acquire) == 0;
@@ -239,7 +240,7 @@ impl Inner {
         work
     }
 
-    /// Writes orders as far as the socket takes them; says what is left to the launcher.
+    /// Writes orders as far as the socket takes them; returns the rest for the launcher.
     fn send_at_once(
         &self,
         rest: &mut Option<(Arc<UnixStream>, Vec<u8>)>,
@@ -255,7 +256,7 @@ impl Inner {
         let sent = match rustix::net::send(&*stream, &batch, flags) {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => return None, // The listener notices, and fails what was handed over.
+            Err(_) => return None, // The listener notices, and fails the commands.
         };
         if sent == batch.len() {
             return None;
@@ -264,10 +265,10 @@ impl Inner {
         Some(Work::Rest)
     }
 
-    /// Writes orders; waits for a spawner that is slow to take them.
+    /// Writes orders; waits for a spawner that takes them slowly.
     fn write(&self, stream: Option<&UnixStream>, batch: &[u8]) {
         let mut rest = self.rest.lock().expect("no writer panics");
-        // If a spawner is gone the listener notices, and fails what was handed over.
+        // If a spawner has ended, the listener notices and fails its commands.
         if let Some((stream, bytes)) = rest.take() {
             let _ = (&*stream).write_all(&bytes);
         }
@@ -276,7 +277,7 @@ impl Inner {
         }
     }
 
-    /// Asks the spawner whether it goes on. Where orders wait to be taken already there is no need.
+    /// Sends a ping to the spawner, unless unsent orders wait already.
     fn ask(&self) {
         let Ok(mut rest) = self.rest.try_lock() else { return };
         let Link::Up(stream) = &self.state().link else { return };
@@ -364,7 +365,7 @@ fn stage(
     staged.push((number, running));
 }
 
-/// Writes a batch to the spawner, once there is one.
+/// Writes a batch to the spawner, once one is connected.
 fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)>) {
     let mut state = inner.state();
     let stream = loop {
@@ -388,7 +389,7 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
             }
         }
     };
-    // Known before they are sent: whoever finds the link broken finds them as well.
+    // Registered before they are sent, so that after a failure of the link they are found.
     state.running.extend(staged.drain(..));
     drop(state);
     if let Some(stream) = stream {
@@ -401,7 +402,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
         let means = &inner.shared.means;
-        means.set_shielded(false); // Until the new one says so.
+        means.set_shielded(false); // Until the new spawner reports it.
         let started = helper::start(&inner.shared.config, means.to_shield());
         let (mut child, stream) = match started {
             Ok(started) => started,
@@ -416,7 +417,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
         state.link = Link::Up(stream.clone());
         inner.changed.notify_all();
         drop(state);
-        // Stopping may have begun before the link was up; then nobody else ends it.
+        // If the stop began before the link was up, no other thread shuts it down.
         if inner.shared.is_stopping() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
@@ -430,7 +431,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     }
 }
 
-/// Waits until a command has failed for this reason: then it is worth another try.
+/// Waits until a command has failed for this reason; then another try is useful.
 fn pause(inner: &Inner, error: String) {
     let mut state = inner.state();
     state.link = Link::Broken(error);
@@ -440,12 +441,13 @@ fn pause(inner: &Inner, error: String) {
     }
 }
 
-/// Clears up after a spawner: no process of it stays, no attempt is forgotten.
+/// Cleans up after a spawner: kills its remaining processes and ends all its attempts.
 fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> String {
     inner.state().link = Link::Down;
     let _ = stream.shutdown(std::net::Shutdown::Both);
     if !inner.shared.is_stopping() {
-        // It hung up or talked nonsense: it is not to be trusted with the killing.
+        // The spawner closed the connection or sent garbage, so it is not trusted to kill its
+        // commands.
         let _ = child.kill();
     }
     let status = helper::await_end(child);
@@ -465,8 +467,8 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> St
     text
 }
 
-/// Takes reports until the spawner hangs up or does not answer. Answers how many commands ended,
-/// and whether it was the latter.
+/// Receives reports until the spawner closes the connection or does not answer. Returns the number
+/// of ended commands, and whether the spawner hung.
 fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -> (u64, bool) {
     let mut frames = wire::Frames::default();
     let mut buffer = vec![0; 256 << 10];
@@ -514,8 +516,8 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
     }
 }
 
-/// Packs what commands printed, before anybody hears that they ended. One for whose output there is
-/// no room is killed.
+/// Packs the output of commands before their ends are reported. Kills a command if there is no
+/// space for its output.
 fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) {
     let mut state = inner.state();
     let mut parts: Vec<(u64, bool, &[u8])> = Vec::new();
@@ -558,7 +560,8 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
     }
 }
 
-/// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
+/// Turns the end of a command into the end of its attempt. A killed attempt leaves no outputs and
+/// no report.
 fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     let running = inner.state().running.remove(&exit.number)?;
     let Running { key, launch, workspace, printed, since } = running;
@@ -568,7 +571,7 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
         .table
         .contains(key)
         .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
-    // First: the next command may want the directory.
+    // First, because the next command may need the directory.
     collect::clean_up(shared, &workspace);
     let outcome = outcome?;
     let doubt = collect::doubt(&outcome, exit, since.elapsed());

@@ -1,20 +1,19 @@
 /*!
-How the files that a task reads come into its directory, so that no ordinary write of the task
-reaches what others read, what is kept, or the user's own file.
+Delivers the input files of a task into its directory. No ordinary write of the task may reach the
+files of other tasks, kept objects, or the user's own files.
 
-In this order, by what the file system and the size of the file allow:
+The first possible way of these is chosen, by the file system and the size of the file:
 
-1. a *clone* (`FICLONE`): the task's own file, whose bytes are shared until one side writes;
-2. a *private copy*: of a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`], of an object up to
-   that size where the node runs as root (root ignores mode bits), and of any input whose name
-   the task
+1. a *clone* (`FICLONE`): the task's own file, which shares its bytes until one side writes;
+2. a *private copy*: for a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`]; for an object up to
+   that size if the node runs as root (root ignores mode bits); for any input whose name the task
    also declares as an output;
-3. a *link to one read-only copy on this node*: objects are such copies; of a file of the user up to
-   [`COPIED_INPUT_BYTES_MAX`] one is made. Where the node runs as root and may make a mount
-   namespace, the link lies in a directory that is mounted read-only for commands;
+3. a *link to one read-only copy on this node*: an object is such a copy; for a file of the user up
+   to [`COPIED_INPUT_BYTES_MAX`] one is made. If the node runs as root and may make a mount
+   namespace, the link is in a directory that is mounted read-only for commands;
 4. a *link to the user's file*.
 
-What is linked is compared after the attempt, size and time of the last change: see [`Guard`].
+Size and modification time of linked files are compared after the attempt: see [`Guard`].
 */
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -32,26 +31,26 @@ use crate::executor::Shared;
 use crate::locks;
 use crate::objects::ObjectError;
 
-/// Of the end of a file's name, in that of a link to it.
+/// The number of characters at the end of a file's name that a link to it keeps.
 const HELD_NAME_CHARS: usize = 48;
 
-/// What this node can do for the inputs of its tasks.
+/// The means of this node to deliver inputs.
 #[derive(Debug)]
 pub(crate) struct Means {
     /// Clones work between files of the state directory; false once one was refused.
     clones: AtomicBool,
-    /// Commands run as root: a mode without w bit does not stop them.
+    /// Commands run as root: a mode without write bits does not stop them.
     is_root: bool,
-    /// Links to files that commands are not to write to, in a directory of its own.
+    /// The directory of links to files that commands must not write to.
     held_dir: PathBuf,
-    /// The directory is read-only for commands, those of root too.
+    /// The directory is read-only for commands, including those of root.
     shielded: AtomicBool,
     held: AtomicU64,
 }
 
 impl Means {
     pub(crate) fn open(held_dir: &Path) -> io::Result<Self> {
-        // What an earlier incarnation held is of no use.
+        // Links of an earlier incarnation are useless.
         match fs::remove_dir_all(held_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => crate::private::own_dir(held_dir)?,
@@ -65,7 +64,7 @@ impl Means {
         })
     }
 
-    /// The directory that the spawner is to shield: others than root are stopped by modes.
+    /// The directory that the spawner must shield; `None` if modes suffice, without root.
     pub(crate) fn to_shield(&self) -> Option<&Path> {
         self.is_root.then_some(&self.held_dir)
     }
@@ -74,11 +73,11 @@ impl Means {
         self.shielded.store(shielded, Ordering::Relaxed);
     }
 
-    /// Links a read-only file of this node for a task. Where the directory of such links is
-    /// shielded the task gets a symbolic link to one in there, which is answered.
+    /// Links a read-only file of this node for a task. If links are shielded, the task gets a
+    /// symbolic link to a hard link in the shielded directory. Returns the path of that hard link.
     fn link(&self, source: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
         if !self.shielded.load(Ordering::Relaxed) {
-            // A hard link stays whole even if the object is dropped meanwhile.
+            // A hard link stays valid even if the object is deleted meanwhile.
             let linked = fs::hard_link(source, target);
             linked.or_else(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => Err(error),
@@ -87,14 +86,14 @@ impl Means {
             return Ok(None);
         }
         let number = self.held.fetch_add(1, Ordering::Relaxed);
-        // It ends as the file does: programs look at that.
+        // The link has the same suffix as the file, because programs look at that.
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let skipped = name.chars().count().saturating_sub(HELD_NAME_CHARS);
         let end: String = name.chars().skip(skipped).collect();
         let held = self.held_dir.join(format!("{number}-{end}"));
         match fs::hard_link(source, &held) {
             Err(error) if locks::lacks_links(&error) => {
-                // As where nothing is shielded: a change is found when the attempt ends.
+                // As without a shield: a change is detected when the attempt ends.
                 return symlink(source, target).map(|()| None);
             }
             linked => linked?,
@@ -105,7 +104,7 @@ impl Means {
         Ok(Some(held))
     }
 
-    /// Makes `target` a clone of a file. False: the file system does not do that.
+    /// Makes `target` a clone of a file. False: the file system cannot do that.
     fn clone(&self, source: &Path, target: &Path) -> io::Result<bool> {
         if !self.clones.load(Ordering::Relaxed) {
             return Ok(false);
@@ -114,7 +113,7 @@ impl Means {
         let to = create(target, is_executable(&from.metadata()?))?;
         match rustix::fs::ioctl_ficlone(&to, &from) {
             Ok(()) => return Ok(true),
-            // Of another file system: those of this one may be cloned all the same.
+            // A file of another file system; files of this one may still be cloned.
             Err(rustix::io::Errno::XDEV) => {}
             Err(_) => self.clones.store(false, Ordering::Relaxed),
         }
@@ -123,35 +122,35 @@ impl Means {
     }
 }
 
-/// Whether a file of the user is one of which the node makes a copy for all its tasks.
+/// True if the node makes one copy of this user file for all its tasks.
 pub(crate) fn is_copied_once(shared: &Shared, metadata: &Metadata) -> bool {
     metadata.is_file()
         && metadata.len() > PRIVATE_INPUT_BYTES_MAX
         && metadata.len() <= COPIED_INPUT_BYTES_MAX.min(shared.config.max_staged_bytes)
 }
 
-/// What stands behind a link of a task's directory.
+/// The target of a link in a task's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Linked {
     Object(ObjectId),
-    /// The node's copy of this file of the user.
+    /// The node's copy of this user file.
     Copy(PathBuf),
     /// The file or directory of the user.
     Users,
 }
 
-/// A linked input, as it was before the attempt.
+/// A linked input, with its state before the attempt.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// As the task's declaration calls it.
+    /// The name of the input in the task's declaration.
     name: String,
     linked: Linked,
     source: PathBuf,
     target: PathBuf,
-    /// The link in the shielded directory; it goes with this.
+    /// The link in the shielded directory; it is removed with this guard.
     held: Option<PathBuf>,
     before: State,
-    /// Of a directory: the files in it, unless they are too many to look at.
+    /// For a directory: its files, unless there are too many to check.
     within: Vec<(PathBuf, State)>,
 }
 
@@ -199,7 +198,7 @@ impl Guard {
         Ok(Self { name, linked, source, target, held, before, within })
     }
 
-    /// Of a file of this node that was linked by [`Means::link`].
+    /// The guard of a file of this node that [`Means::link`] has linked.
     fn of_link(
         name: &str,
         linked: Linked,
@@ -217,15 +216,15 @@ impl Guard {
         })
     }
 
-    /// The file that has changed, as the user knows it.
+    /// The changed file, by its name for the user.
     fn changed(&self) -> Option<String> {
         let now = |path: &Path| fs::metadata(path).ok().map(|metadata| State::of(&metadata));
         if self.linked == Linked::Users && self.source.is_dir() {
-            // Files that were added change no other file.
+            // Added files change no other file.
             let changed = self.within.iter().find(|(path, before)| now(path) != Some(*before));
             return changed.map(|(path, _)| path.display().to_string());
         }
-        // What was linked may be gone from the store by now, and its link from the directory.
+        // The object may be deleted by now, and its link removed from the directory.
         let paths = [Some(&self.source), self.held.as_ref(), Some(&self.target)];
         let states = paths.map(|path| now(path?));
         let now = states.into_iter().flatten().find(|state| state.inode == self.before.inode);
@@ -236,13 +235,13 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(held) = &self.held {
-            let _ = fs::remove_file(held); // The next start clears what cannot go.
+            let _ = fs::remove_file(held); // The next start removes it otherwise.
         }
     }
 }
 
-/// Looks after an attempt whether it, or another, has changed what it was linked. What was changed
-/// is dropped and comes again from where it is whole. Answers what the user is to be told.
+/// Checks after an attempt whether a task has changed its linked inputs. A changed copy is dropped,
+/// so that the next reader gets a sound one. Returns the message for the user.
 pub(crate) fn check(shared: &Shared, guards: &[Guard]) -> Option<String> {
     let mut told = None;
     for guard in guards {
@@ -273,17 +272,17 @@ fn create(target: &Path, executable: bool) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(target)
 }
 
-/// Where an input goes, and who wants it.
+/// The destination of an input, and the names for it.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// As the task's declaration calls it.
+    /// The name of the input in the task's declaration.
     pub(crate) name: &'a str,
     pub(crate) target: &'a Path,
-    /// The task declares an output of this name: it is going to write there.
+    /// The task declares an output of this name, so it will write there.
     pub(crate) is_output: bool,
 }
 
-/// What came of an input: one path or several, and what is to be compared later.
+/// A delivered input: its paths, and the guard that is compared later.
 pub(crate) type Delivered = (Vec<PathBuf>, Option<Guard>);
 
 fn told(name: &str, error: &io::Error) -> String {
@@ -297,7 +296,7 @@ fn told(name: &str, error: &io::Error) -> String {
     format!("input file '{name}': {why}")
 }
 
-/// Puts an object that is one file where the task expects it.
+/// Delivers an object that is one file.
 pub(crate) fn object(
     shared: &Shared,
     object: ObjectId,
@@ -331,7 +330,7 @@ pub(crate) fn object(
     let linked = Linked::Object(object);
     let guard = Guard::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
-        // Something changed it where nothing was compared: before a power cut, say.
+        // The object was changed without a check, for example by a power failure.
         shared.objects.discard_object(object);
         return Err(format!("input file '{name}': its object was damaged on this node"));
     }
@@ -372,7 +371,7 @@ fn unpack(
     archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
 }
 
-/// Puts a file or directory of the user where the task expects it.
+/// Delivers a file or directory of the user.
 pub(crate) fn external(
     shared: &Shared,
     source: &Path,
@@ -392,7 +391,7 @@ pub(crate) fn external(
             io::copy(&mut from, &mut to).map_err(wrong)?;
             return Ok(None);
         }
-        // Where there is no room for a copy the file itself is linked.
+        // Without space for a copy, the file itself is linked.
         if is_copied_once(shared, metadata)
             && let Ok(staged) = shared.staged.get(source, is_wanted)
         {
@@ -409,7 +408,7 @@ pub(crate) fn external(
     Guard::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
 }
 
-/// Links the node's copy of a file that is to be staged.
+/// Links the node's copy of a staged file.
 pub(crate) fn staged(
     shared: &Shared,
     source: &Path,
@@ -433,7 +432,7 @@ pub(crate) fn staged(
     Guard::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
 }
 
-/// Writes what comes into an object.
+/// Writes bytes into an object.
 pub(crate) struct ObjectWriter<'o>(pub(crate) &'o mut crate::objects::IncomingObject);
 
 impl Write for ObjectWriter<'_> {

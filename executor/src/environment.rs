@@ -18,12 +18,13 @@ use crate::expand::{Named, Scope};
 use crate::names;
 use crate::stage::text_of;
 
-/// Below a list of inputs: no such file can exist, and its name says what to read instead.
+/// The name of a file below a list of inputs. No such file can exist; the name points to the
+/// variable to use instead.
 const TOO_LONG: &str = "this-list-is-too-long-for-a-variable-read-STARLING_INPUTS_FILE";
-/// The two lists in a task's directory: a path to a line, and a zero byte after each path.
+/// The two lists in a task's directory: one path on each line, and a zero byte after each path.
 const LIST: &str = ".starling-inputs";
 const LIST0: &str = ".starling-inputs0";
-/// In the state directory: the list of each task without inputs.
+/// In the state directory: the list of all tasks without inputs.
 const EMPTY_LIST: &str = "no-inputs";
 
 /// Makes the list that tasks without inputs share. It is read-only.
@@ -34,7 +35,7 @@ pub(crate) fn make_empty_list(state_dir: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The entry of a task of an array; its name has a placeholder.
+/// The entry of a task of an array. The name of such a task has a placeholder.
 pub(crate) fn entry_of(launch: &Launch) -> Option<u64> {
     entry::is_template(&launch.spec.name).then_some(launch.entry)
 }
@@ -103,7 +104,7 @@ impl Lists {
     }
 }
 
-/// The paths with spaces between them, where a variable may be as long.
+/// The paths separated by spaces, if a variable may be that long.
 fn spaced<'p>(paths: impl Iterator<Item = &'p str>) -> Option<String> {
     let mut out = String::new();
     for path in paths {
@@ -118,8 +119,8 @@ fn spaced<'p>(paths: impl Iterator<Item = &'p str>) -> Option<String> {
     Some(out)
 }
 
-/// One variable for each key. All together have a limit, as the kernel has one: beyond it a key has
-/// the notice, and beyond another one no variable.
+/// Adds one variable for each key. Their total is bounded, as the kernel bounds it. Beyond the
+/// bound a key gets the notice, and beyond a second bound no variable.
 fn push_by_key(out: &mut Vec<Vec<u8>>, prefix: &str, files: &[Named], notice: &str) {
     let mut by_key: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for file in files {

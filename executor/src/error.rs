@@ -1,11 +1,11 @@
-//! What can go wrong with an executor and its objects, and how a system error reads.
+//! Errors of an executor and its objects, and the texts of system errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use proto::ObjectId;
 
-/// Why an executor could not start.
+/// The reason why an executor could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     #[error("cannot use {path}: {reason}; give the node a state directory it may write to")]
@@ -23,7 +23,7 @@ impl ExecutorError {
     }
 }
 
-/// Why bytes of an object cannot be had or kept.
+/// The reason why bytes of an object cannot be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     #[error("object {0} is not on this node")]
@@ -40,7 +40,7 @@ impl ObjectError {
     }
 }
 
-/// How an object is called in messages: `j1/0.7 output 0 (attempt 1.2)`.
+/// The name of an object in messages: `j1/0.7 output 0 (attempt 1.2)`.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectName(pub ObjectId);
 

@@ -1,4 +1,4 @@
-//! The executor of one node: what the shell talks to.
+//! The executor of one node: the interface for the shell.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,34 +26,35 @@ use crate::timer::Timer;
 use crate::uploads::Uploads;
 use crate::{private, stage, strays, synthetic};
 
-/// What an executor is told when it starts.
+/// The configuration of an executor.
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
-    /// `objects/`, `streams/` and `tasks/` lie in it. One executor at a time may use it.
+    /// The parent of `objects/`, `streams/` and `tasks/`. One executor at a time may use it.
     pub state_dir: PathBuf,
     pub node: NodeId,
     /// Executing threads: also the largest number of spinning or copying threads.
     pub slots: u32,
-    /// The program whose `__spawner` verb calls [`crate::spawner::main`]; none: this very program.
+    /// The program with the `__spawner` verb, which calls [`crate::spawner::main`]; `None`: this
+    /// program.
     pub spawner_program: Option<PathBuf>,
     pub max_object_bytes: u64,
-    /// Copies of files that tasks want staged; more of them stay only while they are in use.
+    /// The limit for copies of staged files; above it copies stay only while they are in use.
     pub max_staged_bytes: u64,
-    /// A task that prints more is killed, and has failed.
+    /// The output limit of one task. A task that prints more is killed and fails.
     pub captured_task_bytes: u64,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub kill_grace: Span,
-    /// Names cluster and store of the node in the environment of each command: what a command left
-    /// behind is found by it. Empty: nothing is looked for by name.
+    /// Names cluster and store of the node in the environment of each command. Leftover processes
+    /// of commands are found by it. Empty: nothing is searched by name.
     pub mark: String,
-    /// The directory of the instance, by which commands find the cluster; `None`: they are not
-    /// told.
+    /// The instance directory, by which commands find the cluster; `None`: it is not in their
+    /// environment.
     pub instance_dir: Option<PathBuf>,
-    /// Commands see nothing of the Slurm allocation that the node is in.
+    /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
-    /// How long a spawner that is asked may be silent before another takes its place.
+    /// The time without an answer after which a spawner is replaced.
     pub spawner_silence: Span,
-    /// Takes messages for the operator of the node, one line each.
+    /// Receives messages for the node's operator, one line each.
     pub say: fn(&str),
 }
 
@@ -79,36 +80,37 @@ impl ExecutorConfig {
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub task: TaskId,
     pub attempt: Attempt,
     pub outcome: Outcome,
-    /// A batch system signals a node and its commands one after another: an end that it may have
-    /// caused is not to be believed before so long has passed without a word to the node.
+    /// The time for which this end stays in doubt. A batch system signals a node and its commands
+    /// one after another. An end that such a signal may have caused counts only if the node gets no
+    /// signal within this time.
     pub doubt: Duration,
 }
 
 type Outcomes = Box<dyn Fn(Vec<Ended>) + Send + Sync>;
 
-/// What all threads of an executor share.
+/// The state that all threads of an executor share.
 pub(crate) struct Shared {
     pub(crate) config: ExecutorConfig,
     pub(crate) tasks_dir: PathBuf,
-    /// The list of inputs of each task that has none.
+    /// The shared list of inputs for tasks without inputs.
     pub(crate) empty_list: PathBuf,
     pub(crate) spare_dirs: SpareDirs,
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
     pub(crate) staged: Arc<StagedFiles>,
     pub(crate) means: Means,
-    /// The file system of the state directory.
+    /// The device of the state directory's file system.
     pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
     in_use: Mutex<HashMap<Key, Vec<StagedFile>>>,
     pub(crate) streams: Streams,
-    /// For what tasks print.
+    /// The limit for captured output.
     captured_room_bytes: AtomicU64,
     pub(crate) table: Table,
     pub(crate) pool: Pool,
@@ -118,12 +120,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Reports an outcome, unless the attempt was killed meanwhile: then its outputs go.
+    /// Reports an outcome, unless the attempt was killed meanwhile: then its outputs are deleted.
     pub(crate) fn finish(&self, key: Key, outcome: Outcome) {
         self.report(self.end(key, outcome).into_iter().collect());
     }
 
-    /// The attempt has ended; its end is to be reported if it is still wanted.
+    /// Ends an attempt. Returns its end if it must be reported.
     pub(crate) fn end(&self, key: Key, outcome: Outcome) -> Option<Ended> {
         self.release(key);
         let (task, attempt) = key;
@@ -134,19 +136,19 @@ impl Shared {
         Some(Ended { task, attempt, outcome, doubt: Duration::ZERO })
     }
 
-    /// Tells of several ends at once: whoever hears them is woken once.
+    /// Reports several ends at once, so that the receiver is woken once.
     pub(crate) fn report(&self, ended: Vec<Ended>) {
         if !ended.is_empty() {
             (self.outcomes)(ended);
         }
     }
 
-    /// What one task may print: never more than all of them.
+    /// The output limit of one task, which never exceeds that of all tasks.
     pub(crate) fn print_limit_bytes(&self) -> u64 {
         self.config.captured_task_bytes.min(self.captured_room_bytes.load(Ordering::Relaxed))
     }
 
-    /// Packs pieces of what tasks print, as far as there is room.
+    /// Packs pieces of output, as far as there is space.
     pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
         let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);
         let new_bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
@@ -158,17 +160,17 @@ impl Shared {
         self.streams.append(pieces).map_err(|error| Unkept::Failed(reason(&error)))
     }
 
-    /// The attempt needs its staged files no more; what it has of them are links.
+    /// Drops the staged files of an attempt, which only has links to them.
     fn release(&self, key: Key) {
         let released = self.in_use().remove(&key);
-        drop(released); // Outside the lock: it may remove files.
+        drop(released); // Outside the lock, because it may remove files.
     }
 
     fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<StagedFile>>> {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
 
-    /// Whether an attempt is still to be carried out.
+    /// True if an attempt must still run.
     pub(crate) fn is_wanted(&self, key: Key) -> bool {
         !self.is_stopping() && self.table.contains(key)
     }
@@ -192,7 +194,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Opens the state directory, clears what an earlier incarnation left half done, and starts.
+    /// Opens the state directory, removes leftovers of an earlier incarnation, and starts.
     /// `outcomes` is called from threads of the executor and must not block for long.
     pub fn start(
         config: ExecutorConfig,
@@ -231,15 +233,15 @@ impl Executor {
         Ok(Self { shared, commands })
     }
 
-    /// Answers at once when there is nothing to wait for: a no-op (or a sleep of no length) whose
-    /// data is virtual. Cheap enough to be asked for every launch; the answer is not reported
-    /// again.
+    /// Returns the outcome at once if there is nothing to wait for: a no-op (or a sleep of zero
+    /// length) with virtual data. It is cheap enough to call for every launch. The outcome is not
+    /// reported again.
     #[must_use]
     pub fn run_inline(launch: &Launch) -> Option<Outcome> {
         synthetic::run_inline(launch)
     }
 
-    /// Starts an attempt. Never blocks; the outcome comes through the callback.
+    /// Starts an attempt. Never blocks; the callback receives the outcome.
     pub fn launch(&self, launch: Launch) {
         let key = (launch.task, launch.attempt);
         if let Some(outcome) = Self::run_inline(&launch) {
@@ -270,20 +272,20 @@ impl Executor {
         self.commands.launch_all(commands);
     }
 
-    /// First the files that it wants near, on a thread that may wait for them.
+    /// Stages the files of an attempt on a thread that may wait for them, and then starts it.
     fn launch_staged(&self, launch: Launch) {
         let key = (launch.task, launch.attempt);
         self.shared.table.insert(key, Phase::inside());
         let (shared, commands) = (self.shared.clone(), self.commands.clone());
         let started = self.shared.pool.run(move || match stage::bring_near(&shared, &launch) {
             Ok(files) => {
-                // Before its phase changes: whoever kills it from then on lets go of them.
+                // Before the phase changes: a kill from then on releases them.
                 shared.in_use().insert(key, files);
                 let number = commands.number();
                 if shared.table.advance(key, Phase::Command(number)) {
                     commands.start(vec![(number, Box::new(launch))]);
                 } else {
-                    shared.release(key); // It was killed meanwhile.
+                    shared.release(key); // The attempt was killed meanwhile.
                 }
             }
             Err(error) => shared.finish(key, failure(error)),
@@ -294,7 +296,7 @@ impl Executor {
         }
     }
 
-    /// Stops an attempt, process group and all. It is not reported any more.
+    /// Kills an attempt with its process group. Its end is not reported.
     pub fn kill(&self, task: TaskId, attempt: Attempt) {
         let key = (task, attempt);
         match self.shared.table.remove(key) {
@@ -302,11 +304,11 @@ impl Executor {
             Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
             None => {}
         }
-        // Out of the table first: nobody comes by more of them from here on.
+        // Removed from the table first, so that it gets no further staged files.
         self.shared.release(key);
     }
 
-    /// Removes the objects of an attempt that will never be wanted.
+    /// Removes the objects of an attempt that will never be needed.
     pub fn discard(&self, task: TaskId, attempt: Attempt) {
         self.shared.objects.discard(task, attempt);
     }
@@ -317,35 +319,36 @@ impl Executor {
         &self.shared.objects
     }
 
-    /// The files that submitters gave this node.
+    /// The files that submitters uploaded to this node.
     #[must_use]
     pub fn uploads(&self) -> &Uploads {
         &self.shared.uploads
     }
 
-    /// Files copied here for tasks may take so much from now on; what no task uses goes.
+    /// Sets the limit for copies of staged files; removes unused ones above it.
     pub fn set_staged_room(&self, room_bytes: u64) {
         if self.shared.staged.set_room(room_bytes) {
             let shared = self.shared.clone();
-            // Without a thread for it they go with the next that is copied or let go of.
+            // Without a thread they are removed when the next copy is made or released.
             let _ = self.shared.pool.run(move || shared.staged.trim());
         }
     }
 
-    /// What tasks print may take so much from now on. The oldest packs go first; a task that prints
-    /// more at once than there is room for is killed.
+    /// Sets the limit for captured output. The oldest packs are removed first. A task that prints
+    /// more at once than fits is killed.
     pub fn set_captured_room(&self, room_bytes: u64) {
         self.shared.captured_room_bytes.store(room_bytes, Ordering::Relaxed);
         self.shared.streams.set_room(room_bytes);
     }
 
-    /// Adds to the copy of another node's pack, as far as there is room. How much of it is here.
+    /// Appends to the copy of another node's pack, as far as there is space. Returns the number of
+    /// its bytes here.
     ///
     /// # Errors
-    /// There is no room, or it cannot be written.
+    /// There is no space, or it cannot be written.
     pub fn keep_copy(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
         let copies = self.shared.streams.copies();
-        // Packs that the maker has no more make room first.
+        // Copies of packs that the maker has removed are dropped first.
         let held_bytes = copies.keep(&CopiedRecords { data: &[], ..*records })?;
         if records.data.is_empty() {
             return Ok(held_bytes);
@@ -358,33 +361,33 @@ impl Executor {
         copies.keep(records)
     }
 
-    /// What tasks printed on this node.
+    /// The captured output of tasks on this node.
     #[must_use]
     pub fn streams(&self) -> &Streams {
         &self.shared.streams
     }
 
-    /// Attempts that were launched and have not ended.
+    /// The number of attempts that were launched and have not ended.
     #[must_use]
     pub fn running(&self) -> usize {
         self.shared.table.len()
     }
 
-    /// Asks all that runs to end: commands get the signal that they may act on, and their time.
-    /// Nothing of it is reported any more.
+    /// Asks all running work to end: commands get SIGTERM and their grace period. Nothing is
+    /// reported afterwards.
     pub fn ask_all_to_end(&self) {
         for number in self.shared.table.cancel_all() {
             self.commands.kill(number);
         }
     }
 
-    /// Whether some command has not ended yet.
+    /// True if some command has not ended yet.
     #[must_use]
     pub fn runs_commands(&self) -> bool {
         self.commands.any_runs()
     }
 
-    /// Kills everything and waits for the executor's threads. Nothing is reported any more.
+    /// Kills everything and waits for the executor's threads. Nothing is reported afterwards.
     pub fn stop(&self) {
         if self.shared.stopping.swap(true, Ordering::AcqRel) {
             return;
@@ -393,7 +396,7 @@ impl Executor {
         self.commands.stop();
         self.shared.timer.stop();
         self.shared.pool.stop();
-        // Nothing runs any more. What cannot be removed is left to the next start.
+        // Nothing runs any more. The next start removes the rest.
         let _ = remove_entries(&self.shared.tasks_dir);
     }
 }
@@ -408,8 +411,8 @@ fn failure(error: String) -> Outcome {
     Outcome { error, exit_code: 1, ..Outcome::default() }
 }
 
-/// Task directories are of no use to a new incarnation. Where there are any, the node before was
-/// killed; so should its commands have been, but its spawner may have been killed as well.
+/// Removes the task directories of an earlier incarnation. If there are any, the earlier node was
+/// killed. Its spawner should have killed its commands, but may have been killed as well.
 fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
     private::own_dir(tasks_dir)?;
     if fs::read_dir(tasks_dir)?.next().is_none() {

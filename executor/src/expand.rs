@@ -1,13 +1,14 @@
 /*!
 Placeholders of arguments, environment values, paths and file names.
 
-`{i}` is the entry of a task of an array (`{i:04}` has at least four digits), `{job}` and `{task}`
-its ids, `{in:NAME}` the path of the input called NAME and `{out:NAME}` the path that the output
-called NAME is to be written to. Where several inputs share a name, `{in:NAME}` is their paths with
-spaces between them; an argument that is nothing else becomes one argument for each path.
+`{i}` is the entry of a task of an array (`{i:04}` has at least four digits). `{job}` and `{task}`
+are its ids. `{in:NAME}` is the path of the input with that name, and `{out:NAME}` the path for the
+output with that name. If several inputs share a name, `{in:NAME}` is their paths separated by
+spaces. An argument that is only `{in:NAME}` becomes one argument for each path.
 
 Double braces stand for the text: `{{in:NAME}}` is `{in:NAME}`. Any other brace stays as it is,
-and so does `{i}` in a task that is in no array: shell, awk and Python programs are full of them.
+because shell, awk and Python programs are full of them. So does `{i}` in a task that is in no
+array.
 
 ```
 use executor::expand::Scope;
@@ -18,17 +19,17 @@ assert_eq!(scope.expand("awk '{print $1}' part-{i}").as_deref(), Ok("awk '{print
 
 use proto::entry;
 
-/// A file by the name its task knows it by.
+/// A file and its name in the task's declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub key: String,
     pub path: String,
 }
 
-/// What placeholders stand for.
+/// The values of placeholders.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// Of a task of an array.
+    /// The entry of a task of an array.
     pub entry: Option<u64>,
     pub job: &'a str,
     pub task: &'a str,
@@ -73,7 +74,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What stands at an opening brace: its length, and what replaces it.
+    /// The piece of text at an opening brace: its length, and its replacement.
     fn piece(&self, rest: &str) -> Result<(usize, String), String> {
         let brace = || (1, "{".to_owned());
         if let Some(inner) = rest.strip_prefix("{{")
@@ -94,7 +95,7 @@ impl Scope<'_> {
         is_entry || is_file || matches!(name, "job" | "task")
     }
 
-    /// What `{name}` stands for; none when it is no placeholder.
+    /// The value of `{name}`; `None` if it is no placeholder.
     fn value(&self, name: &str) -> Result<Option<String>, String> {
         let (files, key, kind) = if let Some(key) = name.strip_prefix("in:") {
             (self.inputs, key, "input")

@@ -1,4 +1,4 @@
-//! The spawner as a child of the node: how it starts, and how its end is waited for.
+//! The spawner as a child of the node: its start, and the wait for its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,11 +23,11 @@ pub(crate) fn start(
     config: &ExecutorConfig,
     shield: Option<&Path>,
 ) -> Result<(Child, UnixStream), String> {
-    // Orphans of a spawner that is killed come to this process, which can then reap them.
+    // Orphans of a killed spawner become children of this process, which can then reap them.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let program = config.spawner_program.clone();
     let own = program.is_none();
-    // Even if the file was replaced meanwhile, this is the program that runs.
+    // This is the running program, even if its file was replaced meanwhile.
     let program = program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let describe = |error: io::Error| format!("{}: {}", program.display(), reason(&error));
     let (mine, theirs) = UnixStream::pair().map_err(describe)?;
@@ -53,8 +53,9 @@ pub(crate) fn start(
     Ok((child, mine))
 }
 
-/// Waits for a spawner that was told to end, and kills it when it takes too long. One that not even
-/// that ends (it waits for a disk, say) is left behind: its commands are killed all the same.
+/// Waits for a spawner that was told to end, and kills it if it takes too long. A spawner that
+/// survives even that (for example in a wait for a disk) is left behind; its commands are killed
+/// anyway.
 pub(crate) fn await_end(child: &mut Child) -> String {
     for is_last in [false, true] {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The input files of a command, where it expects them, in the order in which the user listed them.
+//! Delivers the input files of a command, in the order in which the user listed them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::expand::{Named, Scope};
 use crate::names;
 use crate::stage::{is_output, place, text_of};
 
-/// An attempt whose inputs are linked into its directory.
+/// An attempt with inputs that are linked into its directory.
 pub(crate) struct Staging<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) launch: &'a Launch,
@@ -25,10 +25,10 @@ pub(crate) struct Staging<'a> {
     pub(crate) submit_dir: &'a Path,
 }
 
-/// What has been put into the directory so far.
+/// The files in the directory so far.
 #[derive(Default)]
 struct Placed {
-    /// By where it was put: what it is, and the paths it has there.
+    /// By place in the directory: the source of the file, and its paths there.
     files: HashMap<PathBuf, (Source, Vec<PathBuf>)>,
     guards: Vec<Guard>,
 }
@@ -40,7 +40,7 @@ enum Source {
 }
 
 impl Staging<'_> {
-    /// Links all inputs; each with its key and path, as the user listed them.
+    /// Links all inputs; returns each with its key and path, in the user's order.
     pub(crate) fn link(&self) -> Result<(Vec<Named>, Vec<Guard>), String> {
         let spec = &self.launch.spec;
         let mut placed = Placed::default();
@@ -51,7 +51,7 @@ impl Staging<'_> {
         inputs.sort_by_key(|input| input.slot);
         let mut inputs = inputs.into_iter().peekable();
         for external in &spec.externals {
-            // Before it come as many inputs as its place says, or all of them.
+            // As many inputs precede it as its place says, or all of them.
             let before = external.place.checked_sub(1).unwrap_or(u32::MAX);
             while let Some(input) = inputs.next_if(|input| input.slot < before) {
                 named.extend(self.link_input(input, &mut placed)?);
@@ -64,7 +64,7 @@ impl Staging<'_> {
         Ok((named, placed.guards))
     }
 
-    /// Puts the object of a parent where the task expects it.
+    /// Delivers the object of a parent.
     fn link_input(
         &self,
         input: &LaunchInput,
@@ -88,7 +88,7 @@ impl Staging<'_> {
         Ok(named(&declared.key, paths))
     }
 
-    /// Puts a file there that exists before the run.
+    /// Delivers a file that exists before the run.
     fn link_external(
         &self,
         external: &wire::External,
@@ -113,7 +113,7 @@ impl Staging<'_> {
         let is_wanted = || self.shared.is_wanted(key);
         let paths = placed.once(&target, Source::File(source.clone()), || {
             let guard = if external.staged {
-                // It is here already, and stays for as long as the task has its link.
+                // The staged copy is here already, and stays while the task has its link.
                 let staged = self.shared.staged.get(&source, is_wanted);
                 let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
                 deliver::staged(self.shared, &source, &staged.path(), &at)?
@@ -132,7 +132,7 @@ fn named(key: &str, paths: Vec<PathBuf>) -> impl Iterator<Item = Named> + use<> 
 }
 
 impl Placed {
-    /// Puts a file there. One file may have several roles: it is there once for each name.
+    /// Delivers a file. One file may have several roles: it is delivered once for each name.
     fn once(
         &mut self,
         target: &Path,

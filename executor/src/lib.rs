@@ -1,21 +1,22 @@
 /*!
-Runs work: commands, sleeps, spins and no-ops; keeps the objects they produce and what they print.
+Runs work: commands, sleeps, spins and no-ops. Stores the objects and the printed output of tasks.
 
-An [`Executor`] belongs to one node. It is told to [`launch`](Executor::launch) an attempt whose
-inputs are all here, and reports how it ended through the callback given at the start, exactly once
-unless the attempt was [killed](Executor::kill) before. It never blocks its caller.
+An [`Executor`] belongs to one node. A call of [`launch`](Executor::launch) starts an attempt whose
+inputs are all on this node. The callback given at the start receives its end exactly once, unless
+the attempt was [killed](Executor::kill) before. An executor never blocks its caller.
 
 * [`objects`]: one file per output of an attempt, under an attempt-scoped name; small copies of
   other nodes' objects in memory.
-* [`Uploads`]: files of submitters, until their tasks make them objects.
+* [`Uploads`]: files of submitters, until their tasks make objects of them.
 * [`streams`]: stdout and stderr of all tasks, packed into a few append-only files.
-* [`spawner`]: commands are not children of the node but of a small helper process of its own.
-  It is quick to start from, and when the node dies it kills all it started: a command never
+* [`spawner`]: commands are not children of the node but of a small helper process, which starts
+  them quickly. When the node dies, the helper kills all processes it started: a command never
   outlives its node.
 * [`expand`]: the placeholders of arguments, environment and file names.
 
-It never decides what runs, when, or where, and it talks to no other node: the shell brings the
-bytes of a remote object through [`ObjectStore::create_incoming`] or [`ObjectStore::keep_copy`].
+The executor never decides which task runs, when, or where, and it talks to no other node. The shell
+stores the bytes of a remote object through [`ObjectStore::create_incoming`] or
+[`ObjectStore::keep_copy`].
 
 ```
 use proto::work::Launch;

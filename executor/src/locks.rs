@@ -1,4 +1,4 @@
-//! Locks and hard links, on file systems that may have none: Lustre without flock, AFS, some FUSE
+//! Locks and hard links, on file systems that may lack them: Lustre without flock, AFS, some FUSE
 //! file systems.
 
 use std::fs::{self, File};
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Copies that this process has begun: each has a name of its own until it is whole.
+/// Counts the copies of this process: each has a name of its own until it is complete.
 static COPIES: AtomicU64 = AtomicU64::new(0);
 
-/// What came of an attempt to lock a file.
+/// The result of an attempt to lock a file.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is ours until the file is closed.
+    /// This process holds the lock until the file is closed.
     Ours,
-    /// Another process has it.
+    /// Another process holds it.
     Held,
     /// The file system has no locks.
     NoLocks(io::Error),
@@ -33,21 +33,20 @@ pub fn take(file: &File) -> io::Result<Taken> {
     }
 }
 
-/// Whether an error says that the file system does not have what was asked for.
+/// True if an error means that the file system lacks the requested function.
 #[must_use]
 pub fn is_missing(errno: Errno) -> bool {
     [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::NOLCK].contains(&errno)
 }
 
-/// Whether an error of a link says that the file system has no hard links.
+/// True if an error of a link call means that the file system has no hard links.
 #[must_use]
 pub fn lacks_links(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     errno.is_some_and(|errno| is_missing(errno) || [Errno::PERM, Errno::MLINK].contains(&errno))
 }
 
-/// Gives a file a second name, or makes a copy of it where there are no hard links. Fails where
-/// there is something of that name.
+/// Gives a file a second name, or copies it if there are no hard links. Fails if the name exists.
 pub(crate) fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
     link_or_copy_with(from, to, |from, to| fs::hard_link(from, to))
 }

@@ -1,8 +1,8 @@
-//! File names a task gives: they must stay inside its directory.
+//! File names of tasks: they must stay inside the task's directory.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The path below a task's directory that a name means, or why it means none.
+/// The path of a name below a task's directory, or the reason why it is invalid.
 pub(crate) fn inside(name: &str) -> Result<PathBuf, String> {
     let wrong = |why: &str| Err(format!("file name '{name}' {why}"));
     let mut path = PathBuf::new();
@@ -29,12 +29,12 @@ pub(crate) fn variable(prefix: &str, key: &str) -> String {
     prefix.chars().chain(letters).collect()
 }
 
-/// Whether a variable of the node's own environment stays hidden from tasks.
+/// True if a variable of the node's own environment is hidden from tasks.
 ///
-/// Hidden are the variables of the launcher's step, which speak of the node's own process: a task
-/// that starts `srun` or an MPI program would be taken for a rank of that step. Those of the
-/// allocation stay, so that `srun` and `squeue` in a task act on it. The settings of Starling are
-/// the node's. With `hides_slurm` Slurm's allocation is hidden as well.
+/// Hidden are the variables of the launcher's step, which describe the node's own process.
+/// Otherwise an `srun` or an MPI program of a task would look like a rank of that step. The
+/// variables of the allocation stay, so that `srun` and `squeue` in a task act on it. The settings
+/// of Starling are for the node only. With `hides_slurm` Slurm's allocation is hidden as well.
 pub(crate) fn is_hidden_variable(name: &str, hides_slurm: bool) -> bool {
     const PREFIXES: &[&str] = &[
         "STARLING_",
@@ -86,8 +86,8 @@ pub(crate) fn is_hidden_variable(name: &str, hides_slurm: bool) -> bool {
         || hides_slurm && is_of_slurm
 }
 
-/// Refuses a file of the task's directory that would be reached through a link: what lies behind
-/// a linked directory (an input, say) is not the task's to write or to take.
+/// Refuses a file below a link in the task's directory. Files behind a linked directory (an input,
+/// for example) are not the task's to write or to collect.
 pub(crate) fn no_link_above(directory: &Path, inside: &Path) -> Result<(), String> {
     let parents: Vec<&Path> = inside.ancestors().skip(1).collect();
     for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {

@@ -1,4 +1,4 @@
-//! Threads for work that keeps a CPU or a disk busy. They start when there is work for them.
+//! Threads for work that uses a CPU or a disk. They start when there is work for them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -41,7 +41,7 @@ impl Pool {
         Self { inner: Arc::default(), size, name: name.to_owned() }
     }
 
-    /// Runs a job on some thread; fails when there is no thread and none can be started.
+    /// Runs a job on some thread; fails if there is no thread and none can be started.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut state = self.state();
         if state.stopping {
@@ -54,7 +54,7 @@ impl Pool {
             match started {
                 Ok(thread) => state.threads.push(thread),
                 Err(error) if state.threads.is_empty() => return Err(error),
-                // The others will come to it.
+                // The other threads will take the job.
                 Err(_) => {}
             }
         }
@@ -64,7 +64,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Drops what is queued and waits for what runs.
+    /// Drops queued jobs and waits for running ones.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stopping = true;

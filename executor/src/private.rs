@@ -1,4 +1,4 @@
-//! Directories and files that belong to this user alone, whatever umask and set-group-id say.
+//! Directories and files that only this user can access, regardless of umask and set-group-id.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -10,11 +10,11 @@ use rustix::fs::Mode;
 
 const PRIVATE: u32 = 0o700;
 
-/// What the user's umask was before [`keep_files_private`] changed it.
+/// The user's umask before [`keep_files_private`] changed it.
 static USER_UMASK: OnceLock<u32> = OnceLock::new();
 
-/// Makes a directory of our own, and the missing ones above it, with mode 0700. An existing one
-/// keeps its mode.
+/// Makes a private directory, and the missing ones above it, with mode 0700. An existing one keeps
+/// its mode.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     let build = || DirBuilder::new().mode(PRIVATE).create(path);
     let made = build().or_else(|error| match (error.kind(), path.parent()) {
@@ -25,15 +25,15 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
         _ => Err(error),
     });
     match made {
-        // A umask takes bits away, a set-group-id directory above gives one.
+        // A umask removes bits, and a set-group-id directory above adds one.
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(PRIVATE)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// As [`make_dir`], for a directory inside a directory of ours: an existing one that is open to
-/// others is closed to them.
+/// As [`make_dir`], for a directory inside a private directory: if an existing one is open to
+/// others, its mode is corrected.
 pub fn own_dir(path: &Path) -> io::Result<()> {
     make_dir(path)?;
     let metadata = fs::symlink_metadata(path)?;
@@ -44,20 +44,20 @@ pub fn own_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// From here on this process makes no file that others can read, libraries included. Commands get
-/// the umask that the user had. For processes that are a node and nothing else.
+/// Sets the umask so that this process, libraries included, creates no file that others can read.
+/// Commands get the user's umask. For processes that are only a node.
 pub fn keep_files_private() {
     let user = rustix::process::umask(Mode::from_raw_mode(0o077));
     let _ = USER_UMASK.set(user.as_raw_mode());
 }
 
-/// The umask of the user, where this process has changed its own.
+/// The user's umask, if this process has changed its own.
 pub(crate) fn user_umask() -> Option<u32> {
     USER_UMASK.get().copied()
 }
 
-/// Removes a directory with all that is in it, also where a command took the permission away.
-/// Links are removed, never followed.
+/// Removes a directory with its content, even if a command removed the permissions. Links are
+/// removed, never followed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -68,7 +68,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives the owner back what removing needs, as far as that is possible.
+/// Restores the owner's permissions that a removal needs, as far as possible.
 fn open_tree(path: &Path) {
     let mut waiting = vec![path.to_owned()];
     while let Some(directory) = waiting.pop() {
@@ -119,7 +119,7 @@ mod tests {
         for directory in ["a/b", "a"] {
             fs::set_permissions(tree.join(directory), Permissions::from_mode(0o000)).unwrap();
         }
-        open_tree(&tree); // The superuser needs no permission: then this alone is tested.
+        open_tree(&tree); // The superuser needs no permissions: then only this call is tested.
         assert_eq!(mode(&tree.join("a/b")), 0o700);
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());

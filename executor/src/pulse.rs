@@ -1,25 +1,25 @@
-//! Whether a spawner still answers.
+//! Detects a spawner that does not answer.
 
 use std::time::Duration;
 
 use proto::{Span, limits};
 
-/// Counts the times that the node waited for its spawner and heard nothing. It counts its own
-/// waits, not the clock: a machine that was suspended counts as one.
+/// Counts the node's consecutive waits without a report from its spawner. It counts waits and not
+/// the clock, so a suspended machine counts as one.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     silent: u32,
     most: u32,
 }
 
-/// What a node does that waited and heard nothing.
+/// The action of a node after a wait without a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// No command is expected to end.
+    /// None: no command is expected to end.
     Idle,
-    /// The spawner is to be asked whether it goes on.
+    /// Send a ping to the spawner.
     Ask,
-    /// It hangs.
+    /// The spawner hangs.
     Hangs,
 }
 
@@ -29,7 +29,7 @@ impl Pulse {
         Self { silent: 0, most: u32::try_from(waits).unwrap_or(u32::MAX).max(2) }
     }
 
-    /// How long one wait is.
+    /// The length of one wait.
     pub(crate) fn wait() -> Duration {
         Duration::from_nanos(limits::SPAWNER_ASKED_EVERY.0)
     }
@@ -38,7 +38,7 @@ impl Pulse {
         self.silent = 0;
     }
 
-    /// One wait is over, and nothing was heard. `is_waited_for`: some command has not ended.
+    /// Counts a wait without a report. `is_waited_for`: some command has not ended.
     pub(crate) fn silence(&mut self, is_waited_for: bool) -> Silence {
         if !is_waited_for {
             self.silent = 0;

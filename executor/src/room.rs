@@ -1,17 +1,18 @@
-//! Room that objects leave to the records of the node. On a file system that is full to the last
-//! byte the log of the node could not be written, and the node would have to stop.
+//! The disk space that objects leave for the records of the node. On a completely full file system
+//! the node could not write its log, and would have to stop.
 
 use std::fs::File;
 use std::io;
 
 use proto::limits::{DISK_LEFT_BYTES, DISK_LEFT_SHARE};
 
-/// Taking room beforehand pays from here on.
+/// From this size on, reserving space is worthwhile.
 const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
-/// Whether so much more may be written there; an error as of a full disk if not.
+/// Checks that this number of further bytes may be written; returns the error of a full disk if
+/// not.
 pub(crate) fn check(file: &File, more_bytes: u64) -> io::Result<()> {
-    // Where that cannot be told, it is found out while writing.
+    // If the space is unknown, a write detects a full disk.
     let Ok(system) = rustix::fs::fstatvfs(file) else { return Ok(()) };
     let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
     let left_bytes = DISK_LEFT_BYTES.min(bytes(system.f_blocks) / DISK_LEFT_SHARE);
@@ -21,8 +22,8 @@ pub(crate) fn check(file: &File, more_bytes: u64) -> io::Result<()> {
     Err(rustix::io::Errno::NOSPC.into())
 }
 
-/// Takes room for all of a new file now, if it is a large one: a full disk is known before bytes
-/// come in vain, and others that come at the same time do not count on it.
+/// Reserves space for a large new file. So a full disk is detected before the bytes arrive, and
+/// concurrent writers do not count on the same space.
 pub(crate) fn reserve(file: &File, total_bytes: u64) -> io::Result<()> {
     if total_bytes < RESERVE_BYTES_MIN {
         return Ok(());
@@ -33,7 +34,7 @@ pub(crate) fn reserve(file: &File, total_bytes: u64) -> io::Result<()> {
         Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
             Err(rustix::io::Errno::NOSPC.into())
         }
-        // Not every file system can; then it is found out while writing.
+        // Some file systems cannot reserve space; then a write detects a full disk.
         Ok(()) | Err(_) => Ok(()),
     }
 }

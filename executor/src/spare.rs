@@ -1,4 +1,4 @@
-//! Empty directories for tasks that move no files.
+//! Empty directories that are reused by tasks without files.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Longer than the steps in which any kernel stamps a change.
+/// Longer than the granularity of any kernel's timestamps.
 const STAMP_STEP: Duration = Duration::from_secs(1);
 
 /// A directory that was empty when it was taken.
 #[derive(Debug)]
 pub(crate) struct SpareDir {
     pub(crate) path: PathBuf,
-    /// The stamp of its last change, if whatever is changed from here on gets another.
+    /// The time of its last change, if any later change would get another time.
     stamp: Option<Stamp>,
 }
 
-/// When a directory was changed for the last time; nobody can set this one by hand.
+/// The time of a directory's last status change, which no program can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     seconds: i64,
@@ -31,7 +31,7 @@ impl Stamp {
     }
 }
 
-/// One that waits to be used, and since when it is known to be empty with this stamp.
+/// A directory that waits for use, and the time since when it has this stamp and is empty.
 #[derive(Debug)]
 struct Waiting {
     path: PathBuf,
@@ -66,7 +66,7 @@ impl SpareDirs {
             state.made += 1;
             let path = self.root.join(format!("spare-{}", state.made));
             match fs::create_dir(&path) {
-                // An earlier start could not remove what a task left in it.
+                // An earlier start could not remove a task's files from it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| SpareDir { path, stamp: None }),
             }
@@ -77,8 +77,8 @@ impl SpareDirs {
         self.state().waiting.len()
     }
 
-    /// Takes a directory back if it is empty. One that nobody has changed is not even read: that
-    /// costs several times as much as to ask for its stamp.
+    /// Takes a directory back if it is empty. An unchanged one is not read, because that costs
+    /// several times as much as reading its stamp.
     pub(crate) fn give_back(&self, directory: &SpareDir) -> bool {
         let SpareDir { path, stamp: before } = directory;
         let Ok(metadata) = fs::symlink_metadata(path) else { return false };
@@ -87,7 +87,7 @@ impl SpareDirs {
         if !unchanged && !is_empty(path) {
             return false;
         }
-        // What was settled stays so: the stamp is as old as it was.
+        // The stamp of an unchanged directory is as old as before, so it stays trusted.
         let now = Instant::now();
         let since = if unchanged { now.checked_sub(2 * STAMP_STEP).unwrap_or(now) } else { now };
         self.state().waiting.push(Waiting { path: path.clone(), stamp, since });
@@ -107,7 +107,7 @@ fn is_empty(directory: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// One whose stamp is trusted.
+    /// A directory with a trusted stamp.
     fn settled(spare: &SpareDirs) -> SpareDir {
         for waiting in &mut spare.state().waiting {
             waiting.since -= 2 * STAMP_STEP;
@@ -123,7 +123,7 @@ mod tests {
         assert!(first.stamp.is_none() && spare.give_back(&first) && spare.count() == 1);
         let again = spare.take().unwrap();
         assert_eq!(again.path, first.path);
-        // A file of the very moment when it was given back may bear the stamp it had before.
+        // A file that was made at the moment of the return may leave the stamp unchanged.
         assert!(again.stamp.is_none(), "a young stamp is not trusted");
         fs::write(again.path.join("left"), b"").unwrap();
         assert!(!spare.give_back(&again));
@@ -139,7 +139,7 @@ mod tests {
         assert!(trusted.stamp.is_some() && spare.give_back(&trusted));
         let still = spare.take().unwrap();
         assert!(still.stamp.is_some(), "one that nobody changed stays trusted");
-        std::thread::sleep(Duration::from_millis(50)); // It was not that long, in truth.
+        std::thread::sleep(Duration::from_millis(50)); // This much time has not really passed.
         let modified = fs::metadata(&still.path).unwrap().modified().unwrap();
         fs::write(still.path.join("left"), b"").unwrap();
         fs::File::open(&still.path).unwrap().set_modified(modified).unwrap();

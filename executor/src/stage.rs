@@ -1,4 +1,4 @@
-//! Before a command starts: its directory, its input files, its arguments and its environment.
+//! Preparation of a command: its directory, its input files, its arguments and its environment.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,14 +22,14 @@ use crate::spawner::wire::Start;
 use crate::staged::StagedFile;
 use crate::strays::MARK_VARIABLE;
 
-/// Where an attempt works and what it is to leave behind.
+/// The directory of an attempt and its expected outputs.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) directory: PathBuf,
-    /// Goes back to the spare ones when it is left empty.
+    /// Returned to the spare directories if it is left empty.
     pub(crate) spare: Option<SpareDir>,
     pub(crate) outputs: Vec<OutputFile>,
-    /// The files that came in, where the task has an output that is a pattern.
+    /// The delivered files, if the task has an output that is a pattern.
     pub(crate) inputs: Vec<PathBuf>,
     /// Inputs that are links.
     pub(crate) guards: Vec<Guard>,
@@ -46,24 +46,24 @@ pub(crate) fn moves_no_files(launch: &Launch) -> bool {
     launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty()
 }
 
-/// Whether [`prepare`] has nothing to do that may take its time: no file is looked at or made.
-/// There must be a spare directory for it.
+/// True if [`prepare`] does nothing slow: it reads or makes no file. There must be a spare
+/// directory for it.
 pub(crate) fn needs_nothing(launch: &Launch) -> bool {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return false };
     let looks_at_files = !command.cwd.is_empty() || !command.stdin.is_empty();
     moves_no_files(launch) && !looks_at_files
 }
 
-/// Makes everything ready. On an error nothing is left behind, and the error is one line.
+/// Prepares a command. On an error nothing is left behind, and the error is one line.
 pub(crate) fn prepare(
     shared: &Shared,
     launch: &Launch,
     command: &wire::Command,
     number: u64,
 ) -> Result<(Workspace, Start), Outcome> {
-    // Making and removing a directory costs as much as a fifth of a short command. One that moves
-    // no files gets a directory that was left empty before it; one that does gets its own, where
-    // nobody who escaped from an earlier task can write.
+    // Making and removing a directory takes up to a fifth of the cost of a short command. A task
+    // without files gets an empty directory of an earlier one. A task with files gets its own,
+    // where no escaped process of an earlier task can write.
     let made = if moves_no_files(launch) {
         shared.spare_dirs.take().map(|spare| (spare.path.clone(), Some(spare)))
     } else {
@@ -95,7 +95,7 @@ pub(crate) fn node(shared: &Shared) -> String {
     shared.config.node.to_string()
 }
 
-/// What [`Workspace`] knows once its files are in place.
+/// The part of [`Workspace`] that is known once its files are in place.
 struct Ready {
     outputs: Vec<OutputFile>,
     inputs: Vec<PathBuf>,
@@ -155,7 +155,7 @@ fn build(
     Ok((Ready { outputs: output_files, inputs, guards }, start))
 }
 
-/// Whether an output of the task has this name.
+/// True if an output of the task has this name.
 pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result<bool, String> {
     for output in &launch.spec.outputs {
         if output.form() == OutputForm::File && bare.expand(&output.file)? == file {
@@ -165,9 +165,9 @@ pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result
     Ok(false)
 }
 
-/// Whether a file from outside may have to be copied to this node: then another thread does so.
+/// True if an external file may have to be copied to this node, which another thread then does.
 fn may_be_copied(external: &wire::External) -> bool {
-    // 0: its size was not known when the job was submitted.
+    // 0: its size was unknown when the job was submitted.
     let (size_bytes, most) = (external.size_bytes, limits::COPIED_INPUT_BYTES_MAX);
     let fits = size_bytes == 0 || (limits::PRIVATE_INPUT_BYTES_MAX..=most).contains(&size_bytes);
     external.staged || (!external.path.is_empty() && fits)
@@ -177,7 +177,7 @@ pub(crate) fn brings_files(launch: &Launch) -> bool {
     launch.spec.externals.iter().any(may_be_copied)
 }
 
-/// The variable by which what leaves the command's group is found.
+/// The variable by which processes outside the command's group are found.
 fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
     let Launch { task, attempt, .. } = launch;
     let (node, job) = (&shared.config.mark, task.job.0);
@@ -187,7 +187,7 @@ fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
     }
 }
 
-/// Brings the files that a task wants staged to this node, those that are not here yet. Blocks.
+/// Copies the staged files of a task to this node, unless they are here. Blocks.
 pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedFile>, String> {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
     let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
@@ -237,7 +237,8 @@ fn name_outputs(
     Ok((named, files))
 }
 
-/// A pattern, below the task's directory. The directories before its first wildcard are made.
+/// The path of a pattern below the task's directory. Makes the directories before its first
+/// wildcard.
 fn place_of_pattern(directory: &Path, pattern: &str) -> Result<PathBuf, String> {
     let plain: Vec<&str> =
         pattern.split('/').take_while(|part| !part.contains(['*', '?', '['])).collect();
@@ -247,7 +248,7 @@ fn place_of_pattern(directory: &Path, pattern: &str) -> Result<PathBuf, String> 
     Ok(directory.join(names::inside(pattern)?))
 }
 
-/// Where a file of that name lies in the task's directory; its parents are made.
+/// The path of a file in the task's directory. Makes its parents.
 pub(crate) fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
     let inside = names::inside(file)?;
     let path = directory.join(&inside);

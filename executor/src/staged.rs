@@ -1,10 +1,9 @@
 /*!
-Files of a shared file system, copied to this node once for all its tasks that want them near.
+Files of a shared file system, copied to this node once for all its tasks that want them staged.
 
-A copy lies at `staged/<hash>`, where the hash is of the path, the size and the time of the last
-change: a file that has changed is another one. Whoever wants a file that is being copied waits for
-that copy. Copies that nobody uses go, the one used longest ago first, when together they are more
-than the node gives them.
+A copy is at `staged/<hash>`, with a hash of the path, the size and the modification time: a changed
+file is another one. If a file is being copied, other tasks wait for that copy. When the copies
+exceed their limit, unused ones are removed, the least recently used first.
 */
 
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{ExecutorError, reason};
 use crate::room;
 
-/// Copied between two looks at whether the copy is still wanted.
+/// After each such number of bytes the copier checks whether the copy is still wanted.
 const PIECE_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -36,7 +35,7 @@ struct State {
     copies: BTreeMap<u64, Copy>,
     size_bytes: u64,
     uses: u64,
-    /// Copies made so far.
+    /// The number of copies made so far.
     made: u64,
 }
 
@@ -44,14 +43,14 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct StagedFiles {
     root: PathBuf,
-    /// The most they may ever take, and the room that the store of the node has for them now.
+    /// The fixed limit of their bytes, and the space that the store of the node has for them now.
     limit_bytes: u64,
     room_bytes: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// A copy stays for as long as somebody holds this.
+/// A copy stays while a value of this type refers to it.
 #[derive(Debug)]
 pub(crate) struct StagedFile {
     files: Arc<StagedFiles>,
@@ -70,7 +69,7 @@ impl Drop for StagedFile {
     }
 }
 
-/// Which file it is, and in which state.
+/// The hash of a file's path and state.
 fn hash_of(path: &Path, metadata: &Metadata) -> u64 {
     let program = u64::from(metadata.mode() & 0o111 != 0);
     let times = [metadata.mtime() as u64, metadata.mtime_nsec() as u64];
@@ -85,7 +84,7 @@ fn given_up() -> io::Error {
 }
 
 impl StagedFiles {
-    /// Opens an empty directory: what an earlier incarnation had copied is copied again if wanted.
+    /// Opens an empty directory: copies of an earlier incarnation are dropped.
     pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
         match fs::remove_dir_all(root) {
@@ -105,15 +104,15 @@ impl StagedFiles {
         self.root.join(format!("{hash:016x}"))
     }
 
-    /// Bytes and number of the copies here, and how many were made.
+    /// Bytes and number of the copies here, and the number ever made.
     #[cfg(test)]
     fn totals(&self) -> (u64, usize, u64) {
         let state = self.state();
         (state.size_bytes, state.copies.len(), state.made)
     }
 
-    /// The copy of a file; made now if there is none. Blocks while it is being made, and gives it
-    /// up when it is no longer wanted; others who wait for it then make it themselves.
+    /// The copy of a file; makes it if there is none. Blocks during the copy, and stops when it is
+    /// no longer wanted. Then the other waiting tasks make it themselves.
     pub(crate) fn get(
         self: &Arc<Self>,
         source: &Path,
@@ -177,33 +176,33 @@ impl StagedFiles {
                     break;
                 }
             }
-            // Its tasks see this very file: none may change it.
+            // The tasks see this very file, so it becomes read-only.
             let program = from.metadata()?.mode() & 0o111 != 0;
             let mode = if program { 0o555 } else { 0o444 };
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
             Ok(size_bytes)
         };
         copy().inspect_err(|_| {
-            // It may not have been created.
+            // The copy may not have been created.
             let _ = fs::remove_file(&path);
         })
     }
 
-    /// The copy of a file is not what the file is any more: the next that wants it gets another.
+    /// Drops the copy of a file that has changed on this node: the next task gets another.
     pub(crate) fn forget(&self, source: &Path) {
         let Ok(metadata) = fs::metadata(source) else { return };
         let hash = hash_of(source, &metadata);
         let mut state = self.state();
-        // One that is being copied now is made of the file itself.
+        // A copy that is being made comes from the file itself.
         if state.copies.get(&hash).is_none_or(|copy| copy.size_bytes.is_none()) {
             return;
         }
         let gone = state.copies.remove(&hash).and_then(|copy| copy.size_bytes);
         state.size_bytes -= gone.unwrap_or(0);
-        let _ = fs::remove_file(self.path(hash)); // What cannot go is replaced.
+        let _ = fs::remove_file(self.path(hash)); // A remaining file is replaced.
     }
 
-    /// From now on they may take so much. Answers whether some that nobody uses are to go.
+    /// Sets the limit of the copies. Returns whether unused ones must be removed.
     pub(crate) fn set_room(&self, room_bytes: u64) -> bool {
         self.room_bytes.store(room_bytes, Ordering::Relaxed);
         let state = self.state();
@@ -213,7 +212,7 @@ impl StagedFiles {
         self.make_room(&mut self.state(), 0);
     }
 
-    /// Lets go of what nobody uses until so many bytes more would fit.
+    /// Removes unused copies until this number of further bytes fits.
     fn make_room(&self, state: &mut State, more_bytes: u64) {
         let limit_bytes = self.limit_bytes.min(self.room_bytes.load(Ordering::Relaxed));
         while state.size_bytes.saturating_add(more_bytes) > limit_bytes {

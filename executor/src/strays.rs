@@ -1,8 +1,8 @@
-//! Finding and killing processes that left their group, or lost the spawner which started them.
+//! Finds and kills processes that left their group, or lost the spawner that started them.
 //!
 //! Each command has the mark of its attempt in its environment (`STARLING_MARK`): cluster and store
-//! of the node, job, task and attempt. What it starts inherits the mark, whatever session it is in.
-//! A process that cleared its environment is found only as a descendant of a spawner that lives.
+//! of the node, job, task and attempt. Its children inherit the mark in any session. A process that
+//! cleared its environment is found only as a descendant of a living spawner.
 
 use std::fs;
 use std::io::Read;
@@ -14,22 +14,22 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// The variable with the mark of an attempt.
 pub(crate) const MARK_VARIABLE: &str = "STARLING_MARK";
-/// Of an environment so much is read: more than the kernel takes for a program without a raised
-/// stack limit.
+/// The maximum of bytes read of an environment: more than the kernel takes for a program without a
+/// raised stack limit.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 
-/// The start of the variable that all commands of a node have.
+/// The start of the mark that all commands of a node have.
 pub(crate) fn mark_of_node(mark: &str) -> Vec<u8> {
     format!("{MARK_VARIABLE}={mark}:").into_bytes()
 }
 
-/// Kills the processes of a session until there are none, or time is up. A spawner leads a session
-/// of its own, so all it started are in it, except what asked for yet another session.
+/// Kills the processes of a session until none is left or the time is over. A spawner leads a
+/// session of its own. All its processes are in it, except those that started another session.
 pub(crate) fn kill_session(session: Pid, patience: Duration) {
     kill_all(patience, |pid| stat_field(pid, 3) == Some(session.as_raw_nonzero().get()));
 }
 
-/// Kills the processes that bear a mark of this node.
+/// Kills the processes that have a mark of this node.
 pub(crate) fn kill_marked(mark: &str, patience: Duration) {
     let needle = mark_of_node(mark);
     if !mark.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn kill_marked(mark: &str, patience: Duration) {
     }
 }
 
-/// Kills the processes that were given a task directory below `tasks_dir`, or a mark of this node.
+/// Kills the processes that have a task directory below `tasks_dir`, or a mark of this node.
 pub(crate) fn kill_by_task_dir(tasks_dir: &Path, mark: &str, patience: Duration) {
     let mut needle = b"STARLING_TASK_DIR=".to_vec();
     needle.extend_from_slice(tasks_dir.as_os_str().as_bytes());
@@ -48,8 +48,8 @@ pub(crate) fn kill_by_task_dir(tasks_dir: &Path, mark: &str, patience: Duration)
     kill_all(patience, |pid| has_variable(pid, &needles));
 }
 
-/// Kills all children of this process, and what thereby becomes its child, until there are none, or
-/// time is up. For a subreaper that ends: that is all it ever started, by whatever name.
+/// Kills all children of this process, and those that become its children, until none is left or
+/// the time is over. For an ending subreaper these are all processes that it ever started.
 pub(crate) fn kill_descendants(patience: Duration) {
     let start = Instant::now();
     loop {
@@ -71,7 +71,7 @@ pub(crate) fn kill_descendants(patience: Duration) {
     }
 }
 
-/// The variable of a process that begins so, whole.
+/// The complete variable of a process that begins with `start`.
 pub(crate) fn variable_of(pid: Pid, start: &[u8]) -> Option<Vec<u8>> {
     let environment = environment_of(pid)?;
     let found = environment.split(|byte| *byte == 0).find(|one| one.starts_with(start));
@@ -101,7 +101,7 @@ fn kill_all(patience: Duration, is_meant: impl Fn(Pid) -> bool) {
                 continue;
             }
             let _ = kill_process(pid, Signal::KILL);
-            // Orphans come to this process (it is a subreaper); of others this asks in vain.
+            // Reaps orphans of this process, which is a subreaper. Fails for other processes.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let reaped = matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)));
             alive |= !reaped && !is_zombie(pid);
@@ -123,8 +123,8 @@ fn numbers_in(directory: &Path) -> Vec<Pid> {
     names.filter_map(Pid::from_raw).collect()
 }
 
-/// The children of all threads of this process. Where the kernel keeps no lists of them, they are
-/// looked for among all processes.
+/// The children of all threads of this process. If the kernel keeps no lists of them, all processes
+/// are searched.
 fn own_children() -> Vec<Pid> {
     let mut children = Vec::new();
     for thread in numbers_in(Path::new("/proc/self/task")) {
@@ -140,7 +140,7 @@ fn own_children() -> Vec<Pid> {
     children
 }
 
-/// Numbers of processes with blanks between them.
+/// Process ids separated by blanks.
 pub(crate) fn pids_of(text: &[u8]) -> impl Iterator<Item = Pid> {
     let words = text.split(|byte| byte.is_ascii_whitespace());
     words.filter_map(|word| Pid::from_raw(std::str::from_utf8(word).ok()?.parse().ok()?))
@@ -162,7 +162,7 @@ pub(crate) fn group_of(pid: Pid) -> Option<Pid> {
     stat_field(pid, 2).and_then(Pid::from_raw)
 }
 
-/// A zombie does nothing any more, whichever process may reap it.
+/// True for a zombie, which runs no code, whichever process may reap it.
 pub(crate) fn is_zombie(pid: Pid) -> bool {
     stat(pid).is_none_or(|text| text.starts_with('Z') || text.starts_with('X'))
 }

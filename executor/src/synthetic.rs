@@ -1,4 +1,4 @@
-//! Work that is not a command: no-ops, sleeps and spins, with virtual or real data, and files of
+//! Work without a command: no-ops, sleeps and spins, with virtual or real data, and the files of
 //! submitters.
 
 use std::io::Read;
@@ -26,7 +26,7 @@ pub(crate) fn run_inline(launch: &Launch) -> Option<Outcome> {
     (at_once && !moves_bytes(launch)).then(|| done(launch))
 }
 
-/// Starts a sleep, a spin, or anything that reads and writes real bytes.
+/// Starts a sleep, a spin, or a task that reads and writes real bytes.
 pub(crate) fn launch(shared: &Arc<Shared>, launch: Launch) {
     let key = (launch.task, launch.attempt);
     let cancelled = Arc::new(AtomicBool::new(false));
@@ -87,7 +87,7 @@ fn write_and_finish(shared: &Shared, launch: &Launch, cancelled: &AtomicBool) {
     shared.finish((launch.task, launch.attempt), outcome);
 }
 
-/// Whether bytes have to be read or written, not only counted.
+/// True if bytes must be read or written, not only counted.
 fn moves_bytes(launch: &Launch) -> bool {
     let has_data = !launch.inputs.is_empty() || !launch.spec.outputs.is_empty();
     launch.settings.real_data && has_data
@@ -108,7 +108,7 @@ fn failure(error: &str) -> Outcome {
     Outcome { error: error.to_owned(), ..Outcome::default() }
 }
 
-/// Burns a CPU until the time is over or the attempt is killed.
+/// Uses a CPU until the time is over or the attempt is killed.
 fn spin(duration: Duration, cancelled: &AtomicBool) {
     let start = Instant::now();
     while start.elapsed() < duration && !cancelled.load(Ordering::Acquire) {
@@ -118,7 +118,7 @@ fn spin(duration: Duration, cancelled: &AtomicBool) {
     }
 }
 
-/// Reads every input to its end: its bytes must be here and as many as was promised.
+/// Reads every input to its end: its bytes must be here, in the promised number.
 fn read_inputs(shared: &Shared, launch: &Launch) -> Result<(), String> {
     if !launch.settings.real_data {
         return Ok(());
@@ -175,8 +175,8 @@ fn write_outputs(shared: &Shared, launch: &Launch, cancelled: &AtomicBool) -> Re
     Ok(())
 }
 
-/// Fills `buffer` with what a synthetic task writes at `offset` of this output: the bytes follow
-/// from the object's id, so anybody can check a copy of it.
+/// Fills `buffer` with the bytes that a synthetic task writes at `offset` of this output. They
+/// depend only on the object's id, so every copy can be checked.
 ///
 /// # Panics
 /// When `offset` is not a multiple of 8.

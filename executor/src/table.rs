@@ -1,5 +1,5 @@
-//! Which attempts run. Whoever takes an attempt out of the table decides its end: the reporter of
-//! its outcome or the one who kills it, never both.
+//! The running attempts. The thread that removes an attempt from the table decides its end: either
+//! its outcome is reported or it is killed, never both.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use proto::{Attempt, TaskId};
 
 pub(crate) type Key = (TaskId, Attempt);
 
-/// Where a running attempt is.
+/// The place of a running attempt.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// In this process; set the flag to end it early.
+    /// In this process; the flag ends it early.
     Inside(Arc<AtomicBool>),
-    /// A command, by the number the spawner knows it by.
+    /// A command, by its number at the spawner.
     Command(u64),
 }
 
@@ -35,7 +35,7 @@ impl Table {
         assert!(before.is_none(), "{} attempt {} was launched twice", key.0, key.1);
     }
 
-    /// Goes on to another phase, unless somebody has taken the attempt out meanwhile.
+    /// Changes the phase, unless the attempt was removed meanwhile.
     pub(crate) fn advance(&self, key: Key, phase: Phase) -> bool {
         let mut running = self.running();
         let present = running.get_mut(&key);
@@ -54,7 +54,7 @@ impl Table {
         self.running().len()
     }
 
-    /// Ends everything; nothing is reported afterwards. Answers the numbers of the commands.
+    /// Ends all attempts; nothing is reported afterwards. Returns the numbers of the commands.
     pub(crate) fn cancel_all(&self) -> Vec<u64> {
         let mut commands = Vec::new();
         for (_, phase) in self.running().drain() {

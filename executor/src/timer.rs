@@ -1,4 +1,4 @@
-//! One thread that calls back when a time has come; 10^5 sleepers cost a heap entry each.
+//! One thread that calls back at given times; 10^5 sleepers cost a heap entry each.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -16,7 +16,7 @@ struct Entry {
     callback: Callback,
 }
 
-// The heap gives the largest first: the earliest must be the largest.
+// The heap returns the largest entry first, so the order is reversed.
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
@@ -86,7 +86,7 @@ impl Timer {
         }
     }
 
-    /// Forgets all callbacks and ends the thread.
+    /// Drops all callbacks and ends the thread.
     pub(crate) fn stop(&self) {
         let mut state = self.inner.state.lock().expect("no holder of the timer panics");
         state.stopping = true;

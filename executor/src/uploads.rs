@@ -1,12 +1,12 @@
 /*!
-Files of submitters: they come before their job is committed, and become the one output of the task
-that stands for them.
+Files of submitters: they are uploaded before their job is committed, and become the one output of
+the task that stands for them.
 
-A file lies at `uploads/<job>/<task>`, whole or not at all. The task links it into the object store
-as often as it is tried, so a second attempt finds it too. It goes with its job.
+A file is at `uploads/<job>/<task>`, complete or not at all. Each attempt of the task links it into
+the object store, so a second attempt finds it too. It is removed with its job.
 
-Several nodes may have it. Where its task runs on one that does not, because the task's home has
-moved, it is looked for elsewhere first.
+Several nodes may have the file. If the task's home has moved, the task may run on a node without
+it. That node searches the others first.
 */
 
 use std::fs::{self, File};
@@ -26,10 +26,10 @@ use crate::room;
 use crate::table::Key;
 
 const PART_SUFFIX: &str = ".part";
-/// Of directories that are being removed.
+/// The suffix of directories that are being removed.
 const ASIDE_SUFFIX: &str = ".gone";
 
-/// Why a file of a submitter was not kept.
+/// The reason why a file of a submitter was not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     #[error("cannot keep the file of task {task}: {reason}")]
@@ -49,11 +49,11 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Brings the file of a task, of so many bytes, here from another node, unless that is not wanted
-/// any more. An error says why there is none.
+/// Fetches the file of a task, of the given size, from another node, unless it is not wanted any
+/// more. An error has the reason why there is none.
 pub type Finder = Box<dyn Fn(TaskId, u64, &AtomicBool) -> Result<(), String> + Send + Sync>;
 
-/// The files that were uploaded to this node. Clones share one.
+/// The files that were uploaded to this node. Clones share one set.
 #[derive(Clone)]
 pub struct Uploads {
     root: Arc<Path>,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Uploads {
 }
 
 impl Uploads {
-    /// Opens the directory and forgets what is not whole.
+    /// Opens the directory and removes incomplete files.
     pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
         crate::private::own_dir(root).map_err(wrong)?;
@@ -90,12 +90,12 @@ impl Uploads {
         Ok(Self { root: root.into(), limit_bytes, parts, finder })
     }
 
-    /// Where files are looked for that are not here; without this, nowhere.
+    /// Sets the search for missing files; without it there is none.
     pub fn set_finder(&self, finder: Finder) {
         let _ = self.finder.set(finder); // The first one stays.
     }
 
-    /// The tasks whose files are here.
+    /// The tasks with files on this node.
     #[must_use]
     pub fn list(&self) -> Vec<TaskId> {
         let mut tasks = Vec::new();
@@ -119,7 +119,7 @@ impl Uploads {
         Ok(Some((ObjectReader::of_file(&path, size_bytes)?, size_bytes)))
     }
 
-    /// Those that have a directory here.
+    /// The jobs that have a directory here.
     fn jobs(&self) -> impl Iterator<Item = JobId> + use<> {
         let entries = fs::read_dir(&*self.root).into_iter().flatten().flatten();
         entries.filter_map(|entry| {
@@ -135,7 +135,7 @@ impl Uploads {
         self.directory(task.job).join(task.local.to_string())
     }
 
-    /// Begins a file; it is there once committed. A file that is there already is replaced.
+    /// Begins a file, which exists once it is committed. It replaces an existing file.
     pub fn begin(&self, task: TaskId, size_bytes: u64) -> Result<IncomingUpload, UploadError> {
         if size_bytes > self.limit_bytes {
             return Err(UploadError::TooLarge { task, limit_bytes: self.limit_bytes });
@@ -159,21 +159,21 @@ impl Uploads {
         self.set_aside(job).iter().for_each(|directory| Self::remove(directory));
     }
 
-    /// Takes the files of a job away, to be removed: those that come from now on stay.
+    /// Renames the directory of a job for removal: later files of the job stay.
     #[must_use]
     pub fn set_aside(&self, job: JobId) -> Option<PathBuf> {
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         let aside = self.root.join(format!("{:016x}-{number}{ASIDE_SUFFIX}", job.0));
-        // What is not there need not go.
+        // A missing directory needs no removal.
         fs::rename(self.directory(job), &aside).is_ok().then_some(aside)
     }
 
-    /// Removes what was set aside.
+    /// Removes a directory that was set aside.
     pub fn remove(aside: &Path) {
-        let _ = fs::remove_dir_all(aside); // What cannot go is only space.
+        let _ = fs::remove_dir_all(aside); // A remaining file only costs space.
     }
 
-    /// Removes the files of jobs that nobody knows any more.
+    /// Removes the files of unknown jobs.
     pub fn keep_only(&self, is_known: impl Fn(JobId) -> bool) {
         self.jobs().filter(|&job| !is_known(job)).for_each(|job| self.discard_job(job));
     }
@@ -200,17 +200,18 @@ impl Uploads {
         adopted.map(Some)
     }
 
-    /// What another node has made of a task's file need not come from there if the file is here.
-    /// Whether it was.
+    /// Uses the file here in place of another node's output of the same task, which then need not
+    /// be fetched. True if it did.
     #[must_use]
     pub fn stands_in(&self, store: &ObjectStore, object: ObjectId, size_bytes: u64) -> bool {
         let size = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.len());
         let is_here = object.output == 0 && size(&self.path(object.task)) == Some(size_bytes);
-        // If it cannot be used it comes as any other.
+        // If it cannot be used, the output is fetched like any other.
         is_here && matches!(self.adopt(store, object, ObjectKind::Copy), Ok(Some(_)))
     }
 
-    /// The file is not here, but what an attempt has made of it may be, and whole. Whether it was.
+    /// Restores a missing file from a complete output of an attempt, if there is one. True if it
+    /// did.
     fn restore(&self, store: &ObjectStore, task: TaskId, size_bytes: u64) -> bool {
         let made = store.any_attempt(task, 0);
         let Some(made) = made.filter(|made| store.size_bytes(*made) == Some(size_bytes)) else {
@@ -224,7 +225,7 @@ impl Uploads {
         linked.is_some_and(|linked| linked.as_ref().map_or_else(is_there, |()| true))
     }
 
-    /// Runs the task that stands for a file of so many bytes.
+    /// Runs the task that stands for a file of the given size.
     pub(crate) fn run(
         &self,
         store: &ObjectStore,
@@ -246,7 +247,7 @@ impl Uploads {
         cancelled: &AtomicBool,
     ) -> Result<u64, String> {
         let object = ObjectId { task, attempt, output: 0 };
-        // Nobody can make it again.
+        // No task can make it again.
         let kind = ObjectKind::Shared { keep: false, share: 0 };
         let adopt = || self.adopt(store, object, kind);
         if let Some(size_bytes) = adopt()? {
@@ -265,7 +266,7 @@ impl Uploads {
     }
 }
 
-/// A file on its way in. Dropping it before [`Self::commit`] removes what was written.
+/// A file that is being uploaded. Dropping it before [`Self::commit`] removes the written bytes.
 #[derive(Debug)]
 pub struct IncomingUpload {
     task: TaskId,
@@ -278,7 +279,7 @@ pub struct IncomingUpload {
 }
 
 impl IncomingUpload {
-    /// Gives the file an x bit, where the file of the submitter has one.
+    /// Sets the executable bit, if the submitter's file has one.
     pub fn set_executable(&self, executable: bool) -> Result<(), UploadError> {
         if !executable {
             return Ok(());
@@ -305,7 +306,7 @@ impl IncomingUpload {
         self.file.sync_all().map_err(|error| failed(self.task, &error))?;
         fs::rename(&self.part, &self.to).map_err(|error| failed(self.task, &error))?;
         self.is_whole = true;
-        // Its name as well, and that of the job's directory, which may be new.
+        // The name of the file as well, and that of the job's directory, which may be new.
         let mut above = self.to.ancestors().skip(1).take(2);
         above.try_for_each(sync).map_err(|error| failed(self.task, &error))
     }
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(files(&uploads.root), 0);
     }
 
-    /// Nobody knew of the job, and then its client uploads once more.
+    /// The job was unknown here, and then its client uploads once more.
     #[test]
     fn what_comes_after_the_others_were_set_aside_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -426,7 +427,7 @@ mod tests {
         assert!(size_bytes == 4 && uploads.read(nowhere).unwrap().is_none());
     }
 
-    /// What another node has made of the same file.
+    /// The output that another node made of the same file.
     #[test]
     fn a_file_stands_in_for_what_was_made_of_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -446,7 +447,7 @@ mod tests {
         );
     }
 
-    /// A node that was given what was made of it, and not the file, may become the task's home.
+    /// A node that has the output, and not the file, may become the task's home.
     #[test]
     fn what_was_made_of_a_file_stands_in_for_it() {
         let dir = tempfile::tempdir().unwrap();

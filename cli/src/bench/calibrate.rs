@@ -1,13 +1,13 @@
 /*!
-Service times for the simulator, measured on this machine.
+Measures on this machine the service times for the simulator.
 
-Two sorts of figures. *Core*: real nodes in the simulator's loop, the time of each step taken and
-laid upon what the step consisted of (least squares). *Shell*: what a real node spends beyond that:
-the store by itself, and short real runs whose CPU time, less what the core and the store would have
-taken for the same work, goes to the one thing that the run has most of.
+There are two kinds of figures. *Core*: real nodes in the simulator's loop; the time of each step is
+distributed over its parts (least squares). *Shell*: the cost of a real node beyond that. The store
+is measured alone. Short real runs give the rest: their CPU time, less that of core and store for
+the same work, is attributed to the dominant operation of the run.
 
-Each round gives every figure; the least one counts, since what else the machine does is no cost of
-a node.
+Each round measures every figure. The least value counts, because other work of the machine is no
+cost of a node.
 */
 
 mod bytes;
@@ -32,12 +32,12 @@ pub(super) struct CalibrateArgs {
     /// Write the service times to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// How often all is measured; the least figures count
+    /// Number of rounds; the least figures count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 
-/// Tasks of a round that only counts work, and of the real runs.
+/// The numbers of tasks in a round that only counts work, and in the real runs.
 const CORE_TASKS: u64 = 20_000;
 const NOOPS: u64 = 300_000;
 const HOPS: u64 = 2_000;
@@ -99,7 +99,7 @@ pub(super) async fn run(args: &CalibrateArgs) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// All figures once, nanoseconds.
+/// One round of all figures, in nanoseconds.
 async fn round() -> anyhow::Result<Round> {
     let core = core()?;
     let mut figures: Round = Vec::new();
@@ -160,7 +160,7 @@ fn service(least: &BTreeMap<&'static str, f64>) -> Service {
     }
 }
 
-/// Steps of nodes under different work, and the prices that explain them.
+/// Measures steps of nodes under different work, and fits their prices.
 fn core() -> anyhow::Result<Prices> {
     let tasks = CORE_TASKS;
     let shapes = [
@@ -186,7 +186,7 @@ fn core() -> anyhow::Result<Prices> {
     Ok(sim::fit(&steps))
 }
 
-/// A batch of one record, what a further KiB adds, and a sync.
+/// The price of a batch of one record, of each further KiB, and of a sync.
 fn store() -> anyhow::Result<[(&'static str, f64); 3]> {
     const SMALL: u64 = 2_000;
     const LARGE: u64 = 200;
@@ -245,7 +245,7 @@ fn client_ns_per_task() -> anyhow::Result<f64> {
     Ok(took_ns / NOOPS as f64)
 }
 
-/// Prices found so far.
+/// The prices found so far.
 #[derive(Debug)]
 struct Known {
     core: Prices,
@@ -257,7 +257,7 @@ impl Known {
         self.shell.insert(part.name().to_owned(), price_ns);
     }
 
-    /// What work of a graph takes by the prices known, and how much of which it is.
+    /// The time of a graph's work by the known prices, and the counts of its parts.
     fn work(&self, graph: &Graph, nodes: u32, slots: u32) -> anyhow::Result<(f64, Counts)> {
         let mut sum = Counts::default();
         let mut meter = |mark: Mark<'_>| {
@@ -329,7 +329,7 @@ async fn cpu_ns(cluster: &Cluster, graph: &Graph, options: SubmitOptions) -> any
     Ok(cluster.cpu().await?.since_us(&before) * 1e3)
 }
 
-/// How much longer a sleep is than it should be, when nothing else wants the CPU.
+/// The delay of a sleep on an otherwise idle CPU.
 async fn run_delay_ns() -> anyhow::Result<f64> {
     let cluster = start(1, 1).await?;
     let graph = cluster::generate(&format!("bag:tasks=1,duration={TIMED_SLEEP_MS}ms"))?;
@@ -352,7 +352,7 @@ fn machine() -> String {
     format!("{cpus} CPUs, {model}")
 }
 
-/// The date in Greenwich, as 2026-11-20.
+/// The UTC date, as 2026-11-20.
 fn today() -> String {
     proto::Time(client::now_ns()).utc()[..10].to_owned()
 }

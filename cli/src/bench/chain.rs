@@ -38,7 +38,8 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Each task's successor has its home on another node. Seconds, and hops between nodes.
+/// Each task's successor has its home on another node. Returns the seconds, and the hops between
+/// nodes.
 pub(super) async fn cross(cluster: &Cluster, tasks: u64) -> anyhow::Result<(f64, u64)> {
     let job = cluster.client().next_job().await?;
     let (graph, crossings) = alternating(cluster.client(), job, tasks)?;
@@ -92,8 +93,8 @@ pub(super) fn alternating(
     through(&homes, at, job, tasks)
 }
 
-/// Placement by number does not look at edges: so where tasks will live is known before the chain
-/// is laid through them, from home to home in turn.
+/// Lays a chain alternately through these homes. Placement by number ignores edges, so the homes of
+/// the tasks are known before the edges are made.
 pub(super) fn through(
     homes: &[Vec<PartitionId>],
     at: impl Fn(PartitionId) -> usize,

@@ -1,19 +1,19 @@
-//! CPU time of a process with all it has started, as the kernel counts it.
+//! CPU time of a process and of all processes it has started, as the kernel counts it.
 
 use anyhow::Context;
 
-/// Microseconds that a process, the children it has reaped, and its living descendants (with
-/// theirs) have used. In steps of the kernel's clock tick.
+/// The CPU time of a process, the children it has reaped, and its living descendants (with theirs),
+/// in microseconds. The resolution is the kernel's clock tick.
 pub(super) fn tree_cpu_us(pid: u32) -> anyhow::Result<f64> {
     let mut total = cpu_us(pid).with_context(|| format!("process {pid} cannot be read"))?;
     for child in children(pid) {
-        // A child that has just ended counts with what its parent has reaped, next time.
+        // A child that has just ended is counted next time, with those that its parent has reaped.
         total += tree_cpu_us(child).unwrap_or(0.0);
     }
     Ok(total)
 }
 
-/// Of the process and of what it has reaped, without living children.
+/// The CPU time of the process and of the children it has reaped, without living ones.
 pub(super) fn cpu_us(pid: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = parse_ticks(&stat).context("its times are not where they should be")?;
@@ -22,7 +22,7 @@ pub(super) fn cpu_us(pid: u32) -> anyhow::Result<f64> {
 
 /// User and system time, own and of reaped children: fields 14 to 17.
 fn parse_ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything, spaces and parentheses too.
+    // The name in parentheses may contain any characters, including spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let times: Vec<u64> =
         fields.split_whitespace().skip(11).take(4).map_while(|text| text.parse().ok()).collect();

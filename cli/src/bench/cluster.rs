@@ -1,4 +1,4 @@
-//! A cluster of its own for a benchmark, and what it has used so far.
+//! A cluster for one benchmark, and the resources that it has used so far.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use workloads::Graph;
 use super::{Ended, Resolved};
 use crate::embed::{self, ClusterPlan};
 
-/// A node that does not answer for so long is not measured any more.
+/// The timeout of a node's answer; after it the node is not measured.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct Cluster {
-    // In this order: the client lets go before the nodes end.
+    // In this order: the client is dropped before the nodes.
     client: Client,
     nodes: embed::Cluster,
 }
 
-/// CPU time so far, nanoseconds.
+/// CPU time so far, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cpu {
     client_ns: u64,
@@ -40,7 +40,7 @@ impl Cpu {
     }
 }
 
-/// When a job that has run was accepted.
+/// The time at which a finished job was accepted.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) accepted: Instant,
@@ -63,7 +63,7 @@ impl Cluster {
         &self.client
     }
 
-    /// Submits, waits for the end, and refuses to measure a job that failed.
+    /// Submits, waits for the end, and refuses to measure a failed job.
     pub(super) async fn run(&self, graph: &Graph, options: SubmitOptions) -> anyhow::Result<Ran> {
         let handle = self.client.submit(graph, options).await?;
         let accepted = Instant::now();
@@ -80,7 +80,7 @@ impl Cluster {
         states.into_iter().map(|(_, state)| state.map_err(Into::into)).collect()
     }
 
-    /// Of all processes. Nodes of this process are part of the client's figure.
+    /// The CPU time of all processes. Nodes in this process are part of the client's figure.
     pub(super) async fn cpu(&self) -> anyhow::Result<Cpu> {
         let nodes_ns = match self.nodes.is_one_process() {
             true => 0,
@@ -91,7 +91,7 @@ impl Cluster {
         Ok(Cpu { client_ns, nodes_ns })
     }
 
-    /// The nodes' processes, each once.
+    /// The processes of the nodes, each once.
     pub(super) async fn pids(&self) -> anyhow::Result<BTreeSet<u32>> {
         let pid = |state: wire::NodeState| {
             state.member.map(|member| member.pid).context("a node did not say who it is")
@@ -99,13 +99,13 @@ impl Cluster {
         self.node_states().await?.into_iter().map(pid).collect()
     }
 
-    /// Resident memory of the nodes' processes, now.
+    /// The present resident memory of the nodes' processes.
     pub(super) async fn resident_bytes(&self) -> anyhow::Result<u64> {
         self.pids().await?.into_iter().map(resident_bytes).sum()
     }
 }
 
-/// A graph from a generator's text.
+/// The graph of a generator's text.
 pub(super) fn generate(text: &str) -> anyhow::Result<Graph> {
     workloads::generate(text).with_context(|| text.to_owned())
 }

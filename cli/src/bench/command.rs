@@ -1,4 +1,4 @@
-//! Commands: `true` through the system, against starting it with nothing in between.
+//! Commands: `true` through the system, compared with starting it directly.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use super::children::{cpu_us, tree_cpu_us};
 use super::{Cluster, Report, Setting};
 
 const PROGRAM: &str = "true";
-/// Threads that start the program with nothing in between.
+/// The threads that start the program directly.
 const BARE_THREADS: usize = 2;
-/// A slot stands still while its last command is reported and its next one handed over, which a
-/// bare thread does itself: more slots than CPUs keep these busy.
+/// A slot is idle while its last command is reported and its next one is handed over. A thread that
+/// starts it directly does that itself. More slots than CPUs keep the CPUs busy.
 const SLOTS: u32 = 16;
 
 pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
@@ -51,7 +51,7 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Of all nodes with all they have started; the client does next to nothing here.
+/// The CPU time of all nodes with their descendants. The client does almost nothing here.
 async fn nodes_cpu_us(cluster: &Cluster) -> anyhow::Result<f64> {
     cluster.pids().await?.into_iter().map(tree_cpu_us).sum()
 }
@@ -72,7 +72,7 @@ fn commands(tasks: u64) -> anyhow::Result<Graph> {
     Ok(builder.finish()?)
 }
 
-/// Seconds that so many starts take.
+/// The seconds for this number of starts.
 fn bare(tasks: u64) -> anyhow::Result<f64> {
     let left = AtomicU64::new(tasks);
     let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));

@@ -1,9 +1,10 @@
-//! The store with several copies beside etcd and Redis with as many, all of them as safe as they
-//! can be told to be: the same callers, keys and values, each contender in turn.
+//! The replicated store beside etcd and Redis with as many copies, each as durable as it can be
+//! configured. The callers, keys and values are the same, and the contenders take turns.
 //!
-//! What has happened when a write is answered: ours, all copies have synced it; etcd, most of its
-//! members have synced it; Redis, the primary has synced it and all replicas have it (`WAIT`), each
-//! of which syncs its log before it says so. Ours alone encrypts, unless it is told not to.
+//! An answered write is durable as follows. Starling: all replicas have synced it. etcd: a majority
+//! of its members have synced it. Redis: the primary has synced it and all replicas have it
+//! (`WAIT`); each syncs its log before it acknowledges. Only Starling encrypts, unless told
+//! otherwise.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,10 @@ use super::redis_copies::{RedisCopies, RedisSession};
 use super::report::Report;
 use super::{Cluster, KvArgs, Resolved, Round};
 
-/// Operations of a caller by itself, which tell the latency.
+/// The share of operations by a single caller, which show the latency.
 const ALONE_SHARE: u64 = 50;
 
-/// One caller's way into a store.
+/// One caller's connection to a store.
 pub(super) enum Session {
     Ours(Kv),
     Etcd(EtcdSession),
@@ -43,7 +44,7 @@ impl Session {
     }
 }
 
-/// A store that runs.
+/// A running store.
 enum Contender<'a> {
     Ours(&'a Cluster),
     Etcd(Etcd),
@@ -93,7 +94,7 @@ impl Contender<'_> {
 
 pub(super) async fn run(args: &KvArgs) -> anyhow::Result<Report> {
     let resolved = args.setting.resolve(args.setting.replicas, 1, 20_000);
-    // The contenders are processes of their own too.
+    // The contenders are separate processes too.
     let resolved = Resolved { processes: true, ..resolved };
     let mut report = Report::new("kv", resolved);
     let copies = resolved.replicas;
@@ -123,7 +124,7 @@ pub(super) async fn run(args: &KvArgs) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Our figures over theirs.
+/// Ratios of Starling's figures to the others'.
 fn compare(round: &mut Round) {
     let of = |name: &str| round.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
     let ratio = |ours: &str, theirs: &str| Some(of(ours)? / of(theirs)?);
@@ -171,7 +172,7 @@ async fn measure(
 enum What {
     Insert,
     InsertAlone,
-    /// Of what was inserted in the same round.
+    /// Looks up keys that were inserted in the same round.
     Lookup,
 }
 
@@ -184,7 +185,7 @@ struct Load {
     round: u32,
 }
 
-/// What all callers together saw.
+/// The measurements of all callers together.
 struct Measured {
     per_s: f64,
     /// Sorted.

@@ -1,5 +1,5 @@
-//! etcd as it is installed: as many members as there are to be copies, on ports nobody else uses,
-//! and the three calls of its interface that a comparison needs.
+//! An installed etcd: as many members as there are copies, on free ports, and the three calls of
+//! its interface that the comparison needs.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use super::redis::on_path;
 const SERVER: &str = "etcd";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `etcdserverpb.PutRequest`, as far as it is used.
+/// `etcdserverpb.PutRequest`, with the fields that are used.
 #[derive(Clone, PartialEq, prost::Message)]
 struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -26,7 +26,7 @@ struct PutRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 struct PutResponse {}
 
-/// `etcdserverpb.RangeRequest`: linearizable if nothing else is asked for.
+/// `etcdserverpb.RangeRequest`, which is linearizable by default.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -43,7 +43,7 @@ struct KeyValue {
     value: Vec<u8>,
 }
 
-/// The members; they end with this.
+/// The members; dropping this ends them.
 pub(super) struct Etcd {
     members: Vec<Child>,
     ports: Vec<u16>,
@@ -53,7 +53,7 @@ pub(super) struct Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // It may be gone already, which is what we want.
+            // The member may have ended already.
             drop(member.kill());
             drop(member.wait());
         }
@@ -114,7 +114,7 @@ impl Etcd {
         }
     }
 
-    /// Each caller has a connection of its own, to one member after another.
+    /// Each caller has its own connection; the members take turns.
     pub(super) async fn session(&self) -> anyhow::Result<EtcdSession> {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let at = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.ports.len();
@@ -150,7 +150,7 @@ impl EtcdSession {
         Ok(())
     }
 
-    /// How long the value is.
+    /// The length of the value.
     pub(super) async fn range(&mut self, key: &[u8]) -> anyhow::Result<usize> {
         let request = RangeRequest { key: key.to_vec() };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;

@@ -1,13 +1,12 @@
-//! What the death of a node costs those who use the cluster.
+//! The cost of a node failure for the users of the cluster.
 //!
-//! *Writes*: callers insert without a pause, each on a key of its own: keys whose home is the node
-//! that dies, keys of which it has a copy, and keys with which it has nothing to do. Their longest
-//! insert around a kill says how long writes waited there.
+//! *Writes*: callers insert continuously, each on its own key. The home of the key is the failing
+//! node, or that node has a replica of it, or neither. Each caller's longest insert around a kill
+//! shows how long writes waited.
 //!
-//! *Tasks*: the same bag of sleeping tasks without kills, and with a kill in each interval; the
-//! node is started again a second later. The event logs tell how soon what ran there runs
-//! elsewhere. The sleeps keep slots busy and not CPUs, so that what is
-//! measured is not the machine.
+//! *Tasks*: the same bag of sleeping tasks without kills, and with a kill in each interval. The
+//! node is restarted a second later. The event logs show how soon its tasks run elsewhere. The
+//! sleeps occupy slots and not CPUs, so that the machine is not the limit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,9 +29,9 @@ use crate::story::Logs;
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Callers of each kind.
+/// The number of callers of each kind.
 const CALLERS: usize = 4;
-/// Around a kill: callers run for so long before it, and after it until none of them waits.
+/// Callers run for this time before a kill, and for this time after it, until none of them waits.
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -47,23 +46,23 @@ pub(super) struct FailoverArgs {
     /// Slots of each node
     #[arg(long, default_value_t = 8)]
     slots: u32,
-    /// Copies of each partition
+    /// Replicas of each partition
     #[arg(long, value_name = "R", default_value_t = 3)]
     #[arg(value_parser = crate::args::replicas_parser())]
     replicas: u32,
-    /// How often a node is killed while writes are measured
+    /// Number of kills while writes are measured
     #[arg(long, default_value_t = 20)]
     kills: u32,
-    /// How often the run of tasks is measured, without kills and with them
+    /// Number of measurements of the run of tasks, without kills and with them
     #[arg(long, default_value_t = 1)]
     rounds: u32,
     /// Tasks of a run
     #[arg(long, default_value_t = 72_000)]
     tasks: u64,
-    /// How long a task sleeps
+    /// Duration of a task's sleep
     #[arg(long, default_value_t = 50, value_name = "MILLISECONDS")]
     duration_ms: u32,
-    /// From one kill to the next while tasks are measured
+    /// Interval between kills while tasks are measured
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     every_s: u32,
     /// Connections are not encrypted
@@ -71,7 +70,7 @@ pub(super) struct FailoverArgs {
     insecure: bool,
 }
 
-/// Processes that are killed and started again.
+/// Node processes that are killed and restarted.
 struct Nodes {
     dir: tempfile::TempDir,
     plan: ClusterPlan,
@@ -129,7 +128,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Keys of partitions that stand to a node as told.
+    /// Keys of partitions with replicas that satisfy `stands`.
     fn keys(&self, stands: impl Fn(&[u32]) -> bool) -> Vec<Vec<u8>> {
         let map = self.client.map();
         let partitions = map.partitions.len() as u32;
@@ -137,7 +136,7 @@ impl Nodes {
             let PartitionId(at) = kvs::key_partition(key, partitions);
             stands(&map.partitions[at as usize].replicas)
         };
-        // Bounded: of few partitions there may be none that fits.
+        // Bounded: with few partitions there may be none that fits.
         let all = (0..100_000_u32).map(|number| format!("failover-{number}").into_bytes());
         all.filter(fits).take(CALLERS).collect()
     }
@@ -168,7 +167,7 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The longest inserts of all callers around all kills, milliseconds.
+/// The longest inserts of all callers around all kills, in milliseconds.
 #[derive(Default)]
 struct Waits {
     home: Vec<f64>,
@@ -211,7 +210,7 @@ fn tell_reruns(report: &mut Report, reruns: &mut Reruns) {
     }
 }
 
-/// The 50th and the 99th of a hundred.
+/// The 50th and the 99th percentile.
 fn middle_and_most(list: &mut [f64]) -> Option<(f64, f64)> {
     list.sort_by(f64::total_cmp);
     let last = list.len().checked_sub(1)?;
@@ -245,7 +244,7 @@ impl Callers {
         Self { stop, tasks }
     }
 
-    /// The longest of each, and how many failed in all.
+    /// The longest insert of each caller, and the number of all failed inserts.
     async fn end(mut self) -> anyhow::Result<(Vec<f64>, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         let (mut longest, mut errors) = (Vec::new(), 0);
@@ -332,7 +331,7 @@ async fn tasks_with_kills(
     ])
 }
 
-/// The job, and how long it took, seconds.
+/// Runs a job; returns it with its duration in seconds.
 async fn run_to_the_end(client: Client, text: String) -> anyhow::Result<(JobId, f64)> {
     let graph = cluster::generate(&text)?;
     let start = Instant::now();

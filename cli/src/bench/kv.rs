@@ -1,4 +1,4 @@
-//! Key-value operations: single and batched, beside Redis where it is installed.
+//! Key-value operations: single and batched, beside an installed Redis.
 
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use proto::wire::{self, KvKind};
 use super::redis::Redis;
 use super::{Cluster, KvArgs, Report, Resolved, Round};
 
-/// What one measurement does.
+/// The load of one measurement.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     kind: KvKind,
     operations: u64,
-    /// Sent together; 1 is unbatched.
+    /// Operations sent together; 1 is unbatched.
     batch: u32,
     callers: u32,
     value_bytes: u32,
@@ -75,7 +75,7 @@ async fn ours(client: &Client, resolved: Resolved, args: &KvArgs) -> anyhow::Res
     Ok(round)
 }
 
-/// Our rate over theirs.
+/// Ratios of Starling's rate to the other's.
 fn compare(round: &mut Round, theirs: &Round) {
     let pairs = [
         ("insert_per_s", "redis_set_per_s", "insert_over_redis"),
@@ -100,7 +100,7 @@ fn compare(round: &mut Round, theirs: &Round) {
     round.extend(ratios);
 }
 
-/// So many callers, each with one request under way at any time.
+/// Operations per second of these callers, each with one pending request at any time.
 async fn per_second(client: &Client, load: Load) -> anyhow::Result<f64> {
     // Keys are made before the clock starts: they are not the store's work.
     let mut prepared: Vec<Vec<Vec<wire::KvOp>>> = vec![Vec::new(); load.callers as usize];
@@ -132,7 +132,7 @@ async fn call(kv: Kv, load: Load, batches: Vec<Vec<wire::KvOp>>) -> anyhow::Resu
     Ok(())
 }
 
-/// Whole batches of different keys. Lookups ask for the keys that inserts of the same shape wrote.
+/// Complete batches of different keys. Lookups use the keys of inserts of the same shape.
 fn batches(partitions: u32, load: Load) -> Vec<Vec<wire::KvOp>> {
     let size = load.batch as usize;
     let wanted = (load.operations as usize / size).max(1);
@@ -147,7 +147,7 @@ fn batches(partitions: u32, load: Load) -> Vec<Vec<wire::KvOp>> {
             break;
         }
         let key = format!("bench-{size}-{}-{number}", load.one_partition).into_bytes();
-        // Batches of any keys gather in one place, those of one partition in its own.
+        // Batches of any keys share one list; those of one partition have a list for each.
         let at = match load.one_partition {
             true => kvs::key_partition(&key, partitions).0 as usize,
             false => 0,

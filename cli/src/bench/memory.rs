@@ -1,4 +1,4 @@
-//! Memory of waiting tasks: what the nodes grow by when so many more wait.
+//! Memory of waiting tasks: the growth of the nodes when this many more tasks wait.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     let text = format!("star-out:tasks={},duration=24h", resolved.tasks + 1);
     let graph = cluster::generate(&text)?;
     for _ in 0..resolved.rounds {
-        // What one job has freed would hide what the next one takes: a new cluster each time.
+        // A new cluster each time: memory freed by one job would hide the growth by the next.
         report.add(round(resolved, &graph).await?);
     }
     report.note("resident memory of all nodes, their store's buffers included");
@@ -38,7 +38,7 @@ async fn round(resolved: Resolved, graph: &workloads::Graph) -> anyhow::Result<R
     ])
 }
 
-/// Acceptance means stored; the homes take the tasks in right after it.
+/// Acceptance means stored; the homes load the tasks right after it.
 async fn wait_until_waiting(cluster: &Cluster, tasks: u64) -> anyhow::Result<()> {
     while cluster.node_states().await?.iter().map(|state| state.waiting).sum::<u64>() < tasks {
         tokio::time::sleep(Duration::from_millis(20)).await;

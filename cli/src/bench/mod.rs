@@ -1,8 +1,8 @@
 /*!
-`starling bench`: each verb measures one thing, several rounds, and prints median, least and most.
+`starling bench`: each verb measures one thing in several rounds, and prints median, least and most.
 
-Two contenders take turns within a round, so that a noisy neighbour hits both; what counts is their
-ratio. A benchmark is no test: nothing fails because a figure is bad.
+Two contenders take turns within a round, so that other load on the machine affects both; their
+ratio counts. A benchmark is no test: it does not fail because of a bad figure.
 */
 
 mod calibrate;
@@ -38,33 +38,33 @@ pub(crate) struct BenchArgs {
     what: What,
 }
 
-/// What is measured.
+/// The benchmark.
 #[derive(Subcommand, Debug)]
 enum What {
     /// No-op tasks from the first byte of the submission to the last completion
     Noop(Setting),
-    /// Sleeping tasks: the run's length over the ideal
+    /// Sleeping tasks: the length of the run over the ideal
     Sleep(SleepArgs),
     /// A chain: time per hop, across nodes and on one, against a gRPC round trip
     Chain(Setting),
     /// `true` as a command, against the machine's own rate of starting it
     Command(Setting),
-    /// Key-value operations, batched and single; beside Redis where it is installed. With several
-    /// copies one by one, beside etcd and Redis with as many
+    /// Key-value operations, batched and single, beside an installed Redis. With several replicas
+    /// one by one, beside etcd and Redis with as many
     Kv(KvArgs),
-    /// Nodes are killed: how long writes wait, and what of the rate of tasks is left
+    /// Node failures: how long writes wait, and the remaining rate of tasks
     Failover(failover::FailoverArgs),
     /// Acceptance of tasks, which do not run
     Submit(Setting),
-    /// Memory that waiting tasks take, over all nodes
+    /// Memory of waiting tasks, over all nodes
     Memory(Setting),
-    /// What the work of a node costs: service times for the simulator
+    /// The cost of a node's work: service times for the simulator
     Calibrate(calibrate::CalibrateArgs),
     /// Objects from node to node, 4 KiB to 1 GiB, against raw TCP or TLS of the same bytes
     Transfer(transfer::TransferArgs),
 }
 
-/// What all benchmarks share. A flag that is not given takes the benchmark's own value.
+/// The arguments of all benchmarks. A missing flag gets the benchmark's own value.
 #[derive(Args, Clone, Debug)]
 struct Setting {
     /// Nodes of the cluster
@@ -76,17 +76,17 @@ struct Setting {
     /// Tasks (or hops, or operations) in a round
     #[arg(long)]
     tasks: Option<u64>,
-    /// How often all is measured
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Each node is a process of its own
+    /// Run each node as a separate process
     #[arg(long)]
     processes: bool,
-    /// Copies of each partition
+    /// Replicas of each partition
     #[arg(long, value_name = "R", default_value_t = 1)]
     #[arg(value_parser = crate::args::replicas_parser())]
     replicas: u32,
-    /// Connections are not encrypted, to see what encryption costs
+    /// Connections are not encrypted, to show the cost of encryption
     #[arg(long)]
     insecure: bool,
 }
@@ -95,7 +95,7 @@ struct Setting {
 struct SleepArgs {
     #[command(flatten)]
     setting: Setting,
-    /// How long a task sleeps
+    /// Duration of a task's sleep
     #[arg(long, default_value_t = 50, value_name = "MILLISECONDS")]
     duration_ms: u32,
 }
@@ -107,7 +107,7 @@ struct KvArgs {
     /// Operations sent together
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Callers at a time
+    /// Concurrent callers
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     callers: u32,
     /// Bytes of a value
@@ -141,7 +141,7 @@ impl Setting {
     }
 }
 
-/// Runs one benchmark and prints what it found.
+/// Runs one benchmark and prints its report.
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
     if let What::Transfer(args) = &args.what {
         let table = on_a_runtime(transfer::run(args)).map_err(failure)?;
@@ -177,7 +177,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     })
 }
 
-/// To its end, or to an interrupt.
+/// Runs until the end, or until an interrupt.
 fn on_a_runtime<T>(measured: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -188,7 +188,7 @@ fn on_a_runtime<T>(measured: impl Future<Output = anyhow::Result<T>>) -> anyhow:
     })
 }
 
-/// A failure that knows its exit code, on its way out.
+/// A failure with its exit code, as an error.
 #[derive(Debug)]
 struct Ended(Failure);
 
@@ -199,7 +199,7 @@ impl std::fmt::Display for Ended {
 }
 impl std::error::Error for Ended {}
 
-/// The exit code of whatever was the cause; what has none of its own is the cluster's fault.
+/// The exit code of the error's cause; a cause without one counts as the cluster's fault.
 fn failure(error: anyhow::Error) -> Failure {
     let error = match error.downcast::<Ended>() {
         Ok(Ended(failure)) => return failure,

@@ -1,4 +1,4 @@
-//! No-op tasks: what the system itself costs.
+//! No-op tasks: the cost of the system itself.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     let mut report = Report::new("noop", resolved);
     let graph = cluster::generate(&format!("bag:tasks={}", resolved.tasks))?;
     let cluster = Cluster::start(resolved).await?;
-    // The first tasks open sessions and files: they are no one's cost.
+    // The first tasks open sessions and files, which is not measured.
     cluster.run(&cluster::generate("bag:tasks=10000")?, Default::default()).await?;
     for _ in 0..resolved.rounds {
         report.add(round(&cluster, &graph).await?);
@@ -31,7 +31,8 @@ async fn round(cluster: &Cluster, graph: &workloads::Graph) -> anyhow::Result<Ro
         ("client_cpu_us_per_task", cpu_after.client_since_us(&cpu_before) / tasks),
         ("accept_s", ran.accepted.duration_since(start).as_secs_f64()),
         ("wall_s", wall_s),
-        // From round to round it tells what finished tasks leave behind.
+        // The growth of this figure over the rounds shows the memory that finished tasks leave
+        // behind.
         ("resident_mib", resident_mib),
     ])
 }

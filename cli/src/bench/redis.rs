@@ -1,4 +1,4 @@
-//! Redis as it is installed: its own benchmark against its own server, on a port nobody else uses.
+//! An installed Redis: its own benchmark against its own server, on a free port.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,7 +47,7 @@ impl Redis {
 
     fn start(&self, log: Log) -> anyhow::Result<Server> {
         let dir = tempfile::Builder::new().prefix("starling-redis-").tempdir()?;
-        // Asked of the kernel and free again: nobody else gets it in this moment.
+        // Assigned by the kernel and closed: it stays free for this moment.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let appendonly = match log {
             Log::Off => "no",
@@ -95,7 +95,7 @@ struct Rates {
 }
 
 impl Rates {
-    /// Lines such as `"SET","105263.16","0.25",...`.
+    /// Parses lines such as `"SET","105263.16","0.25",...`.
     fn parse(text: &str) -> Option<Self> {
         let rate = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(&format!("\"{name}\"")))?;
@@ -105,15 +105,15 @@ impl Rates {
     }
 }
 
-/// What the server writes down.
+/// The log of the server.
 #[derive(Clone, Copy, Debug)]
 enum Log {
     Off,
-    /// Before it answers.
+    /// Synced before each answer.
     Synced,
 }
 
-/// A running server; ends with its value.
+/// A running server; dropping this ends it.
 struct Server {
     child: Child,
     port: u16,
@@ -143,7 +143,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already, which is what we want.
+        // The server may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,5 +1,5 @@
-//! Redis with replicas: a primary and as many replicas as make the copies, each with a log that is
-//! synced before it answers, and a caller that waits for all of them.
+//! Redis with replicas: a primary and the replicas for the wanted copies. Each syncs its log before
+//! it answers, and the caller waits for all of them.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 use super::redis::{SERVER, on_path};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// After that a replica counts as lost, and the run as failed.
+/// After this time a replica counts as lost, and the run as failed.
 const WAIT_MS: u32 = 30_000;
 
-/// Primary and replicas; they end with this.
+/// Primary and replicas; dropping this ends them.
 pub(super) struct RedisCopies {
     servers: Vec<Child>,
     port: u16,
@@ -27,7 +27,7 @@ pub(super) struct RedisCopies {
 impl Drop for RedisCopies {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // It may be gone already, which is what we want.
+            // The server may have ended already.
             drop(server.kill());
             drop(server.wait());
         }
@@ -97,7 +97,7 @@ pub(super) struct RedisSession {
     replicas: u32,
 }
 
-/// A command as the protocol has it.
+/// Encodes a command of the protocol.
 fn words(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -127,7 +127,7 @@ impl RedisSession {
         Ok(())
     }
 
-    /// How long the value is.
+    /// The length of the value.
     pub(super) async fn get(&mut self, key: &[u8]) -> anyhow::Result<usize> {
         let mut out = Vec::new();
         words(&mut out, &[b"GET", key]);

@@ -1,4 +1,4 @@
-//! What a benchmark found, for people and as JSON.
+//! The report of a benchmark, for people and as JSON.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -28,7 +28,7 @@ pub(super) struct Report {
     bench: &'static str,
     setting: Resolved,
     rounds: Vec<Round>,
-    /// Remarks a reader of the figures needs.
+    /// Remarks that a reader of the figures needs.
     notes: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ fn row(name: &str, [median, min, max]: [String; 3]) -> String {
     format!("{name:<32} {median:>14} {min:>14} {max:>14}\n")
 }
 
-/// Four significant digits are more than a benchmark knows.
+/// Four significant digits exceed the precision of a benchmark.
 fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),

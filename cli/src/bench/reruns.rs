@@ -1,11 +1,11 @@
-//! How soon what ran on a node that died runs elsewhere, as the event logs tell.
+//! The delay until the tasks of a failed node run elsewhere, from the event logs.
 
 use std::collections::{HashMap, HashSet};
 
 use analysis::Entry;
 use proto::{Event, NodeId, TaskId, Time};
 
-/// What ran on a node when it was killed, from there on.
+/// The progress of a task that ran on a node when it was killed.
 #[derive(Debug)]
 struct Struck {
     killed_at: Time,
@@ -13,23 +13,23 @@ struct Struck {
     placed: bool,
 }
 
-/// Fed with all events of a job in the order of time, and told of the kills.
+/// Receives the kills, and all events of a job in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Reruns {
-    /// Kills to come, the next one last.
+    /// Future kills, the next one last.
     kills: Vec<(Time, NodeId)>,
     running: HashMap<NodeId, HashSet<TaskId>>,
     struck: HashMap<TaskId, Struck>,
-    /// From the kill to the home's giving the task a further attempt, milliseconds.
+    /// From the kill until the home gives the task a further attempt, milliseconds.
     pub(super) noticed_ms: Vec<f64>,
-    /// From the kill to its waiting for a slot somewhere.
+    /// From the kill until it waits for a slot on some node.
     pub(super) placed_ms: Vec<f64>,
     /// From the kill to the start of that attempt.
     pub(super) rerun_ms: Vec<f64>,
 }
 
 impl Reruns {
-    /// Of a further job: its kills.
+    /// Begins a further job with its kills.
     pub(super) fn kills(&mut self, kills: &[(Time, NodeId)]) {
         self.kills = kills.to_vec();
         self.kills.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
@@ -57,7 +57,7 @@ impl Reruns {
             Event::Ended { task, .. } => {
                 self.running.entry(entry.node).or_default().remove(&task);
             }
-            // It had ended before, and the log that would tell died with the node.
+            // The task had ended before, and the log with its end was lost with the node.
             Event::Committed { task, .. } => {
                 self.struck.remove(&task);
                 self.running.values_mut().for_each(|tasks| _ = tasks.remove(&task));
@@ -102,8 +102,8 @@ mod tests {
         let mut reruns = Reruns::default();
         reruns.kills(&[(Time(100_000_000), NodeId(1))]);
         let story = [
-            (10, 1, started(1, first)), // Runs when the node dies.
-            (20, 1, started(2, first)), // Its end is told by its home alone.
+            (10, 1, started(1, first)), // Runs when the node fails.
+            (20, 1, started(2, first)), // Only its home's log has its end.
             (30, 0, started(3, first)), // Runs elsewhere.
             (90, 0, committed(2, first)),
             (400, 0, replaced(1)),

@@ -1,4 +1,4 @@
-//! Sleeping tasks: how much of the time the slots stand idle.
+//! Sleeping tasks: the idle time of the slots.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ pub(super) async fn run(args: &SleepArgs) -> anyhow::Result<Report> {
     let (tasks, duration_ms) = (resolved.tasks, args.duration_ms);
     let graph = cluster::generate(&format!("bag:tasks={tasks},duration={duration_ms}ms"))?;
     let slots = f64::from(resolved.nodes * resolved.slots);
-    // Whole rounds of all slots: fewer than that no scheduler can need.
+    // Whole rounds of all slots: no scheduler can need fewer.
     let ideal_s = (tasks as f64 / slots).ceil() * f64::from(duration_ms) / 1e3;
     let cluster = Cluster::start(resolved).await?;
     cluster.run(&cluster::generate("bag:tasks=100")?, Default::default()).await?;

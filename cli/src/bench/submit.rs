@@ -1,5 +1,5 @@
-//! Acceptance: from the first byte of the submission to the durable answer. Nothing has run by
-//! then.
+//! Acceptance: from the first byte of the submission to the durable answer, before any task has
+//! run.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::{Cluster, Report, Setting, cluster};
 pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     let resolved = setting.resolve(4, 1, 1_000_000);
     let mut report = Report::new("submit", resolved);
-    // They would sleep for a day: but for one a slot they never leave the queue.
+    // The tasks would sleep for a day: except for one per slot they never leave the queue.
     let graph = cluster::generate(&format!("bag:tasks={},duration=24h", resolved.tasks))?;
     let tasks = resolved.tasks as f64;
     let cluster = Cluster::start(resolved).await?;

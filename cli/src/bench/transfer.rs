@@ -18,41 +18,43 @@ use super::report::Spread;
 use crate::embed::{self, ClusterPlan};
 use crate::units::Size;
 
-/// A job that no cluster gives out by itself. Of a job that nobody knows a node keeps nothing but
-/// what was to be kept, so these objects are.
+/// A job number that no cluster assigns. A node keeps only kept outputs of an unknown job, so these
+/// objects are kept outputs.
 const JOB: JobId = JobId(1 << 60);
 const SIZES_BYTES: [u64; 6] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30];
 const AT_ONCE: [usize; 3] = [1, 8, 64];
 const FROM: NodeId = NodeId(0);
 const TO: NodeId = NodeId(1);
-/// Small cases are repeated until about so many bytes have moved, but not more often than that.
+/// Small cases are repeated until about this number of bytes was transferred, within the limit of
+/// `REPEATS_MAX`.
 const BYTES_A_ROUND: u64 = 64 << 20;
 const REPEATS_MAX: u64 = 50;
-/// What comes in at once and lies there until all of it has come; the rest waits its turn.
+/// The bytes that are requested at once and stored until all have arrived; further ones wait for
+/// their turn.
 const BATCH_BYTES_MAX: u64 = 2 << 30;
-/// Of one size; further objects are other names of the same files.
+/// The bytes of separate files of one size; further objects are other names of the same files.
 const DISTINCT_BYTES_MAX: u64 = 256 << 20;
-/// A node that does not answer for so long is not measured any more.
+/// The timeout of a node's answer; after it the node is not measured.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct TransferArgs {
-    /// How often all is measured
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Cases of more bytes than this are left out; the largest take 4 GiB of disk, and those of
-    /// more than 2 GiB one round
+    /// Leave out cases of more bytes than this; the largest take 4 GiB of disk, and cases of more
+    /// than 2 GiB one round
     #[arg(long, default_value = "64GiB", value_name = "SIZE")]
     most: Size,
-    /// A quarter of a gibibyte at most, and two rounds
+    /// At most a quarter of a gibibyte, and two rounds
     #[arg(long)]
     quick: bool,
-    /// Connections are not encrypted, ours and the raw ones
+    /// Connections are not encrypted, those of the nodes and the raw ones
     #[arg(long)]
     insecure: bool,
 }
 
-/// Objects of one size, so many wanted together.
+/// Objects of one size, this many requested together.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     size_bytes: u64,
@@ -72,7 +74,7 @@ impl Case {
     fn wanted(self) -> Vec<(ObjectId, u64)> {
         self.objects().into_iter().map(|object| (object, self.size_bytes)).collect()
     }
-    /// Objects that are asked for together.
+    /// The number of objects in one request.
     fn batch(self) -> usize {
         let most = (BATCH_BYTES_MAX / self.size_bytes).max(1);
         self.at_once.min(usize::try_from(most).unwrap_or(usize::MAX))
@@ -81,18 +83,18 @@ impl Case {
     fn rounds(self, wanted: u32) -> u32 {
         if self.total_bytes() > BATCH_BYTES_MAX { 1 } else { wanted }
     }
-    /// Objects that are files of their own.
+    /// The number of objects with separate files.
     fn distinct(self) -> usize {
         let most = (DISTINCT_BYTES_MAX / self.size_bytes).max(1);
         self.at_once.min(usize::try_from(most).unwrap_or(usize::MAX))
     }
-    /// Raw connections are as a node opens.
+    /// As many raw connections as a node opens.
     fn connections(self) -> usize {
         self.batch().min(limits::DATA_LINES_PER_NODE_MAX)
     }
 }
 
-/// Which of the objects of its size one is.
+/// The number of an object among those of its size.
 const NUMBER_MASK: u64 = 0xff;
 
 fn object(size_bytes: u64, number: usize) -> ObjectId {
@@ -100,7 +102,7 @@ fn object(size_bytes: u64, number: usize) -> ObjectId {
     ObjectId { task: TaskId { job: JOB, local }, attempt: Attempt(1), output: 0 }
 }
 
-/// Bytes per second of each contender, and what part of the raw ones ours is.
+/// Bytes per second of each contender, and the ratio of Starling's rate to the raw ones.
 #[derive(Debug, Serialize)]
 struct Row {
     size_bytes: u64,
@@ -110,7 +112,7 @@ struct Row {
     raw_file_bytes_per_s: Spread,
     over_raw_memory: Spread,
     over_raw_file: Spread,
-    /// CPU time of ours over that of raw connections, from memory and from files.
+    /// CPU time of Starling over that of raw connections, from memory and from files.
     cpu_over_raw_memory: Spread,
     cpu_over_raw_file: Spread,
 }
@@ -179,13 +181,13 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
     })
 }
 
-/// What [`loopback`] brings at once.
+/// The objects that [`loopback`] transfers at once.
 pub(super) const LOOPBACK_OBJECTS: usize = 8;
 pub(super) const LOOPBACK_BYTES: u64 = 1 << 20;
 const LOOPBACK_TURNS: usize = 12;
 
-/// How long one object of a mebibyte takes from node process to node process, and how long eight of
-/// them together, nanoseconds: the least of some turns.
+/// The times of one object of a mebibyte from node process to node process, and of eight together,
+/// in nanoseconds: the least of several turns.
 pub(super) async fn loopback() -> anyhow::Result<(f64, f64)> {
     let cases = [1, LOOPBACK_OBJECTS].map(|at_once| Case { size_bytes: LOOPBACK_BYTES, at_once });
     let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
@@ -207,7 +209,7 @@ fn objects_dir(dir: &Path) -> PathBuf {
     dir.join("nodes").join(FROM.0.to_string()).join("state/objects")
 }
 
-/// Puts the objects where the giving node looks for what it has.
+/// Puts the objects into the store of the sending node.
 fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
     let store = ObjectStore::open(dir, limits::OBJECT_BYTES_MAX_DEFAULT)?;
     let mut piece = vec![0; limits::PIECE_BYTES];
@@ -236,7 +238,7 @@ fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bytes of one object under the name of another as well.
+/// Gives the bytes of one object the name of another as well.
 fn link(from: &Path, to: &Path) -> anyhow::Result<()> {
     match std::fs::hard_link(from, to) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -246,7 +248,7 @@ fn link(from: &Path, to: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// One round of one case: ours, raw memory, raw file.
+/// One round of one case: Starling, raw memory, raw file.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes_per_s: [f64; 3],
@@ -262,7 +264,7 @@ async fn nodes_cpu_ns(client: &Client) -> anyhow::Result<f64> {
     Ok(sum)
 }
 
-/// And of this process.
+/// CPU time of this process so far.
 fn own_cpu_ns() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
@@ -375,7 +377,7 @@ mod tests {
     #[test]
     fn many_large_objects_are_names_of_few_files() {
         let dir = tempfile::tempdir().expect("a directory");
-        // As large as those of which one is a file and the others are names of it.
+        // This size has one file, and the other objects are names of it.
         let case = Case { size_bytes: 256 << 20, at_once: 3 };
         assert_eq!((case.distinct(), case.batch(), case.rounds(5)), (1, 3, 5));
         let small = Case { size_bytes: 4 << 10, at_once: 8 };

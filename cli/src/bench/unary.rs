@@ -1,4 +1,4 @@
-//! The unit of the chain benchmark: one gRPC round trip on loopback, nothing behind it.
+//! The unit of the chain benchmark: one empty gRPC round trip on loopback.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -18,7 +18,7 @@ type Pong = wire::KvResult;
 const PATH: &str = "/starling.bench.Echo/Call";
 const PAYLOAD_BYTES: usize = 100;
 
-/// A server on its own thread, as a node has it, and a channel to it.
+/// A server on its own thread, like that of a node, and a channel to it.
 #[derive(Debug)]
 pub(super) struct PingPong {
     channel: Channel,
@@ -39,7 +39,7 @@ impl PingPong {
         Ok(Self { channel, stop: Some(stop), server: Some(server) })
     }
 
-    /// Mean time of so many calls, one after another.
+    /// Mean time of this number of consecutive calls.
     pub(super) async fn round_trip_us(&self, calls: u64) -> anyhow::Result<f64> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         let ping = Ping { value: vec![7; PAYLOAD_BYTES].into(), ..Ping::default() };
@@ -58,7 +58,7 @@ impl PingPong {
 impl Drop for PingPong {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // The open channel would keep the server for ever; it ends when the process does.
+        // The open channel would keep the server forever; it ends with the process.
         drop(self.server.take());
     }
 }
@@ -68,13 +68,13 @@ async fn serve(listener: std::net::TcpListener, stopped: tokio::sync::oneshot::R
     let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = Server::builder().add_service(Echo).serve_with_incoming(incoming);
     tokio::select! {
-        // Either way there is no echo any more; a caller notices by itself.
+        // Either way the echo has ended; a caller notices that itself.
         _ = served => {}
         _ = stopped => {}
     }
 }
 
-/// Answers with what it got.
+/// Returns its input.
 #[derive(Clone, Debug)]
 struct Echo;
 

@@ -11,14 +11,14 @@ use super::Compared;
 use crate::errors::{Failure, heard};
 use crate::{Context, story, units};
 
-/// What the figures assume.
+/// The assumptions of the figures.
 #[derive(Clone, Debug)]
 pub(super) struct Assumed {
     pub cluster: Cluster,
-    /// What the paper's form takes, whatever the true bounds count on.
+    /// The bandwidth in the paper's form, whatever the true bounds assume.
     pub bandwidth_bytes_per_s: f64,
     pub spec_bytes: f64,
-    /// Forms shown beside the printed one, which always is.
+    /// Forms shown beside the printed one, which is always shown.
     pub forms: Vec<Form>,
 }
 
@@ -32,7 +32,7 @@ impl Assumed {
         }
     }
 
-    /// The printed form, then those asked for.
+    /// The printed form, then the requested ones.
     pub(super) fn models(&self) -> Vec<PaperModel> {
         let further = self.forms.iter().filter(|form| **form != Form::Printed);
         std::iter::once(&Form::Printed).chain(further).map(|form| self.model(*form)).collect()
@@ -50,7 +50,7 @@ pub(super) struct Figures {
     pub tasks: u64,
     edges: u64,
     nodes: u32,
-    /// Of all nodes.
+    /// The slots of all nodes.
     slots: u32,
     network: &'static str,
     bandwidth_bytes_per_s: f64,
@@ -87,7 +87,7 @@ struct OfGraph {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct FormRow {
     pub form: &'static str,
-    /// How long a task waits in a queue.
+    /// The queueing time of a task in this form.
     pub wait: &'static str,
     pub timespan_s: f64,
     pub throughput_per_s: f64,

@@ -1,4 +1,4 @@
-//! How long the commands of a finished job took: a workflow file does not say.
+//! The durations of a finished job's commands, which a workflow file does not contain.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use proto::{JobId, Span};
 use crate::errors::Failure;
 use crate::story::Logs;
 
-/// By the tasks' names, the attempts that counted.
+/// By the tasks' names, for the committed attempts.
 pub(super) async fn durations(
     client: &Client,
     job: JobId,

@@ -6,16 +6,16 @@ use proto::limits::NODES_MAX;
 use super::Work;
 use super::figures::{Assumed, Figures};
 
-/// Points of a curve at most: nodes double from one to the next.
+/// The maximum of points on a curve: the nodes double from one to the next.
 const POINTS_MAX: u32 = NODES_MAX.ilog2();
 
-/// Curves of one workflow over growing clusters: at least up to the cluster asked for, and until
-/// twice as many nodes change nothing.
+/// Curves of one workflow over growing clusters: at least up to the given cluster, and until twice
+/// as many nodes change nothing.
 pub(super) fn against_slots(name: &str, work: &Work, assumed: &Assumed) -> String {
     let mut upper = Vec::new();
     let mut forms: Vec<(&'static str, Vec<(f64, f64)>)> = Vec::new();
     let mut best = 0.0;
-    // More nodes than tasks are of no use.
+    // More nodes than tasks are useless.
     let useful = work.tasks().div_ceil(u64::from(assumed.cluster.slots));
     let asked = u64::from(assumed.cluster.nodes);
     for nodes in (0..=POINTS_MAX).map(|power| 1_u32 << power) {

@@ -1,4 +1,4 @@
-//! The forms of the paper's bound beside what the paper publishes of it.
+//! The forms of the paper's bound beside the published figures.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::figures::Assumed;
 use crate::errors::{Done, Exit, Failure};
 use crate::{Context, story, units};
 
-/// Slots on which the published efficiency of table 4 was measured, at most.
+/// The maximum of slots for which table 4's efficiency was measured.
 const MEASURED_SLOTS: u32 = 200;
 
 #[derive(Serialize)]
@@ -32,10 +32,10 @@ struct Row {
     timespan_s: f64,
     throughput_per_s: f64,
     published_per_s: f64,
-    /// Ours over the published one.
+    /// The calculated figure over the published one.
     ratio: f64,
-    /// Table 4 says which share of the bound's performance was reached. What that would be of the
-    /// work over the slots, if this form were the bound on 200 slots; above 1 it is impossible.
+    /// Table 4 gives the share of the bound's performance that was reached. This is the implied
+    /// share of work over slots if this form were the bound on 200 slots. Above 1 it is impossible.
     reached_of_area: f64,
 }
 
@@ -137,7 +137,7 @@ fn chart(assumed: &Assumed) -> Result<String, Failure> {
         let name = format!("{}, published", published.name);
         chart = chart.points(&name, &[(slots, published.throughput_per_s)]);
     }
-    // One task after the other in every slot, and no time for anything else.
+    // One task after the other in every slot, without any overhead.
     let mean_s = Span::from_millis(50).as_secs_f64();
     let ideal: Vec<(f64, f64)> =
         [1.0, slots].into_iter().map(|slots| (slots, slots / mean_s)).collect();

@@ -23,8 +23,8 @@ const HEADER: [&str; 11] = [
     "paper_node",
 ];
 
-/// Writes when each task can start, what must follow it, how much later it could start without
-/// lengthening the longest path, and where and when the paper's form (as printed) has it.
+/// Writes for each task its earliest start, the time that must follow it, and its slack with
+/// respect to the longest path. Adds the node and time of the paper's form (as printed).
 pub(super) fn write(path: &Path, graph: &Graph, assumed: &Assumed) -> Result<(), Failure> {
     let windows = Windows::of(graph, &assumed.cluster);
     let path_ns = windows.path_ns(graph);

@@ -1,4 +1,4 @@
-//! What each run keeps, beside what a run kept that nobody disturbed.
+//! The kept files of each run, compared with those of an undisturbed run.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -15,12 +15,12 @@ use crate::kept::{self, Copied};
 use crate::output::say;
 use crate::story::Logs;
 
-/// Of the kept files of a run that differ this many are named.
+/// The maximum of differing files per run that are named.
 const NAMED_MAX: usize = 3;
 
-/// One kept file. What a synthetic task writes follows from the id of the object, which has the
-/// number of job and attempt in it; what a command writes that consumers say the sum of may be
-/// other bytes each time. Of these all are equal that are as they must be.
+/// One kept file. The bytes of a synthetic task depend on the object's id, which contains job and
+/// attempt. A command with reported checksums may write other bytes each time. So all correct files
+/// of these kinds compare as equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answer {
     bytes: u64,
@@ -32,11 +32,11 @@ const AS_IT_MUST_BE: u64 = 0;
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     by_file: BTreeMap<String, Answer>,
-    /// Lines in which consumers say what they have read, held against what is kept.
+    /// Lines with checksums of consumers, compared with the kept files.
     pub(super) readings: u64,
 }
 
-/// How the answers of a run differ from those expected.
+/// The differences between the answers of a run and the expected ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Differences {
     pub(super) wrong: u64,
@@ -44,7 +44,7 @@ pub(super) struct Differences {
 }
 
 impl Answers {
-    /// Brings what a run has kept here, as `job fetch` does, and lets the files go again.
+    /// Copies the kept files of a run here, as `job fetch` does, and removes the copies again.
     pub(super) async fn fetch(
         client: &Client,
         graph: &Graph,
@@ -74,7 +74,7 @@ impl Answers {
         self.by_file.len()
     }
 
-    /// All are as they must be, as far as a run can tell by itself.
+    /// Checks that all files are correct, as far as one run shows that.
     pub(super) fn expect_whole(&self, wanted: usize) -> Result<(), Failure> {
         match self.len() == wanted {
             true => Ok(()),
@@ -85,7 +85,7 @@ impl Answers {
         }
     }
 
-    /// Counts what a later run's answers have different, and names some.
+    /// Counts the differences of a later run's answers, and names some.
     pub(super) fn compare(&self, run: u64, found: &Self) -> Differences {
         let mut differences = Differences::default();
         for (file, expected) in &self.by_file {
@@ -108,7 +108,7 @@ impl Answers {
     }
 }
 
-/// `agrees`: with what consumers say that they have read, where they say it.
+/// `agrees`: whether it has the bytes that consumers report, if they do.
 fn answer(
     graph: &Graph,
     plan: &Plan<'_>,
@@ -125,7 +125,7 @@ fn answer(
     Ok(Answer { bytes: found.len() as u64, sum })
 }
 
-/// Whether these are the bytes that a synthetic task writes.
+/// True if these are the bytes that a synthetic task writes.
 fn is_pattern(copied: &Copied, found: &[u8]) -> bool {
     let mut expected = vec![0; limits::PIECE_BYTES];
     found.chunks(limits::PIECE_BYTES).zip(0_u64..).all(|(piece, number)| {

@@ -1,10 +1,10 @@
-//! Callers that use the store all through a campaign, and what must fit of what they were told.
+//! Callers that use the store during a campaign, and the check of their answers.
 //!
-//! Some callers insert, look up, append, swap and remove on few keys, each operation at most once
-//! (`Kv::once`), and note when they asked, when they were answered, and what. A watch follows each
-//! key. In the end: the answers on each key fit one order of its operations that respects time
-//! (`sim::History`), a version never had two values, whoever watched saw versions grow, and last
-//! saw what the key holds.
+//! Some callers insert, look up, append, swap and remove on few keys. Each operation happens at
+//! most once (`Kv::once`), and its start, end and answer are recorded. A watch follows each key. In
+//! the end the answers on each key must fit one order of its operations that respects time
+//! (`sim::History`). A version must have one value only. Every watch must see growing versions, and
+//! last the final value of its key.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,20 +24,21 @@ use crate::output::say;
 const CALLERS: u64 = 4;
 /// Keys that are used at the same time.
 const KEYS: u64 = 2;
-/// Of all callers on these keys: then there are new ones. No key has more than a search takes.
+/// After this number of operations on them new keys are used, so that no key exceeds the limit of
+/// the search.
 const OPERATIONS_EACH: u64 = HISTORY_OPERATIONS_MAX as u64;
 /// Between two operations of a caller.
 const PACE_MS: (u64, u64) = (5, 100);
-/// A watch that has not told the last value by then never will.
+/// A watch that has not returned the last value after this time never will.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
-/// Everything that was seen.
+/// All observations.
 #[derive(Default)]
 struct Seen {
     history: History,
-    /// By key and version, whoever saw it; a version without a value is a key that is absent.
+    /// By key and version, from any caller; a version without a value is an absent key.
     values: BTreeMap<(Bytes, u64), Bytes>,
-    /// What the watch of a key was told, in its order.
+    /// The changes that the watch of a key returned, in order.
     watched: BTreeMap<Bytes, Vec<(u64, Option<Bytes>)>>,
     operations: u64,
     unanswered: u64,
@@ -45,7 +46,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// A version of a key has one value.
+    /// Checks that a version of a key has one value.
     fn saw(&mut self, key: &Bytes, version: u64, value: &Bytes) {
         let before = self.values.entry((key.clone(), version)).or_insert_with(|| value.clone());
         if before != value {
@@ -54,7 +55,7 @@ impl Seen {
         }
     }
 
-    /// What a watch was told next.
+    /// Records the next change of a watch.
     fn told(&mut self, key: &Bytes, version: u64, value: Option<Bytes>) {
         if let Some(value) = &value {
             self.saw(key, version, value);
@@ -91,7 +92,7 @@ impl Shared {
         self.seen.lock().expect("no caller panics with what was seen")
     }
 
-    /// One operation, as its caller sees it.
+    /// One operation, with its caller's view of it.
     async fn call(&self, kv: &Kv, op: KvOp) {
         let at = self.seen().history.called(op.clone(), self.now());
         let answer = kv.batch(vec![op.clone()]).await;
@@ -103,7 +104,7 @@ impl Shared {
                 note_value(&mut seen, &op, &result);
                 seen.history.answered(&at, now, result);
             }
-            // Of an operation that may or may not have happened nothing is known.
+            // An uncertain operation proves nothing.
             Ok(None) | Err(ClientError::Uncertain { .. } | ClientError::ClusterUnreachable(_)) => {
                 seen.unanswered += 1;
             }
@@ -114,7 +115,7 @@ impl Shared {
     }
 }
 
-/// The value that a key had by the version in an answer, where the answer shows it.
+/// Notes the value of a key at the version of an answer, if the answer shows it.
 fn note_value(seen: &mut Seen, op: &KvOp, result: &KvResult) {
     let value = match (op.kind(), result.status()) {
         (KvKind::Insert | KvKind::Cas, KvStatus::Ok) => &op.value,
@@ -131,7 +132,7 @@ pub(super) struct Callers {
     tasks: JoinSet<()>,
 }
 
-/// What came of it.
+/// The result of the callers.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) operations: u64,
@@ -156,7 +157,7 @@ impl Callers {
         Self { shared, tasks }
     }
 
-    /// Lets everybody come to an end and judges what they saw.
+    /// Lets all callers and watches end, and checks their observations.
     pub(super) async fn end(mut self) -> Result<Outcome, Failure> {
         self.shared.is_over.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
@@ -178,7 +179,7 @@ impl Callers {
     }
 }
 
-/// One operation after another; the first on a key also has it watched.
+/// One operation after another; the first on a key also starts its watch.
 async fn caller_life(shared: Arc<Shared>, caller: u64, mut dice: Dice) {
     let kv = shared.client.kv().once();
     let mut watches: JoinSet<()> = JoinSet::new();
@@ -234,7 +235,7 @@ fn random_op(dice: &mut Dice, key: &Bytes, value: String, written: Option<&Bytes
     op
 }
 
-/// Follows a key until nobody uses it any more and what it holds then was told.
+/// Follows a key until it is unused and its final value was returned.
 async fn watch_life(shared: Arc<Shared>, group: u64, key: Bytes) {
     let mut watch = shared.client.kv().watch(&key, 0);
     let is_used = || {
@@ -251,7 +252,7 @@ async fn watch_life(shared: Arc<Shared>, group: u64, key: Bytes) {
                 let text = format!("the watch of {} ended: {error}", lossy(&key));
                 return shared.seen().wrong.push(text);
             }
-            // Given up in the middle, it goes on where it was with the next call.
+            // A cancelled call continues at the same place with the next call.
             Err(_) => {}
         }
         if is_used() {

@@ -1,5 +1,5 @@
-//! What consumers read, beside what is kept: a kept file called `*.sha256` is what `sha256sum` said
-//! of the inputs of its task.
+//! The inputs that consumers read, compared with the kept files: a kept file called `*.sha256` is
+//! the output of `sha256sum` for the inputs of its task.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use crate::errors::Failure;
 use crate::output::say;
 
 const LIST: &str = ".sha256";
-/// Of the files of a run that were kept with other bytes than were read this many are named.
+/// The maximum of files per run with other bytes than were read that are named.
 const NAMED_MAX: usize = 3;
 
-/// What came of the comparison: by kept file whether it agrees. Files of which no list speaks are
-/// not in it.
+/// The result of the comparison: by kept file, whether it agrees. Files that no list names are left
+/// out.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(super) struct Readings {
-    /// Of a list: all of it agrees. Of a file that a list names: as the list says.
+    /// For a list: true if all of it agrees. For a file in a list: true if it agrees with the list.
     pub(super) agrees: BTreeMap<String, bool>,
-    /// Lines whose file is kept.
+    /// Lines with a kept file.
     pub(super) compared: u64,
 }
 
 impl Readings {
-    /// `kept` are file names and where the files lie.
+    /// `kept` maps file names to paths.
     pub(super) fn compare(kept: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
         let read = |path: &Path| std::fs::read(path).map_err(|error| Failure::file(path, &error));
         let mut sums: BTreeMap<&str, String> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Readings {
     }
 }
 
-/// As `sha256sum` writes it.
+/// The checksum in the format of `sha256sum`.
 fn sum_of(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

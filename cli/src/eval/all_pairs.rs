@@ -9,7 +9,7 @@ use super::results::{Results, number};
 use super::scale::{SLOTS, Scale};
 use super::section::{Cell, Claim, Grid, Section, Unit, Verdict};
 
-/// The paper's tt; it sets it when 80 % of the work is done, we from the start.
+/// The paper's tt. The paper sets it when 80 % of the work is done; this sets it from the start.
 const WAIT_MAX: &str = "20s";
 const EFFICIENCY: &str = "/efficiency";
 const HIT_RATE: &str = "/data/cache_hit_rate";
@@ -29,8 +29,8 @@ fn without_cache(scale: &Scale, choice: Choice, nodes: u32) -> Point {
     point(scale, choice, nodes).with(&["--cache", "0"])
 }
 
-/// Where data are in the way: a node has room for five times its part of the files, reads more
-/// than that, and gets its tasks by number, not beside their files.
+/// Scarce data: a node has space for five times its part of the files and reads more than that.
+/// Tasks are placed by number, not beside their files.
 const SCARCE: [&str; 4] = ["--cache", "600MB", "--placement", "hash"];
 const SCARCE_CHOICES: [Choice; 4] = [FLDS, MDL, MLB, DEFAULT];
 
@@ -38,7 +38,7 @@ fn scarce(scale: &Scale, choice: Choice) -> Point {
     point(scale, choice, scale.nodes).with(&SCARCE)
 }
 
-/// A network that is never in the way.
+/// A network that is never the bottleneck.
 fn without_network(scale: &Scale) -> Point {
     let network = ["--network", "maxmin", "--bandwidth", "1000Gbit", "--latency", "100us"];
     Point::simulated_over(&network, &workload(scale), scale.nodes, SLOTS)
@@ -235,11 +235,11 @@ fn tell_scarce(scale: &Scale, results: &Results, section: &mut Section) {
     section.grid(grid);
 }
 
-/// A round of tasks of 100 ms, as a share of the 125 s that all take: finer than that, slots are
-/// whole or not.
+/// A round of tasks of 100 ms, as a share of the 125 s of all: finer differences are of whole
+/// slots.
 const ROUND: f64 = 0.001;
 
-/// The efficiencies of these, in words.
+/// The efficiencies of these choices, and a text with them.
 fn told(choices: &[Choice], of: impl Fn(Choice) -> Option<f64>) -> Option<(Vec<f64>, String)> {
     let values: Vec<f64> = choices.iter().map(|&choice| of(choice)).collect::<Option<_>>()?;
     let words = choices.iter().zip(&values);

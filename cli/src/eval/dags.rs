@@ -31,7 +31,7 @@ fn bound(scale: &Scale, dag: &Dag) -> Point {
     Point::bound(&workload(scale, dag, scale.nodes), scale.nodes, SLOTS)
 }
 
-/// What a bound says over what was needed: 1 is as good as the bound.
+/// A bound over the makespan: 1 is as good as the bound.
 fn share_of(report: &Value, bound: &str) -> Option<f64> {
     Some(number(report, bound)? / number(report, "/makespan_s")?)
 }
@@ -266,7 +266,7 @@ pub(super) fn tell_table4(scale: &Scale, results: &Results) -> Section {
     section
 }
 
-/// As the paper averages: over all scales.
+/// The average of the paper: over all scales.
 fn mean_over_scales(scale: &Scale, dag: &Dag, results: &Results) -> Option<f64> {
     let share = |&nodes: &u32| results.spread(&point(scale, dag, FLDS, nodes), of_printed);
     let shares: Vec<f64> = scale.ladder.iter().filter_map(share).map(|s| s.median).collect();

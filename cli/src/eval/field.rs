@@ -14,10 +14,10 @@ const WAIT_MAX: &str = "10s";
 const CHOICES: [Choice; 4] = [FLDS, MDL, MLB, DEFAULT];
 /// Nodes for graphs that are too small for the whole cluster.
 const FEW_NODES: u32 = 10;
-/// Folders deeper than this are not looked into.
+/// Deeper folders are not searched.
 const DEPTH_MAX: u32 = 4;
 
-/// What is run, and on how many nodes.
+/// The workloads, each with its number of nodes.
 pub(super) fn works(scale: &Scale) -> Vec<(&'static str, String, u32)> {
     let heavy = match scale.heavy_tail_tasks {
         Some(tasks) => format!("heavy-tail:tasks={tasks},seed={SEED}"),

@@ -1,4 +1,4 @@
-//! The paper's bound at 128K cores, which it only calculates: figure 12.
+//! Figure 12: the paper's bound at 128K cores, which the paper only calculates.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::results::Results;
 use super::scale::Scale;
 use super::section::{Grid, Section, Unit};
 
-/// A minute of CPU time whatever the scale, so not where things are to be quick.
+/// Takes a minute of CPU time at any scale, so it is left out of quick runs.
 pub(super) fn points(scale: &Scale) -> Vec<(Point, u32)> {
     if scale.quick { Vec::new() } else { vec![(Point::published(), 1)] }
 }

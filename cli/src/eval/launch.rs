@@ -1,5 +1,5 @@
-//! Carries the runs out: each is a process of this program, so that one that fails takes nothing
-//! with it, and its CPU time and memory are its own.
+//! Makes the runs. Each is a process of this program, so that a failed one ends alone, and its CPU
+//! time and memory are its own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,37 +20,37 @@ use crate::Context;
 use crate::errors::{Failure, plain};
 use crate::{settings, units};
 
-/// How long a run may take to end when it is asked to.
+/// The time for a run to end after a stop request.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// How the runs of an evaluation are carried out.
+/// The options of the runs of an evaluation.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Where reports of single runs are kept.
+    /// The directory for reports of single runs.
     pub(super) dir: PathBuf,
-    /// Reports that are there already are taken.
+    /// Existing reports are used.
     pub(super) reuse: bool,
     pub(super) first_seed: u64,
-    /// A run that takes longer is given up.
+    /// The time limit of a run.
     pub(super) patience: Duration,
-    /// No run is begun after this long; smaller clusters come first.
+    /// No run begins after this time; smaller clusters run first.
     pub(super) budget: Option<Duration>,
 }
 
-/// One run that is to be made.
+/// One run.
 #[derive(Clone, Debug)]
 struct Job {
     point: Point,
     round: u32,
     command: String,
     arguments: Vec<String>,
-    /// Where its report is kept.
+    /// The file of its report.
     file: PathBuf,
 }
 
-/// Makes all runs: what needs the machine for itself one after the other, then what is simulated
-/// or computed, as many at once as there are CPUs.
+/// Makes all runs. Those that need the whole machine run one after the other. Then simulations and
+/// calculations run in parallel, one for each CPU.
 pub(super) async fn run(
     context: &Context,
     plan: &Plan,
@@ -108,9 +108,9 @@ impl Plan {
     }
 }
 
-/// A name for a command line that stays the same from one evaluation to the next.
+/// A name for a command line that is stable over evaluations.
 fn xxhash(text: &str) -> u64 {
-    // FNV-1a: names of files need no better.
+    // FNV-1a is sufficient for file names.
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -129,7 +129,7 @@ async fn carry_out(job: Job, plan: Plan) -> (Job, Outcome) {
     };
     let report = report.map(slim);
     if let (Ok(report), false) = (&report, reused) {
-        // Only the next evaluation would miss it.
+        // Only the next evaluation would need it.
         let _ = std::fs::write(&job.file, format!("{report}\n"));
     }
     let outcome = Outcome {
@@ -143,7 +143,7 @@ async fn carry_out(job: Job, plan: Plan) -> (Job, Outcome) {
     (job, outcome)
 }
 
-/// Without the rows of single nodes, of which no figure speaks.
+/// Drops the rows of single nodes, which no figure uses.
 fn slim(mut report: Value) -> Value {
     if let Some(report) = report.as_object_mut() {
         report.remove("per_node");
@@ -155,8 +155,8 @@ fn kept(job: &Job) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(&job.file).ok()?).ok()
 }
 
-/// A process of ours. Dropped before its end, it is asked to end, so that it can end what it has
-/// started itself.
+/// A child process of this program. Dropping it before its end sends SIGTERM, so that it can end
+/// its own children.
 #[derive(Debug)]
 struct Process(Child);
 
@@ -164,7 +164,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let Some(id) = id else { return };
-        // It may have ended since.
+        // The process may have ended since.
         let _ = kill_process(id, Signal::TERM);
         let deadline = Instant::now() + STOP_PATIENCE;
         while let Ok(None) = self.0.try_wait() {
@@ -177,13 +177,13 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command line and reads what it prints.
+/// Runs a command line and reads its report.
 async fn measure(job: &Job) -> Result<Value, String> {
     let told = |error: std::io::Error| plain(&error);
     let program = std::env::current_exe().map_err(told)?;
     let mut command = Command::new(program);
     command.args(&job.arguments).args(["--json", "--quiet"]);
-    // What a user has set for runs of their own is not part of the experiment.
+    // Settings of the user must not influence the experiment.
     let own = |name: &OsString| name.to_string_lossy().starts_with("STARLING_");
     for name in std::env::vars_os().map(|(name, _)| name).filter(own) {
         command.env_remove(name);
@@ -206,7 +206,7 @@ async fn measure(job: &Job) -> Result<Value, String> {
     serde_json::from_slice(&out).map_err(|error| format!("its report cannot be read: {error}"))
 }
 
-/// Says how the evaluation gets on.
+/// Prints the progress of the evaluation.
 struct Told<'c> {
     context: &'c Context,
     done: usize,

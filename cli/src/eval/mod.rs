@@ -1,13 +1,13 @@
 /*!
-`starling eval paper`: the paper's evaluation again, by one command. (`starling eval scale` is in
+`starling eval paper`: repeats the paper's evaluation with one command. (`starling eval scale` is in
 [`scaling`].)
 
-[`EXPERIMENTS`] says for each figure which points it needs (command lines of this program: the
-simulator, real runs, benchmarks, bounds) and how it tells what came of them. Points that figures
-share are run once. What is claimed, and whether it holds, ends up in one table.
+[`EXPERIMENTS`] lists for each figure its points and its presentation. The points are command lines
+of this program: the simulator, real runs, benchmarks, bounds. Points that figures share are run
+once. One table lists all claims and whether they hold.
 
-It decides nothing and measures nothing itself: every number is read from a report that the command
-beside it prints.
+This module decides and measures nothing itself: every number is from the report of a listed
+command.
 */
 
 mod all_pairs;
@@ -42,9 +42,9 @@ use self::section::{Section, Verdict};
 use crate::errors::{Done, Exit, Failure};
 use crate::{Context, units};
 
-/// A single run that takes longer than this is given up.
+/// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Recorded workflows where the project's data lie beside it.
+/// Recorded workflows, if the project's data are beside it.
 const RECORDED: &str = "../shared/data/wfinstances";
 
 #[derive(Args, Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct EvalArgs {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// The figures of the paper beside ours: tables, CSV and one page with all charts
+    /// The figures of the paper beside those of Starling: tables, CSV and one page with all charts
     Paper(PaperArgs),
     /// Weak scaling from one node to 100,000: where it breaks, and why; one page with all charts
     Scale(scaling::ScaleArgs),
@@ -63,7 +63,7 @@ enum What {
 
 #[derive(Args, Debug)]
 struct PaperArgs {
-    /// Where the page, the tables and the charts go
+    /// Directory for the page, the tables and the charts
     #[arg(short, long, value_name = "DIR", default_value = "starling-eval")]
     output: PathBuf,
     /// Only these figures, for example fig6a,table4
@@ -72,7 +72,7 @@ struct PaperArgs {
     /// Fractions of the scale: about a minute
     #[arg(long)]
     quick: bool,
-    /// Nothing that needs real node processes
+    /// Skip everything that needs real node processes
     #[arg(long)]
     skip_real: bool,
     /// The first seed
@@ -81,15 +81,15 @@ struct PaperArgs {
     /// A folder of recorded workflows (WfFormat) [default: ../shared/data/wfinstances]
     #[arg(long, value_name = "DIR")]
     workflows: Option<PathBuf>,
-    /// Take reports of single runs that lie in the output already
+    /// Use existing reports of single runs in the output
     #[arg(long)]
     reuse: bool,
 }
 
-/// How a figure is made.
+/// The definition of a figure.
 struct Experiment {
     id: &'static str,
-    /// Its points, each with how often it is repeated.
+    /// The points of the figure, each with the number of its repeats.
     points: fn(&Scale) -> Vec<(Point, u32)>,
     tell: fn(&Scale, &Results) -> Section,
 }
@@ -108,12 +108,12 @@ const EXPERIMENTS: [Experiment; 12] = [
     Experiment { id: "fig13", points: noop::points, tell: noop::tell },
     Experiment { id: "field", points: field::points, tell: field::tell },
 ];
-/// These take more than the scale.
+/// These experiments need more than the scale.
 const RECORDED_ID: &str = "recorded";
 const RANKING_ID: &str = "ranking";
 const OVERLAP_ID: &str = "overlap";
 
-/// `starling eval`.
+/// Runs `starling eval`.
 pub(crate) fn run(context: &Context, args: &EvalArgs) -> Done {
     match &args.what {
         What::Paper(args) => run_paper(context, args),
@@ -147,7 +147,7 @@ fn run_paper(context: &Context, args: &PaperArgs) -> Done {
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
-/// What is evaluated, and how large.
+/// The selected figures and their scale.
 struct Evaluation {
     scale: Scale,
     only: Vec<String>,
@@ -180,7 +180,7 @@ impl Evaluation {
         self.only.is_empty() || self.only.iter().any(|name| name == id)
     }
 
-    /// Every point once, as often as the most demanding figure wants it.
+    /// Every point once, with the maximum of repeats that a figure wants.
     fn points(&self) -> BTreeMap<Point, u32> {
         let mut points: BTreeMap<Point, u32> = BTreeMap::new();
         let wanted = EXPERIMENTS.iter().filter(|experiment| self.wants(experiment.id));
@@ -222,7 +222,7 @@ impl Evaluation {
     }
 }
 
-/// The table of what was asked for.
+/// The table of claims.
 fn claims(sections: &[Section]) -> Table {
     let header = ["figure", "what", "paper", "asked", "ours", "verdict"];
     let rows = sections.iter().flat_map(|section| {
@@ -312,7 +312,7 @@ fn page(
     page.code(&commands.join("\n")).html()
 }
 
-/// What this page does not show.
+/// The limits of this evaluation.
 const NOT_TO_BE_HAD: [&str; 5] = [
     "Kodiak itself (100 machines with 2 cores, 8 GB and 1 GbE each) is not at our disposal: its \
      nodes and network are simulated at the paper's scale, under the nodes' own code; the paper \
@@ -328,7 +328,7 @@ const NOT_TO_BE_HAD: [&str; 5] = [
      figures, and no reading of it that was tried gives all four.",
 ];
 
-/// The program that made the page; the commit where the build was told it.
+/// The program that made the page, with the commit if the build has it.
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
     match option_env!("STARLING_COMMIT") {
@@ -355,7 +355,7 @@ fn command(args: &PaperArgs) -> String {
     words.join(" ")
 }
 
-/// What a simulated run does that was told nothing of policies.
+/// The policy of a simulated run without policy flags.
 fn default_policy(results: &Results) -> String {
     let is_plain =
         |outcome: &&Outcome| outcome.arm == Arm::Simulated && !outcome.command.contains("--policy");

@@ -1,5 +1,4 @@
-//! The same work, nodes, slots and policy in the simulator and with real processes: how far apart
-//! are they?
+//! Compares the simulator with real processes: the same work, nodes, slots and policy.
 
 use analysis::chart::{Axis, Chart};
 use serde_json::Value;
@@ -12,16 +11,17 @@ use super::scale::Scale;
 use super::section::{Cell, Claim, Grid, Section, Unit, Verdict};
 
 const WAIT_MAX: &str = "10s";
-/// Where no loopback was measured: encrypted, file to file, about.
+/// The default without a measured loopback: about the rate of encrypted transfers from file to
+/// file.
 const LOOPBACK_BYTES_PER_S: f64 = 300e6;
 
-/// What one node takes in from another over the loopback, as `bench calibrate` measured it.
+/// The rate of a node's transfers from another over the loopback, as measured by `bench calibrate`.
 fn loopback_bytes_per_s() -> f64 {
     let measured = sim::Service::default().bytes.loopback_bytes_per_s;
     if measured > 0.0 { measured } else { LOOPBACK_BYTES_PER_S }
 }
 
-/// A point that can be had both ways.
+/// A point that can be both simulated and run.
 struct Pair {
     name: &'static str,
     workload: String,
@@ -40,7 +40,8 @@ impl Pair {
     }
 
     fn simulated(&self) -> Point {
-        // Sizes alone wait as long as the bytes would, one transfer not hindering another.
+        // Without real bytes a task waits for the modelled time of each transfer, and transfers do
+        // not affect each other.
         let (network, bandwidth, data) = match self.real_bytes {
             true => ("maxmin", format!("{:.0}Mbit", loopback_bytes_per_s() * 8e-6), "real"),
             false => ("flat", "1Gbit".to_owned(), "virtual"),
@@ -129,7 +130,7 @@ fn first_start(report: &Value) -> Option<f64> {
     number(report, "/first_start_s")
 }
 
-/// The run without what comes before its first task.
+/// The run without the time before its first task.
 fn after_first_start(report: &Value) -> Option<f64> {
     Some(number(report, "/makespan_s")? - first_start(report)?)
 }
@@ -237,7 +238,7 @@ const PARTS: [(&str, Option<Unit>); 14] = [
     ("simulated transfer", Some(Unit::Milliseconds)),
 ];
 
-/// How much longer each part is really, over the simulated makespan.
+/// The difference of each part, real less simulated, over the simulated makespan.
 fn shares(results: &Results, real: &Point, simulated: &Point) -> Option<[f64; 5]> {
     let makespan_s = results.median(simulated, "/makespan_s").filter(|&span| span > 0.0)?;
     let mut shares = [0.0; 5];
@@ -262,7 +263,7 @@ fn parts_of(name: &str, results: &Results, real: &Point, simulated: &Point) -> V
     cells
 }
 
-/// Of each point that is farther away than asked, the part that makes most of it.
+/// The largest part of the difference, for each point outside the allowed difference.
 fn explained(results: &Results, pairs: &[Pair]) -> String {
     let mut sentences = Vec::new();
     for pair in pairs {

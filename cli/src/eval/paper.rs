@@ -1,4 +1,4 @@
-//! What the paper printed. Its figures survive only as the numbers that its text quotes.
+//! The paper's figures, as far as its text quotes numbers.
 
 /// Figure 6a: efficiency of all-pairs on 200 cores, percent.
 pub(super) const DAWS_PERCENT: f64 = 85.9;
@@ -19,7 +19,7 @@ pub(super) const MATRIX_PER_S: f64 = 67_000.0;
 pub(super) const CLOUDKON_PER_S: f64 = 13_000.0;
 pub(super) const SPARROW_PER_S: f64 = 7_300.0;
 
-/// A benchmark DAG with what table 4 says of it, and what the project asks of itself.
+/// A benchmark DAG with its figure in table 4, and the project's goal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dag {
     pub(super) name: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Dag {
     pub(super) shape: &'static str,
     /// Share of its own bound.
     pub(super) table4_percent: f64,
-    /// Share of the true lower bound that is asked for.
+    /// The goal: a share of the true lower bound.
     pub(super) asked_percent: f64,
 }
 
@@ -63,7 +63,7 @@ pub(super) const DAGS: [Dag; 4] = [
     },
 ];
 
-/// What the project asks of itself on 200 slots, percent.
+/// The project's goals on 200 slots, percent.
 pub(super) const ASKED_ALL_PAIRS_PERCENT: f64 = 91.0;
 pub(super) const ASKED_HIT_RATE_PERCENT: f64 = 90.0;
 pub(super) const ASKED_STACKING_UTILIZATION_PERCENT: f64 = 90.0;

@@ -1,14 +1,15 @@
-//! What is measured: command lines of this very program, as data.
+//! The points to measure: command lines of this program, as data.
 
 use serde::Serialize;
 
-/// Stands in a command line for the number of a repeat.
+/// Placeholder for the number of a repeat in a command line.
 pub(super) const SEED: &str = "{seed}";
 
-/// Kodiak, as the paper gives it: 1 GbE, full duplex. The latency is not given; 100 us is assumed.
+/// Kodiak, as the paper describes it: 1 GbE, full duplex. The latency is not given; 100 us is
+/// assumed.
 const KODIAK: [&str; 6] = ["--network", "maxmin", "--bandwidth", "1Gbit", "--latency", "100us"];
 
-/// Where a figure comes from.
+/// The origin of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Arm {
@@ -36,7 +37,7 @@ impl Point {
             .with(&["--seed", SEED])
     }
 
-    /// As [`Self::simulated`], over a network of which only the flags are known.
+    /// As [`Self::simulated`], over a network given by its flags.
     pub(super) fn simulated_over(network: &[&str], workload: &str, nodes: u32, slots: u32) -> Self {
         Self::new(Arm::Simulated, &["sim", workload])
             .on(nodes, slots)
@@ -64,7 +65,7 @@ impl Point {
         ])
     }
 
-    /// What the paper publishes of its bound, beside the same calculated here.
+    /// The published figures of the paper's bound, beside the same calculated here.
     pub(super) fn published() -> Self {
         Self::new(Arm::Computed, &["bound", "--published"])
     }
@@ -83,7 +84,7 @@ impl Point {
         self
     }
 
-    /// Of its cluster; 0 where the command line names none.
+    /// The nodes of its cluster; 0 if the command line names none.
     pub(super) fn nodes(&self) -> u32 {
         let at = self.words.iter().position(|word| word == "--nodes");
         let number = at.and_then(|at| self.words.get(at + 1)?.parse().ok());
@@ -96,7 +97,7 @@ impl Point {
         self.words.iter().map(|word| word.replace(SEED, &seed)).collect()
     }
 
-    /// The command line of one of its runs, as a shell would take it.
+    /// The command line of one of its runs, for a shell.
     pub(super) fn command(&self, seed: u64) -> String {
         let quoted = |word: String| match word.contains(['(', ')', ' ', '*', '{']) {
             true => format!("'{word}'"),

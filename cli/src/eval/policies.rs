@@ -1,4 +1,4 @@
-//! The policies that are compared, as flags.
+//! The compared policies, as flags.
 
 use proto::Policy;
 
@@ -11,7 +11,7 @@ pub(super) struct Choice {
     flags: &'static [&'static str],
 }
 
-/// As a user gets it who says nothing.
+/// The default without any flag.
 pub(super) const DEFAULT: Choice = Choice { label: "default", flags: &[] };
 pub(super) const FLDS: Choice =
     Choice { label: "FLDS", flags: &["--policy", Policy::Flds.name(), "--order", "bytes"] };

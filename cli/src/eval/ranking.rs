@@ -1,4 +1,4 @@
-//! All policies on all workloads: which one a user gets who says nothing, and why.
+//! All policies on all workloads: the choice of the default policy, and its reason.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::section::{Cell, Claim, Grid, Section, Unit, Verdict};
 use super::{all_pairs, dags, field, stacking};
 
 const MAKESPAN: &str = "/makespan_s";
-/// Differences below this are no differences: less than a round of tasks.
+/// Smaller differences do not count: they are below a round of tasks.
 const ALIKE: f64 = 0.001;
 
 /// Workloads that count as one.
@@ -54,20 +54,20 @@ pub(super) fn points(scale: &Scale, recorded: &[PathBuf]) -> Vec<(Point, u32)> {
     families(scale, recorded).into_iter().flat_map(of).collect()
 }
 
-/// The shortest makespan over that of each choice; `None` where one has none.
+/// The shortest makespan over that of each choice; `None` if a choice has none.
 fn scores(makespans: [Option<f64>; ALL.len()]) -> [Option<f64>; ALL.len()] {
     let best = makespans.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     makespans.map(|makespan| makespan.map(|makespan| best / makespan))
 }
 
-/// The geometric mean; `None` where one is missing or there is none.
+/// The geometric mean; `None` if a score is missing or there is none.
 fn mean(scores: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let logarithms: Vec<f64> = scores.map(|score| score.map(f64::ln)).collect::<Option<_>>()?;
     let count = logarithms.len() as f64;
     (count > 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
 }
 
-/// Of each family and choice.
+/// The score of each choice for a family.
 fn score(family: &Family, results: &Results) -> [Option<f64>; ALL.len()] {
     let of = |work: &[Point; ALL.len()]| {
         scores(std::array::from_fn(|at| results.median(&work[at], MAKESPAN)))
@@ -111,7 +111,7 @@ pub(super) fn tell(scale: &Scale, results: &Results, recorded: &[PathBuf]) -> Se
     section
 }
 
-/// Whether the default is first.
+/// The claim that the default is first.
 fn claim(means: [Option<f64>; ALL.len()]) -> Claim {
     let default = ALL.iter().zip(means).find(|(choice, _)| **choice == DEFAULT);
     let default = default.and_then(|(_, mean)| mean);

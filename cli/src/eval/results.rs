@@ -1,4 +1,4 @@
-//! What came of the runs, and figures taken from their reports.
+//! The outcomes of the runs, and figures from their reports.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::point::{Arm, Point};
 pub(super) struct Outcome {
     pub(super) arm: Arm,
     pub(super) command: String,
-    /// Repeats of the same command are told apart by it.
+    /// The number of the repeat.
     pub(super) round: u32,
-    /// What the run took of our time.
+    /// The duration of the run.
     pub(super) wall_s: f64,
-    /// Taken over from an earlier evaluation.
+    /// Taken from an earlier evaluation.
     pub(super) reused: bool,
-    /// What it printed, or why it printed nothing.
+    /// The report of the run, or the reason why there is none.
     #[serde(serialize_with = "told")]
     pub(super) report: Result<Value, String>,
 }
 
-/// A report as it is; of a failure its reason.
+/// A report as it is; for a failure its reason.
 fn told<S: Serializer>(report: &Result<Value, String>, serializer: S) -> Result<S::Ok, S::Error> {
     match report {
         Ok(report) => report.serialize(serializer),
@@ -65,13 +65,13 @@ impl Results {
         self.by_point.values().flatten()
     }
 
-    /// The reports of a point's good runs.
+    /// The reports of a point's successful runs.
     pub(super) fn reports(&self, point: &Point) -> impl Iterator<Item = &Value> {
         let outcomes = self.by_point.get(point).into_iter().flatten();
         outcomes.filter_map(|outcome| outcome.report.as_ref().ok())
     }
 
-    /// A figure of each run, and how it spreads.
+    /// A figure of each run, and its spread.
     pub(super) fn spread(
         &self,
         point: &Point,
@@ -89,7 +89,7 @@ impl Results {
         self.at(point, path).map(|spread| spread.median)
     }
 
-    /// Why a point has no figure.
+    /// The reason why a point has no figure.
     pub(super) fn why(&self, point: &Point) -> String {
         let outcomes = self.by_point.get(point).map(Vec::as_slice).unwrap_or_default();
         let failed = outcomes.iter().find_map(|outcome| outcome.report.as_ref().err());
@@ -100,7 +100,7 @@ impl Results {
         }
     }
 
-    /// Busy slots over time of the first good run: seconds and percent.
+    /// Busy slots over time of the first successful run: seconds and percent.
     pub(super) fn utilization(&self, point: &Point) -> Option<Vec<(f64, f64)>> {
         let series = self.reports(point).next()?.get("utilization_series")?;
         let step_s = series.get("step_s")?.as_f64()?;
@@ -114,7 +114,7 @@ pub(super) fn number(report: &Value, path: &str) -> Option<f64> {
     report.pointer(path)?.as_f64()
 }
 
-/// When the last task of a kind ended, on the run's clock.
+/// The time at which the last task of a kind ended, on the run's clock.
 pub(super) fn stage_end_s(report: &Value, kind: &str) -> Option<f64> {
     stage(report, kind)?.get("last_end_s")?.as_f64()
 }

@@ -1,10 +1,10 @@
-//! How large the evaluation is: the paper's scale, or fractions of it that are quickly done.
+//! The size of the evaluation: the paper's scale, or fast fractions of it.
 
 /// Sizes of all experiments.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Scale {
     pub(super) quick: bool,
-    /// Of generators whose graph must be the same in every repeat.
+    /// The seed of generators with the same graph in every repeat.
     pub(super) seed: u64,
     /// Repeats of simulated points that a claim rests on, and of points of a curve.
     pub(super) seeds: u32,
@@ -19,7 +19,7 @@ pub(super) struct Scale {
     pub(super) above: &'static [u32],
     /// Nodes of the image stacking sweep: 128 cores in the paper.
     pub(super) stacking_nodes: u32,
-    /// Locality, and tasks and files where they are not the generator's own.
+    /// Locality, and tasks and files if they are not the generator's own.
     pub(super) localities: &'static [(&'static str, Option<(u32, u32)>)],
     /// Files of each set of all-pairs.
     pub(super) files: u32,
@@ -28,7 +28,7 @@ pub(super) struct Scale {
     pub(super) instances: &'static [u32],
     pub(super) processes: &'static [u32],
     pub(super) noop_tasks_per_process: u32,
-    /// Tasks of the heavy-tailed bag; the generator's own number where there is none.
+    /// Tasks of the heavy-tailed bag; `None`: the generator's own number.
     pub(super) heavy_tail_tasks: Option<u32>,
     pub(super) recorded_max: usize,
 }

@@ -1,11 +1,11 @@
 /*!
-`starling eval scale`: how far it goes, and what stops it.
+`starling eval scale`: the limits of scaling, and their causes.
 
-Weak scaling on simulated nodes, from one to as many as asked for: efficiency, throughput and the
-share of the true lower bound for the four benchmark DAGs, task lengths, policies, and everything
-submitted to one node. Each point is one `starling sim`; its report is kept, so that what was broken
-off goes on where it stopped. For each curve the page says where it breaks and which mechanism was
-measured to be the cause ([`causes`]).
+Weak scaling on simulated nodes, from one up to a given number. The curves show efficiency,
+throughput and the share of the true lower bound. They cover the four benchmark DAGs, task lengths,
+policies, and submission of everything to one node. Each point is one `starling sim`. Its report is
+kept, so that an interrupted study continues. For each curve the page names the point at which it
+breaks and the measured cause ([`causes`]).
 */
 
 mod causes;
@@ -26,12 +26,12 @@ use crate::errors::{Done, Exit, Failure};
 use crate::units::Timespan;
 use crate::{Context, units};
 
-/// A single run that takes longer than this is given up.
+/// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 #[derive(Args, Debug)]
 pub(super) struct ScaleArgs {
-    /// Where the page, the tables, the charts and the reports of single points go
+    /// Directory for the page, the tables, the charts and the reports of single points
     #[arg(short, long, value_name = "DIR", default_value = "starling-scale")]
     output: PathBuf,
     /// Only these: lengths, policies, worst
@@ -40,14 +40,14 @@ pub(super) struct ScaleArgs {
     /// Up to 1,000 nodes and two task lengths: within five minutes
     #[arg(long)]
     quick: bool,
-    /// Clusters of at most so many nodes
+    /// Clusters of at most this many nodes
     #[arg(long, value_name = "N", default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     nodes_max: u32,
-    /// Begin no further point after this; the next call goes on with those that are missing
+    /// Begin no further point after this; the next call makes the missing ones
     #[arg(long, value_name = "DURATION")]
     budget: Option<Timespan>,
-    /// Make points again whose reports lie in the output already
+    /// Repeat points that have a report in the output already
     #[arg(long)]
     fresh: bool,
     /// The seed of graphs and runs
@@ -55,7 +55,7 @@ pub(super) struct ScaleArgs {
     seed: u64,
 }
 
-/// How large the study is.
+/// The size of the study.
 #[derive(Clone, Debug)]
 struct Size {
     nodes: Vec<u32>,
@@ -82,7 +82,7 @@ impl Size {
         }
     }
 
-    /// Up to so many nodes.
+    /// Up to this number of nodes.
     fn up_to(&self, most: u32) -> impl Iterator<Item = u32> + '_ {
         self.nodes.iter().copied().filter(move |&nodes| nodes <= most)
     }

@@ -1,11 +1,11 @@
-//! A figure's part of the page: text, tables, charts, and what it says of the claims.
+//! A figure's part of the page: text, tables, charts, and its claims.
 
 use analysis::chart::{Bars, Chart, Page, Table};
 
 use super::point::Point;
 use super::results::{Results, Spread};
 
-/// How a figure is shown.
+/// The unit in which a figure is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
     Percent,
@@ -30,7 +30,7 @@ impl Unit {
         }
     }
 
-    /// From what reports hold: shares, seconds, bytes.
+    /// The factor from the units of reports: shares, seconds, bytes.
     fn scale(self) -> f64 {
         match self {
             Self::Percent => 100.0,
@@ -49,7 +49,7 @@ impl Unit {
         }
     }
 
-    /// The median, with least and most where they differ.
+    /// The median, with least and most if they differ.
     pub(super) fn spread(self, spread: Spread) -> String {
         let (median, min, max) =
             (self.show(spread.median), self.show(spread.min), self.show(spread.max));
@@ -170,14 +170,14 @@ impl Grid {
     }
 }
 
-/// Whether what was asked for was reached.
+/// The result of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Met,
     Missed,
-    /// Nothing was asked but to show it.
+    /// There is no goal; the figure is only shown.
     Shown,
-    /// It could not be had.
+    /// The figure is missing.
     Absent,
 }
 
@@ -276,7 +276,7 @@ impl Section {
         self.claims.push(claim);
     }
 
-    /// Says of each point without a figure why it has none.
+    /// Notes the reason for each point without a figure.
     pub(super) fn missing(&mut self, results: &Results, points: &[Point]) {
         for point in points {
             if results.reports(point).next().is_none() {

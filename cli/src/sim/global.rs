@@ -19,7 +19,7 @@ use crate::errors::{Done, Exit, Failure};
 use crate::units::Timespan;
 use crate::{Context, story, summary, units};
 
-/// What the decision takes where the scheduler is held back at all, as in Estee's study.
+/// The decision time of a delayed scheduler, as in Estee's study.
 const DECISION_BEHIND_MSD: Span = Span::from_millis(50);
 
 #[derive(Args, Debug)]
@@ -28,15 +28,15 @@ pub(crate) struct GlobalArgs {
     #[arg(long, value_name = "NAME", value_parser = scheduler_name,
         conflicts_with_all = ["policy", "placement", "submit", "service"])]
     pub(super) scheduler: Option<SchedulerName>,
-    /// What the scheduler knows of lengths and sizes beforehand: the truth, one mean, or what the
-    /// user (or the mean of the kind) says
+    /// Advance knowledge of lengths and sizes: exact, one mean, or the user's declaration (or the
+    /// mean of the kind)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = InfoName::Exact,
         requires = "scheduler")]
     info: InfoName,
-    /// The scheduler is asked at most this often [default: whenever something happens]
+    /// Minimum interval between decisions [default: at every event]
     #[arg(long, value_name = "DURATION", requires = "scheduler")]
     msd: Option<Timespan>,
-    /// What it decides counts after this [default: 50ms with --msd, 0 without]
+    /// Delay until a decision takes effect [default: 50ms with --msd, 0 without]
     #[arg(long, value_name = "DURATION", requires = "scheduler")]
     decision: Option<Timespan>,
     /// Objects a worker fetches at a time, and of those from one source: N/M, or unlimited
@@ -84,7 +84,7 @@ struct Shown<'r> {
     simulated: Simulated,
 }
 
-/// What only this simulator knows.
+/// The figures that only this simulator has.
 #[derive(Serialize)]
 struct Simulated {
     seed: u64,
@@ -95,7 +95,7 @@ struct Simulated {
     network: &'static str,
     bandwidth_bytes_per_s: f64,
     latency_s: f64,
-    /// Times the scheduler was asked.
+    /// The number of the scheduler's decisions.
     decisions: u64,
     transfers: u64,
     cpu_us_per_task: f64,

@@ -24,7 +24,7 @@ impl FromStr for NetworkChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "maxmin" => Ok(Self::Maxmin),
-            // Estee's word for it.
+            // Estee's name for it.
             None if text == "flat" || text == "simple" => Ok(Self::Flat),
             Some(("tree", keys)) => tree(keys).map(Self::Tree),
             _ if text == "tree" => Err("a tree has racks, such as tree:racks=32".to_owned()),

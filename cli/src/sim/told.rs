@@ -1,4 +1,4 @@
-//! What only a simulator knows of a run.
+//! The figures of a run that only a simulator has.
 
 use ::sim::{NetworkModel, Simulation, SimulationOptions};
 use analysis::RunReport;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::units;
 
-/// A slot count is at its height from this share of the highest on.
+/// A slot count is at its height from this share of the maximum on.
 const HEIGHT: f64 = 0.9;
 
 #[derive(Serialize)]
@@ -15,31 +15,31 @@ pub(super) struct Simulated {
     network: &'static str,
     bandwidth_bytes_per_s: f64,
     latency_s: f64,
-    /// Of a tree.
+    /// For a tree.
     racks: Option<u32>,
     oversubscription: Option<f64>,
-    /// When and on what the service times were measured.
+    /// The origin of the service times: date and machine of the measurement.
     service: String,
     packets: u64,
     packets_per_task: f64,
     steps: u64,
-    /// Of the simulator itself: CPU time a task, memory at its highest over nodes and over tasks.
+    /// Costs of the simulator itself: CPU time per task, and peak memory per node and per task.
     cpu_us_per_task: f64,
     rss_bytes_per_node: f64,
     rss_bytes_per_task: f64,
     /// The true lower bound over the makespan.
     bound_ratio: f64,
-    /// The client's own time for making what it submits.
+    /// The client's own time for preparing the submission.
     client_busy_s: f64,
     /// Time the nodes' loops were busy: mean over the nodes, the busiest, and the job's home.
     loop_busy_s: f64,
     loop_busy_max_s: f64,
     loop_busy_job_home_s: f64,
-    /// From the first start until the slots are as busy as they get, and from the last time that
-    /// they were until the end, to within a step of `utilization_series`.
+    /// The time from the first start until the slots are as busy as they get, and from the end of
+    /// that until the end. Precise to a step of `utilization_series`.
     ramp_s: f64,
     tail_s: f64,
-    /// Bytes between nodes over what all cards could have carried in one direction.
+    /// Bytes between nodes over the capacity of all cards in one direction.
     card_share: f64,
     faults: Faults,
 }
@@ -143,7 +143,7 @@ impl Simulated {
     }
 }
 
-/// How long it takes to fill the slots, and how long they empty.
+/// The time to fill the slots, and the time in which they empty.
 fn edges(report: &RunReport) -> (f64, f64) {
     let series = &report.utilization_series;
     let high = series.values.iter().copied().fold(0.0, f64::max) * HEIGHT;

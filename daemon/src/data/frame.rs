@@ -1,7 +1,7 @@
-//! What goes over a data connection, byte by byte. All integers are little-endian.
+//! The byte format of a data connection. All integers are little-endian.
 //!
 //! ```text
-//! asking side                                      giving side
+//! requesting side                                  sending side
 //! hello    magic version cluster from to        ─▶
 //!                                               ◀─ welcome  magic code
 //! request  job task attempt output ─▶           (any number, ahead of the answers)
@@ -9,8 +9,8 @@
 //!                                                  then the bytes of the object, their checksum
 //!                                                  or a text
 //! ```
-//! Everything but the bytes of an object and a text has a fixed size, so nothing is believed before
-//! memory is taken.
+//! All fields except object bytes and texts have a fixed size, and sizes are checked before memory
+//! is allocated.
 
 use proto::{ObjectId, limits, wire};
 
@@ -23,7 +23,7 @@ pub(super) const REQUEST_BYTES: usize = 28;
 pub(super) const HEAD_BYTES: usize = 12;
 pub(super) const CHECKSUM_BYTES: usize = 8;
 
-/// Who asks, and whom.
+/// The greeting: the cluster, the asking node, and the node that it asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
@@ -60,7 +60,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` for what is no greeting at all.
+    /// `None` if the bytes are no greeting.
     pub(super) fn from_bytes(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
         let mut fields = Fields(bytes);
         (fields.take() == MAGIC).then(|| Self {
@@ -117,16 +117,16 @@ pub(super) fn request_from_bytes(bytes: &[u8; REQUEST_BYTES]) -> ObjectId {
     object_of(&wire::ObjectRequest { job, task, attempt, output: fields.u32() })
 }
 
-/// What begins an answer.
+/// The beginning of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Head {
-    /// So many bytes of the object follow, and their checksum.
+    /// This number of object bytes follows, and their checksum.
     Object(u64),
-    /// As `Object`; the file of the object has an x bit.
+    /// As `Object`; the file of the object has the executable bit.
     Program(u64),
-    /// So many bytes of a text follow: why the object cannot be given.
+    /// This number of text bytes follows: the reason for the refusal.
     Refusal(u32),
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
 }
 
@@ -144,7 +144,7 @@ impl Head {
         bytes
     }
 
-    /// `None` for what cannot begin an answer.
+    /// `None` if the bytes are no beginning of an answer.
     pub(super) fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Option<Self> {
         let mut fields = Fields(&bytes);
         match (fields.u32(), fields.u64()) {

@@ -1,9 +1,10 @@
 /*!
-The asking side: what is wanted from each node, and the threads that bring it.
+The requesting side of data connections: the objects wanted from each node, and the threads that
+fetch them.
 
-A *line* is one connection to one node, used by one thread at a time. Whoever takes a line asks for
-a batch of small things or for one large thing, reads the answers in order, and puts the line back.
-Lines that broke are not missed: what they had not brought is wanted again.
+A *line* is one connection to one node, used by one thread at a time. A thread takes a line,
+requests a batch of small objects or one large object, reads the answers in order, and returns the
+line. When a line breaks, its missing objects are requested again.
 */
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,21 +21,21 @@ use super::socket::DataStream;
 use super::stream::{self, Known};
 use crate::service::Shared;
 
-/// For a node that does not answer.
+/// The time allowed for a node that does not answer.
 fn patience() -> Duration {
     Duration::from_nanos(limits::FETCH_RETRY_FOR.0)
 }
 
-/// A thread without work ends after this.
+/// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Done = Box<dyn FnOnce(Result<(), FetchError>) + Send>;
 
-/// An object that this node is to have.
+/// An object that this node fetches.
 pub(crate) struct Wanted {
     pub(crate) object: ObjectId,
     pub(crate) size_bytes: u64,
-    /// When it was first asked for: to wait for its turn is nobody's fault.
+    /// The time of the first request. Time in the queue does not count as failure.
     since: Option<Instant>,
     wait: Span,
     done: Done,
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Wanted {
 }
 
 impl Wanted {
-    /// `done` is called once, from a thread of the lines, and must not block.
+    /// `done` is called once, from a fetching thread, and must not block.
     pub(crate) fn new(
         object: ObjectId,
         size_bytes: u64,
@@ -57,7 +58,7 @@ impl Wanted {
         Self { object, size_bytes, since: None, wait, done: Box::new(done) }
     }
 
-    /// Whether it is to be given up.
+    /// True if the fetch must be given up.
     fn is_overdue(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() > patience())
     }
@@ -67,7 +68,7 @@ impl Wanted {
     }
 }
 
-/// What is wanted, and who is about it.
+/// The wanted objects, and the threads that fetch them.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     state: Mutex<State>,
@@ -78,24 +79,24 @@ pub(crate) struct Lines {
 #[derive(Debug, Default)]
 struct State {
     sources: BTreeMap<NodeId, Source>,
-    /// Where the last batch came from: the nodes take turns.
+    /// The node of the last batch: the nodes take turns.
     last: Option<NodeId>,
-    /// What did not come, and when to try again.
+    /// Objects that could not be fetched, with the time of the next try.
     later: Vec<(Instant, NodeId, Wanted)>,
     threads: usize,
-    /// Of these, those that have not begun yet.
+    /// Of `threads`, those that have not begun yet.
     starting: usize,
-    /// And those that sleep.
+    /// Of `threads`, those that sleep.
     idle: usize,
-    /// Of the sleepers, those that were woken and are not up yet.
+    /// Of the sleepers, those that were notified and have not woken yet.
     woken: usize,
     is_over: bool,
 }
 
-/// What is to be done so that what waits is taken.
+/// The action that is needed so that waiting objects are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Help {
-    /// Enough threads are on their way, or there can be no more.
+    /// None: enough threads are starting or waking, or their maximum is reached.
     Comes,
     Wake,
     Start,
@@ -120,13 +121,13 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is on its way from a node, nor waits for that.
+    /// True if nothing is being fetched from a node, and nothing waits for that.
     pub(crate) fn are_free(&self, from: NodeId) -> bool {
         let state = self.state();
         state.sources.get(&from).is_none_or(|source| source.busy == 0 && source.is_quiet())
     }
 
-    /// Nothing comes any more; what is on its way breaks off.
+    /// Ends all fetches, including those in flight, and refuses new ones.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -138,14 +139,14 @@ impl Lines {
     }
 }
 
-/// Brings objects here; the end of each is told by what it carries. Never blocks.
+/// Fetches objects. Each [`Wanted`] is notified of its own end. Never blocks.
 pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: impl IntoIterator<Item = Wanted>) {
     let lines = &shared.lines;
     let mut state = lines.state();
     if state.is_over {
         return;
     }
-    // All before anybody is called, so that they are shared out.
+    // All are queued before a thread is called, so that the threads share them.
     state.sources.entry(from).or_default().waiting.extend(wanted);
     loop {
         match state.help(0) {
@@ -156,7 +157,7 @@ pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: impl IntoIterato
                     state.threads += 1;
                     state.starting += 1;
                 }
-                // Others will come to it, if there are any.
+                // The running threads will take them.
                 Err(_) if state.threads > 0 => return,
                 Err(error) => {
                     let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
@@ -178,7 +179,7 @@ fn start_thread(shared: &Arc<Shared>) -> std::io::Result<()> {
     thread.spawn(move || work(&theirs)).map(drop)
 }
 
-/// One thread's life.
+/// The loop of one thread.
 fn work(shared: &Arc<Shared>) {
     let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
     shared.lines.state().starting -= 1;
@@ -189,15 +190,15 @@ fn work(shared: &Arc<Shared>) {
             source.busy -= 1;
             source.spare.extend(line);
         }
-        // What waits for this node could not be taken while its lines were all busy. This thread
-        // takes a part of it.
+        // While all lines to this node were busy, its waiting objects could not be taken. This
+        // thread takes a part of them now.
         if state.help(1) == Help::Wake {
             shared.lines.changed.notify_one();
         }
     }
 }
 
-/// The next thing to do; `None` when there has been nothing for long, or all is over.
+/// The next batch; `None` after [`IDLE`] without work, or when fetching has ended.
 fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
     let mut state = lines.state();
     loop {
@@ -221,10 +222,10 @@ fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
         state.awake(!slept.timed_out());
         let nothing = state.later.is_empty() && state.sources.values().all(Source::is_quiet);
         if slept.timed_out() && wake.is_none() && nothing {
-            // Under the lock: whoever wants something now sees that this thread is gone.
+            // Under the lock, so that a later request sees that this thread has ended.
             state.threads -= 1;
             if state.threads == 0 {
-                state.sources.clear(); // And the lines that nobody uses.
+                state.sources.clear(); // This drops the unused lines as well.
             }
             return None;
         }
@@ -236,7 +237,7 @@ impl Source {
         self.waiting.is_empty()
     }
 
-    /// Threads that could take something from it now.
+    /// The number of threads that could take objects from this source now.
     fn openings(&self) -> usize {
         let lines = limits::DATA_LINES_PER_NODE_MAX.saturating_sub(self.busy);
         self.waiting.len().min(lines)
@@ -244,8 +245,8 @@ impl Source {
 }
 
 impl State {
-    /// Whether to wake a thread, or to start one: so many do not sleep and will look by themselves.
-    /// Counts a thread that is to be woken as such.
+    /// Decides whether to wake or start a thread. `at_hand` threads are awake and look for work
+    /// anyway. A returned `Wake` is counted in `woken`.
     fn help(&mut self, at_hand: usize) -> Help {
         let openings: usize = self.sources.values().map(Source::openings).sum();
         if openings <= at_hand + self.woken + self.starting {
@@ -260,14 +261,15 @@ impl State {
         }
     }
 
-    /// A thread sleeps no more. No more can be on their way than have slept, whoever woke this one.
+    /// Counts a thread that has woken. `woken` never exceeds the number of sleepers, even if the
+    /// thread woke by itself.
     fn awake(&mut self, was_woken: bool) {
         self.idle -= 1;
         let woken = self.woken.saturating_sub(usize::from(was_woken));
         self.woken = woken.min(self.idle);
     }
 
-    /// Wants again what is due. When the next is.
+    /// Queues the objects that are due again. Returns the next time at which one is due.
     fn requeue(&mut self, now: Instant) -> Option<Instant> {
         let mut kept = Vec::new();
         for (at, from, wanted) in self.later.drain(..) {
@@ -281,7 +283,7 @@ impl State {
         self.later.iter().map(|(at, _, _)| *at).min()
     }
 
-    /// A batch from the node whose turn it is.
+    /// Takes a batch from the next node in turn.
     fn take(&mut self) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
         let can = |source: &Source| {
             !source.waiting.is_empty() && source.busy < limits::DATA_LINES_PER_NODE_MAX
@@ -293,7 +295,7 @@ impl State {
         self.last = Some(node);
         let source = self.sources.get_mut(&node).expect("found above");
         source.busy += 1;
-        // The lines share what waits: a batch is no larger than this one's part of it.
+        // The lines share the waiting objects: a batch is at most the share of one line.
         let lines = limits::DATA_LINES_PER_NODE_MAX;
         let share = source.waiting.len().div_ceil(lines).min(limits::DATA_BATCH_OBJECTS);
         let mut batch = VecDeque::with_capacity(share);
@@ -312,7 +314,8 @@ impl State {
     }
 }
 
-/// Brings a batch over a line, a new one where there is none. The line, if it is still good.
+/// Fetches a batch over a line; opens one if `line` is `None`. Returns the line if it can be used
+/// again.
 fn fetch(
     shared: &Arc<Shared>,
     from: NodeId,
@@ -324,7 +327,7 @@ fn fetch(
     if let Some(mut line) = line.filter(|line| line.address == address) {
         match fetch_over(shared, &mut line, &mut batch, buffer) {
             Ok(()) => return Some(line),
-            // It was closed while nobody used it, or its node is another one now.
+            // The line was closed while it was idle, or the node has another address now.
             Err(_) if batch.is_empty() => return None,
             Err(_) => {}
         }
@@ -348,14 +351,15 @@ fn open(shared: &Arc<Shared>, from: NodeId, address: String) -> Result<Line, Str
         return Err("it does not run".to_owned());
     }
     let stream = stream::open(shared, from, &address)?;
-    // The beginning of an answer comes soon or never; in a large object there may be a long pause.
+    // The beginning of an answer comes within the timeout or never. Within a large object longer
+    // pauses are allowed.
     let socket = stream.socket();
     socket.set_read_timeout(Some(patience())).map_err(|error| error.to_string())?;
     let known = shared.lines.registry.enter(socket).ok_or("this node stops")?;
     Ok(Line { address, stream, _known: known })
 }
 
-/// What did not come is wanted again, but not for ever.
+/// Schedules another try for the objects that did not arrive, until they are overdue.
 fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason: &str) {
     shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
     for mut wanted in batch {
@@ -373,8 +377,8 @@ fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason:
     }
 }
 
-/// Asks for all of a batch and takes the answers, in order. What came, or never will, is no longer
-/// in the batch. After an error the line is of no use.
+/// Requests a whole batch and reads the answers in order. Removes each answered object from the
+/// batch, whether it arrived or was refused. After an error the line is unusable.
 fn fetch_over(
     shared: &Arc<Shared>,
     line: &mut Line,
@@ -455,7 +459,7 @@ mod tests {
         assert_eq!(helped[0], Help::Wake, "the one that sleeps");
         assert!(helped[1..lines].iter().all(|&it| it == Help::Start), "{helped:?}");
         assert!(helped[lines..].iter().all(|&it| it == Help::Comes), "{helped:?}");
-        // All of them come and take their part.
+        // All threads wake and take their part.
         state.awake(true);
         for left in (0..lines).rev() {
             assert!(state.take().is_some());
@@ -463,7 +467,7 @@ mod tests {
         }
         assert!(state.take().is_none(), "each line is in use");
         assert_eq!((state.idle, state.woken, state.help(0)), (0, 0, Help::Comes));
-        // Another node has lines of its own.
+        // Another node has its own lines.
         want(&mut state, 5, 1);
         assert_eq!(state.help(0), Help::Start);
     }

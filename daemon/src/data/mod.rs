@@ -1,18 +1,18 @@
 /*!
-The bytes of objects on their way between nodes.
+The transfer of objects between nodes.
 
 ```text
-needed here ─▶ small ──▶ asked for and given in frames of the link, many in one     small
-            └▶ large ──▶ a line: a connection of its own, a thread that reads it    lines
-                                 └─▶ the other node's port, a thread that sends     port, serve
+wanted here ─▶ small ──▶ requested and sent in frames of the link, many in one      small
+            └▶ large ──▶ a line: a separate connection with a reading thread        lines
+                                 └─▶ the other node's port and sending thread       port, serve
 ```
-A large object never stands in front of a packet, and no thread of the loop touches its bytes.
-Where nothing is encrypted the sender gives the file to the kernel (sendfile) once it knows the
-checksum; the receiver reads into a file that has its room already. Every object is followed by a
-checksum of its bytes (xxh3), and one that is short, too long or damaged is never published.
+A large object never delays a packet, and the thread of the run loop never touches its bytes.
+Without encryption the sender passes the file to the kernel (sendfile) once it knows the checksum.
+The receiver reserves disk space for the file first. A checksum (xxh3) follows the bytes of every
+object. An object that is too short, too long or damaged is never published.
 
-[`stream`] is the one place where a data connection is opened or believed; [`socket`] is its bytes,
-encrypted or not; [`frame`] is what goes over it.
+[`stream`] opens and authenticates data connections. [`socket`] reads and writes their bytes,
+encrypted or not. [`frame`] is their byte format.
 */
 
 mod frame;
@@ -33,14 +33,15 @@ use executor::ObjectError;
 use proto::work::FetchError;
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
-/// What a request on the wire asks for.
+/// The object that a wire request names.
 pub(crate) fn object_of(request: &wire::ObjectRequest) -> ObjectId {
     let &wire::ObjectRequest { job, task, attempt, output } = request;
     let task = TaskId { job: JobId(job), local: LocalId(task) };
     ObjectId { task, attempt: Attempt(attempt), output }
 }
 
-/// Why an object is not given out. What is not there is said to be so: who asks looks elsewhere.
+/// The reason why an object cannot be sent. A missing object has its own reason, so that the
+/// requester looks elsewhere.
 fn not_given(error: &ObjectError) -> FetchError {
     match error {
         ObjectError::Absent(_) => FetchError::NotThere,

@@ -1,4 +1,4 @@
-//! The data port: who may come in, and how many.
+//! The data port: accepts connections, within the limits on their number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::accept::BREATHE;
 use crate::service::Shared;
 use crate::strangers::Strangers;
 
-/// Takes connections for as long as the node lives. Strangers cost a few buffers and a little time
-/// each, and only so many are there at once; a thread is only for nodes.
+/// Accepts connections until the node stops. An unauthenticated connection costs a few buffers and
+/// limited time, and their number is limited. Only nodes get a thread.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let strangers = Strangers::default();
     loop {

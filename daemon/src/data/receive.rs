@@ -1,4 +1,4 @@
-//! The bytes of one object, from a line into the store.
+//! Receives the bytes of one object from a line and stores them.
 
 use std::io::Read;
 use std::sync::mpsc;
@@ -11,15 +11,15 @@ use super::Wanted;
 use super::frame::{CHECKSUM_BYTES, Head};
 use super::socket::DataStream;
 
-/// Of the thread that reads a large object and the one that writes it.
+/// The number of buffers between the thread that reads a large object and the one that writes it.
 const PIPE_BUFFERS: usize = 4;
 
-/// Why an object did not come.
+/// The reason why an object did not arrive.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The line is to blame: the object may come over another one.
+    /// The line failed; another line may bring the object.
     Line(String),
-    /// The object is to blame; its bytes may still be on the line.
+    /// The object was refused or could not be stored; its bytes may still be on the line.
     Object(String),
 }
 
@@ -35,7 +35,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Takes the bytes of one object.
+/// Receives one object.
 pub(super) fn receive(
     store: &ObjectStore,
     stream: &mut DataStream,
@@ -69,13 +69,13 @@ pub(super) fn receive(
         pour(stream, sink, size_bytes, buffer)?
     };
     let Sink { incoming, hash } = sink;
-    // Not before it is known to be whole does it exist.
+    // The object is published only when it is known to be complete.
     let checksum = read_checksum(stream, hash.digest())?;
     incoming.commit_with(checksum)?;
     Ok(())
 }
 
-/// As [`receive`], for what fits the buffer.
+/// As [`receive`], for an object that fits the buffer.
 fn receive_small(
     store: &ObjectStore,
     stream: &mut DataStream,
@@ -88,7 +88,7 @@ fn receive_small(
     Ok(store.keep_copy_as(object, bytes, checksum, executable)?)
 }
 
-/// What was sent behind the bytes must be what they give.
+/// Reads the checksum behind the bytes of an object and compares it with that of the bytes.
 fn read_checksum(stream: &mut DataStream, of_bytes: u64) -> Result<u64, Failure> {
     let mut checksum = [0; CHECKSUM_BYTES];
     stream.read_exact(&mut checksum)?;
@@ -99,7 +99,7 @@ fn read_checksum(stream: &mut DataStream, of_bytes: u64) -> Result<u64, Failure>
     Ok(checksum)
 }
 
-/// Where the bytes of an object go.
+/// The destination of an object's bytes.
 struct Sink {
     incoming: IncomingObject,
     hash: Xxh3,
@@ -112,7 +112,7 @@ impl Sink {
     }
 }
 
-/// Reads what there is, up to a buffer and to what is still missing.
+/// Reads the available bytes, up to the size of the buffer and the missing `rest`.
 fn read_some(stream: &mut DataStream, buffer: &mut [u8], rest: u64) -> Result<usize, Failure> {
     let count = rest.min(buffer.len() as u64) as usize;
     loop {
@@ -142,7 +142,7 @@ fn pour(
     Ok(sink)
 }
 
-/// As [`pour`], with a second thread that checks and writes while this one reads.
+/// As [`pour`], with a second thread that hashes and writes while this one reads.
 fn pipe(stream: &mut DataStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Failure> {
     let (full, to_write) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIPE_BUFFERS);
     let (empty, to_fill) = mpsc::sync_channel::<Vec<u8>>(PIPE_BUFFERS);
@@ -153,16 +153,16 @@ fn pipe(stream: &mut DataStream, mut sink: Sink, size_bytes: u64) -> Result<Sink
         let writer = std::thread::Builder::new().spawn_scoped(scope, move || {
             for (buffer, came) in to_write {
                 sink.take(&buffer[..came])?;
-                let _ = empty.send(buffer); // The reader may have all it needs.
+                let _ = empty.send(buffer); // Fails if the reader has ended.
             }
             Ok(sink)
         });
         let writer = writer.map_err(|error| Failure::Line(format!("no thread: {error}")))?;
         let mut rest = size_bytes;
         while rest > 0 {
-            // Who writes has ended early: it says why.
+            // The writer ended early; it returns the reason.
             let Ok(mut buffer) = to_fill.recv() else { break };
-            // Full buffers are few hand-overs.
+            // Full buffers keep the number of hand-overs small.
             let mut filled = 0;
             while filled < buffer.len() && rest > 0 {
                 let came = read_some(stream, &mut buffer[filled..], rest)?;
@@ -191,7 +191,8 @@ mod tests {
         ObjectId { task: TaskId::new(3, 4), attempt: Attempt(5), output: 6 }
     }
 
-    /// What becomes of an object of which this comes: an error, and whether it is here then.
+    /// Receives these bytes as an object. Returns the error, if any, and whether the object is
+    /// stored.
     fn came(expected_bytes: usize, told_bytes: usize, sent: &[u8]) -> (Option<String>, bool) {
         let dir = tempfile::tempdir().unwrap();
         let store = ObjectStore::open(dir.path(), 1 << 30).unwrap();
@@ -202,7 +203,7 @@ mod tests {
         let mut buffer = vec![0; limits::SMALL_OBJECT_BYTES as usize];
         let result = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // The receiver may hang up first.
+                // The receiver may close the connection first.
                 let _ = out.write_all(sent);
                 let _ = out.shutdown(Shutdown::Write);
             });

@@ -1,4 +1,5 @@
-//! The giving side of one data connection. Small things that were asked for together go together.
+//! The sending side of one data connection. Small objects that were requested together are sent
+//! together.
 
 use std::io::{self, BufReader, Read, Write};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::not_given;
 use super::socket::DataStream;
 use crate::service::Shared;
 
-/// Answers requests until the other side has no more.
+/// Answers requests until the other side closes the connection.
 pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
     let Some(_known) = shared.given.enter(stream.socket()) else { return };
     if let Err(error) = answer_all(shared.executor.objects(), stream)
@@ -24,13 +25,13 @@ pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
 }
 
 fn answer_all(store: &ObjectStore, stream: DataStream) -> io::Result<()> {
-    // Between objects there is time.
+    // The timeout between two requests.
     let idle = Duration::from_nanos(limits::DATA_IDLE.0);
     stream.socket().set_read_timeout(Some(idle))?;
     let mut requests = BufReader::with_capacity(REQUEST_BYTES * limits::DATA_BATCH_OBJECTS, stream);
     let mut gathered = Vec::new();
     loop {
-        // Before this may wait for the other side, that has all it asked for.
+        // Before this thread may wait for the other side, all gathered answers must be sent.
         if requests.buffer().len() < REQUEST_BYTES {
             send(requests.get_mut(), &mut gathered)?;
         }
@@ -49,7 +50,8 @@ fn send(stream: &mut DataStream, gathered: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What is small is gathered, to go in few writes and full records; what is not, goes.
+/// Gathers small answers, so that they take few writes and full TLS records. Sends larger ones
+/// directly.
 fn answer(
     store: &ObjectStore,
     stream: &mut DataStream,
@@ -99,8 +101,8 @@ fn refuse(gathered: &mut Vec<u8>, reason: &str) {
     gathered.extend_from_slice(&reason.as_bytes()[..end]);
 }
 
-/// The first time an object is given out its checksum is made on the way. Its last bytes are left
-/// to be sent with what comes behind them.
+/// Computes the checksum when an object is sent for the first time. Leaves its last bytes in
+/// `gathered`, to be sent with the checksum behind them.
 fn read_and_send(
     stream: &mut DataStream,
     mut reader: ObjectReader,
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     const ABSENT: u64 = 9;
-    /// Object 1 is empty, 4 does not fit what is gathered, 5 goes out in pieces.
+    /// Object 1 is empty, 4 is too large to be gathered, 5 is sent in pieces.
     const SIZES: [(u64, usize); 6] = [
         (0, 100),
         (1, 0),
@@ -156,7 +158,7 @@ mod tests {
         (0..size).map(|at| (at as u64 * 31 + number) as u8).collect()
     }
 
-    /// Takes one answer: the bytes of an object, or what there is instead.
+    /// Reads one answer: the bytes of an object, or another head.
     fn take(stream: &mut TcpStream) -> Result<Vec<u8>, Head> {
         let mut read = |count: usize| {
             let mut bytes = vec![0; count];
@@ -191,8 +193,8 @@ mod tests {
             (0..2 * limits::DATA_BATCH_OBJECTS as u64).map(|at| at * 5 % 7).collect();
         std::thread::scope(|scope| {
             let answers = scope.spawn(|| answer_all(&store, giving));
-            // One by one: none is held back for the next. Then many; the first time a checksum is
-            // made, the second time it is known.
+            // First one by one: no answer is held back for the next request. Then many requests at
+            // once: the checksums are computed the first time and known the second time.
             let alone = (0..6).chain([ABSENT]).map(|number| vec![number]);
             for asked in alone.chain([many.clone(), many]) {
                 let requests: Vec<u8> = asked

@@ -1,7 +1,7 @@
-//! Small objects: asked for and given in frames of the link, as many in one as there are.
+//! Small objects: requested and sent in frames of the link, as many in one frame as possible.
 //!
-//! A link may break and a frame may be dropped where a queue is full, so nothing relies on the
-//! answer: what has not come in time is fetched over a line.
+//! A link may break, and a full queue drops frames, so no code relies on an answer. An object that
+//! does not arrive within `SMALL_OBJECT_TIMEOUT` is fetched over a line.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Wanted, bring, not_given, object_of, request_of};
 use crate::service::Shared;
 
-/// The small objects that were asked for and are not here yet.
+/// The small objects that were requested and have not arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Smalls {
     asked: Mutex<BTreeMap<ObjectId, (NodeId, Wanted)>>,
@@ -26,7 +26,7 @@ impl Smalls {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is asked for, and what to ask.
+    /// Notes the wanted objects and returns the request for them.
     pub(crate) fn ask(&self, from: NodeId, wanted: Vec<Wanted>) -> wire::Asks {
         let objects = wanted.iter().map(|wanted| request_of(wanted.object)).collect();
         let mut asked = self.asked();
@@ -36,7 +36,7 @@ impl Smalls {
         wire::Asks { objects }
     }
 
-    /// What no frame will bring any more comes over a line.
+    /// Fetches over lines the objects that no frame will bring.
     pub(crate) fn give_up(shared: &Arc<Shared>, from: NodeId, objects: &[wire::ObjectRequest]) {
         for request in objects {
             let object = object_of(request);
@@ -50,7 +50,7 @@ impl Smalls {
         }
     }
 
-    /// Gives up what has not come in time.
+    /// Gives up on the frames after `SMALL_OBJECT_TIMEOUT`.
     pub(crate) fn watch(shared: &Arc<Shared>, from: NodeId, asks: wire::Asks) {
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
@@ -59,7 +59,7 @@ impl Smalls {
         });
     }
 
-    /// The link to a node is lost, and with it what it was about to bring.
+    /// Handles the loss of the link to a node, and with it of the requests sent there.
     pub(crate) fn lost(shared: &Arc<Shared>, from: NodeId) {
         let asked = shared.smalls.asked();
         let objects: Vec<_> = asked
@@ -72,12 +72,12 @@ impl Smalls {
     }
 }
 
-/// What a peer asked for, in as many frames as it takes.
+/// Answers a peer's request, in as many frames as needed.
 pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
     let mut frames = Vec::new();
     let mut open = wire::Gives::default();
     let mut bytes = 0;
-    // What is beyond the limit was not asked for by a node of this version.
+    // Nodes of this version never request more than this limit.
     for request in asks.objects.iter().take(limits::SMALL_OBJECTS_PER_FRAME_MAX) {
         let given = read(store, object_of(request));
         bytes += given.as_ref().map_or(0, |(data, ..)| data.len());
@@ -114,12 +114,12 @@ fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64, bool), F
     Ok((data, checksum, reader.is_executable()))
 }
 
-/// Keeps what a peer gave. What is damaged comes over a line.
+/// Stores the objects that a peer sent. A damaged object is fetched over a line.
 pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
     for give in gives.objects {
         let Some(object) = give.object.as_ref().map(object_of) else { continue };
         let mut asked = shared.smalls.asked();
-        // What nobody asked this node for is not believed.
+        // Ignores an object that was not requested from this node.
         if asked.get(&object).is_none_or(|(node, _)| *node != from) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The bytes of a data connection, encrypted or not, for one thread that may block.
+//! The byte stream of a data connection, encrypted or not, for one thread that may block.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use proto::limits;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
-/// An encrypted record has up to 16 KiB; TLS by itself asks for a quarter of one at a time.
+/// An encrypted record has up to 16 KiB, and the TLS library reads only a quarter of that at a
+/// time.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// A socket that is read in large pieces.
@@ -41,9 +42,9 @@ impl Write for Ahead {
 #[derive(Debug)]
 pub(super) enum DataStream {
     Plain(TcpStream),
-    /// The asking side.
+    /// The requesting side.
     Client(Box<StreamOwned<ClientConnection, Ahead>>),
-    /// The giving side.
+    /// The sending side.
     Server(Box<StreamOwned<ServerConnection, Ahead>>),
 }
 
@@ -56,7 +57,7 @@ impl DataStream {
         }
     }
 
-    /// The rest of a file. What is not encrypted never passes through this program.
+    /// Sends the rest of a file. Without encryption the bytes never pass through this process.
     pub(super) fn send_file(&mut self, file: &mut File, size_bytes: u64) -> io::Result<()> {
         match self {
             Self::Plain(socket) => hand_over(socket, file, size_bytes),
@@ -65,13 +66,13 @@ impl DataStream {
     }
 }
 
-/// From the file to the socket without a stop in between.
+/// Sends a file to the socket within the kernel.
 fn hand_over(socket: &TcpStream, file: &File, size_bytes: u64) -> io::Result<()> {
     let mut rest = size_bytes;
     while rest > 0 {
         let count = usize::try_from(rest.min(1 << 30)).expect("a gibibyte fits memory");
         match rustix::fs::sendfile(socket, file, None, count) {
-            Ok(0) => return Err(io::ErrorKind::InvalidData.into()), // The file was cut off.
+            Ok(0) => return Err(io::ErrorKind::InvalidData.into()), // The file was truncated.
             Ok(sent) => rest -= sent as u64,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! The one place where a data connection is opened, and where one that comes is believed.
+//! Opens data connections and authenticates incoming ones. No other module does either.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use crate::links::duration;
 use crate::peers::Identity;
 use crate::service::Shared;
 
-/// Opens a connection to the data port of a node and is believed there.
+/// Opens an authenticated connection to the data port of a node.
 pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStream, String> {
     let targets = race::parse(address)?;
     let config = shared.doors.to_data();
@@ -29,7 +29,7 @@ pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStr
     opened.map_err(|error| security::dial::describe(&error))
 }
 
-/// Opens a connection to one address and is believed there.
+/// Opens an authenticated connection to one address.
 fn ask(
     target: SocketAddr,
     config: Option<Arc<ClientConfig>>,
@@ -62,7 +62,7 @@ fn ask(
     }))
 }
 
-/// Time-outs of a stream that carries objects.
+/// Sets the timeouts of a stream that carries objects.
 pub(super) fn fit_for_data(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(duration(limits::DATA_SILENCE)))?;
@@ -78,9 +78,9 @@ fn hello(identity: &Identity, to: NodeId) -> Hello {
     }
 }
 
-/// Takes one who has connected, if it is a node, and answers its greeting. Nothing is kept of a
-/// stranger but the buffers of one handshake; a node has one of the places for as long as it is
-/// served.
+/// Authenticates an incoming connection: it must be from a node. Answers its greeting. An
+/// unauthenticated connection costs only the buffers of one handshake. A node holds one permit of
+/// `data_places` while it is served.
 pub(super) async fn accept(
     shared: &Shared,
     socket: tokio::net::TcpStream,
@@ -116,7 +116,8 @@ async fn greet(
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let greeting = Hello::from_bytes(&bytes).ok_or("it does not greet as a node does")?;
-    // Taken before anything is said: of those who greet at once no more than may are let in.
+    // The permit is taken before the answer is sent, so simultaneous greetings cannot exceed the
+    // limit.
     let place = Arc::clone(&shared.data_places).try_acquire_owned().ok();
     let welcome = judge(&shared.identity, &greeting, place.is_none());
     stream.write_all(&welcome.to_bytes()).await.map_err(|error| error.to_string())?;
@@ -139,7 +140,7 @@ fn judge(identity: &Identity, greeting: &Hello, is_busy: bool) -> Welcome {
     }
 }
 
-/// The data connections of a node, so that its end is theirs.
+/// The open data connections of a node, so that they end with it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     inner: Arc<Mutex<Open>>,
@@ -152,7 +153,7 @@ struct Open {
     is_over: bool,
 }
 
-/// A stream is known for as long as this lives.
+/// Registers a stream until it is dropped.
 #[derive(Debug)]
 pub(super) struct Known {
     registry: Registry,
@@ -160,7 +161,7 @@ pub(super) struct Known {
 }
 
 impl Registry {
-    /// `None` when all is over.
+    /// `None` if the registry is closed.
     pub(super) fn enter(&self, stream: &TcpStream) -> Option<Known> {
         let stream = stream.try_clone().ok()?;
         let mut open = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +174,7 @@ impl Registry {
         Some(Known { registry: self.clone(), number })
     }
 
-    /// Ends every connection, and those that would still come.
+    /// Closes every connection, and refuses later ones.
     pub(crate) fn close(&self) {
         let mut open = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         open.is_over = true;

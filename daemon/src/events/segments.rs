@@ -1,4 +1,4 @@
-//! Closed segments of the event log: how large they are, how old, and when they go.
+//! Closed segments of the event log: their sizes, their ages, and their deletion.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,7 +12,7 @@ use proto::limits::{
 };
 use proto::{Span, Time};
 
-/// How much history there may be.
+/// The maximum size and age of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     pub bytes: u64,
@@ -20,11 +20,11 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What records do not take.
+    /// The bytes that are left for events; the rest is for records.
     fn events_bytes(self) -> u64 {
         self.bytes - self.bytes / HISTORY_RECORDS_SHARE
     }
-    /// A small bound has several segments: a part of it goes at a time.
+    /// A small bound is divided into several segments, so that one part is deleted at a time.
     pub(super) fn segment_bytes(self) -> u64 {
         let part = self.events_bytes() / EVENT_SEGMENTS_MIN;
         EVENT_SEGMENT_BYTES.min(part.max(EVENT_BLOCK_BYTES as u64))
@@ -35,7 +35,7 @@ impl Bounds {
 struct Closed {
     path: PathBuf,
     bytes: u64,
-    /// No event in it is later.
+    /// The time of its last event, or a later one.
     last: Time,
 }
 
@@ -43,9 +43,9 @@ struct Closed {
 pub(super) struct Segments {
     /// Oldest first.
     closed: VecDeque<Closed>,
-    /// A segment that has these bytes is closed.
+    /// A segment of this size is closed.
     pub(super) segment_bytes: u64,
-    /// Something was too old or too much, and had to stay.
+    /// The next look at a segment that was due for deletion but had to stay.
     again_at: Option<Time>,
 }
 
@@ -59,12 +59,12 @@ pub(super) fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
             paths.push(path);
         }
     }
-    paths.sort(); // Zero-padded numbers: name order is time order.
+    paths.sort(); // Zero-padded numbers: the order of names is the order of time.
     Ok(paths)
 }
 
 impl Segments {
-    /// Those of earlier incarnations.
+    /// Lists the segments of earlier incarnations.
     pub(super) fn list(dir: &Path) -> io::Result<Self> {
         let mut closed = VecDeque::new();
         for path in paths(dir)? {
@@ -107,7 +107,7 @@ impl Segments {
                 return;
             }
             all_bytes -= oldest.bytes;
-            // What cannot be removed is found at the next start.
+            // A segment that cannot be removed is found again at the next start.
             let _ = fs::remove_file(&oldest.path);
             self.closed.pop_front();
         }

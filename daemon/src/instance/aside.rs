@@ -1,19 +1,19 @@
 /*!
-What a node keeps of records that it has given up.
+The records that a node has given up and set aside.
 
 ```text
-db.damaged   the last records that were whole when they were given up, or the first of all
-db.partial   of those that were given up before they were filled: the most
-db.gone      to be removed
-refilling    `db` began after `db.damaged` was put aside, and others may not have all of that yet
+db.damaged   the last records that were complete when they were given up, or the first of all
+db.partial   the largest of those that were given up before they were filled
+db.gone      a store that is being removed
+refilling    `db` is newer than `db.damaged`, and other nodes may not have all records of that
 ```
-As long as the mark stands, what is in `db.damaged` may be the last copy of something, and no other
-records take its place. The mark is written before the first record of a new store, and removed when
-the agreed map shows that all has its copies: then `db.partial` goes. `db.damaged` stays for people
-to look at. It goes when records that were whole are given up in turn.
+While the mark exists, `db.damaged` may hold the last copy of some record, and no other records
+replace it. The mark is written before the first record of a new store. It is removed with
+`db.partial` when the agreed map shows that all replicas are complete. `db.damaged` stays for
+inspection. It is deleted when complete records are given up in turn.
 
-Each step is one rename or the removal of something that nothing needs: a node may die between any
-two of them.
+Each step is one rename, or the removal of something unneeded. The node may crash between any two
+steps.
 */
 
 use std::fs;
@@ -36,12 +36,12 @@ pub(crate) struct Aside {
     pub(super) state: PathBuf,
 }
 
-/// Where records are that were given up.
+/// The places of records that were given up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct GivenUp {
-    /// `None`: there were none worth keeping.
+    /// `None`: the records were not worth keeping.
     pub(crate) these: Option<PathBuf>,
-    /// Records of an earlier time, which have more.
+    /// Records of an earlier time, which are more complete.
     pub(crate) earlier: Option<PathBuf>,
 }
 
@@ -62,22 +62,22 @@ impl Aside {
         self.path(name).exists()
     }
 
-    /// Whether `db.damaged` may have what nothing else has.
+    /// True if `db.damaged` may hold the last copy of some record.
     pub(crate) fn is_refilling(&self) -> bool {
         self.has(REFILLING)
     }
 
-    /// What was given up and is still there, the fullest first.
+    /// The stores that were set aside and still exist, the fullest first.
     pub(crate) fn kept(&self) -> Vec<PathBuf> {
         [DAMAGED, PARTIAL].iter().map(|name| self.path(name)).filter(|it| it.exists()).collect()
     }
 
-    /// To be called at a start, before records are made.
+    /// Must be called at a start, before records are made.
     pub(super) fn begin(&self) -> Result<(), StartError> {
         self.carry_out(&self.to_begin())
     }
 
-    /// Puts the records aside: the next start has none, and another store.
+    /// Sets the records aside: the next start has none, and another store number.
     pub(super) fn give_up(&self) -> Result<GivenUp, StartError> {
         let steps = self.to_give_up()?;
         self.carry_out(&steps)?;
@@ -86,7 +86,7 @@ impl Aside {
         Ok(GivenUp { these: these.map(|name| self.path(name)), earlier })
     }
 
-    /// The records here are filled, and all others have their copies too.
+    /// Ends the refilling: the records here are complete, and so are all other replicas.
     pub(crate) fn filled(&self) -> Result<(), StartError> {
         self.carry_out(&self.to_end())
     }
@@ -120,7 +120,7 @@ impl Aside {
         Ok(match self.has(DAMAGED) {
             _ if !self.has(DB) => Vec::new(),
             false => takes_place(DAMAGED),
-            // On a disk that keeps failing, no store can be made in place of the first.
+            // On a disk that keeps failing, an empty store must not replace the first one.
             true if bytes(DB)? == 0 => self.to_drop(DB),
             true if !self.is_refilling() => takes_place(DAMAGED),
             true if bytes(DB)? > bytes(PARTIAL)? => takes_place(PARTIAL),
@@ -134,7 +134,7 @@ impl Aside {
         steps
     }
 
-    /// A directory goes as a whole: half of a store might be taken for one.
+    /// A directory is renamed before its removal: half of a store might be mistaken for a store.
     fn to_drop(&self, name: &'static str) -> Vec<Step> {
         match self.has(name) {
             true => vec![Remove(GONE), Move(name, GONE), Remove(GONE)],
@@ -159,7 +159,7 @@ impl Aside {
         match done {
             Ok(()) => sync_parent(&path),
             Err(e) if e.kind() == io::ErrorKind::NotFound && !matches!(step, Move(..)) => Ok(()),
-            // Nothing needs what stays there. Where its name is needed, the next rename fails.
+            // Remains under this name are harmless. If the name is needed, the next rename fails.
             Err(_) if step == Remove(GONE) => Ok(()),
             Err(e) => Err(StartError::io(doing, &path, e)),
         }
@@ -167,7 +167,7 @@ impl Aside {
 }
 
 impl GivenUp {
-    /// In words.
+    /// The result as a text for people.
     pub(crate) fn told(&self) -> String {
         let at = |path: &Path| path.display().to_string();
         match (&self.these, &self.earlier) {

@@ -1,4 +1,4 @@
-//! A node that a launcher started says why it does not come.
+//! The failure file of a node that a launcher started: the reason why the node did not start.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Instance, make_private_dir, replace, to_json};
 use crate::error::StartError;
 
-/// `nodes/<id>/failed.json`.
+/// The content of `nodes/<id>/failed.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailureFile {
     pub launch: String,
@@ -22,10 +22,10 @@ impl Instance {
         self.node_dir(node).join("failed.json")
     }
 
-    /// Says why a node does not start, or that it may.
+    /// Writes the reason why a node does not start, or removes it.
     pub fn note_failure(&self, node: NodeId, failure: Option<&FailureFile>) {
         let path = self.failure_path(node);
-        // Where that cannot be written the others wait until their deadline.
+        // If the file cannot be written, the others wait until their deadline.
         let _ = match failure {
             Some(failure) => make_private_dir(&self.node_dir(node))
                 .and_then(|()| replace(&path, to_json(failure).as_bytes())),
@@ -33,7 +33,8 @@ impl Instance {
         };
     }
 
-    /// As [`Self::note_failure`]. A directory that is in use is that of a node that runs.
+    /// As [`Self::note_failure`], unless the start did not really fail. A directory in use belongs
+    /// to a running node.
     pub(crate) fn note_failure_of_start(&self, node: NodeId, launch: &str, error: &StartError) {
         let has_not_failed = matches!(
             error,
@@ -45,7 +46,7 @@ impl Instance {
         }
     }
 
-    /// What a node has said, and when.
+    /// The failure of a node, and the time when it was written.
     #[must_use]
     pub fn read_failure(&self, node: NodeId) -> Option<(FailureFile, SystemTime)> {
         let path = self.failure_path(node);

@@ -1,8 +1,8 @@
-//! The version of a state directory (`format`): what its records and its files may say.
+//! The version of a state directory (`format`), which limits the content of its records and files.
 //!
-//! A program reads each version of a list, and writes the last of it. Version 2 has further records
-//! (what is removed of a whole job at once, the past of jobs, numbered writes) and names of objects
-//! (on how many nodes they are to lie). A program of version 1 would pass over them.
+//! A program reads a list of versions, and writes the last of them. Version 2 has further records
+//! (whole-job deletions, the history of jobs, numbered writes) and object names (with the wanted
+//! number of copies). A program of version 1 would ignore them.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::error::StartError;
 
 const FORMAT: &str = "format";
 
-/// The version of a directory that this program reads; a new one has the last.
+/// The version of a directory that this program can read. A new directory gets the last version.
 pub(super) fn check(state: &Path) -> Result<u32, StartError> {
     let path = state.join(FORMAT);
     let text = match fs::read_to_string(&path) {
@@ -35,8 +35,8 @@ pub(super) fn check(state: &Path) -> Result<u32, StartError> {
     })
 }
 
-/// From now on the directory has what only programs of this version read. All that an earlier
-/// version has this one reads as it is: nothing else has to change.
+/// Raises the version: from now on only programs of this version read the directory. This program
+/// reads all older content as it is, so nothing else changes.
 pub(super) fn write(state: &Path) -> Result<(), StartError> {
     replace(&state.join(FORMAT), format!("{STATE_VERSION}\n").as_bytes())
 }

@@ -1,9 +1,9 @@
-//! How the last life in a state directory ended: what a node tells of itself when others ask after
-//! the death of what ran their tasks.
+//! The end of the previous incarnation in a state directory. The node reports it when a home asks
+//! about the death of a node that ran its tasks.
 //!
-//! A node that stops by itself notes that (`ended`). Of one that did not, the id that the
-//! kernel draws when it starts (`boot`) tells whether the host has started again since: a power
-//! cut, a reboot, or another host altogether.
+//! A node that stops in order notes that (`ended`). For other ends the kernel's boot id (`boot`)
+//! shows whether the host has restarted since: after a power failure, after a reboot, or on another
+//! host.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ const ENDED: &str = "ended";
 const BOOT: &str = "boot";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Where a life notes how it ends.
+/// The place where an incarnation notes its end.
 #[derive(Clone, Debug)]
 pub(crate) struct EndMark {
     pub(crate) state: PathBuf,
@@ -27,11 +27,11 @@ pub(crate) struct EndMark {
 }
 
 impl EndMark {
-    /// It was told to stop: what dies with it dies of that.
+    /// Notes that the node was told to stop. Tasks that end with it end because of that.
     pub(crate) fn stopped(&self) -> Result<(), StartError> {
         self.write("1")
     }
-    /// The others take it for dead.
+    /// Notes that the cluster has declared this incarnation failed.
     pub(crate) fn fenced(&self) -> Result<(), StartError> {
         self.write("2")
     }
@@ -41,7 +41,7 @@ impl EndMark {
     }
 }
 
-/// The last life before this one. To be called before anything of this one is noted.
+/// The previous incarnation and its end. Must be called before this incarnation notes anything.
 pub(super) fn look(state: &Path, last: Incarnation) -> Result<(Incarnation, LifeEnd), StartError> {
     let end = match marked(state, last) {
         Some(end) => end,

@@ -1,9 +1,9 @@
-//! Which nodes an instance has, as they last agreed (`members.json`), once these or the voters are
-//! others than at first.
+//! The members of an instance by the last agreed map (`members.json`). The file exists once members
+//! or voters differ from the founding ones.
 //!
-//! A first node that has lost its state directory looks for the cluster that it was part of: the
-//! number of first nodes does not tell it that others have come. Of one that was alone at first
-//! there would be a second cluster with the same name. A node whose records are damaged learns
+//! A founding node that has lost its state directory searches for its cluster. The number of
+//! founding nodes alone does not show that others have joined. A node that was alone at first would
+//! found a second cluster with the same name. A node with damaged records learns from the file
 //! whether other nodes vote.
 
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use crate::error::StartError;
 
 const FILE: &str = "members.json";
 const BEGUN: &str = "begun";
-/// A file of ours is not longer.
+/// The maximum size of the file.
 const BYTES_MAX: u64 = 16 << 20;
-/// How long a write waits for that of another node. It is no longer than a slow disk's.
+/// The maximum wait for another node's write, which takes at most as long as a slow disk needs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// `members.json`.
+/// The content of `members.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MembersFile {
     pub format: u32,
-    /// Of the map that says so.
+    /// The epoch of the map.
     pub epoch: u64,
     /// The nodes that agree on the map.
     pub voters: Vec<u32>,
@@ -65,18 +65,18 @@ impl MembersFile {
         }
     }
 
-    /// Whether it says the same but for the epoch.
+    /// True if the content is the same except for the epoch.
     fn is_like(&self, other: &Self) -> bool {
         (&self.voters, &self.members) == (&other.voters, &other.members)
     }
 
-    /// Whether it says nothing that the first map does not say.
+    /// True if the content is that of the first map.
     fn is_as(&self, first: &wire::ClusterMap) -> bool {
         let first = Self::of(first);
         self.voters == first.voters && self.nodes().eq(first.nodes())
     }
 
-    /// (A file that is older than the list names no node that has left.)
+    /// True if the node has left. (A file that is older than the list names no such node.)
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         let is_known = self.nodes().any(|it| it >= node);
         self.left.contains(&node.0) || (is_known && self.nodes().all(|it| it != node))
@@ -88,8 +88,8 @@ impl MembersFile {
 }
 
 impl Instance {
-    /// Whether the cluster of this directory was complete once: a node without state is then one
-    /// that has lost it. (Directories that are older than the mark are told by what else is there.)
+    /// True if the cluster of this directory was complete once. Then a node without state has lost
+    /// it. (Directories that are older than the mark are recognized by other files.)
     pub(crate) fn has_begun(&self) -> bool {
         let dirs = std::fs::read_dir(self.dir().join("nodes")).into_iter().flatten().flatten();
         let mut formed = dirs.map(|node| node.path().join("state").join("formed"));
@@ -97,7 +97,7 @@ impl Instance {
             || formed.any(|path| path.exists())
     }
 
-    /// To be called when the cluster is complete, before it acknowledges anything.
+    /// Must be called when the cluster is complete, before it acknowledges anything.
     pub(crate) fn note_begun(&self) -> Result<(), StartError> {
         let path = self.dir().join(BEGUN);
         if path.exists() { Ok(()) } else { replace(&path, b"1\n") }
@@ -107,12 +107,12 @@ impl Instance {
         self.dir().join(FILE)
     }
 
-    /// Whether there is a file, be it damaged.
+    /// True if there is a file, even a damaged one.
     pub(crate) fn has_members(&self) -> bool {
         self.members_path().exists()
     }
 
-    /// `None` where the members and the voters are those of the beginning.
+    /// `None` if the members and voters are the founding ones.
     #[must_use]
     pub fn read_members(&self) -> Option<MembersFile> {
         let path = self.members_path();
@@ -123,13 +123,14 @@ impl Instance {
         (file.format == limits::FORMAT_VERSION).then_some(file)
     }
 
-    /// Unless the file has later news, or there is none and the first map says the same.
+    /// Writes the file unless the existing one is newer, or there is none and the first map has the
+    /// same content.
     fn write_members(
         &self,
         file: &MembersFile,
         first: &wire::ClusterMap,
     ) -> Result<(), StartError> {
-        // Without the lock an older map may stay until the next one comes.
+        // Without the lock an older map may remain until the next one.
         let _lock = self.lock_file("members.lock", LOCK_PATIENCE).ok();
         let is_told = match self.read_members() {
             Some(known) => known.epoch >= file.epoch,
@@ -139,7 +140,7 @@ impl Instance {
     }
 }
 
-/// Writes down the members of newer maps, one after another and none twice, beside the loop.
+/// Writes the members of each newer map, one after another, on another thread than the run loop.
 #[derive(Debug)]
 pub(crate) struct Scribe {
     last: MembersFile,
@@ -147,7 +148,7 @@ pub(crate) struct Scribe {
 }
 
 impl Scribe {
-    /// `first`: the map that the cluster began with; `say` is told what could not be written.
+    /// `first`: the map that the cluster began with. `say` receives the errors of writes.
     pub(crate) fn start(
         instance: Instance,
         first: wire::ClusterMap,
@@ -203,7 +204,7 @@ mod tests {
         map.epoch = 8;
         map.members[0].phase = MemberPhase::Removed as i32;
         assert_eq!(write(&map).unwrap(), read, "older news");
-        // The epoch counts where the rest is the same: what is between the two is older.
+        // The epoch counts even if the rest is the same: a map with an epoch in between is older.
         map.members[0].phase = MemberPhase::Up as i32;
         map.epoch = 12;
         assert_eq!(write(&map).unwrap().epoch, 12);

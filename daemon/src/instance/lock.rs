@@ -1,12 +1,13 @@
 /*!
-That a directory has one user at a time.
+Ensures that a directory has one user at a time.
 
-A lock of the file system does that, where there is one. Where there is none (Lustre without flock,
-AFS, some FUSE file systems) a *beat* stands in for it: a file that names the process and is written
-again and again. A start that finds a beat of its own machine looks whether that process is there.
-One that finds a beat of another machine watches whether it goes on. A node that finds another beat
-in place of its own ends. So a second start is refused while the first node is well. A node that
-slept for long enough and wakes may write until its next beat: that is said to the user.
+A lock of the file system ensures this, where there is one. Some file systems have none (Lustre
+without flock, AFS, some FUSE file systems). There a *beat* replaces it: a file that names the
+process and is rewritten periodically. A start that finds a beat of its own machine checks whether
+that process exists. If the beat is of another machine, the start watches whether it changes. A node
+that finds another process's beat in place of its own ends. So a second start is refused while the
+first node works. A node that was suspended for too long may write until its next beat; the user is
+warned of that.
 */
 
 use std::fs::{self, File, OpenOptions};
@@ -25,27 +26,27 @@ use proto::{Span, limits};
 use super::{random_u64, temporary, write_synced};
 use crate::error::StartError;
 
-/// The file systems of one machine, as `statfs` tells them: ext, xfs, btrfs, tmpfs, zfs, overlayfs.
+/// File systems of one machine, by their `statfs` numbers: ext, xfs, btrfs, tmpfs, zfs, overlayfs.
 const LOCAL: [u64; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1, 0x794C_7630];
 
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 
-/// A directory is ours for as long as this lives.
+/// Exclusive use of a directory while this value lives.
 #[derive(Debug)]
 pub struct DirLock {
     path: PathBuf,
-    /// The lock goes with the file, even when the process is killed.
+    /// The kernel frees the lock with the file, even if the process is killed.
     file: File,
     beat: Option<Beat>,
-    /// Why the file system's own lock does not protect the directory.
+    /// The reason why the file system's own lock does not protect the directory.
     missing: Option<io::Error>,
 }
 
 impl DirLock {
-    /// Takes the lock `name` of a directory. A predecessor that was killed keeps it until the last
-    /// of its threads is gone: it is waited for, a while.
+    /// Takes the lock `name` of a directory. A killed predecessor keeps it until the last of its
+    /// threads is gone, so the call waits up to `STATE_LOCK_PATIENCE`.
     pub fn take(dir: &Path, name: &str) -> Result<Self, StartError> {
         let begun = Instant::now();
         loop {
@@ -59,7 +60,7 @@ impl DirLock {
         }
     }
 
-    /// As [`Self::take`], without waiting. `None`: another has it.
+    /// As [`Self::take`], without waiting. `None`: another process holds the lock.
     pub fn try_to_take(dir: &Path, name: &str) -> Result<Option<Self>, StartError> {
         Self::try_with(dir, name, is_local, locks::take)
     }
@@ -81,10 +82,10 @@ impl DirLock {
         };
         let path_of_beat = path.with_extension("beat");
         let beat = match missing.is_some() || !is_local(&file) {
-            // Its file system may have had no locks.
+            // The file system may have had no locks when the beat was written.
             false if look(&path_of_beat)? => return Ok(None),
             false => {
-                // What one that is gone has left; most often there is none.
+                // Removes the beat of a process that is gone. Usually there is none.
                 let _ = fs::remove_file(&path_of_beat);
                 None
             }
@@ -96,15 +97,15 @@ impl DirLock {
         Ok(Some(Self { path, file, beat, missing }))
     }
 
-    /// Whether the lock that this holds is still the one in the directory. When not, the directory
-    /// was removed or replaced, and another process may use what is there now.
+    /// True if the held lock is still the one in the directory. Otherwise the directory was removed
+    /// or replaced, and another process may use the present one.
     #[must_use]
     pub fn is_there(&self) -> bool {
         if self.is_taken() {
             return false;
         }
         let (Ok(held), found) = (self.file.metadata(), fs::metadata(&self.path)) else {
-            return true; // That says nothing about the directory.
+            return true; // This error proves nothing about the directory.
         };
         match found {
             Ok(found) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
@@ -116,20 +117,20 @@ impl DirLock {
         }
     }
 
-    /// Whether another process has written its beat over ours.
+    /// True if another process has replaced this beat by its own.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         self.beat.as_ref().is_some_and(|beat| beat.is_lost.load(Ordering::Relaxed))
     }
 
-    /// What the directory lacks, where the file system has no locks.
+    /// The reason why the file system has no locks, if so.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         self.missing.as_ref().map(crate::error::reason)
     }
 }
 
-/// Whether no process has the lock `name` of a directory. False as well where that is not known.
+/// True if no process holds the lock `name` of a directory. False also if that is unknown.
 pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     let path = dir.join(name);
     let Ok(file) = OpenOptions::new().write(true).open(&path) else { return false };
@@ -141,9 +142,9 @@ pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     }
 }
 
-/// Whether no other machine can have the file. A file system that is not known may be shared.
+/// True if no other machine can access the file. An unknown file system may be shared.
 fn is_local(file: &File) -> bool {
-    // The kernel's numbers have 32 bits; of some the highest is taken for a sign.
+    // The kernel's numbers have 32 bits; for some of them the highest bit is extended as a sign.
     let kind = |found: rustix::fs::StatFs| found.f_type as u64 & 0xFFFF_FFFF;
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&kind(found)))
 }
@@ -151,12 +152,12 @@ fn is_local(file: &File) -> bool {
 /// The process that writes a beat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owner {
-    /// The machine, since it was started, and the processes that can be seen there.
+    /// The boot of the machine, and the namespace of its processes.
     machine: String,
     pid: u32,
-    /// When the process began, by the kernel's clock: numbers of processes are used again.
+    /// The start time of the process by the kernel's clock, because process ids are reused.
     begun: String,
-    /// Drawn for this lock.
+    /// A random number of this lock.
     number: u64,
     beats: u64,
 }
@@ -168,14 +169,15 @@ impl Owner {
         Ok(Self { machine: machine(), pid, begun, number: random_u64()?, beats: 0 })
     }
 
-    /// Takes its beat back, unless another's is there.
+    /// Removes this beat, unless another process's beat replaced it.
     fn withdraw(&self, path: &Path) {
         if Self::read(path).is_ok_and(|now| now.is_some_and(|now| now.number == self.number)) {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// `None`: there is no beat. One that cannot be read is an error: its writer may live.
+    /// Reads a beat; `None` if there is none. An unreadable beat is an error: its writer may be
+    /// alive.
     fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(Self::of_text(&text)),
@@ -184,8 +186,8 @@ impl Owner {
         }
     }
 
-    /// As [`Self::read`]. On a network a file cannot be read for a moment when it was replaced, or
-    /// when its server does not answer: that is tried again for a while.
+    /// As [`Self::read`], with retries for `BEAT_WATCHED_FOR`. A file on a network file system may
+    /// be unreadable for a moment after a replacement or while its server does not answer.
     fn read_soon(path: &Path) -> io::Result<Option<Self>> {
         let since = Instant::now();
         loop {
@@ -213,7 +215,7 @@ impl Owner {
         self.write_apart(path)?.give_name(path)
     }
 
-    /// The slow part: all but the name.
+    /// Writes the beat under a temporary name. This is the slow part of a beat.
     fn write_apart(&self, path: &Path) -> Result<Apart, StartError> {
         let Self { machine, pid, begun, number, beats } = self;
         let text = format!("{machine} {pid} {begun} {number} {beats}\n");
@@ -223,11 +225,12 @@ impl Owner {
     }
 }
 
-/// A whole file under another name; it goes unless it gets its own.
+/// A complete file under a temporary name. It is removed unless it gets its final name.
 struct Apart(PathBuf);
 
 impl Apart {
-    /// The directory is not synced: a beat means nothing after its machine has gone down.
+    /// Renames the file. The directory is not synced: a beat has no meaning after a crash of its
+    /// machine.
     fn give_name(self, path: &Path) -> Result<(), StartError> {
         fs::rename(&self.0, path).map_err(|e| StartError::io("write", path, e))
     }
@@ -239,7 +242,7 @@ impl Drop for Apart {
     }
 }
 
-/// The boot of this machine and its numbering of processes: a container has one of its own.
+/// The boot of this machine and the namespace of its processes; a container has its own.
 fn machine() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -247,7 +250,7 @@ fn machine() -> String {
     text.replace(char::is_whitespace, "")
 }
 
-/// When a process began; `None`: it is not there, or dead and not reaped.
+/// The start time of a process; `None` if it does not exist, or is dead and not reaped.
 fn begun(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
@@ -256,7 +259,7 @@ fn begun(pid: u32) -> Option<String> {
     (!["Z", "X"].contains(&state)).then(|| begun.to_owned())
 }
 
-/// Whether there is a beat whose writer lives. An error: nothing is known of it.
+/// True if there is a beat with a living writer. An error: its state is unknown.
 fn is_beaten(path: &Path) -> io::Result<bool> {
     match Owner::read_soon(path)? {
         Some(owner) => lives(path, &owner),
@@ -264,17 +267,18 @@ fn is_beaten(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// As [`is_beaten`], for a start: it is refused where nothing is known.
+/// As [`is_beaten`], for a start, which is refused if the state is unknown.
 fn look(path: &Path) -> Result<bool, StartError> {
     is_beaten(path).map_err(|error| StartError::io("read", path, error))
 }
 
-/// Whether the writer of a beat is there, where that can be seen; `None`: on another machine.
+/// True if the writer of a beat lives, as far as this machine can see; `None` for another machine.
 fn is_seen_to_live(owner: &Owner) -> Option<bool> {
     (owner.machine == machine()).then(|| begun(owner.pid).as_deref() == Some(&owner.begun))
 }
 
-/// Whether the writer of a beat is there. That of another machine is watched for a while.
+/// True if the writer of a beat lives. A writer on another machine is watched for
+/// `BEAT_WATCHED_FOR`.
 fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
     if let Some(lives) = is_seen_to_live(owner) {
         return Ok(lives);
@@ -283,7 +287,7 @@ fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
     while since.elapsed() < duration(limits::BEAT_WATCHED_FOR) {
         std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
         match Owner::read_soon(path)? {
-            None => return Ok(false), // It has just ended.
+            None => return Ok(false), // The writer has just ended.
             Some(now) if now != *owner => return Ok(true),
             Some(_) => {}
         }
@@ -291,12 +295,12 @@ fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A beat of ours, kept up by a thread.
+/// The beat of this process, rewritten by a thread.
 #[derive(Debug)]
 struct Beat {
     path: PathBuf,
     number: u64,
-    /// Another has taken the directory.
+    /// Another process has taken the directory.
     is_lost: Arc<AtomicBool>,
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -308,8 +312,9 @@ impl Beat {
         Self::begin_with(path, |apart, path| apart.give_name(path))
     }
 
-    /// Of two that begin at once the later rename wins, and the other sees that when it has waited.
-    /// So no rename may come later than that after its look: one that did is taken back.
+    /// Of two processes that begin at once the later rename wins, and the other process sees that
+    /// after `BEAT_SETTLES_IN`. So no rename may follow its check by more than that: a later one is
+    /// withdrawn.
     fn begin_with(
         path: &Path,
         name: impl Fn(Apart, &Path) -> Result<(), StartError>,
@@ -321,7 +326,7 @@ impl Beat {
             }
             let owner = Owner::this()?;
             let apart = owner.write_apart(path)?;
-            // Writing may have taken long.
+            // The write may have taken long.
             let since = Instant::now();
             if look(path)? {
                 return Ok(None);
@@ -329,14 +334,14 @@ impl Beat {
             name(apart, path)?;
             if since.elapsed() > settled {
                 owner.withdraw(path);
-                // One that has lost its beat to ours writes it again.
+                // A process that lost its beat to this one writes it again.
                 std::thread::sleep(duration(limits::BEAT_EVERY) + settled);
                 continue;
             }
             std::thread::sleep(settled);
             return match Owner::read_soon(path) {
                 Ok(Some(now)) if now.number == owner.number => Self::go_on(path, owner).map(Some),
-                Ok(_) => Ok(None), // Another began at the same time, and was later.
+                Ok(_) => Ok(None), // Another process began at the same time and renamed later.
                 Err(error) => Err(StartError::io("read", path, error)),
             };
         }
@@ -354,11 +359,11 @@ impl Beat {
                     Ok(Some(now)) if now.number != owner.number => {
                         return lost.store(true, Ordering::Relaxed);
                     }
-                    // One that cannot be read may be back at the next beat.
+                    // A beat that is unreadable now may be readable at the next turn.
                     _ => {}
                 }
                 owner.beats += 1;
-                // Where nothing can be written the node ends by its other writes.
+                // If nothing can be written, the node ends by the failure of its other writes.
                 let _ = owner.write(&theirs);
             }
         };
@@ -404,7 +409,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock.beat");
         let mut dead = Owner::this().unwrap();
-        dead.begun = "1".to_owned(); // Its number was given to another process.
+        dead.begun = "1".to_owned(); // The process id was given to another process.
         dead.write(&path).unwrap();
         assert_eq!(is_seen_to_live(&dead), Some(false), "it is not watched");
         assert!(begin(&path).is_some());
@@ -490,7 +495,7 @@ mod tests {
     fn a_beat_that_comes_too_late_after_the_look_is_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock.beat");
-        // Another has begun between our look and our rename.
+        // Another process begins between the check and the rename of this one.
         let others = std::cell::RefCell::new(None);
         let slow = |apart: Apart, path: &Path| {
             if others.borrow().is_none() {

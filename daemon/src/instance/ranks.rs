@@ -1,7 +1,7 @@
-//! Which node of an instance a launcher's rank is: a launch may have fewer ranks than there are
-//! nodes, or more. A rank is the node that it was (`ranks/<rank>`), else the first node of its
-//! number, else a node of the instance that no other rank is. Only when none is left it joins as a
-//! new one. What a rank became is written down where that is not the node of its number.
+//! Maps the ranks of a launcher to the nodes of an instance: a launch may have fewer ranks than
+//! there are nodes, or more. A rank becomes the node that it was before (`ranks/<rank>`), else the
+//! founding node with its number, else a node of the instance without a rank. Only if none is left,
+//! it joins as a new node. The result is stored unless it is the node with the rank's number.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +30,7 @@ impl Instance {
         number_of_line(&text)?.parse().ok().map(NodeId)
     }
 
-    /// Whether a node has left the cluster. Its state may lie on another machine, so the directory
+    /// True if a node has left the cluster. Its state may be on another machine, so the directory
     /// has a mark.
     fn has_left(&self, node: NodeId, members: Option<&MembersFile>) -> bool {
         let home = node_dir(self.dir(), node);
@@ -43,8 +43,8 @@ impl Instance {
         replace(&node_dir(self.dir(), node).join(REMOVED), format!("{}\n", node.0).as_bytes())
     }
 
-    /// The nodes that may be started here, in order: those that have not left. Of one that has
-    /// joined later the state must be here.
+    /// The nodes that may be started here, in order: those that have not left. For a node that
+    /// joined later, the state must be here.
     #[must_use]
     pub fn startable(&self, first_nodes: u32) -> Vec<NodeId> {
         let entries = fs::read_dir(self.dir().join("nodes")).into_iter().flatten().flatten();
@@ -58,9 +58,10 @@ impl Instance {
         all.filter(|&node| !self.has_left(node, members.as_ref())).collect()
     }
 
-    /// Which node each rank of a launch of this size is; `None`: it is to join as a new one. All
-    /// ranks find the same, also when some of them have joined or noted already what they are.
-    /// `elsewhere`: each rank's state is in a place of its own, so it can be no other node.
+    /// The node of each rank of a launch of this size; `None`: the rank must join as a new node.
+    /// All ranks compute the same result, even if some of them have joined or have noted their node
+    /// already. `elsewhere`: each rank has a state directory of its own, so it cannot become
+    /// another node.
     #[must_use]
     pub fn seats(&self, size: u32, first_nodes: u32, elsewhere: bool) -> Vec<Option<NodeId>> {
         let mut free: BTreeSet<NodeId> = self.startable(first_nodes).into_iter().collect();
@@ -80,21 +81,20 @@ impl Instance {
         seats
     }
 
-    /// The rank is this node in later launches, too.
+    /// Notes that the rank is this node in later launches too.
     pub fn note_rank(&self, rank: u32, node: NodeId) -> Result<(), StartError> {
         let ranks = self.dir().join("ranks");
         private::own_dir(&ranks).map_err(|e| StartError::io("create", &ranks, e))?;
         replace(&self.rank_path(rank), number_line(&node.0.to_string()).as_bytes())
     }
 
-    /// Nodes of one directory join one after another: each takes a state directory that no other
-    /// one uses. Held as long as what is returned lives.
+    /// Serializes the joins of one directory: each joining node takes a state directory that no
+    /// other node uses. The lock is held while the returned file lives.
     pub(crate) fn lock_joins(&self, within: Duration) -> Result<File, StartError> {
         self.lock_file("joining", within)
     }
 
-    /// A lock of all nodes of the directory. Where the file system has no locks it protects from
-    /// nothing.
+    /// A lock of all nodes of the directory. It protects nothing if the file system has no locks.
     pub(super) fn lock_file(&self, name: &str, within: Duration) -> Result<File, StartError> {
         let path = self.dir().join(name);
         let mut options = OpenOptions::new();
@@ -117,7 +117,7 @@ impl Instance {
 mod tests {
     use super::*;
 
-    /// An instance in which these nodes have joined, and these have left.
+    /// An instance with these joined nodes, and these that have left.
     fn instance(joined: &[u32], left: &[u32]) -> (tempfile::TempDir, Instance) {
         let dir = tempfile::tempdir().unwrap();
         let instance = Instance::open(dir.path()).unwrap();
@@ -153,16 +153,16 @@ mod tests {
 
     #[test]
     fn ranks_are_the_nodes_that_have_the_data() {
-        // Two first nodes, two more, and the first two have left.
+        // Two founding nodes, which have left, and two later ones.
         let (_dir, there) = instance(&[2, 3], &[0, 1]);
         there.note_rank(2, NodeId(2)).unwrap();
         there.note_rank(3, NodeId(3)).unwrap();
         assert_eq!(there.startable(2), [NodeId(2), NodeId(3)]);
         assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
-        // The others find the same when one has noted what it is.
+        // The other ranks compute the same when one has noted its node.
         there.note_rank(1, NodeId(3)).unwrap();
         assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
-        // Of two ranks that were the same node the lower one is.
+        // Of two ranks that were the same node the lower one gets it.
         assert_eq!(seats(&there, 4, 2), [None, Some(3), Some(2), None]);
     }
 

@@ -103,8 +103,8 @@ fn records_that_begin_anew_have_another_number() {
     assert!(StateDir::open(dir.path()).is_err(), "nobody knows whose records these are");
 }
 
-/// The number that a newcomer was taken in with stands for its first records: who lost them must
-/// not come back as one that has them.
+/// A joining node is accepted with the number of its first records. If it loses them, it must not
+/// return under that number.
 #[test]
 fn a_newcomer_without_its_first_records_has_another_number() {
     for is_given_up in [false, true] {
@@ -124,7 +124,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
     }
 }
 
-/// On a disk that keeps failing, no store can be made in place of the one that was given up.
+/// On a disk that keeps failing, no store can replace the one that was given up.
 #[test]
 fn what_was_put_aside_stays_until_there_are_records_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,14 +139,14 @@ fn what_was_put_aside_stays_until_there_are_records_again() {
         assert_eq!((given_up.these, given_up.earlier), (None, Some(aside.clone())));
         assert!(aside.join("first").exists() && !state.db().exists());
     }
-    // Records without a `CURRENT` are records all the same.
+    // Records without a `CURRENT` are still records.
     fs::create_dir_all(state.db()).unwrap();
     fs::write(state.db().join("000009.sst"), "records").unwrap();
     state.give_up_records().unwrap();
     assert!(aside.join("000009.sst").exists() && !aside.join("first").exists());
 }
 
-/// With a store as it is: the second one has a few records when it is given up in turn.
+/// With a real store: the second one has a few records when it is given up in turn.
 #[test]
 fn a_store_that_was_not_filled_leaves_the_one_before_where_it_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 /*!
-The lock file of RocksDB, where the file system has no locks.
+The lock file of RocksDB, for a file system without locks.
 
-RocksDB locks `db/LOCK` as POSIX has it, and does not open a store without that. The interface that
-is used here has no way to leave it out. So the file becomes a link to one on a file system of this
-machine that has locks. It then keeps out other processes of this machine; what keeps out those of
-others is the beat of the state directory.
+RocksDB takes a POSIX lock on `db/LOCK`, and does not open a store without it. Its interface has no
+option to skip that. So the file becomes a link to one on a file system of this machine that has
+locks. The lock then excludes other processes of this machine. The beat of the state directory
+excludes those of other machines.
 */
 
 use std::ffi::OsStr;
@@ -19,8 +19,8 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 
 const FILE: &str = "LOCK";
 
-/// Before the store is opened: makes its lock file one that can be locked. Tells why it could not
-/// be as it was. No other process may be about to open the store.
+/// Makes the lock file lockable. Returns the error of the original file if it was replaced. Must be
+/// called before the store is opened, and while no other process opens it.
 pub(super) fn fit(db: &Path) -> io::Result<Option<io::Error>> {
     fit_with(db, &places(), can_lock)
 }
@@ -31,7 +31,7 @@ fn fit_with(
     can_lock: impl Fn(&Path) -> io::Result<Result<(), io::Error>>,
 ) -> io::Result<Option<io::Error>> {
     let path = db.join(FILE);
-    // A link that was made on another machine may lead nowhere here.
+    // A link from another machine may have no target here.
     if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
         fs::remove_file(&path)?;
     }
@@ -50,18 +50,18 @@ fn fit_with(
     Err(missing)
 }
 
-/// Whether a file can be locked: an inner error says that its file system has no locks. That it is
-/// locked is left for RocksDB to say.
+/// Tests whether a file can be locked. An inner error: its file system has no locks. A lock held by
+/// another process is left to RocksDB to report.
 fn can_lock(path: &Path) -> io::Result<Result<(), io::Error>> {
     let file: File =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(errno) if locks::is_missing(errno) => Ok(Err(errno.into())),
-        _ => Ok(Ok(())), // Closing the file gives the lock back.
+        _ => Ok(Ok(())), // Closing the file releases the lock.
     }
 }
 
-/// Directories of this user on this machine, those first that no restart leaves behind.
+/// Directories of this user on this machine, those first that a reboot clears.
 fn places() -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let runtime =
@@ -72,7 +72,7 @@ fn places() -> Vec<PathBuf> {
     runtime.into_iter().chain(of_user).collect()
 }
 
-/// A directory that is this user's own, and that no other can write to.
+/// Ensures that a directory belongs to this user and that no other user can write to it.
 fn own_place(place: &Path) -> io::Result<()> {
     private::make_dir(place)?;
     let found = fs::symlink_metadata(place)?;
@@ -83,7 +83,7 @@ fn own_place(place: &Path) -> io::Result<()> {
     }
 }
 
-/// One name for each store.
+/// The lock name of a store.
 fn name_of(db: &Path) -> String {
     let path = std::path::absolute(db).unwrap_or_else(|_| db.to_owned());
     let bytes = OsStr::as_bytes(path.as_os_str());
@@ -114,7 +114,7 @@ mod tests {
             }
             false => can_lock(path),
         };
-        // A link of another machine.
+        // A link from another machine.
         symlink("/nowhere/at/all", dir.path().join(FILE)).unwrap();
         for _ in 0..2 {
             assert!(fit_with(dir.path(), &places, &lacks).unwrap().is_some());
@@ -122,7 +122,7 @@ mod tests {
             assert!(link.starts_with(&places[1]), "{link:?}");
         }
         assert!(fit_with(dir.path(), &[], &lacks).is_err(), "there is no place for a lock");
-        // The locks are back.
+        // The file system has locks again.
         assert!(fit(dir.path()).unwrap().is_none());
         assert!(fs::symlink_metadata(dir.path().join(FILE)).unwrap().is_file());
     }

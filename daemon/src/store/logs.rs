@@ -1,9 +1,10 @@
-//! What RocksDB must not be shown: logs with records of the kind that only recycled logs have.
+//! Detects logs that RocksDB must not open: those with records of a kind that only recycled logs
+//! have.
 //!
-//! This store recycles none, so such a record is damage: one bit in the kind of another. RocksDB
-//! 11.8 does not get past it (`log::Reader::ReadPhysicalRecord` returns without taking it out of
-//! its buffer, and is called again for ever), and a node would start without end. Where it is the
-//! first record RocksDB takes the whole log for an old one, and drops it without a word.
+//! This store recycles no logs, so such a record is damage: one wrong bit in its kind. RocksDB 11.8
+//! loops forever at it: `log::Reader::ReadPhysicalRecord` returns without removing it from its
+//! buffer, and is called again. The start of the node would never end. If it is the first record,
+//! RocksDB takes the whole log for an old one and drops it without an error.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,8 +12,8 @@ use std::path::Path;
 
 use super::{StoreError, from_io};
 
-/// A log is a row of blocks; a record never crosses the end of its block, and begins with a
-/// checksum (4 bytes), a length (2), and its kind.
+/// A log is a row of blocks. A record never crosses the end of its block. It begins with a checksum
+/// (4 bytes), a length (2) and its kind.
 const BLOCK_BYTES: u64 = 32 << 10;
 const HEADER_BYTES: usize = 7;
 
@@ -21,7 +22,7 @@ fn is_of_recycled_log(kind: u8) -> bool {
     matches!(kind, 5..=8 | 11 | 131)
 }
 
-/// Walks the headers of all logs and manifests in the directory; reads no more than RocksDB will.
+/// Reads the record headers of all logs and manifests in the directory, as far as RocksDB will.
 pub(super) fn check(db: &Path) -> Result<(), StoreError> {
     let io = |error: std::io::Error| from_io(db, &error);
     for entry in std::fs::read_dir(db).map_err(io)? {
@@ -52,7 +53,7 @@ fn first_of_recycled_log(mut file: File) -> std::io::Result<Option<u64>> {
     }
 }
 
-/// What follows a record that is longer than its block is left to RocksDB's own checks.
+/// Bytes after a record that is longer than its block are left to RocksDB's own checks.
 fn in_block(block: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(header) = block.get(at..at + HEADER_BYTES) {

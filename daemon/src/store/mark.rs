@@ -1,13 +1,12 @@
-//! What a store must still have when it is opened again.
+//! The sync mark: the minimum content that a store must have when it is opened again.
 //!
-//! RocksDB takes damage to the length of a record near the end of its log, or of its manifest, for
-//! a write that a power cut tore, and drops that record and all after it without a word. Nothing in
-//! these files tells the two apart. So after each sync a small file beside them says how far the
-//! store had come by then, and what its manifest was. A store that has less is damaged; one that
-//! has more was written to since.
+//! RocksDB cannot distinguish damage to the length of a record near the end of its log or manifest
+//! from a write that a power failure tore. It drops that record and all after it without an error.
+//! So after each sync a small file beside them records the store's progress and its manifest. A
+//! store with less is damaged. A store with more was written to after that sync.
 //!
-//! The mark itself is written over in place and not synced: it says only what was synced before, so
-//! an old one is as true as a new one. It lies within one sector and is never torn.
+//! The mark itself is overwritten in place and not synced. It only describes an earlier sync, so an
+//! old mark is valid too. It lies within one sector and is never torn.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -22,7 +21,7 @@ use super::{StoreError, from_io};
 const FILE: &str = "SYNCED";
 /// Sequence number, then number, length and checksum of the manifest, then a checksum of all that.
 const BYTES: usize = 32;
-/// More than RocksDB lets a manifest grow to, by far.
+/// Far above the size to which RocksDB lets a manifest grow.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The beginning of a manifest.
@@ -37,15 +36,16 @@ struct Manifest {
 pub(super) struct Mark {
     db: PathBuf,
     file: File,
-    /// By RocksDB's own count of changes, which goes on from one opening to the next.
+    /// RocksDB's own count of changes, which continues over openings.
     sequence: u64,
     manifest: Manifest,
-    /// Of that beginning of the manifest.
+    /// The checksum state of that beginning of the manifest.
     hasher: Hasher,
 }
 
 impl Mark {
-    /// Before RocksDB opens the store, as that replaces the manifest: checks what it will read.
+    /// Checks the mark and the manifest. Must be called before RocksDB opens the store, because
+    /// that replaces the manifest.
     pub(super) fn check(db: &Path) -> Result<Self, StoreError> {
         let path = db.join(FILE);
         let io = |error: std::io::Error| from_io(db, &error);
@@ -57,11 +57,11 @@ impl Mark {
             .mode(0o600)
             .open(&path)
             .map_err(io)?;
-        // Whoever has the store open writes there, and to the manifest.
+        // A process that has the store open writes the mark and the manifest.
         match locks::take(&file).map_err(io)? {
             Taken::Ours => {}
             Taken::Held => return Err(StoreError::InUse { path: db.to_path_buf() }),
-            Taken::NoLocks(_) => {} // What protects the state directory protects the store.
+            Taken::NoLocks(_) => {} // The lock of the state directory protects the store.
         }
         let mut bytes = Vec::with_capacity(BYTES);
         (&file).take(BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
@@ -83,7 +83,7 @@ impl Mark {
         Ok(Self { db, file, sequence, manifest: Manifest::default(), hasher })
     }
 
-    /// That the store, as it was opened, has come as far as it had when it was last synced.
+    /// Checks that the opened store has at least the changes of the last sync.
     pub(super) fn opened(&mut self, sequence: u64) -> Result<(), StoreError> {
         if sequence < self.sequence {
             let missing = self.sequence - sequence;
@@ -93,7 +93,7 @@ impl Mark {
         self.synced(self.sequence)
     }
 
-    /// All changes up to `sequence` are on stable storage.
+    /// Writes the mark after all changes up to `sequence` are on stable storage.
     pub(super) fn synced(&mut self, sequence: u64) -> Result<(), StoreError> {
         self.follow_manifest()?;
         self.sequence = self.sequence.max(sequence);
@@ -101,18 +101,18 @@ impl Mark {
         self.file.write_all_at(&bytes, 0).map_err(|error| from_io(&self.db, &error))
     }
 
-    /// The manifest, as far as the last sync has come.
+    /// The manifest up to the last sync.
     pub(super) fn manifest(&self) -> KnownManifest {
         KnownManifest { db: self.db.clone(), known: self.manifest }
     }
 
-    /// Takes in what the manifest has more than at the last look. RocksDB may just be writing it.
+    /// Reads the bytes that the manifest has gained. RocksDB may be writing it at the same time.
     fn follow_manifest(&mut self) -> Result<(), StoreError> {
         let Some(number) = current_manifest(&self.db)? else { return Ok(()) };
         let path = manifest_path(&self.db, number);
         let bytes = match path.metadata() {
             Ok(metadata) => metadata.len(),
-            // Another one has just taken its place.
+            // Another manifest has just replaced it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(from_io(&self.db, &error)),
         };
@@ -125,7 +125,7 @@ impl Mark {
             false => (Hasher::new(), 0),
         };
         let (manifest, hasher) = read_manifest(&self.db, number, hasher, from, bytes)?;
-        // What the mark says must be there after a power cut too.
+        // The manifest bytes in the mark must survive a power failure too.
         let synced = File::open(&path).and_then(|file| file.sync_data());
         synced.map_err(|error| from_io(&self.db, &error))?;
         (self.manifest, self.hasher) = (manifest, hasher);
@@ -133,21 +133,22 @@ impl Mark {
     }
 }
 
-/// What a manifest must still be, to be looked at while syncs go on.
+/// The known beginning of a manifest, for a check while syncs continue.
 pub(super) struct KnownManifest {
     db: PathBuf,
     known: Manifest,
 }
 
 impl KnownManifest {
-    /// RocksDB only ever adds to a manifest, or lets another one take its place.
+    /// Compares the manifest with its known beginning. RocksDB only appends to a manifest, or
+    /// replaces it.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         if self.known.bytes == 0 {
             return Ok(());
         }
         let (number, bytes) = (self.known.number, self.known.bytes);
         let found = read_manifest(&self.db, number, Hasher::new(), 0, bytes);
-        // Last, as it may have gone while it was read.
+        // Last, because it may be removed during the read.
         if current_manifest(&self.db)? != Some(number) || found?.0 == self.known {
             return Ok(());
         }
@@ -160,7 +161,7 @@ fn manifest_path(db: &Path, number: u64) -> PathBuf {
     db.join(format!("MANIFEST-{number:06}"))
 }
 
-/// The manifest that counts; `None`: no store was made yet.
+/// The current manifest; `None`: no store was made yet.
 fn current_manifest(db: &Path) -> Result<Option<u64>, StoreError> {
     let text = match std::fs::read(db.join("CURRENT")) {
         Ok(text) => text,
@@ -175,7 +176,7 @@ fn current_manifest(db: &Path) -> Result<Option<u64>, StoreError> {
     })
 }
 
-/// Adds the bytes `from..to` of a manifest to what is known of it; fewer if it has fewer.
+/// Adds the bytes `from..to` of a manifest to its known beginning; fewer if it has fewer.
 fn read_manifest(
     db: &Path,
     number: u64,

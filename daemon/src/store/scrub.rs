@@ -1,14 +1,14 @@
-//! Reading a whole store while it is in use, to find damage where nobody reads.
+//! Reads a whole store while it is in use, to find damage that no other read would.
 //!
-//! What lies in memory is written into tables first, so that all records are in files that are
-//! read, and no old log is needed any more. The kernel is asked to drop what it has of these files
-//! (a page in its memory says nothing of the disk), and blocks that are read are not kept. Between
-//! two pieces nothing is held that would keep RocksDB from dropping old files.
+//! Records in memory are first written into tables, so that all records are in files and no old log
+//! is needed. The kernel is asked to drop its cached pages of these files, which could hide damage
+//! on disk. Blocks are not kept in RocksDB's cache. Between two pieces the scrubber holds nothing
+//! that would keep RocksDB from deleting old files.
 //!
-//! Each block is checked against RocksDB's checksum and each record against its own, and the
-//! manifest against what it was at the last sync. Not seen is what no read would come by: records
-//! that were written over or removed and lie in blocks that RocksDB steps over, and the copy on
-//! disk of an index block that RocksDB has in its cache.
+//! Each block is checked against RocksDB's checksum, each record against its own, and the manifest
+//! against its state at the last sync. Two kinds of damage stay unseen. One is in overwritten or
+//! deleted records, in blocks that RocksDB skips. The other is in an index block on disk that
+//! RocksDB has in its cache.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::{LAST_SEQ_KEY, RocksStore, Shared, StoreError, from_rocksdb};
 
-/// Goes through a store from its first record to its last, again and again.
+/// Reads a store from its first record to its last, repeatedly.
 #[derive(Clone, Debug)]
 pub struct Scrubber {
     shared: Arc<Shared>,
@@ -26,13 +26,13 @@ pub struct Scrubber {
     after: Vec<u8>,
 }
 
-/// What was read at a time.
+/// The part of the store that one call reads.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Piece {
     pub records: u64,
-    /// Of keys and values. On disk they take about as many, or fewer.
+    /// Bytes of keys and values. They take about as many on disk, or fewer.
     pub bytes: u64,
-    /// There is nothing after it: the next piece is the first one of the next pass.
+    /// True for the last piece: the next one is the first of the next pass.
     pub is_last: bool,
 }
 
@@ -44,19 +44,19 @@ impl RocksStore {
 }
 
 impl Scrubber {
-    /// Before the first piece of a pass.
+    /// Begins a pass.
     pub fn begin(&mut self) -> Result<(), StoreError> {
         self.after.clear();
         let shared = &self.shared;
-        // Should this fail, the next write does: whoever writes deals with it.
+        // If this fails, the next write fails too, and its caller handles that.
         shared.db.flush().map_err(|error| from_rocksdb(&shared.path, &error))?;
         self.look_at_the_disk();
         let manifest = shared.mark.lock().expect("nobody panics with the mark").manifest();
         manifest.check()
     }
 
-    /// What is read from here on comes from the disk. Files that cannot be opened, as they have
-    /// just been dropped, or whose pages stay, are read as they are.
+    /// Drops cached pages, so that later reads come from the disk. Skips files that cannot be
+    /// opened, because they were just deleted, and pages that stay cached.
     pub fn look_at_the_disk(&self) {
         let Ok(entries) = std::fs::read_dir(&self.shared.path) else { return };
         for entry in entries.flatten() {
@@ -69,7 +69,7 @@ impl Scrubber {
         }
     }
 
-    /// Reads on, up to about so many bytes. After an error the same piece comes again.
+    /// Reads about this number of bytes. After an error the next call reads the same piece again.
     pub fn piece(&mut self, bytes: usize) -> Result<Piece, StoreError> {
         let shared = &self.shared;
         let mut options = ReadOptions::default();

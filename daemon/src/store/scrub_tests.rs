@@ -37,7 +37,7 @@ fn filled(dir: &Path) -> RocksStore {
     store
 }
 
-/// What is left of a pass, and how many pieces that took.
+/// The sum of the remaining pieces of a pass, and their number.
 fn rest_of_pass(scrubber: &mut Scrubber) -> Result<(Piece, u32), StoreError> {
     let (mut all, mut pieces) = (Piece::default(), 0);
     while !all.is_last {
@@ -54,7 +54,7 @@ fn tables(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(is_table).collect()
 }
 
-/// Exchanges one bit in the middle of a file, in place: whoever has it open reads it so.
+/// Flips one bit in the middle of a file in place, so that open file handles read it too.
 fn flip(path: &Path) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let (at, mut byte) = (file.metadata().unwrap().len() / 2, [0]);
@@ -66,7 +66,7 @@ fn flip(path: &Path) {
 fn a_pass_counts_every_record_and_byte() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = filled(dir.path());
-    write(&mut store, 2, (0..50).map(put).collect()); // Again: they count once.
+    write(&mut store, 2, (0..50).map(put).collect()); // Rewritten records count once.
     write(&mut store, 3, (100..150).map(remove).collect());
     let stored = |record: kvs::Record| 4 + record.key.len() + record.value.len() + 4;
     let expected: usize = store.records().map(|record| stored(record.unwrap())).sum();
@@ -122,7 +122,7 @@ fn a_pass_goes_on_while_records_come_and_go() {
         let piece = scrubber.piece(PIECE_BYTES).unwrap();
         (seen, is_last) = (seen + piece.records, piece.is_last);
         seq += 1;
-        // The key at which it goes on is gone, others come before it and after it.
+        // The key after which it continues is removed; others are added before and after it.
         let place =
             scrubber.after.get(8..).map(|number| String::from_utf8_lossy(number).into_owned());
         let gone = place.and_then(|number| number.parse().ok()).map(remove);
@@ -141,7 +141,7 @@ fn a_pass_goes_on_while_records_come_and_go() {
     assert_eq!(rest_of_pass(&mut scrubber).unwrap().0.records, left);
 }
 
-/// RocksDB finds nothing wrong with it.
+/// RocksDB finds no error in it.
 #[test]
 fn a_record_that_does_not_fit_its_checksum_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ fn a_flipped_bit_in_the_manifest_is_found() {
     assert!(error.is_loss() && error.to_string().contains("manifest"), "{error}");
     flip(&manifest);
     scrubber.begin().unwrap();
-    // What CURRENT does not name any more may be gone.
+    // A manifest that CURRENT does not name may be deleted.
     fs::write(dir.path().join("CURRENT"), "MANIFEST-999999\n").unwrap();
     scrubber.begin().unwrap();
 }

@@ -24,7 +24,7 @@ fn the_log(dir: &Path) -> PathBuf {
     logs.pop().unwrap()
 }
 
-/// A copy of the files as they are, which is what the death of the process leaves.
+/// A copy of the files as they are, like those after a crash of the process.
 fn copied(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -51,7 +51,7 @@ fn records_come_back_in_order_with_the_last_batch() {
     assert_eq!(contents(&store), expected.map(|(p, k, v)| (p, k.into(), v.into())));
 }
 
-/// What a node promised to the others is kept like all else, and is of no partition.
+/// A node's promises are stored like all records, but under no partition.
 #[test]
 fn records_of_the_node_itself_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,8 @@ fn damage_inside_the_log_is_never_skipped() {
     assert!(matches!(flipped, Err(StoreError::Damaged { .. })), "{flipped:?}");
 }
 
-/// A bit of its kind makes a record one of a recycled log; RocksDB alone reads on at it for ever.
+/// A wrong bit in its kind makes a record look like one of a recycled log. RocksDB alone would read
+/// it in an endless loop.
 #[test]
 fn a_record_of_a_recycled_log_is_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,7 +176,8 @@ fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
-/// RocksDB finds nothing wrong with bytes that somebody wrote into it; the record's checksum does.
+/// RocksDB finds no error in foreign bytes that were written through it; the record's checksum
+/// does.
 #[test]
 fn a_record_that_is_not_what_was_written_is_no_record() {
     let swap = |shared: &Shared| {

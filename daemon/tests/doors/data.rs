@@ -1,4 +1,4 @@
-//! The port for objects, by every kind of certificate; and how many nodes it serves.
+//! The port for objects: every kind of certificate, and the limit on served nodes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use daemon::{NodeOptions, Places, start};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use security::{Keyring, Role, tls};
 
-/// What a node says to node 0 first.
+/// The greeting of node 1 to node 0.
 fn greeting(dir: &Path) -> Vec<u8> {
     let text = std::fs::read_to_string(dir.join("cluster.json")).unwrap();
     let cluster: daemon::instance::ClusterFile = serde_json::from_str(&text).unwrap();
@@ -31,7 +31,7 @@ const BUSY: &[u8] = b"SDT2\x03\0\0\0";
 trait Wire: Read + Write {}
 impl<T: Read + Write> Wire for T {}
 
-/// Greets, and tells what the node answers: nothing, where it does not want to know.
+/// Greets, and returns the node's answer, which is empty if it refuses the connection.
 fn greet(dir: &Path, config: Option<Arc<ClientConfig>>) -> (Box<dyn Wire>, Vec<u8>) {
     let socket = TcpStream::connect(ports(dir)[1]).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -43,7 +43,7 @@ fn greet(dir: &Path, config: Option<Arc<ClientConfig>>) -> (Box<dyn Wire>, Vec<u
         }
     };
     let mut answer = vec![0; COME.len()];
-    // The node may close while we still write.
+    // The node may close the connection during the write.
     let said = wire.write_all(&greeting(dir)).and_then(|()| wire.read_exact(&mut answer));
     (wire, said.map_or_else(|_| Vec::new(), |()| answer))
 }
@@ -82,11 +82,11 @@ fn so_many_nodes_are_given_objects_at_a_time() {
     let node = start(NodeOptions { places, ..options(dir.path(), 0, 1) }).unwrap();
     node.wait_ready().unwrap();
     let path = dir.path();
-    // All at once: who is judged while another comes in counts too.
+    // All at once, because concurrent greetings count too.
     let mut come: Vec<_> = std::thread::scope(|scope| {
         let greeted = || {
             let (wire, said) = greet(path, of_role(path, Role::Node));
-            // The others have been answered before this one may go.
+            // The other nodes are answered before this one disconnects.
             assert!([COME, BUSY].contains(&&said[..]), "{said:?}");
             (said == COME).then(|| std::thread::sleep(Duration::from_millis(500)));
             (drop(wire), said).1

@@ -1,5 +1,4 @@
-//! The service `Kv` as a plain gRPC client sees it, at every node of three; and what a node says of
-//! itself to who asks.
+//! The service `Kv` for a plain gRPC client, at every node of three; and the reflection service.
 
 use crate::support::{channel, dialer, options};
 use daemon::rpc::kv_client::KvClient;
@@ -76,7 +75,7 @@ async fn a_numbered_call_happens_once_at_whatever_node() {
         versions.push(client.append(append(7, 1)).await.unwrap().into_inner().version);
     }
     assert_eq!(versions, [versions[0]; 3]);
-    // So long ago that the partition has forgotten it.
+    // The partition has forgotten this number by now.
     let last = 1 + proto::limits::KV_NUMBERS_MAX as u64;
     for sequence in 2..=last {
         clients[0].append(append(7, sequence)).await.unwrap();
@@ -84,7 +83,7 @@ async fn a_numbered_call_happens_once_at_whatever_node() {
     let late = clients[1].append(append(7, 1)).await.unwrap_err();
     assert_eq!(late.code(), Code::Unknown, "{late}");
     assert_eq!(late.metadata().get("starling-ticket").unwrap(), "0");
-    // A client of which nothing is known, while the partition has forgotten clients.
+    // An unknown client, at a partition that has forgotten clients.
     for client in 100..=100 + proto::limits::KV_NUMBERED_CLIENTS_MAX as u64 {
         clients[0]
             .remove(wire::KvKey { number: append(client, 1).number, ..key("bird") })
@@ -98,7 +97,7 @@ async fn a_numbered_call_happens_once_at_whatever_node() {
     clients[2].append(known).await.unwrap();
     let found = clients[1].lookup(key("bird")).await.unwrap().into_inner();
     assert_eq!(found.value, "new;");
-    // An answer that is too long to keep: the call is not to be made under another number.
+    // An answer that is too long to keep: the call must not be repeated under another number.
     let long = "x".repeat(2 * proto::limits::KV_ANSWER_KEPT_BYTES);
     let operation = |kind: KvKind, value: &str| wire::KvOp {
         kind: kind.into(),
@@ -159,7 +158,7 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
     assert_eq!(kv.lookup(key("k")).await.unwrap().into_inner().status(), KvStatus::Absent);
     assert_eq!(kv.insert(pair("k", "v")).await.unwrap_err().code(), Code::PermissionDenied);
 
-    // As grpcurl does it: what there is, then the file that has a name in it.
+    // As grpcurl does it: list the services, then get the file of a name.
     let mut reflection = ServerReflectionClient::new(observer);
     let mut ask = async |question: MessageRequest| {
         let ask = ServerReflectionRequest { message_request: Some(question), ..Default::default() };
@@ -191,7 +190,7 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
         let [file] = &found.file_descriptor_proto[..] else { panic!("{symbol}: one file has it") };
         files.push(FileDescriptorProto::decode(&file[..]).unwrap());
     }
-    // The file needs no other, and a call can be made from what it says.
+    // The file imports no other, and describes a call completely.
     let file = &files[0];
     assert!(files.iter().all(|other| other == file && other.dependency.is_empty()));
     let service = file.service.iter().find(|it| it.name() == "Kv").unwrap();
@@ -208,7 +207,7 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
     assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
 }
 
-/// The service, one of its calls, and every message that it takes or gives.
+/// The service, one of its calls, and every message that it takes or returns.
 const KV_SYMBOLS: [&str; 9] =
     ["Kv", "Kv.Insert", "KvKey", "KvPair", "KvSwap", "KvFollow", "KvOps", "KvResult", "KvResults"];
 
@@ -222,7 +221,7 @@ async fn who_reads_slowly_gets_the_newest_change() {
     let mut changes = kv.watch(follow).await.unwrap().into_inner();
     let mut last = 0;
     for number in 0..CHANGES {
-        // More than the windows of the stream take.
+        // More than the windows of the stream hold.
         let value = vec![number as u8; 200_000].into();
         let pair = wire::KvPair { key: "slow".into(), value, number: None };
         last = kv.insert(pair).await.unwrap().into_inner().version;

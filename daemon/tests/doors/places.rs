@@ -1,4 +1,4 @@
-//! How many callers a node serves: clients do not keep nodes out, and no more come in than may.
+//! The limits on served callers: clients do not keep nodes out, and the limits hold.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use proto::wire;
 use security::Role;
 use tonic::transport::Channel;
 
-/// Who is not served by then waits in vain.
+/// A caller that is not served within this time will not be served.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 fn node(dir: &Path, places: Places) -> NodeHandle {
@@ -31,7 +31,7 @@ async fn served(node: &NodeHandle, dir: &Path, role: Role) -> Option<KvClient<Ch
     tokio::time::timeout(PATIENCE, call).await.ok()?
 }
 
-/// Until there is room again.
+/// Retries until there is room.
 async fn served_in_the_end(node: &NodeHandle, dir: &Path, role: Role) -> KvClient<Channel> {
     loop {
         if let Some(client) = served(node, dir, role).await {
@@ -64,14 +64,14 @@ async fn clients_leave_places_for_nodes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn so_many_connections_are_served_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
-    // The fourth is the node's own: its service of keys asks as any client does.
+    // The fourth is the node's own: its `Kv` service connects like any client.
     let node = node(dir.path(), Places { connections: 4, ..Places::default() });
     let mut all = Vec::new();
     for _ in 0..3 {
         all.push(served_in_the_end(&node, dir.path(), Role::Node).await);
     }
     assert!(served(&node, dir.path(), Role::Node).await.is_none(), "a fourth");
-    // It waits in its turn, which comes when another goes.
+    // It waits for its turn, which comes when another connection ends.
     drop(all.pop());
     all.push(served_in_the_end(&node, dir.path(), Role::Node).await);
     assert!(!node.is_finished());

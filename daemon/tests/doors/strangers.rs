@@ -1,4 +1,4 @@
-//! Those who connect and show no certificate: they are cut soon, and keep nobody out for long.
+//! Connections without a certificate: they are closed soon, and do not keep others out for long.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,14 +20,14 @@ pub(crate) fn ports(dir: &Path) -> [SocketAddr; 2] {
     [file.address.parse().unwrap(), file.data.parse().unwrap()]
 }
 
-/// The beginning of a greeting of TLS that never ends: a record, a message of 64 KiB in it.
+/// The beginning of a TLS ClientHello that never ends: a record with part of a message of 64 KiB.
 fn endless_greeting() -> Vec<u8> {
     let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0];
     bytes.resize(5 + 0x4000, 0);
     bytes
 }
 
-/// A greeting of TLS that is good, but by nobody.
+/// A valid TLS ClientHello without a certificate behind it.
 fn good_greeting() -> Vec<u8> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(ring)
@@ -43,7 +43,7 @@ fn good_greeting() -> Vec<u8> {
     bytes
 }
 
-/// How long a connection lives that sends a piece now and then.
+/// The duration of a connection that sends a piece periodically.
 fn life(port: SocketAddr, sent: &[u8], piece_bytes: usize) -> Duration {
     let mut stream = TcpStream::connect(port).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -79,7 +79,8 @@ fn who_shows_no_certificate_in_time_is_cut() {
                 scope.spawn(move || life(port, &[], 1)),            // silent
                 scope.spawn(move || life(port, greeting, 16)),      // slow
                 scope.spawn(move || life(port, &greeting[..9], 9)), // half a greeting
-                // All of it, when most of the time is over: what comes next has the rest of it.
+                // All of it, near the end of the time limit: the next steps have only the rest of
+                // it.
                 scope.spawn(move || life(port, good, good.len().div_ceil(40))),
             ]
         });
@@ -101,9 +102,9 @@ async fn many_strangers_keep_nobody_out_for_long() {
         (0..limits::STRANGERS_MAX + 20).map(|_| TcpStream::connect(port).unwrap()).collect();
     let start = Instant::now();
     let known = dialer(dir.path(), Role::Client);
-    // All places are taken, so those who were first and have said nothing make room.
+    // All places are taken, so the oldest silent connections make room.
     known.connect(&port.to_string(), |it| it).await.unwrap();
-    // Without that they would keep their places until their time for a handshake is over.
+    // Otherwise they would keep their places until their handshake times out.
     assert!(start.elapsed() < HANDSHAKE, "{:?}", start.elapsed());
     drop(strangers);
 }

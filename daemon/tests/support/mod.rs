@@ -1,4 +1,4 @@
-//! A client as raw as it gets: the stubs and a key.
+//! A minimal client: the stubs and a key.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ pub(crate) fn options(dir: &Path, node: u32, expect: u32) -> NodeOptions {
     NodeOptions { slots: 2, partitions: Some(16), ..NodeOptions::new(dir, NodeId(node), expect) }
 }
 
-/// What a role shows.
+/// The dialer of a role.
 pub(crate) fn dialer(dir: &Path, role: Role) -> Dialer {
     let bundle = Keyring::of_instance(dir).read(role).expect("a node was started there");
     Dialer::new(&bundle).expect("the keys are good")
 }
 
-/// As another node would.
+/// Connects as another node would.
 pub(crate) async fn connect(node: &NodeHandle, dir: &Path) -> PeerClient<Channel> {
     PeerClient::new(channel(node, &dialer(dir, Role::Node)).await)
 }
@@ -30,7 +30,7 @@ pub(crate) async fn channel(node: &NodeHandle, dialer: &Dialer) -> Channel {
     dialer.connect(&address, |endpoint| endpoint).await.expect("it listens")
 }
 
-/// A call with what every call must carry.
+/// A call with the required metadata.
 pub(crate) fn call<T>(body: T) -> Request<T> {
     let mut request = Request::new(body);
     request.metadata_mut().insert("starling-version", "1".parse().expect("ascii"));

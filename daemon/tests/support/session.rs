@@ -8,7 +8,7 @@ use tonic::Streaming;
 
 use crate::support::{call, connect};
 
-/// One session with one node; answers are waited for one by one.
+/// One session with one node; the test waits for the answers one by one.
 pub(crate) struct Session {
     requests: tokio::sync::mpsc::Sender<wire::Requests>,
     responses: Streaming<wire::Responses>,

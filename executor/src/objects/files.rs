@@ -1,4 +1,4 @@
-//! How objects are called on disk, and what lies there after a restart.
+//! The file names of objects, and the scan of the files after a restart.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use super::index::Index;
 
 pub(super) const PART_SUFFIX: &str = ".part";
 
-/// Where the objects of a job are in the index.
+/// The range of a job's objects in the index.
 pub(super) fn range_of(job: JobId) -> std::ops::RangeInclusive<ObjectId> {
     let bound = |local: u64, attempt: u64, output: u32| ObjectId {
         task: TaskId { job, local: LocalId(local) },
@@ -50,7 +50,7 @@ fn parse_name(job: JobId, name: &str) -> Option<(ObjectId, ObjectKind)> {
     parts.next().is_none().then_some((object, kind))
 }
 
-/// Lists whole objects and removes `.part` files of an earlier incarnation.
+/// Lists complete objects and removes `.part` files of an earlier incarnation.
 pub(super) fn scan(root: &Path) -> io::Result<Index> {
     let mut index = Index::default();
     for directory in fs::read_dir(root)? {

@@ -1,4 +1,4 @@
-//! An object whose bytes come in pieces.
+//! An object that arrives in pieces.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,10 +10,10 @@ use proto::ObjectId;
 use super::{ObjectError, ObjectKind, ObjectName, ObjectStore};
 use crate::room;
 
-/// Each time so much more of an object is written, the room that is left is looked at.
+/// After each such number of bytes the free space is checked.
 const ROOM_LOOK_BYTES: u64 = 1 << 20;
 
-/// An object on its way in. Dropping it before [`Self::commit`] removes what was written.
+/// An object that is being written. Dropping it before [`Self::commit`] removes the written bytes.
 #[derive(Debug)]
 pub struct IncomingObject {
     pub(super) store: ObjectStore,
@@ -32,7 +32,7 @@ impl IncomingObject {
         self.store.check_limit(self.object, size_bytes)?;
         let wrong = |error| ObjectError::failed("write", self.object, &error);
         if self.size_bytes / ROOM_LOOK_BYTES < size_bytes / ROOM_LOOK_BYTES {
-            // Where the room was taken beforehand there need not be as much again.
+            // Reserved space is not needed a second time.
             room::check(&self.file, 0).map_err(wrong)?;
         }
         self.file.write_all(piece).map_err(wrong)?;
@@ -40,7 +40,7 @@ impl IncomingObject {
         Ok(())
     }
 
-    /// Gives its file an x bit, where the file of the task had one.
+    /// Sets the executable bit, if the file of the task had one.
     pub fn set_executable(&self, executable: bool) -> Result<(), ObjectError> {
         if !executable {
             return Ok(());
@@ -50,7 +50,7 @@ impl IncomingObject {
         changed.map_err(|error| ObjectError::failed("write", self.object, &error))
     }
 
-    /// Takes the room for all of it now: a full disk is known before bytes come in vain.
+    /// Reserves space for all bytes, so that a full disk is detected before they arrive.
     pub fn reserve(&self, total_bytes: u64) -> Result<(), ObjectError> {
         self.store.check_limit(self.object, total_bytes)?;
         room::reserve(&self.file, total_bytes)
@@ -62,7 +62,7 @@ impl IncomingObject {
         self.size_bytes
     }
 
-    /// As [`Self::commit`], with the checksum of what was written.
+    /// As [`Self::commit`], with the checksum of the bytes.
     pub fn commit_with(self, checksum: u64) -> Result<u64, ObjectError> {
         let (store, object) = (self.store.clone(), self.object);
         let size_bytes = self.commit()?;
@@ -70,7 +70,7 @@ impl IncomingObject {
         Ok(size_bytes)
     }
 
-    /// Publishes the object. Answers its size in bytes.
+    /// Publishes the object. Returns its size in bytes.
     pub fn commit(mut self) -> Result<u64, ObjectError> {
         let Self { object, kind, size_bytes, .. } = self;
         let target = self.store.path_of(object, kind);
@@ -81,7 +81,7 @@ impl IncomingObject {
         Ok(size_bytes)
     }
 
-    /// Becomes the file of an object that lay in memory, unless that has one or is gone by now.
+    /// Becomes the file of an object in memory, unless the object has a file or is deleted by now.
     pub(super) fn commit_held(mut self) -> Result<(), ObjectError> {
         let target = self.store.path_of(self.object, self.kind);
         let store = self.store.clone();
@@ -89,9 +89,9 @@ impl IncomingObject {
         let entry = index.objects.get(&self.object);
         let entry = entry.ok_or(ObjectError::Absent(ObjectName(self.object)))?;
         if entry.held.is_none() {
-            return Ok(()); // Somebody was faster.
+            return Ok(()); // Another thread was faster.
         }
-        // Under the lock: nobody looks for it where it is not.
+        // Under the lock, so that index and file agree.
         fs::rename(&self.path, target)
             .map_err(|error| ObjectError::failed("keep", self.object, &error))?;
         self.done = true;

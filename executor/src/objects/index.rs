@@ -1,4 +1,5 @@
-//! What is on this node: each object's size and kind, and the bytes of those that have no file.
+//! The index of the objects on this node: size and kind of each, and the bytes of those without a
+//! file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use super::ObjectKind;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) objects: BTreeMap<ObjectId, Entry>,
-    /// Of all of them.
+    /// The bytes of all objects.
     pub(super) size_bytes: u64,
-    /// Of those in memory.
+    /// The bytes of those in memory.
     held_bytes: u64,
 }
 
@@ -20,16 +21,16 @@ pub(super) struct Index {
 pub(super) struct Entry {
     pub(super) size_bytes: u64,
     pub(super) kind: ObjectKind,
-    /// xxh3 of the bytes, once somebody has made it.
+    /// xxh3 of the bytes, once it was computed.
     pub(super) checksum: Option<u64>,
-    /// Whether the file of bytes that lie in no file yet gets an x bit.
+    /// The file of an object in memory will get the executable bit.
     pub(super) executable: bool,
-    /// The bytes, where they lie in no file yet.
+    /// The bytes of an object without a file.
     pub(super) held: Option<Arc<[u8]>>,
 }
 
 impl Index {
-    /// Notes an object that lies in a file.
+    /// Adds an object that has a file.
     pub(super) fn insert(&mut self, object: ObjectId, size_bytes: u64, kind: ObjectKind) {
         self.remove(object);
         self.size_bytes += size_bytes;
@@ -37,7 +38,7 @@ impl Index {
         self.objects.insert(object, entry);
     }
 
-    /// Whether a copy of that size may stay in memory.
+    /// True if a copy of that size may stay in memory.
     pub(super) fn may_hold(&self, size_bytes: u64) -> bool {
         size_bytes <= limits::SMALL_OBJECT_BYTES
             && self.held_bytes + size_bytes <= limits::COPIES_IN_MEMORY_BYTES_MAX
@@ -54,7 +55,7 @@ impl Index {
         self.held_bytes += size_bytes;
     }
 
-    /// The object has a file from now on. Whether it had none before.
+    /// Drops the bytes in memory of an object that has a file now. True if there were any.
     pub(super) fn let_go_of_bytes(&mut self, object: ObjectId) -> bool {
         let bytes = self.objects.get_mut(&object).and_then(|entry| entry.held.take());
         self.held_bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);

@@ -1,14 +1,15 @@
 /*!
 The objects on this node: one file for each output of an attempt.
 
-A file lies at `objects/<job>/<task>-<attempt>-<output>` (`-kept`, `-shared` or `-copy` behind it
-says what becomes of it when its job ends, or when room is needed; a number, on how many nodes it is
-to lie, 0: on as many as partitions), so a late writer of an old attempt can
-never touch what the committed one published. It appears by rename, complete or not at all, and does
-not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
+A file is at `objects/<job>/<task>-<attempt>-<output>`. A suffix (`-kept`, `-shared` or `-copy`)
+determines its deletion, after the end of its job or when space is needed. A number is the wanted
+number of copies; 0 means as many as partitions have replicas. The attempt is in the name, so a late
+writer of an old attempt can never touch the output of the committed one. A file appears by rename
+when it is complete, and does not change afterwards. [`ObjectStore::contains`] uses an index in
+memory and needs no system call.
 
-A small copy stays in memory until somebody wants it as a file: to make one costs several times what
-its bytes cost on their way here, and most are read once. After a restart such a copy is gone.
+A small copy stays in memory until it is needed as a file. Making a file costs several times the
+transfer of its bytes, and most copies are read once. A restart loses such a copy.
 */
 
 mod files;
@@ -50,21 +51,21 @@ struct Inner {
     index: Mutex<Index>,
 }
 
-/// Why an object is here.
+/// The reason why an object is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectKind {
     /// A task of this node made it.
     Made,
-    /// And it is to be kept when its job has ended.
+    /// As `Made`, and it is kept after the end of its job.
     Kept,
-    /// It is said on how many nodes it is to lie, see [`Stay`].
+    /// The wanted number of copies is given, see [`Stay`].
     Shared { keep: bool, share: u32 },
-    /// It came from the node that made it.
+    /// The object is a copy from the node that made it.
     Copy,
 }
 
 impl ObjectKind {
-    /// Of an output of a task that runs here.
+    /// The kind of an output of a task that runs here.
     #[must_use]
     pub fn of_output(output: &wire::Output) -> Self {
         Stay::of_output(output, false).into()
@@ -99,7 +100,7 @@ impl From<Stay> for ObjectKind {
 }
 
 impl ObjectStore {
-    /// Opens the store, forgets half-written objects and lists the whole ones.
+    /// Opens the store, removes incomplete objects and lists the complete ones.
     pub fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
         crate::private::own_dir(root).map_err(wrong)?;
@@ -118,14 +119,14 @@ impl ObjectStore {
         self.index().objects.get(&object).map(|entry| entry.size_bytes)
     }
 
-    /// Number of objects and their bytes.
+    /// The number of objects and of their bytes.
     #[must_use]
     pub fn totals(&self) -> (usize, u64) {
         let index = self.index();
         (index.objects.len(), index.size_bytes)
     }
 
-    /// Every object that is here.
+    /// All objects on this node.
     #[must_use]
     pub fn list(&self) -> Vec<Stored> {
         let stored = |(&object, entry): (&ObjectId, &Entry)| Stored {
@@ -137,20 +138,20 @@ impl ObjectStore {
         self.index().objects.iter().map(stored).collect()
     }
 
-    /// The checksum of an object's bytes, where it is known.
+    /// The checksum of an object's bytes, if it is known.
     #[must_use]
     pub fn checksum(&self, object: ObjectId) -> Option<u64> {
         self.index().objects.get(&object)?.checksum
     }
 
-    /// Keeps a checksum for the next who asks. Objects do not change.
+    /// Stores a checksum for later readers. Objects do not change.
     pub fn note_checksum(&self, object: ObjectId, checksum: u64) {
         if let Some(entry) = self.index().objects.get_mut(&object) {
             entry.checksum = Some(checksum);
         }
     }
 
-    /// Opens an object for reading, with its size: so many bytes there are.
+    /// Opens an object for reading, with its exact size.
     pub fn open_object(&self, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
         let Entry { size_bytes, kind, executable, held, .. } = self.entry(object)?;
         let reader = match held {
@@ -159,13 +160,13 @@ impl ObjectStore {
         };
         let opened = reader.map(|reader| (reader, size_bytes));
         opened.map_err(|error| match error.kind() {
-            // Somebody took its file away.
+            // The file was removed by another process.
             io::ErrorKind::NotFound => ObjectError::Absent(ObjectName(object)),
             _ => ObjectError::failed("read", object, &error),
         })
     }
 
-    /// This output of some attempt of a task, if any of them is here.
+    /// This output of any attempt of a task, if one is here.
     #[must_use]
     pub fn any_attempt(&self, task: TaskId, output: u32) -> Option<ObjectId> {
         let of = |attempt, output| ObjectId { task, attempt, output };
@@ -175,7 +176,7 @@ impl ObjectStore {
         found.find(|object| object.output == output)
     }
 
-    /// Keeps a copy that has come whole. Objects do not change: one that is here stays.
+    /// Stores a complete copy. Objects do not change: an existing one stays.
     pub fn keep_copy(
         &self,
         object: ObjectId,
@@ -185,7 +186,7 @@ impl ObjectStore {
         self.keep_copy_as(object, bytes, checksum, false)
     }
 
-    /// As [`Self::keep_copy`]; `executable`: its file is to have an x bit.
+    /// As [`Self::keep_copy`]; `executable`: its file gets the executable bit.
     pub fn keep_copy_as(
         &self,
         object: ObjectId,
@@ -210,7 +211,7 @@ impl ObjectStore {
         incoming.commit_with(checksum).map(drop)
     }
 
-    /// Begins an object whose bytes come in pieces; it exists once committed.
+    /// Begins an object that arrives in pieces. It exists once it is committed.
     pub fn create_incoming(
         &self,
         object: ObjectId,
@@ -219,10 +220,11 @@ impl ObjectStore {
         let number = self.inner.parts.fetch_add(1, Ordering::Relaxed);
         let directory = self.inner.root.join(directory_name(object.task.job));
         let path = directory.join(format!("{}-{number}{PART_SUFFIX}", file_name(object, kind)));
-        // Nobody may change it once it is whole, so it begins as what only its writer can write to.
+        // Read-only from the start, because a complete object must not change; only this handle can
+        // write.
         let create = || OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
         let made = create().or_else(|error| match error.kind() {
-            // The first of its job.
+            // The first object of its job.
             io::ErrorKind::NotFound => fs::create_dir_all(&directory).and_then(|()| create()),
             _ => Err(error),
         });
@@ -231,7 +233,7 @@ impl ObjectStore {
         Ok(IncomingObject { store, object, kind, path, file, size_bytes: 0, done: false })
     }
 
-    /// Makes a finished file an object, by rename. The file must lie on the same file system.
+    /// Makes a finished file an object, by rename. The file must be on the same file system.
     pub(crate) fn adopt(
         &self,
         file: &Path,
@@ -241,7 +243,7 @@ impl ObjectStore {
         let wrong = |error: io::Error| ObjectError::failed("keep", object, &error);
         let metadata = fs::metadata(file).map_err(wrong)?;
         self.check_limit(object, metadata.len())?;
-        // Consumers see this very file as their input: none may change it.
+        // Readers get this very file as their input, so it becomes read-only.
         let mut permissions = metadata.permissions();
         permissions.set_mode(permissions.mode() & 0o555 | 0o400);
         fs::set_permissions(file, permissions).map_err(wrong)?;
@@ -258,7 +260,7 @@ impl ObjectStore {
         Ok(metadata.len())
     }
 
-    /// An object that came as a copy stays here for good from now on: who made it leaves.
+    /// Keeps an object that was a copy permanently, because the node that made it leaves.
     pub fn take_over(&self, object: ObjectId, stay: Stay) -> Result<(), ObjectError> {
         let kind = ObjectKind::from(stay);
         self.file(object)?;
@@ -267,14 +269,14 @@ impl ObjectStore {
             index.objects.get_mut(&object).ok_or(ObjectError::Absent(ObjectName(object)))?;
         let before = std::mem::replace(&mut entry.kind, kind);
         if before != kind {
-            // Under the lock: nobody looks for it where it is not.
+            // Under the lock, so that index and file agree.
             fs::rename(self.path_of(object, before), self.path_of(object, kind))
                 .map_err(|error| ObjectError::failed("keep", object, &error))?;
         }
         Ok(())
     }
 
-    /// Removes every object of an attempt that is here.
+    /// Removes all objects of an attempt from this node.
     pub fn discard(&self, task: TaskId, attempt: Attempt) {
         let range =
             ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
@@ -286,18 +288,18 @@ impl ObjectStore {
         self.remove_range(object..=object);
     }
 
-    /// Removes every object of a job.
+    /// Removes all objects of a job.
     pub fn discard_job(&self, job: JobId) {
         self.remove_range(range_of(job));
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
 
-    /// Removes what a job that has ended needs no more: all but its kept outputs.
+    /// Removes the objects of an ended job, except its kept outputs.
     pub fn forget_job(&self, job: JobId) {
         self.remove_listed(job, &self.list_to_forget(job));
     }
 
-    /// What [`Self::forget_job`] would remove now.
+    /// The objects that [`Self::forget_job`] would remove now.
     #[must_use]
     pub fn list_to_forget(&self, job: JobId) -> Vec<ObjectId> {
         let index = self.index();
@@ -305,15 +307,15 @@ impl ObjectStore {
         here.filter(|(_, entry)| !entry.kind.stay().keep).map(|(object, _)| *object).collect()
     }
 
-    /// Removes these of a job. A file is removed for each, which takes its time; others use the
-    /// store meanwhile.
+    /// Removes these objects of a job. Each may be a file, so this takes time; other threads use
+    /// the store meanwhile.
     pub fn remove_listed(&self, job: JobId, objects: &[ObjectId]) {
         objects.iter().for_each(|object| self.discard_object(*object));
-        // It stays while there is something in it.
+        // A directory that is not empty stays.
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
 
-    /// [`Self::forget_job`] for each job here that is over.
+    /// Calls [`Self::forget_job`] for each job here that is over.
     pub fn forget_jobs(&self, is_over: impl Fn(JobId) -> bool) {
         let index = self.index();
         let jobs: BTreeSet<JobId> = index.objects.keys().map(|object| object.task.job).collect();
@@ -321,7 +323,7 @@ impl ObjectStore {
         jobs.into_iter().filter(|&job| is_over(job)).for_each(|job| self.forget_job(job));
     }
 
-    /// Where the bytes of an object lie as a file. It is written now if they lay in memory.
+    /// The path of an object's file. An object in memory is written to its file now.
     pub fn file(&self, object: ObjectId) -> Result<PathBuf, ObjectError> {
         let Entry { kind, executable, held, .. } = self.entry(object)?;
         if let Some(bytes) = held {
@@ -351,7 +353,7 @@ impl ObjectStore {
         let gone: Vec<_> = objects.into_iter().filter_map(remove).collect();
         drop(index);
         for (object, entry) in gone.iter().filter(|(_, entry)| entry.held.is_none()) {
-            // A file that is gone already is as good as removed; one that cannot be is only space.
+            // A missing file counts as removed. A file that cannot be removed only costs space.
             let _ = fs::remove_file(self.path_of(*object, entry.kind));
         }
     }

@@ -23,7 +23,7 @@ impl ObjectReader {
         Self { source: Source::Memory(Cursor::new(bytes)), executable }
     }
 
-    /// A file of another length than the object has is damaged.
+    /// A file with another length than the object's size is damaged.
     pub(crate) fn of_file(path: &Path, size_bytes: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -36,13 +36,13 @@ impl ObjectReader {
         Ok(Self { source: Source::File(file), executable })
     }
 
-    /// Whether the file of the object has an x bit, or is to have one.
+    /// True if the file of the object has the executable bit, or will have it.
     #[must_use]
     pub fn is_executable(&self) -> bool {
         self.executable
     }
 
-    /// The file, where there is one: for who gives it to the kernel as a whole.
+    /// The file, if there is one, for a caller that passes it to the kernel as a whole.
     pub fn file(&mut self) -> Option<&mut File> {
         match &mut self.source {
             Source::File(file) => Some(file),

@@ -74,7 +74,7 @@ fn a_large_job_is_forgotten_whole_but_for_what_is_kept() {
     assert_eq!(fs::read_dir(&job).unwrap().count(), left);
 }
 
-/// Nobody knew of the job, and then somebody did.
+/// The node learns of the job between the list and the removal.
 #[test]
 fn what_comes_after_the_list_was_taken_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn an_ended_job_leaves_what_is_kept_also_after_a_restart() {
     assert_eq!(fs::read_dir(&job).unwrap().count(), 1);
 }
 
-/// As many small copies as memory takes, and one more.
+/// As many small copies as memory holds, and one more.
 fn more_than_memory_takes() -> u64 {
     limits::COPIES_IN_MEMORY_BYTES_MAX / limits::SMALL_OBJECT_BYTES + 1
 }
@@ -170,7 +170,7 @@ fn a_small_copy_is_a_file_only_when_somebody_wants_one() {
     store.take_over(object(1, 0), true.into()).unwrap();
     assert_eq!(files_of(dir.path()), 2);
     assert!(store.open_object(object(0, 0)).unwrap().0.file().is_some());
-    // What is in memory alone goes with the process; what was taken over must not.
+    // Objects in memory are lost with the process; one that was taken over must not be.
     let again = ObjectStore::open(dir.path(), u64::MAX).unwrap();
     let kept: Vec<_> = again.list().iter().map(|it| (it.object, it.stay.keep)).collect();
     assert_eq!(kept, [(object(0, 0), false), (object(1, 0), true)]);
@@ -190,7 +190,7 @@ fn what_memory_does_not_take_is_a_file_and_what_goes_makes_room() {
     let count = more_than_memory_takes();
     for number in 0..count {
         store.keep_copy(object(number, 0), &bytes, 0).unwrap();
-        store.keep_copy(object(number, 0), b"another", 0).unwrap(); // It stays as it is.
+        store.keep_copy(object(number, 0), b"another", 0).unwrap(); // It does not change.
     }
     store.keep_copy(object(count, 0), &[&bytes[..], b"+"].concat(), 0).unwrap();
     assert_eq!(files_of(dir.path()), 2, "the one too many, and the one that is not small");

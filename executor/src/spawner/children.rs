@@ -1,4 +1,4 @@
-//! The commands of a spawner: from the order to start them until they are reaped.
+//! The commands of a spawner, from the start order until they are reaped.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,7 +14,7 @@ use super::orphans::Running;
 use super::program::{Failure, Process};
 use super::wire::{Exit, Output, Start};
 
-/// What an event of the epoll is about.
+/// The source of an event of the epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Socket,
@@ -47,15 +47,15 @@ impl Token {
 struct Child {
     /// None until it is spawned.
     process: Option<Spawned>,
-    /// The node does not want it any more.
+    /// The node has asked for its end.
     killed: bool,
     timed_out: bool,
-    /// By it what leaves its group is found.
+    /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: Print,
 }
 
-/// How much a command has printed, and may.
+/// The bytes that a command has printed, and its limit.
 #[derive(Debug, Default)]
 struct Print {
     bytes: u64,
@@ -63,7 +63,7 @@ struct Print {
 }
 
 impl Print {
-    /// It has printed so much more; how much of that is beyond the limit.
+    /// Counts further printed bytes. Returns the number of those beyond the limit.
     fn add(&mut self, bytes: usize) -> usize {
         self.bytes += bytes as u64;
         let surplus = self.bytes.saturating_sub(self.limit_bytes);
@@ -83,10 +83,10 @@ struct Spawned {
     stderr: Captured,
 }
 
-/// How long a command runs unwatched: see [`Children::watch_lasting`].
+/// The time for which a command runs unwatched: see [`Children::watch_lasting`].
 pub(super) const UNWATCHED: Duration = Duration::from_millis(5);
 
-/// A pipe and what was read from it and not yet sent.
+/// A pipe, and the bytes that were read from it and not yet sent.
 #[derive(Debug)]
 struct Captured {
     pipe: Option<OwnedFd>,
@@ -109,9 +109,9 @@ impl Captured {
         Ok(())
     }
 
-    /// Closing alone is not enough to be forgotten by the epoll: a process that is just being
-    /// spawned may still have a copy, and until it runs its program the loop would be woken in
-    /// vain.
+    /// Removes the pipe from the epoll, which closing alone may not do. A process that is just
+    /// being spawned may still have a copy, and until it runs its program, events would wake the
+    /// loop.
     fn close(&mut self, epoll: &OwnedFd) {
         if let Some(pipe) = self.pipe.take()
             && self.watched
@@ -120,7 +120,7 @@ impl Captured {
         }
     }
 
-    /// Reads once; waits if there is nothing. What is beyond the limit goes nowhere.
+    /// Reads once; waits if there is nothing. Bytes beyond the limit are dropped.
     fn read(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match rustix::io::read(pipe, &mut *buffer) {
@@ -133,13 +133,13 @@ impl Captured {
         }
     }
 
-    /// What is held, when it is time to send it.
+    /// The held bytes, if there are enough to send.
     fn take_if_much(&mut self) -> Option<Vec<u8>> {
         let much = self.held.len() >= limits::STREAM_HELD_BYTES_MAX;
         much.then(|| std::mem::take(&mut self.held))
     }
 
-    /// The rest. A process that left the group may print for ever: only what is there now counts.
+    /// Reads the rest. A process outside the group may print forever, so only present bytes count.
     fn drain(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) -> Vec<u8> {
         while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX
             && !print.is_too_much()
@@ -158,11 +158,11 @@ impl Captured {
 #[derive(Debug, Default)]
 pub(super) struct Children {
     children: HashMap<u64, Child>,
-    /// Orders whose process is not there yet.
+    /// Start orders without a process so far.
     expected: usize,
-    /// Processes whose output nobody watches, and since when.
+    /// Processes with unwatched output, and since when.
     unwatched: VecDeque<(Instant, u64)>,
-    /// Groups whose leader was reaped while members were still dying.
+    /// Groups that still have members after their leader was reaped.
     lingering: HashMap<u64, Pid>,
 }
 
@@ -172,7 +172,7 @@ impl Children {
         self.children.len()
     }
 
-    /// An order to start came.
+    /// Registers a start order.
     pub(super) fn expect(&mut self, start: &Start) {
         let (number, mark) = (start.number, start.mark.clone());
         let print = Print { bytes: 0, limit_bytes: start.print_limit_bytes };
@@ -180,18 +180,18 @@ impl Children {
         self.expected += 1;
     }
 
-    /// An order led to no process.
+    /// Removes an order that led to no process.
     pub(super) fn forget(&mut self, number: u64) {
         self.children.remove(&number);
         self.expected -= 1;
     }
 
-    /// Whether it was killed before it started.
+    /// True if it was killed before it started.
     pub(super) fn is_killed(&self, number: u64) -> bool {
         self.children.get(&number).is_none_or(|child| child.killed)
     }
 
-    /// Takes a spawned process in: from here on its end is heard.
+    /// Registers a spawned process: from now on its end is an event.
     pub(super) fn adopt(
         &mut self,
         epoll: &OwnedFd,
@@ -199,8 +199,8 @@ impl Children {
         process: Process,
     ) -> Result<(), Failure> {
         let child = self.children.get_mut(&number).expect("an order came before the process");
-        // Told once. So it need not be taken out again: it is out when the descriptor is closed,
-        // later only if a process that is just being spawned still has a copy of it.
+        // One-shot, so no removal is needed. Closing the descriptor removes it, or the later close
+        // of a copy in a process that is just being spawned.
         let once = EventFlags::IN | EventFlags::ONESHOT;
         if let Err(error) = epoll::add(epoll, &process.exit, Token::Exit(number).data(), once) {
             let _ = kill_process_group(process.group, Signal::KILL);
@@ -210,7 +210,7 @@ impl Children {
         self.expected -= 1;
         self.unwatched.push_back((Instant::now(), number));
         if child.killed || child.timed_out {
-            // Its grace may have passed while it was being started.
+            // The grace period may have passed during the start.
             let _ = kill_process_group(process.group, Signal::KILL);
         }
         let Process { group, exit, stdout, stderr } = process;
@@ -219,10 +219,10 @@ impl Children {
         Ok(())
     }
 
-    /// Watches the output of commands that have run for a while. A short one is over before: what
-    /// it printed is in its pipes then, and the loop is not woken once more for each of them as it
-    /// closes. One that prints more than a pipe holds waits for this, once. Answers whether there
-    /// will be something to watch.
+    /// Watches the output of commands that have run for `UNWATCHED`. A shorter command has ended by
+    /// then, with its output in its pipes, and the close of the pipes does not wake the loop again.
+    /// A command that fills its pipe earlier waits for this once. Returns whether there will be
+    /// something to watch.
     pub(super) fn watch_lasting(&mut self, epoll: &OwnedFd) -> bool {
         while let Some(&(since, number)) = self.unwatched.front() {
             if since.elapsed() < UNWATCHED {
@@ -233,7 +233,7 @@ impl Children {
                 let token = |stderr| Token::Stream { number, stderr };
                 let watched = process.stdout.watch(epoll, token(false));
                 if watched.and_then(|()| process.stderr.watch(epoll, token(true))).is_err() {
-                    break; // No memory for it now; later there may be.
+                    break; // No memory at present; a later call tries again.
                 }
             }
             self.unwatched.pop_front();
@@ -241,7 +241,7 @@ impl Children {
         self.expected > 0 || !self.unwatched.is_empty()
     }
 
-    /// The node wants it ended: politely first.
+    /// Ends a command at the node's request: SIGTERM first.
     pub(super) fn kill_wanted(&mut self, number: u64) {
         if let Some(child) = self.children.get_mut(&number) {
             child.killed = true;
@@ -249,7 +249,7 @@ impl Children {
         self.signal(number, Signal::TERM);
     }
 
-    /// Its time is over. False when it has ended already.
+    /// Handles the end of a command's time limit. False if it has ended already.
     pub(super) fn time_out(&mut self, number: u64) -> bool {
         let Some(child) = self.children.get_mut(&number) else { return false };
         child.timed_out = true;
@@ -269,8 +269,8 @@ impl Children {
         }
     }
 
-    /// Reads what a command printed; what has gathered is returned when it is enough to be sent.
-    /// And whether it is more than the command may print, since now.
+    /// Reads the output of a command. Returns the held bytes if there are enough to send, and
+    /// whether the output has just exceeded its limit.
     pub(super) fn read(
         &mut self,
         epoll: &OwnedFd,
@@ -293,7 +293,7 @@ impl Children {
         (output, is_news)
     }
 
-    /// A command ended: its group dies with it. Answers how it ended, and whether the group is
+    /// Handles the end of a command: kills its group. Returns its exit, and whether the group is
     /// gone.
     pub(super) fn end(
         &mut self,
@@ -304,7 +304,7 @@ impl Children {
         self.children.get(&number)?.process.as_ref()?;
         let mut child = self.children.remove(&number).expect("looked at above");
         let mut process = child.process.take().expect("looked at above");
-        // The leader is not reaped yet: its number cannot belong to another group.
+        // The leader is not reaped yet, so its number cannot belong to another group.
         let _ = kill_process_group(process.group, Signal::KILL);
         let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
         let status = status.ok().flatten();
@@ -312,7 +312,7 @@ impl Children {
         let signal = status.as_ref().and_then(|status| status.terminating_signal());
         let exit = Exit {
             number,
-            // Neither should be unknown; if it is, the command does not count as done.
+            // If both are unknown, which should not happen, the command counts as failed.
             code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
@@ -327,7 +327,7 @@ impl Children {
         Some((exit, self.reap_group(number)))
     }
 
-    /// Reaps what is left of a group whose leader is gone. True when nothing is.
+    /// Reaps the rest of a group after the end of its leader. True if no member is left.
     pub(super) fn reap_group(&mut self, number: u64) -> bool {
         let Some(group) = self.lingering.get(&number).copied() else { return true };
         loop {

@@ -1,14 +1,14 @@
 /*!
 The spawner: a small process between a node and its commands.
 
-`starling __spawner` calls [`main`]. It gets orders on its standard input, a Unix socket, and
-answers there. Two things are easier from a process of its own: starting others (it has few files
-and threads and no signal handlers, so a start stays cheap whatever the node holds: see `vfork`),
-and dying well. When the node ends, in whatever way, the socket ends, and the spawner kills every
-process group it started before it goes.
+`starling __spawner` calls [`main`]. It reads orders from its standard input, a Unix socket, and
+sends reports there. A separate process has two advantages. It starts programs cheaply, however
+large the node is: it has few files and threads and no signal handlers (see `vfork`). And it cleans
+up: when the node ends for any reason, the socket ends. Then the spawner kills every process group
+that it started, and exits.
 
-Its threads: one loop that hears orders, output, exits and times through one epoll, and a few that
-do nothing but spawn, since a spawn blocks until the new program runs.
+The threads of the spawner: one loop that handles orders, output, exits and timers through one
+epoll. A few more only spawn, because a spawn blocks until the new program runs.
 */
 
 mod children;
@@ -38,29 +38,30 @@ use wire::{Frames, Order, Report, Start};
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
 pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
-/// The umask that commands get, octal, where the node has another.
+/// The umask for commands, octal, if the node's is different.
 pub(crate) const UMASK_VARIABLE: &str = "STARLING_USER_UMASK";
 
-/// Another look at processes that left their group, where one may have something to find.
+/// The delay of another search for processes that left their group, if it may find some.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// With so many commands for each CPU there is work enough without those that have just ended.
+/// From this number of commands for each CPU on, the other commands keep the CPUs busy while some
+/// ends wait.
 const CROWD_PER_CPU: usize = 4;
-/// In a crowd the loop rests for so long after a round in which a command ended. What happens
-/// meanwhile is one round, one report and one step of the node: a switch of threads less at four
+/// In a crowd the loop sleeps this long after a round in which a command ended. The events of that
+/// time make one round, one report and one step of the node. That saves a thread switch at four
 /// places for each command.
 const REST_IN_CROWD: Duration = Duration::from_millis(1);
 
-/// What a time in the spawner's heap is for.
+/// The purpose of a timer in the spawner's heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// The command has run as long as it may.
+    /// The time limit of the command is reached.
     Limit,
-    /// It had its grace after SIGTERM.
+    /// The grace period after SIGTERM is over.
     Kill,
-    /// Look again whether a killed group is gone.
+    /// Check again whether a killed group is gone.
     Reap,
-    /// See which commands have lasted long enough for their output to be watched.
+    /// Check which commands have lasted long enough for their output to be watched.
     Watch,
     /// Look for processes that left the group of a command.
     Orphans,
@@ -72,13 +73,13 @@ struct Queue {
     closed: bool,
 }
 
-/// What the threads of the spawner share.
+/// The state that the threads of the spawner share.
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     children: Mutex<Children>,
     epoll: OwnedFd,
-    /// The node. Writers hold the lock for whole frames.
+    /// The connection to the node. Writers hold the lock for complete frames.
     socket: Mutex<UnixStream>,
 }
 
@@ -89,13 +90,13 @@ impl Shared {
     fn children(&self) -> MutexGuard<'_, Children> {
         self.children.lock().expect("no holder of the children panics")
     }
-    /// An error means that the node is gone; the loop hears that from the socket itself.
+    /// An error means that the node is gone; the loop detects that at the socket itself.
     fn send(&self, frames: &[u8]) -> io::Result<()> {
         self.socket.lock().expect("no holder of the socket panics").write_all(frames)
     }
 }
 
-/// Runs the spawner. Returns never: it ends the process when the node hangs up.
+/// Runs the spawner. Never returns: it ends the process when the node closes the connection.
 pub fn main() -> ! {
     let code = i32::from(run().is_err());
     std::process::exit(code);
@@ -108,9 +109,10 @@ fn run() -> io::Result<()> {
     if let Some(umask) = umask.and_then(|text| u32::from_str_radix(&text, 8).ok()) {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
     }
-    // A session of its own: no terminal's signals, and all it starts can be found by the session.
+    // A session of its own: it gets no signals of a terminal, and its processes can be found by the
+    // session.
     let _ = rustix::process::setsid();
-    // What its children leave behind comes here, not to the machine's first process.
+    // Orphans of its children become its own children, not those of the init process.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     if shield::raise() {
@@ -187,13 +189,13 @@ struct Loop<'a> {
     reader: UnixStream,
     frames: Frames,
     alarms: BinaryHeap<Reverse<(Instant, Alarm, u64)>>,
-    /// There is an alarm for that.
+    /// There is an alarm for `Watch`.
     will_watch: bool,
     orphans: Orphans,
-    /// There is an alarm for those.
+    /// There is an alarm for `Orphans`.
     will_look: bool,
     grace: Duration,
-    /// So many commands are a crowd.
+    /// This number of commands is a crowd.
     crowd: usize,
     /// Some command has ended in this round.
     has_ended: bool,
@@ -222,7 +224,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Until the node hangs up.
+    /// Runs until the node closes the connection.
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
         loop {
@@ -256,7 +258,7 @@ impl<'a> Loop<'a> {
             if !self.will_look && self.orphans.are_there() {
                 self.look_for_orphans();
             }
-            // Not where something was only printed: who prints much waits for this loop.
+            // Not after mere output: a command that prints much waits for this loop.
             if self.shared.children().len() >= self.crowd {
                 std::thread::sleep(REST_IN_CROWD);
             }
@@ -272,7 +274,7 @@ impl<'a> Loop<'a> {
         })
     }
 
-    /// False when the node has hung up.
+    /// False if the node has closed the connection.
     fn hear_orders(&mut self) -> io::Result<bool> {
         let count = match self.reader.read(&mut self.buffer) {
             Ok(0) => return Ok(false),
@@ -311,7 +313,7 @@ impl<'a> Loop<'a> {
     }
 
     fn alarm(&mut self, after: Duration, alarm: Alarm, number: u64) {
-        // A limit beyond what the clock can count never comes.
+        // A time beyond the range of the clock never comes.
         if let Some(at) = Instant::now().checked_add(after) {
             self.alarms.push(Reverse((at, alarm, number)));
         }
@@ -339,7 +341,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Kills what ended commands left behind outside of their groups.
+    /// Kills processes that ended commands left outside their groups.
     fn look_for_orphans(&mut self) {
         let again = self.orphans.sweep(&*self.shared.children());
         self.will_look = again;
@@ -348,7 +350,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Does what is due.
+    /// Handles the due alarms.
     fn ring(&mut self) {
         while let Some(Reverse((at, alarm, number))) = self.alarms.peek().copied() {
             if at > Instant::now() {
@@ -377,7 +379,8 @@ impl<'a> Loop<'a> {
                     if !is_gone {
                         self.alarm(Duration::from_millis(100), Alarm::Reap, number);
                     }
-                    // What the group's last member had started in another one is an orphan now.
+                    // Processes that the group's last member had started in another group are
+                    // orphans now.
                     if !self.will_look && self.orphans.are_there() {
                         self.look_for_orphans();
                     }

@@ -1,12 +1,12 @@
 /*!
 Processes that left the group of their command.
 
-The spawner is a subreaper: what such a process belonged to may end, then it becomes a child of the
-spawner's first thread. That thread starts no commands, so the kernel's list of its children is the
-list of orphans, and one read of it tells that there are none.
+The spawner is a subreaper: when the parent of such a process ends, the process becomes a child of
+the spawner's first thread. That thread starts no commands, so the kernel's list of its children is
+the list of orphans. One read of it shows whether there are any.
 
-An orphan belongs to the command whose mark it has in its environment. Without a mark it belongs to
-the command whose group it is in; in no group that is left it may stay until no command runs.
+An orphan belongs to the command with the mark in its environment. Without a mark it belongs to the
+command whose group it is in. In no known group it may stay until no command runs.
 */
 
 use std::collections::HashMap;
@@ -17,17 +17,17 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::strays;
 
-/// To which command an orphan belongs.
+/// The command that an orphan belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Command(u64),
-    /// It has no mark and is in no group of a command.
+    /// The orphan has no mark and is in no group of a command.
     Unknown,
-    /// Of one that has ended.
+    /// The command of the orphan has ended.
     None,
 }
 
-/// What is known of the commands that run.
+/// The running commands.
 pub(super) trait Running {
     fn by_mark(&self, mark: &[u8]) -> Option<u64>;
     fn by_group(&self, group: Pid) -> Option<u64>;
@@ -37,7 +37,7 @@ pub(super) trait Running {
 
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// The kernel's list of the children of the first thread; `None`: it keeps no such lists.
+    /// The kernel's list of the children of the first thread; `None`: the kernel has no such lists.
     list: Option<File>,
     known: HashMap<Pid, Owner>,
     text: Vec<u8>,
@@ -50,15 +50,15 @@ impl Orphans {
         Self { list, known: HashMap::new(), text: vec![0; 4096] }
     }
 
-    /// Whether there is any. One system call.
+    /// True if there are orphans. One system call.
     pub(super) fn are_there(&self) -> bool {
         let mut byte = [0];
         self.list.as_ref().is_some_and(|list| list.read_at(&mut byte, 0).is_ok_and(|n| n > 0))
     }
 
-    /// Kills the orphans that belong to no running command, and reaps those that are dead. Answers
-    /// whether it is worth another look soon: some are still dying, or what they leave behind may
-    /// become an orphan.
+    /// Kills the orphans that belong to no running command, and reaps the dead ones. Returns
+    /// whether another search soon is useful: some are still dying, or their children may become
+    /// orphans.
     pub(super) fn sweep(&mut self, running: &impl Running) -> bool {
         let pids = self.read();
         let known = std::mem::take(&mut self.known);
@@ -149,7 +149,7 @@ mod tests {
         command.spawn().unwrap()
     }
 
-    /// Looks until nothing changes any more.
+    /// Sweeps until nothing changes any more.
     fn settle(orphans: &mut Orphans, running: &Table, pids: &[Pid]) {
         let list = pids.iter().map(|pid| format!("{} ", pid.as_raw_nonzero())).collect::<String>();
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -176,7 +176,7 @@ mod tests {
         settle(&mut orphans, &running, &pids);
         let alive = |pid: &Pid| !strays::is_zombie(*pid);
         assert_eq!(pids.iter().map(alive).collect::<Vec<_>>(), [true, false, true]);
-        // The command has ended, and none runs: now the one without a mark goes as well.
+        // The command has ended, and none runs: now the process without a mark is killed as well.
         running.marks.clear();
         settle(&mut orphans, &running, &pids);
         assert!(!pids.iter().any(alive), "nothing stays when no command runs");

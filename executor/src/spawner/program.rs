@@ -1,4 +1,4 @@
-//! Finding a program and starting it.
+//! Finds a program and starts it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -21,7 +21,7 @@ use crate::strays::MARK_VARIABLE;
 const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;
 
-/// Why a command did not start.
+/// The reason why a command did not start.
 #[derive(Debug)]
 pub(super) struct Failure {
     code: i32,
@@ -47,7 +47,7 @@ impl Failure {
     }
 }
 
-/// A process that was started, its number that of its group too.
+/// A started process. Its process id is also that of its group.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) group: Pid,
@@ -57,18 +57,18 @@ pub(super) struct Process {
     pub(super) stderr: OwnedFd,
 }
 
-/// What a thread that starts commands keeps from one to the next.
+/// The state that a thread keeps between the starts of commands.
 #[derive(Debug)]
 pub(super) struct Starter {
-    /// Where programs were found: name and search path to file.
+    /// The paths of found programs, by name and search path.
     found: HashMap<(Vec<u8>, OsString), PathBuf>,
-    /// What all commands have in their environment unless they say otherwise.
+    /// The environment of all commands, unless they override it.
     environment: Vec<CString>,
     null: File,
     stack: Stack,
 }
 
-/// Programs whose place is remembered.
+/// The maximum of remembered paths.
 const FOUND_MAX: usize = 1024;
 
 impl Starter {
@@ -85,7 +85,7 @@ impl Starter {
         Ok(Self { found: HashMap::new(), environment, null, stack: Stack::new() })
     }
 
-    /// Starts a command in a process group of its own, its output in pipes.
+    /// Starts a command in a process group of its own, with its output in pipes.
     pub(super) fn spawn(&mut self, start: &Start) -> Result<Process, Failure> {
         let name =
             start.argv.first().ok_or_else(|| Failure::new(&io::ErrorKind::NotFound.into()))?;
@@ -123,7 +123,7 @@ impl Starter {
         let argv: Vec<_> = start.argv.iter().map(|it| c_string(it)).collect::<Result<_, _>>()?;
         let mut variables = own_variables(&start.environment)?;
         if !start.mark.is_empty() {
-            // Not even the task itself may give it another.
+            // The task itself must not replace it.
             variables.retain(|variable| name_of(variable) != MARK_VARIABLE.as_bytes());
             variables.push(c_string(&start.mark)?);
         }
@@ -164,7 +164,7 @@ fn c_string(bytes: &[u8]) -> Result<CString, Failure> {
     CString::new(bytes).map_err(|error| Failure::new(&error.into()))
 }
 
-/// What a task adds to the environment: of each name the last, `NAME=value`.
+/// The variables that a task adds to the environment, as `NAME=value`: the last one of each name.
 fn own_variables(given: &[Vec<u8>]) -> Result<Vec<CString>, Failure> {
     let mut names = HashSet::with_capacity(given.len());
     let mut variables = Vec::with_capacity(given.len());
@@ -186,7 +186,7 @@ fn name_of(variable: &CStr) -> &[u8] {
     bytes.split(|byte| *byte == b'=').next().unwrap_or(bytes)
 }
 
-/// A script whose interpreter is missing reads as if it were missing itself.
+/// The system reports a script with a missing interpreter as missing itself.
 fn describe(error: &io::Error, path: &Path) -> Failure {
     if error.kind() == io::ErrorKind::NotFound && path.exists() {
         let text = String::from("its interpreter (the #! line) does not exist");
@@ -195,7 +195,7 @@ fn describe(error: &io::Error, path: &Path) -> Failure {
     Failure::new(error)
 }
 
-/// A path as it was typed: beside the task's files, else beside the submission.
+/// A path as it was typed: below the task's directory, else below that of the submission.
 fn with_slash(name: &[u8], cwd: &Path, submit_dir: &Path) -> PathBuf {
     let name = Path::new(OsStr::from_bytes(name));
     let here = cwd.join(name);

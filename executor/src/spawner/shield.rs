@@ -1,7 +1,8 @@
-//! A mount namespace for commands in which one directory of the node is read-only, to root as well.
+//! A mount namespace for commands, in which one directory of the node is read-only, even to root.
 //!
-//! The namespace is the spawner's and so that of all its commands: it is made once, and a command
-//! costs nothing more. Mounts of the machine still come in; those of commands do not get out.
+//! The namespace belongs to the spawner and so to all its commands. It is made once, and a command
+//! costs nothing more. Later mounts of the machine appear in it; mounts by commands do not leave
+//! it.
 
 use std::path::Path;
 
@@ -9,12 +10,12 @@ use rustix::io;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
 
-/// The directory, in the spawner's environment; absent where the node needs no shield.
+/// The directory, in the spawner's environment; absent if the node needs no shield.
 pub(crate) const SHIELD_VARIABLE: &str = "STARLING_SHIELDED_DIR";
 
-/// Shields the directory that the environment names. Whether it is read-only from now on.
+/// Shields the directory that the environment names. True if it is read-only from now on.
 ///
-/// Threads that run already stay where they were: this comes before any is started.
+/// Running threads keep their namespace, so this must precede the start of threads.
 pub(super) fn raise() -> bool {
     let Some(directory) = std::env::var_os(SHIELD_VARIABLE) else { return false };
     make_read_only(Path::new(&directory)).is_ok()
@@ -30,6 +31,6 @@ fn make_read_only(directory: &Path) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "the call may be unsafe for what shares file descriptors")]
 fn leave_namespace() -> io::Result<()> {
-    // SAFETY: only the mount namespace is left; descriptors and memory stay as they were.
+    // SAFETY: only the mount namespace changes; descriptors and memory stay as they were.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
 }

@@ -1,14 +1,14 @@
 /*!
-Starting a program while nothing of this process is copied: the one unsafe corner of the room.
+Starts a program without a copy of this process: the only unsafe part of this crate's spawner.
 
-The child runs in the memory of this process, on a stack of its own, until it is another program;
-the thread that started it stands still meanwhile. `posix_spawn` does the same, and more: it maps a
-stack for each start and unmaps it, which interrupts the other threads wherever they run, and it
-asks for each of the 64 signals what becomes of it, then sets it. Here the stack is kept, and the
-process that starts programs has no handlers (see [`plain_signals`]), so there is nothing to put
-back but SIGPIPE. That is a tenth of what a short command costs.
+The child runs in the memory of this process, on a stack of its own, until it executes another
+program. The thread that started it stands still meanwhile. `posix_spawn` does the same and more: it
+maps and unmaps a stack for each start, which interrupts the other threads. It also reads and sets
+the disposition of each of the 64 signals. Here the stack is kept, and the process has no signal
+handlers (see [`plain_signals`]), so only SIGPIPE must be reset. That saves a tenth of the cost of a
+short command.
 
-What the child does is a fixed list of system calls on what was made ready before.
+The child only makes a fixed list of system calls on data prepared before.
 */
 
 #![expect(unsafe_code, reason = "there is no safe way to start a process in this memory")]
@@ -22,20 +22,20 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// Room for a few calls of the C library.
+/// Enough for a few calls of the C library.
 const STACK_BYTES: usize = 64 << 10;
-/// Where memory runs out the kernel takes a command before anything else of this machine, and so
-/// never the node for what a command of it has eaten. Anybody may say so of himself.
+/// The out-of-memory score: the kernel kills a command before anything else on this machine. So the
+/// node is never killed for the memory of its command. Any process may raise its own score.
 const FIRST_TO_GO: &CStr = c"1000";
-/// Exit code of a child that became nothing; nobody sees it.
+/// The exit code of a child that executed no program; no process sees it.
 const NOTHING: c_int = 127;
 
-/// What asks a process to end.
+/// The signals that ask a process to end.
 const ENDS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-/// Which of them this process has become deaf to by itself, a bit each.
+/// The signals of `ENDS` that this process ignores by its own choice, one bit each.
 static DEAF_TO: AtomicI32 = AtomicI32::new(0);
 
-/// What a child runs on until it is another program.
+/// The stack of a child until it executes another program.
 pub(super) struct Stack(Vec<u128>);
 
 impl Stack {
@@ -44,7 +44,7 @@ impl Stack {
     }
 }
 
-/// A list of strings as the kernel wants it: pointers, the last one null.
+/// A list of strings for the kernel: pointers, the last one null.
 pub(super) struct Strings<'a> {
     pointers: Vec<*const c_char>,
     of: PhantomData<&'a CStr>,
@@ -58,38 +58,38 @@ impl<'a> FromIterator<&'a CStr> for Strings<'a> {
     }
 }
 
-/// What a child is to become.
+/// The program that a child must become.
 pub(super) struct Wanted<'a> {
-    /// A file; no search path is looked at.
+    /// A file; no search path is used.
     pub(super) program: &'a CStr,
     pub(super) argv: &'a Strings<'a>,
     pub(super) environment: &'a Strings<'a>,
     pub(super) directory: &'a CStr,
-    /// Its standard input, output and error. None of them may be 0, 1 or 2 here.
+    /// The child's standard input, output and error. None of them may be 0, 1 or 2 here.
     pub(super) stdio: [BorrowedFd<'a>; 3],
 }
 
-/// Which step failed.
+/// The step that failed.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// No process could be had.
+    /// No process could be created.
     Process(io::Error),
     Directory(io::Error),
     Program(io::Error),
 }
 
-/// What parent and child both see.
+/// The data that parent and child share.
 struct Meeting<'a> {
     wanted: &'a Wanted<'a>,
-    /// Set by the child before it ends as nothing: which of its steps failed, and why.
+    /// Set by the child before it exits without a program: the error of each step.
     directory_errno: AtomicI32,
     program_errno: AtomicI32,
 }
 
-/// Starts a program as the leader of a process group of its own, with no signal blocked and
-/// SIGPIPE not ignored. Answers its number and a descriptor that is readable once it has ended.
+/// Starts a program as the leader of a process group of its own, with no signal blocked and SIGPIPE
+/// not ignored. Returns its process id, and a descriptor that is readable once it has ended.
 ///
-/// To be called only where [`plain_signals`] was.
+/// Must be called only after [`plain_signals`].
 pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, OwnedFd), Error> {
     for fd in &wanted.stdio {
         assert!(fd.as_raw_fd() > 2, "the standard streams of this process are open");
@@ -99,17 +99,17 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
     let mut exit: c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let top = stack.0.as_mut_ptr_range().end;
-    // SAFETY: `top` is the aligned end of memory that is this call's alone, since `stack` is
-    // borrowed mutably. `child` gets `meeting`, which outlives the call; this thread stands still
-    // until the child has become another program or has ended, so that neither the stack nor the
-    // meeting is touched by both at once. Other threads go on; `child` uses nothing of theirs: it
-    // allocates nothing and takes no lock. `exit` is where CLONE_PIDFD puts the descriptor.
+    // SAFETY: `top` is the aligned end of memory that only this call uses, since `stack` is
+    // borrowed mutably. `child` gets `meeting`, which outlives the call. This thread stands still
+    // until the child has executed another program or has ended, so the two never touch the stack
+    // and the meeting at once. Other threads run on; `child` uses nothing of theirs: it allocates
+    // nothing and takes no lock. CLONE_PIDFD puts the descriptor into `exit`.
     let number =
         unsafe { libc::clone(child, top.cast(), flags, (&raw mut meeting).cast(), &raw mut exit) };
     let Some(number) = Pid::from_raw(number).filter(|_| number > 0) else {
         return Err(Error::Process(io::Error::last_os_error()));
     };
-    // SAFETY: the call succeeded, so the kernel has put a new descriptor there, and nobody else
+    // SAFETY: the call succeeded, so the kernel has put a new descriptor there, and no other code
     // knows it.
     let exit = unsafe { OwnedFd::from_raw_fd(exit) };
     let error = |errno: &AtomicI32| match errno.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
     Err(error)
 }
 
-/// The life of a child until it is another program.
+/// Runs in a child until it executes another program.
 extern "C" fn child(meeting: *mut c_void) -> c_int {
     // SAFETY: the parent has lent it and stands still. From here on only system calls are made, on
     // descriptors and strings that the parent holds; `errno` is the parent thread's own.
@@ -133,8 +133,8 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
         let meeting = &*meeting.cast::<Meeting<'_>>();
         let wanted = meeting.wanted;
         libc::setpgid(0, 0);
-        // Where there is no such file it goes without. In the midst of a vfork it is the child's
-        // own: the kernel leaves out the process whose memory this is.
+        // If the file is missing the step is skipped. During a vfork the score is the child's own:
+        // the kernel does not apply it to the process that shares its memory.
         let flags = libc::O_WRONLY | libc::O_CLOEXEC;
         let oom_score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), flags);
         if oom_score >= 0 {
@@ -162,14 +162,15 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
     }
 }
 
-/// Gives up all signal handlers of this process (the standard library has some, for better words
-/// about a stack that overflows), and unblocks all signals: one that comes to a child before it is
-/// another program must not run code of this one, and no program shall begin deaf to any. To be
-/// called before any thread starts.
+/// Removes all signal handlers of this process and unblocks all signals. The standard library has
+/// handlers for its messages about stack overflow. A signal that reaches a child before it executes
+/// its program must not run code of this one. And no program may begin with blocked signals. Must
+/// be called before any thread starts.
 pub(super) fn plain_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: `action` is plain data, valid when zeroed, and filled in by the first call.
-        // Nobody relies on a handler here. Signals that cannot be changed answer an error.
+        // SAFETY: `action` is plain data, valid when zeroed, and filled in by the first call. No
+        // code here relies on a handler. For signals that cannot be changed the call returns an
+        // error.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
@@ -188,9 +189,9 @@ pub(super) fn plain_signals() {
     }
 }
 
-/// This process goes on when it is asked to end, as a batch system asks all of a job: the node
-/// decides when it ends. What it starts hears such signals, unless this process was already deaf to
-/// them when it began. To be called after [`plain_signals`].
+/// Makes this process ignore requests to end, which a batch system sends to all processes of a job:
+/// the node decides when this process ends. Its children receive such signals, unless this process
+/// ignored them from the beginning. Must be called after [`plain_signals`].
 pub(super) fn outlive_requests() {
     for signal in ENDS {
         // SAFETY: a disposition is changed, and no handler is involved.
@@ -231,7 +232,7 @@ mod tests {
         environment: &[&CStr],
         directory: &CStr,
     ) -> Ended {
-        plain_signals(); // Whoever started the tests may have blocked some.
+        plain_signals(); // The caller of the tests may have blocked some.
         let argv: Strings<'_> = argv.iter().copied().collect();
         let environment: Strings<'_> = environment.iter().copied().collect();
         let null = File::open("/dev/null").unwrap();
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn it_leads_a_group_and_has_no_signal_blocked_or_sigpipe_ignored() {
-        // Not of a shell that waits: while it does, it blocks what it likes.
+        // Not those of a waiting shell, which may block signals meanwhile.
         let script =
             c"echo $$; cut -d' ' -f5 /proc/$$/stat; exec grep -E 'Sig(Blk|Ign)' /proc/self/status";
         let ended = run(c"/bin/sh", &[c"sh", c"-c", script], &[c"PATH=/usr/bin:/bin"], c"/");

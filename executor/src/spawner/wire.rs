@@ -1,4 +1,4 @@
-//! What the node and its spawner say to each other: prost messages behind a length of four bytes.
+//! The protocol between a node and its spawner: prost messages behind a length of four bytes.
 
 use prost::Message;
 use proto::limits;
@@ -8,10 +8,10 @@ use proto::limits;
 pub(crate) struct Order {
     #[prost(message, optional, tag = "1")]
     pub(crate) start: Option<Start>,
-    /// The number of a command that is to end.
+    /// The number of a command that must end.
     #[prost(uint64, optional, tag = "2")]
     pub(crate) kill: Option<u64>,
-    /// The node wants to hear that the spawner goes on.
+    /// The node asks for a sign of life.
     #[prost(bool, tag = "3")]
     pub(crate) ping: bool,
 }
@@ -35,27 +35,27 @@ pub(crate) struct Start {
     /// 0: none.
     #[prost(uint64, tag = "7")]
     pub(crate) time_limit_ns: u64,
-    /// `STARLING_MARK=...`: by it what left the command's group is found. Empty: it has none.
+    /// `STARLING_MARK=...`, by which processes outside the command's group are found. Empty: none.
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) mark: Vec<u8>,
-    /// One that prints more is killed.
+    /// A command that prints more is killed.
     #[prost(uint64, tag = "9")]
     pub(crate) print_limit_bytes: u64,
 }
 
-/// Spawner to node; exactly one field is set, or none: then it says that it goes on.
+/// Spawner to node; one field is set, or none as a sign of life.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Report {
     #[prost(message, optional, tag = "1")]
     pub(crate) output: Option<Output>,
     #[prost(message, optional, tag = "2")]
     pub(crate) exit: Option<Exit>,
-    /// The first of all: the shielded directory is read-only for commands.
+    /// The first report: the shielded directory is read-only for commands.
     #[prost(bool, tag = "3")]
     pub(crate) shielded: bool,
 }
 
-/// Something printed by a command that goes on.
+/// Output of a running command.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Output {
     #[prost(uint64, tag = "1")]
@@ -75,20 +75,20 @@ pub(crate) struct Exit {
     /// 0: none.
     #[prost(int32, tag = "3")]
     pub(crate) signal: i32,
-    /// Why it could not start; empty when it did.
+    /// The reason why it could not start; empty if it did.
     #[prost(string, tag = "4")]
     pub(crate) failure: String,
-    /// What could not start.
+    /// The program that could not start.
     #[prost(string, tag = "5")]
     pub(crate) program: String,
     #[prost(bool, tag = "6")]
     pub(crate) timed_out: bool,
-    /// What was printed and not sent before.
+    /// Output that was not sent before.
     #[prost(bytes = "vec", tag = "7")]
     pub(crate) stdout: Vec<u8>,
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) stderr: Vec<u8>,
-    /// So much, more than it might. 0: it did not.
+    /// The printed bytes, if they exceed the limit; otherwise 0.
     #[prost(uint64, tag = "9")]
     pub(crate) printed_too_much_bytes: u64,
 }
@@ -102,11 +102,11 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &impl Message) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// The other side sent something that is no frame.
+/// The other side sent bytes that are no frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Garbage;
 
-/// Cuts a stream of bytes into messages.
+/// Divides a stream of bytes into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
@@ -125,7 +125,7 @@ impl Frames {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes all whole messages.
+    /// Takes all complete messages.
     pub(crate) fn take<M: Message + Default>(&mut self, out: &mut Vec<M>) -> Result<(), Garbage> {
         loop {
             let rest = &self.buffer[self.start..];

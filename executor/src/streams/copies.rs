@@ -1,8 +1,8 @@
-//! Copies of the packs of other nodes: what tasks printed there, should those nodes lose it.
+//! Copies of other nodes' packs of captured output, in case those nodes lose them.
 //!
-//! A pack only grows, so a copy is a beginning of it: its maker sends whole records from where the
-//! copy ends. Packs of one store of one node lie in a directory of their own; a node that has lost
-//! its store begins another one and leaves the copies of the first as they are.
+//! A pack only grows, so a copy is a prefix of it: its maker sends complete records from the end of
+//! the copy on. Each store of a node has its own directory of packs. A node that has lost its store
+//! begins another directory, and the copies of the first one stay.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,21 +20,21 @@ use super::segment::{self, Segment};
 /// A node, and the number of its store.
 type Maker = (NodeId, u64);
 
-/// Some records of a pack of another node.
+/// Some records of another node's pack.
 #[derive(Clone, Copy, Debug)]
 pub struct CopiedRecords<'a> {
     pub maker: NodeId,
     pub store: u64,
-    /// Packs of that store with a lower number are gone there.
+    /// The maker has removed the store's packs with lower numbers.
     pub first: u32,
-    /// The pack, and where in it they begin.
+    /// The pack, and the offset in it at which they begin.
     pub pack: u32,
     pub offset: u64,
-    /// Whole records; none asks how much is here.
+    /// Complete records; empty to ask for the length of the copy.
     pub data: &'a [u8],
 }
 
-/// What a node keeps of others.
+/// The copies that a node keeps.
 #[derive(Debug)]
 pub struct CopiedPacks {
     directory: PathBuf,
@@ -57,10 +57,10 @@ impl CopiedPacks {
         Ok(Self { directory, packs: Mutex::new(packs) })
     }
 
-    /// Adds records to a copy if it ends where they begin. How much of the pack is here now.
+    /// Appends records to a copy if it ends where they begin. Returns the length of the copy.
     ///
     /// # Errors
-    /// They are no records, or cannot be written.
+    /// The bytes are no records, or cannot be written.
     pub fn keep(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
         let maker = (records.maker, records.store);
         let directory = self.directory.join(name_of(maker));
@@ -93,8 +93,8 @@ impl CopiedPacks {
         Ok(pack.length)
     }
 
-    /// The pieces of a job's stdout (or stderr) that another node has captured, as far as they are
-    /// here. As [`super::Streams::read`].
+    /// The pieces of a job's stdout (or stderr) that another node has captured, as far as there are
+    /// copies here. As [`super::Streams::read`].
     #[must_use]
     pub fn read(&self, maker: NodeId, job: JobId, tasks: &[LocalId], stderr: bool) -> StreamReader {
         let mut ranges = Vec::new();
@@ -110,7 +110,7 @@ impl CopiedPacks {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// What a job printed on other nodes goes from the copies, as [`super::Streams::forget`] says.
+    /// Forgets a job's output in the copies, like [`super::Streams::forget`].
     pub(super) fn forget(&self, job: JobId) -> io::Result<()> {
         let mut packs = self.packs();
         let mut all_forgotten = Vec::new();
@@ -142,7 +142,7 @@ fn maker_of(name: &str) -> Option<Maker> {
     Some((NodeId(node.parse().ok()?), u64::from_str_radix(store, 16).ok()?))
 }
 
-/// Each record's job, with the bytes that it takes. Every record is whole and sound.
+/// The job and the byte range of each record. Fails unless every record is complete and sound.
 fn jobs_of(data: &[u8]) -> io::Result<Vec<(JobId, u64, u64)>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "these are no whole records");
     let (mut jobs, mut at) = (Vec::new(), 0);
@@ -160,7 +160,7 @@ fn jobs_of(data: &[u8]) -> io::Result<Vec<(JobId, u64, u64)>> {
     Ok(jobs)
 }
 
-/// What lies behind the length that is known was not written whole.
+/// Appends to a pack. Bytes behind its known length are of an incomplete write, and are cut off.
 fn append(directory: &Path, pack: u32, length: u64, data: &[u8]) -> io::Result<()> {
     segment::remove_sidecar(directory, pack)?;
     let path = segment::path(directory, pack);
@@ -169,7 +169,7 @@ fn append(directory: &Path, pack: u32, length: u64, data: &[u8]) -> io::Result<(
     file.write_all(data).inspect_err(|_| drop(file.set_len(length)))
 }
 
-/// How many of these bytes, which begin a record, are whole records.
+/// The number of leading bytes that are complete records.
 pub(super) fn whole_records(data: &[u8]) -> usize {
     let mut at = 0;
     while let Some(bytes) = data[at..].first_chunk::<HEADER_BYTES>()

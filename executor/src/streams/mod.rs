@@ -1,11 +1,11 @@
 /*!
-What tasks print, packed: a few append-only segments per node instead of two files per task.
+Captured output of tasks, packed: a few append-only segments per node instead of two files per task.
 
-A segment is a run of records (see `record`); a record is a piece of one stream of one attempt, in
-the order it was printed. Streams that stay empty cost nothing. Segments are bounded by
-[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar that says which jobs lie where in
-it, so memory holds one range per job and segment, not one entry per task, and a read scans only
-what may matter. After a crash the tail of the last segment may be torn: records up to the tear
+A segment is a sequence of records (see `record`). A record is a piece of one stream of one attempt,
+in the order it was printed. Empty streams cost nothing. Segments are bounded by
+[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar with the range of each job in it.
+So memory holds one range per job and segment, not one entry per task, and a read scans only
+relevant ranges. After a crash the tail of the last segment may be torn: the records before the tear
 count.
 */
 
@@ -42,14 +42,14 @@ pub struct Piece<'a> {
 pub struct Streams {
     directory: PathBuf,
     segment_bytes: u64,
-    /// For all segments.
+    /// The limit for all segments.
     room_bytes: AtomicU64,
     state: Mutex<State>,
     copies: CopiedPacks,
     grown: OnceLock<Grown>,
 }
 
-/// Is told each time that something was appended; must not block.
+/// Called after each append; must not block.
 struct Grown(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Grown {
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Grown {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Closed ones, and last the open one if `file` is some.
+    /// Closed segments, then the open one if `file` is some.
     segments: Vec<Segment>,
     file: Option<File>,
     next_number: u32,
@@ -68,7 +68,7 @@ struct State {
 }
 
 impl Streams {
-    /// Opens the packs of a node; whole records of earlier incarnations are readable.
+    /// Opens the packs of a node; complete records of earlier incarnations are readable.
     pub fn open(directory: &Path) -> Result<Self, ExecutorError> {
         Self::open_with(directory, limits::STREAM_SEGMENT_BYTES)
     }
@@ -85,17 +85,17 @@ impl Streams {
         Ok(Self { directory, segment_bytes, room_bytes, state, copies, grown })
     }
 
-    /// Has `grown` called, from any thread, when something was appended. The first call counts.
+    /// Sets a function that is called after each append, from any thread. The first call counts.
     pub fn tell_when_grown(&self, grown: impl Fn() + Send + Sync + 'static) {
         let _ = self.grown.set(Grown(Box::new(grown)));
     }
 
-    /// The bytes that all segments may have: they are closed earlier where that is little.
+    /// Sets the limit for all segments. With a small limit they are closed earlier.
     pub fn set_room(&self, room_bytes: u64) {
         self.room_bytes.store(room_bytes, Ordering::Relaxed);
     }
 
-    /// What is kept of other nodes.
+    /// The copies of other nodes' packs.
     #[must_use]
     pub fn copies(&self) -> &CopiedPacks {
         &self.copies
@@ -108,14 +108,14 @@ impl Streams {
         state.segments.iter().map(|segment| (segment.number, segment.length)).collect()
     }
 
-    /// Packs with a lower number are gone.
+    /// The lowest number of a pack that is not removed.
     #[must_use]
     pub fn first_pack(&self) -> u32 {
         let state = self.state();
         state.segments.first().map_or(state.next_number, |segment| segment.number)
     }
 
-    /// Whole records of a pack from `offset` on: as many as one record may need at least.
+    /// Complete records of a pack from `offset` on, at least one if there is one.
     ///
     /// # Errors
     /// The pack cannot be read, or is damaged there.
@@ -141,7 +141,8 @@ impl Streams {
         batch.clear();
         let mut spans = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            // A long piece becomes several records: a reader never takes more than that at once.
+            // A long piece becomes several records, because a reader never takes more than that at
+            // once.
             for data in piece.data.chunks(limits::STREAM_RECORD_BYTES_MAX) {
                 let start = batch.len() as u64;
                 record::encode(&mut batch, piece, data);
@@ -178,7 +179,7 @@ impl Streams {
         let file = state.file.as_mut().expect("opened above");
         let open = state.segments.last_mut().expect("a file comes with its segment");
         if let Err(error) = file.write_all(batch) {
-            // What was written of the batch is cut off; if even that fails, the tear ends the
+            // The written part of the batch is cut off. If even that fails, the tear ends the
             // segment.
             if file.set_len(open.length).is_err() {
                 self.close(state);
@@ -196,7 +197,8 @@ impl Streams {
     fn close(&self, state: &mut State) {
         if state.file.take().is_some() {
             let closed = state.segments.last().expect("a file comes with its segment");
-            // Without its sidecar the segment is scanned at the next start: slower, not wrong.
+            // Without its sidecar the segment is scanned at the next start, which is slower and not
+            // wrong.
             let _ = segment::store_sidecar(&self.directory, closed);
         }
     }
@@ -214,11 +216,11 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// What a job printed is found no more, here and in what is kept of other nodes, and goes with
-    /// the last other job of its segment. All of that is on the disk afterwards.
+    /// Forgets a job's output, here and in the copies of other nodes. A segment is deleted with its
+    /// last job. The change is on stable storage afterwards.
     ///
     /// # Errors
-    /// Something of it cannot be removed, and is known as before.
+    /// Some output cannot be removed, and is registered as before.
     pub fn forget(&self, job: JobId) -> io::Result<()> {
         self.forget_own(job)?;
         self.copies.forget(job)
@@ -227,19 +229,19 @@ impl Streams {
     fn forget_own(&self, job: JobId) -> io::Result<()> {
         let mut state = self.state();
         if state.segments.last().is_some_and(|open| open.jobs.contains_key(&job)) {
-            self.close(&mut state); // So that it gets a sidecar, which says what is in it.
+            self.close(&mut state); // A closed segment gets a sidecar, which lists its jobs.
         }
         let forgotten = segment::forget(&self.directory, &mut state.segments, job);
         drop(state);
-        // Others that have copies hear which packs are gone.
+        // This announces removed packs to the nodes with copies.
         if let Some(Grown(tell)) = self.grown.get() {
             tell();
         }
         forgotten.sync()
     }
 
-    /// Removes the oldest segments until the new bytes fit into the room. Whether they do. What
-    /// was in them is named as lost when it is asked for.
+    /// Removes the oldest segments until the new bytes fit into the limit. Returns whether they do.
+    /// Reads of the removed output report it as lost.
     pub fn make_room(&self, new_bytes: u64, room_bytes: u64) -> bool {
         let mut state = self.state();
         let mut left_bytes: u64 = state.segments.iter().map(|segment| segment.length).sum();
@@ -253,13 +255,13 @@ impl Streams {
             }
             let oldest = state.segments.remove(0);
             left_bytes -= oldest.length;
-            // What cannot be removed is found at the next start.
+            // A segment that cannot be removed is found again at the next start.
             let _ = segment::remove(&self.directory, oldest.number);
         }
         fits(left_bytes)
     }
 
-    /// A small room has several segments: a part of it goes at a time.
+    /// A small limit is divided into several segments, so that one part is removed at a time.
     fn segment_bytes(&self) -> u64 {
         self.segment_bytes.min(self.room_bytes.load(Ordering::Relaxed) / 4)
     }

@@ -1,4 +1,4 @@
-//! Reading captured streams back.
+//! Reads captured streams.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -9,7 +9,7 @@ use proto::{Attempt, JobId, LocalId, TaskId};
 use super::record::{self, HEADER_BYTES};
 use super::segment::read_whole;
 
-/// A piece of what one attempt printed.
+/// A piece of the output of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPiece {
     pub task: TaskId,
@@ -18,7 +18,7 @@ pub struct StreamPiece {
     pub data: Vec<u8>,
 }
 
-/// An iterator over pieces; sees what had been appended when it was made.
+/// An iterator over the pieces that existed when it was made.
 #[derive(Debug)]
 pub struct StreamReader {
     ranges: std::vec::IntoIter<(PathBuf, u64, u64)>,
@@ -103,7 +103,7 @@ impl Iterator for StreamReader {
         match self.advance() {
             Ok(piece) => piece.map(Ok),
             Err(error) => {
-                // The rest of this segment cannot be trusted; later ones can.
+                // The rest of this segment cannot be trusted; later segments can.
                 self.current = None;
                 Some(Err(error))
             }

@@ -5,8 +5,8 @@ One record of a pack: a header of 44 bytes, then the printed bytes. All numbers 
 magic u32 │ crc32 u32 │ job u64 │ task u64 │ attempt u64 │ flags u32 │ length u32 │ check u32 │
 bytes
 ```
-`crc32` covers everything from `job` on except `check`; `check` covers the header alone, so a reader
-may trust the length of a record it skips without reading its bytes.
+`crc32` covers everything from `job` on except `check`. `check` covers only the header, so a reader
+may trust the length of a record and skip it without reading its bytes.
 */
 
 use proto::{Attempt, JobId, LocalId, TaskId, limits};
@@ -16,7 +16,7 @@ use super::Piece;
 pub(super) const HEADER_BYTES: usize = 44;
 const MAGIC: u32 = 0x5354_5231;
 const FLAG_STDERR: u32 = 1;
-/// Where the fields start that `crc32` covers, and where they end in the header.
+/// The range of the header's fields that `crc32` covers.
 const FIELDS: std::ops::Range<usize> = 8..40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(super) fn encode(out: &mut Vec<u8>, piece: &Piece<'_>, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
-/// Reads a header; none when these bytes are not one.
+/// Reads a header; `None` if these bytes are not one.
 pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
     let u32_at = |at: usize| {
         u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has four bytes"))
@@ -69,7 +69,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
     (length <= limits::STREAM_RECORD_BYTES_MAX).then_some(header)
 }
 
-/// Whether `data` is what the header was written with.
+/// True if `data` is the data that the header was written with.
 pub(super) fn is_whole(bytes: &[u8; HEADER_BYTES], header: &Header, data: &[u8]) -> bool {
     data.len() == header.length && checksum(&bytes[FIELDS], data) == header.crc
 }

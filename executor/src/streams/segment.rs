@@ -1,4 +1,4 @@
-//! Segment files and their sidecars: which jobs lie where.
+//! Segment files and their sidecars, which contain the range of each job.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,11 +11,11 @@ use super::record::{self, HEADER_BYTES};
 
 const SIDECAR_TITLE: &str = "starling streams 1";
 
-/// One segment, as far as memory knows it.
+/// The state of one segment in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) number: u32,
-    /// Bytes of whole records.
+    /// Bytes of complete records.
     pub(super) length: u64,
     /// First byte of the first record and end of the last record of each job.
     pub(super) jobs: BTreeMap<JobId, (u64, u64)>,
@@ -39,7 +39,7 @@ fn sidecar_path(directory: &Path, number: u32) -> PathBuf {
     directory.join(format!("{number:06}.jobs"))
 }
 
-/// All segments of a directory, by number. A segment without a good sidecar is scanned and gets
+/// All segments of a directory, by number. A segment without a valid sidecar is scanned and gets
 /// one.
 pub(super) fn load_all(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut numbers = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn load_all(directory: &Path) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Reads a segment up to the first record that is not whole.
+/// Reads a segment up to the first incomplete record.
 fn scan(directory: &Path, number: u32) -> io::Result<Segment> {
     let mut segment = Segment::new(number);
     let mut file = BufReader::with_capacity(1 << 20, File::open(path(directory, number))?);
@@ -88,7 +88,7 @@ fn scan(directory: &Path, number: u32) -> io::Result<Segment> {
     }
 }
 
-/// Fills the buffer; false when the file ends before.
+/// Fills the buffer; false if the file ends before.
 pub(super) fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),
@@ -97,34 +97,34 @@ pub(super) fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<
     }
 }
 
-/// Files that say so are to be synced.
+/// The changed files of a forgotten job, which must be synced.
 #[must_use]
 pub(super) struct Forgotten {
     directory: PathBuf,
     sidecars: Vec<u32>,
-    /// What could not be changed.
+    /// The error of a file that could not be changed.
     failed: Option<io::Error>,
 }
 
 impl Forgotten {
-    /// Returns when it is on the disk that the job is forgotten.
+    /// Returns when the removal of the job is on stable storage.
     pub(super) fn sync(self) -> io::Result<()> {
         for number in self.sidecars {
             match File::open(sidecar_path(&self.directory, number)) {
                 Ok(file) => file.sync_all()?,
-                // It has grown since, and is read again at the next start, or is gone.
+                // The segment has grown since and is scanned at the next start, or it is removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        // Also where nothing is left: the process that removed it may have died before this.
+        // Even if nothing is left: the process that removed it may have died before this sync.
         File::open(&self.directory)?.sync_all()?;
         self.failed.map_or(Ok(()), Err)
     }
 }
 
-/// Takes a job out of all segments; those that have no other job go. What cannot be changed stays
-/// as it is.
+/// Removes a job from all segments, and deletes those without another job. A segment that cannot be
+/// changed stays as it is.
 pub(super) fn forget(directory: &Path, segments: &mut Vec<Segment>, job: JobId) -> Forgotten {
     let (directory, sidecars) = (directory.to_owned(), Vec::new());
     let mut forgotten = Forgotten { directory, sidecars, failed: None };
@@ -148,13 +148,13 @@ pub(super) fn forget(directory: &Path, segments: &mut Vec<Segment>, job: JobId) 
     forgotten
 }
 
-/// Removes a segment that may be gone already.
+/// Removes a segment, which may be missing already.
 pub(super) fn remove(directory: &Path, number: u32) -> io::Result<()> {
     remove_sidecar(directory, number)?;
     remove_file(&path(directory, number))
 }
 
-/// What it says is not true any more.
+/// Removes a sidecar, which is out of date.
 pub(super) fn remove_sidecar(directory: &Path, number: u32) -> io::Result<()> {
     remove_file(&sidecar_path(directory, number))
 }

@@ -53,7 +53,7 @@ fn a_torn_tail_is_ignored_wherever_it_is_torn() {
         fs::write(&pack, &bytes[..length]).unwrap();
         let streams = Streams::open(directory.path()).unwrap();
         assert_eq!(text(&streams, 1, &[], false), "1:whole", "torn at {length}");
-        // New records go to a segment of their own: the tear hides nothing that comes later.
+        // New records are written to another segment: the tear hides nothing later.
         streams.append(&[piece(1, 3, false, b"later")]).unwrap();
         drop(streams);
         let streams = Streams::open(directory.path()).unwrap();
@@ -131,7 +131,7 @@ fn the_oldest_packs_make_room() {
     assert_eq!(reopened.packs().len(), 1);
 }
 
-/// Sends all of a node's packs as its copies ask for them; the parts that it took.
+/// Sends all of a node's packs as its copies request them; returns the number of parts.
 fn copy(from: &Streams, to: &Streams, store: u64) -> usize {
     let packs = from.packs();
     let part = |pack, offset, data: &[u8]| {
@@ -172,7 +172,7 @@ fn a_copy_grows_with_its_pack_and_survives_restarts() {
     let keeper = open();
     assert_eq!(copied(&keeper, 1), "ab");
     drop(keeper);
-    // Opened twice: what was added after the first time counts the second time as well.
+    // Opened twice: records added after the first opening count at the second.
     let keeper = open();
     let long = vec![b'x'; 2 * limits::STREAM_RECORD_BYTES_MAX];
     maker.append(&[piece(1, 3, false, &long), piece(1, 4, false, b"c")]).unwrap();
@@ -182,7 +182,7 @@ fn a_copy_grows_with_its_pack_and_survives_restarts() {
     assert_eq!(copied(&keeper, 1).len(), 3 + long.len());
     assert_eq!(keeper.copies().size_bytes(), maker.size_bytes());
     assert_eq!(text(&keeper, 1, &[], false), "", "it is not its own");
-    // The maker has lost its store: the next one leaves the copies of the first as they are.
+    // The maker has lost its store: the next store leaves the copies of the first as they are.
     let next = tempfile::tempdir().unwrap();
     let maker = Streams::open(next.path()).unwrap();
     maker.append(&[piece(1, 9, false, b"d")]).unwrap();
@@ -213,7 +213,7 @@ fn a_copy_takes_whole_records_where_it_ends_and_nothing_else() {
     copy(&maker, &keeper, 5);
     assert_eq!(keeper.copies().keep(&records(0, &data)).unwrap(), data.len() as u64, "repeated");
     assert_eq!(copied(&keeper, 1), "onetwothree");
-    // What the maker has removed goes here, too.
+    // Packs that the maker has removed are removed here too.
     let gone = CopiedRecords { first: 2, pack: 2, ..records(0, &[]) };
     keeper.copies().keep(&gone).unwrap();
     assert_eq!(copied(&keeper, 1), "three");
@@ -255,7 +255,7 @@ fn a_forgotten_job_leaves_no_copy_of_what_it_printed() {
     assert_eq!(packs_below(own.path()), 1, "of another job");
     streams.forget(JobId(1)).unwrap();
     assert_eq!((packs_below(own.path()), streams.copies().size_bytes()), (0, 0));
-    // The maker's own pack goes, and it says so.
+    // The maker's own pack is removed, and `first_pack` shows it.
     assert_eq!(maker.first_pack(), 0);
     maker.forget(JobId(1)).unwrap();
     assert_eq!((packs_below(other.path()), maker.first_pack()), (0, 1));
@@ -266,7 +266,7 @@ fn what_cannot_be_removed_stays_known() {
     let directory = tempfile::tempdir().unwrap();
     let streams = Streams::open(directory.path()).unwrap();
     streams.append(&[piece(1, 1, false, b"said")]).unwrap();
-    // A directory in the place of the sidecar: neither replaced nor removed.
+    // A directory in place of the sidecar: it can be neither replaced nor removed.
     fs::create_dir(directory.path().join("000000.jobs")).unwrap();
     assert!(streams.forget(JobId(1)).is_err());
     assert_eq!(text(&streams, 1, &[], false), "1:said");

@@ -31,7 +31,7 @@ fn failures_say_what_happened() {
     let outcome = bench.shell(2, "kill -SEGV $$");
     assert_eq!(outcome.error, "killed by signal 11 (SIGSEGV)");
     assert_eq!(outcome.exit_code, 139);
-    // Where memory runs out the kernel says no more than this.
+    // When memory runs out, this is all that the kernel reports.
     let outcome = bench.shell(30, "kill -KILL $$");
     assert_eq!(outcome.error, "killed by signal 9 (SIGKILL; out of memory?)");
     let outcome = bench.shell(31, "sh -c 'kill -KILL $$'; exit $?");
@@ -224,7 +224,7 @@ fn a_program_is_found_in_the_path_of_the_task_and_beside_the_submission() {
     command.env = vec![wire::Env { name: "PATH".into(), value: path }];
     assert_eq!(bench.run(launch(2, spec_of(command.clone()))).error, "");
     assert_eq!(bench.stdout(2), "hello b\n");
-    // A program found before and gone since is missed, not remembered.
+    // A program that was found before and removed since is missing now.
     fs::remove_file(&script).unwrap();
     let outcome = bench.run(launch(3, spec_of(command)));
     assert_eq!(outcome.error, "command 'hello-script' not found on n2");
@@ -255,12 +255,12 @@ fn a_command_that_prints_without_end_is_killed_at_its_limit() {
     assert!(error.starts_with("wrote 1.") && error.contains("; the limit is 1 MiB ("), "{error}");
     assert_eq!(outcome.captured, Captured { stdout_bytes: 1 << 20, stderr_bytes: 0 });
     assert_eq!(bench.stdout(1).len(), 1 << 20, "and it is there");
-    // Both streams count, and what ignores the warning is killed after its grace.
+    // Both streams count, and a process that ignores SIGTERM is killed after its grace.
     let outcome = bench.shell(2, "trap '' TERM; (exec yes) & exec yes >&2");
     assert!(outcome.error.contains("the limit is 1 MiB"), "{outcome:?}");
     assert_eq!(outcome.captured.total_bytes(), 1 << 20);
     assert_eq!(outcome.exit_code, 137);
-    // One that has ended before anybody saw how much it was.
+    // A command that has ended before its output was counted.
     let mut bench = Bench::limited(1000);
     let outcome = bench.shell(3, "head -c 2000 /dev/zero");
     let expected = "wrote 2.0 KiB of captured output; the limit is 1000 B (";
@@ -268,7 +268,8 @@ fn a_command_that_prints_without_end_is_killed_at_its_limit() {
     assert!(bench.shell(4, "head -c 1000 /dev/zero").is_done(), "no more than it may");
 }
 
-/// The maker has dropped its oldest pack: the keeper drops its copy of it before it looks for room.
+/// The maker has dropped its oldest pack: the keeper drops its copy of it before it checks the
+/// space.
 #[test]
 fn a_copy_of_a_dropped_pack_makes_room_for_the_next() {
     let mut bench = Bench::new();
@@ -333,12 +334,12 @@ fn many_commands_each_end_once() {
     bench.no_more_outcomes();
 }
 
-/// Some have a directory that waits for them, some must have one made, one has no program, one no
-/// place to work in, one is a sleep; a crowd of them ends while one is killed.
+/// Some use a spare directory, others get a new one. One has no program, one no working directory,
+/// one is a sleep. A crowd of them ends while one is killed.
 #[test]
 fn what_is_launched_together_ends_each_in_its_own_way() {
     let mut bench = Bench::new();
-    // Directories for some of them.
+    // Spare directories for some of them.
     (100..104).for_each(|local| assert!(bench.shell(local, "true").is_done()));
     let of = |bench: &Bench, script: &str| spec_of(bench.command(&["sh", "-c", script]));
     let mut launches: Vec<_> =
@@ -400,7 +401,7 @@ fn a_task_without_inputs_has_empty_lists() {
 #[test]
 fn more_inputs_than_the_kernel_takes_in_one_variable() {
     let mut bench = Bench::new();
-    // What names the list in a variable that is too short for it cannot be read.
+    // The variable with the list is too short for it, so its content names no readable file.
     let script = "cat $STARLING_INPUTS || cat $STARLING_IN_all || wc -l < $STARLING_INPUTS_FILE";
     let mut spec = spec_of(bench.command(&["sh", "-c", script]));
     let mut objects = Vec::new();

@@ -1,4 +1,4 @@
-//! A bench for executors: launches, and what came of them.
+//! A bench for executors: launches and their outcomes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use executor::{Ended, Executor, ExecutorConfig};
 use proto::work::{Launch, LaunchInput, Outcome};
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, wire};
 
-/// A wait that is this long has failed; no test is decided by it otherwise.
+/// A wait of this length has failed; no other test result depends on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bench {
@@ -23,11 +23,11 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        // The test program itself plays the spawner: its test `__spawner` does, when asked.
+        // The test program itself is the spawner: its test `__spawner` runs it.
         Self::with(|config| config.spawner_program = Some(std::env::current_exe().unwrap()))
     }
 
-    /// Commands print so much at most.
+    /// A bench with this output limit for each command.
     pub(crate) fn limited(captured_task_bytes: u64) -> Self {
         Self::with(|config| {
             config.spawner_program = Some(std::env::current_exe().unwrap());
@@ -143,7 +143,7 @@ pub(crate) fn output(key: &str, file: &str) -> wire::Output {
     wire::Output { key: key.into(), file: file.into(), ..Default::default() }
 }
 
-/// Waits until something holds; fails loudly if it never does.
+/// Waits until a condition holds; panics if it never does.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -152,7 +152,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs (a zombie does not).
+/// True if a process runs (a zombie does not).
 pub(crate) fn is_alive(pid: &str) -> bool {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     !text.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X'])

@@ -45,7 +45,7 @@ fn wait_for_death(pids: &[String]) {
     }
 }
 
-/// Of what a spawner runs: that spawner.
+/// The parent of a process. For a command it is the spawner.
 fn parent_of(pid: &str) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(") ").unwrap().1;
@@ -136,7 +136,7 @@ fn a_new_node_kills_what_outlived_node_and_spawner() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = start_node(directory.path());
     let pids = family(directory.path());
-    // Neither has a moment to clear up.
+    // Neither has time to clean up.
     let spawner = parent_of(&pids[0]);
     kill_both(node.id().try_into().unwrap(), spawner);
     node.wait().unwrap();
@@ -148,7 +148,7 @@ fn a_new_node_kills_what_outlived_node_and_spawner() {
     drop(bench);
 }
 
-/// Stops both first, every thread of them, so that neither sees the other die.
+/// Stops both first, with all their threads, so that neither sees the other die.
 fn kill_both(node: i32, spawner: i32) {
     for pid in [spawner, node] {
         send(pid, rustix::process::Signal::STOP);
@@ -168,7 +168,7 @@ fn stands_still(pid: i32) -> bool {
     })
 }
 
-/// Orders are more than the socket takes: whoever launches does not wait, and none is cut in two.
+/// The orders exceed the socket's buffer: launches do not wait, and no order is truncated.
 #[test]
 fn a_spawner_that_stands_still_stops_nobody_else() {
     const COMMANDS: u64 = 8;
@@ -176,7 +176,7 @@ fn a_spawner_that_stands_still_stops_nobody_else() {
     let mut bench = Bench::new();
     assert!(bench.shell(1, "echo $PPID").is_done());
     let spawner: i32 = bench.stdout(1).trim().parse().unwrap();
-    // Directories for as many at a time lie ready afterwards.
+    // Afterwards there are spare directories for as many commands at a time.
     let run = |bench: &Bench, first: u64, argv: &[&str]| {
         for local in first..first + COMMANDS {
             bench.executor.launch(launch(local, spec_of(bench.command(argv))));

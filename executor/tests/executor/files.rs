@@ -1,4 +1,4 @@
-//! What tasks do to their inputs, and outputs that are more than one file.
+//! Writes of tasks to their inputs, and outputs that are more than one file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -67,7 +67,7 @@ fn what_is_no_directory_or_matches_nothing_is_told() {
     assert!(error(5, "mkdir d; ln -s nowhere d/l", link).contains("'l'"));
 }
 
-/// Two readers of one input, the first of which appends to it, after that one of its file.
+/// Runs two readers of one input. The first appends to it, and the second counts its bytes.
 fn append(bench: &mut Bench, size_bytes: u64) -> [String; 2] {
     let script = format!("head -c {size_bytes} /dev/zero > {{out:o}}");
     let mut spec = spec_of(bench.command(&["sh", "-c", &script]));
@@ -84,8 +84,8 @@ fn append(bench: &mut Bench, size_bytes: u64) -> [String; 2] {
     })
 }
 
-/// Where the file is the task's own it may write to it. Where it is a link the task fails, and the
-/// object is never read as it is then.
+/// If the file is the task's own, the task may write to it. If it is a link, the task fails, and
+/// the changed object is never read.
 #[test]
 fn what_a_task_writes_to_an_input_stays_with_it() {
     for size_bytes in [1000, 3 << 20] {
@@ -95,7 +95,7 @@ fn what_a_task_writes_to_an_input_stays_with_it() {
             assert!(reader.ends_with("is not on n2"), "it is to come again: {reader}");
             assert!(!bench.executor.objects().contains(object(1, 0)));
         } else {
-            // It was its own, or it was refused.
+            // It was its own copy, or the write was refused.
             assert_eq!(reader, size_bytes.to_string(), "{writer}");
             let kept = bench.executor.objects().file(object(1, 0)).unwrap();
             assert_eq!(fs::metadata(kept).unwrap().len(), size_bytes);
@@ -165,7 +165,7 @@ fn an_x_bit_survives() {
         assert!(reader.is_executable());
         assert_ne!(mode(&store.file(object(1, number)).unwrap()), 0);
     }
-    // A copy that came from another node, first in memory.
+    // A copy from another node, first in memory.
     store.keep_copy_as(object(9, 0), b"#!/bin/sh\necho ran\n", 0, true).unwrap();
     assert!(store.open_object(object(9, 0)).unwrap().0.is_executable());
     let mut spec = spec_of(bench.command(&["sh", "-c", "./a; ./b"]));

@@ -9,7 +9,7 @@ mod files;
 
 use std::os::unix::fs::FileTypeExt;
 
-/// Not a test of its own: the spawner of all others. An executor starts this very program with the
+/// Not a test of its own: the spawner of all other tests. An executor starts this program with the
 /// argument `__spawner`, which the test harness takes for the name of a test.
 #[test]
 fn __spawner() {

@@ -1,4 +1,4 @@
-//! What real bytes take: tasks that write and read them, and copies over the loopback.
+//! The cost of real bytes: tasks that write and read them, and copies over the loopback.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const LENGTH: u64 = 10;
 const SLEEP_NS: u64 = 5_000_000;
 const SMALL_BYTES: u64 = 16 << 10;
 const LARGE_BYTES: u64 = 2 << 20;
-/// Jobs of each kind in a round, the fastest of which counts.
+/// The number of jobs of each kind in a round, of which the fastest counts.
 const JOBS: usize = 3;
 
 const PLAIN: &str = "task_without_bytes";
@@ -33,7 +33,7 @@ pub(super) const NOTES: [&str; 3] = [
      file; bytes.fetch_object: how much longer one alone takes than its bytes at that rate",
 ];
 
-/// What a task, or a transfer, takes, nanoseconds.
+/// The time of a task, or of a transfer, in nanoseconds.
 pub(super) async fn round() -> anyhow::Result<Round> {
     let bag = |bytes: u64| format!("bag:tasks={TASKS},duration=5ms,output={bytes}");
     let pipes =
@@ -65,7 +65,7 @@ pub(super) async fn round() -> anyhow::Result<Round> {
     Ok(figures)
 }
 
-/// The prices that explain these times.
+/// Derives the prices from these times.
 pub(super) fn times(least: &BTreeMap<&'static str, f64>) -> ByteTimes {
     let figure = |name: &str| least.get(name).copied().unwrap_or(0.0);
     let kib = (LARGE_BYTES - SMALL_BYTES) as f64 / 1024.0;

@@ -1,4 +1,4 @@
-//! The contender: the same bytes over bare connections, encrypted where ours are.
+//! The contender: the same bytes over raw connections, encrypted if those of the nodes are.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use security::{Keyring, Role, tls};
 
 use super::{Case, JOB, objects_dir};
 
-/// What each side of an encrypted connection shows the other: that of the cluster's nodes.
+/// The TLS configurations of both sides: the certificate of the cluster's nodes.
 #[derive(Clone)]
 pub(super) struct Secrets {
     client: Arc<ClientConfig>,
@@ -29,7 +29,8 @@ impl Secrets {
     }
 }
 
-/// Reads ahead as ours does; TLS by itself asks the kernel for a quarter of a record at a time.
+/// Reads ahead as a node does. TLS alone reads only a quarter of a record from the kernel at a
+/// time.
 struct Ahead(BufReader<TcpStream>);
 
 impl Ahead {
@@ -64,7 +65,7 @@ enum Wire {
 }
 
 impl Wire {
-    /// Both ends of a new connection, greeted.
+    /// Both ends of a new connection, after the greeting.
     fn pair(secrets: Option<&Secrets>) -> anyhow::Result<(Self, Self)> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let out = TcpStream::connect(listener.local_addr()?)?;
@@ -97,7 +98,7 @@ impl Wire {
     }
 }
 
-/// A byte there and one back: the handshake is over then, and its tickets have come.
+/// One byte in each direction: then the handshake is over, and its tickets have arrived.
 fn greet(end: &mut (impl Read + Write), byte: &[u8]) -> io::Result<()> {
     end.write_all(byte)?;
     end.flush()?;
@@ -131,8 +132,8 @@ impl Write for Wire {
     }
 }
 
-/// Bare connections with a thread at each end, warm: each turn is an empty message there and the
-/// bytes back, from files into files where there is a directory.
+/// Open raw connections with a thread at each end. Each turn is an empty request and the bytes in
+/// return, from files into files if there is a directory.
 pub(super) struct Raw {
     turns: Vec<(mpsc::Sender<()>, mpsc::Receiver<io::Result<()>>)>,
     target: Option<PathBuf>,
@@ -186,7 +187,7 @@ impl Raw {
     }
 }
 
-/// Sends its objects each time it is asked, until the other side hangs up.
+/// Sends its objects at each request, until the other side closes the connection.
 fn send(mut out: Wire, case: Case, objects: &[ObjectId], source: Option<&Path>) -> io::Result<()> {
     let mut buffer = vec![7; limits::DATA_BUFFER_BYTES];
     loop {
@@ -237,7 +238,7 @@ fn receive(
             }
             rest -= came as u64;
         }
-        // All of them together would not fit; ours lets go of each batch.
+        // All of them together would not fit; a node deletes each batch as well.
         if let Some(path) = path.filter(|_| case.batch() < case.at_once) {
             std::fs::remove_file(path)?;
         }

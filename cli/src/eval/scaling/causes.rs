@@ -1,17 +1,17 @@
-//! What a run lost its time to, by what was measured in it.
+//! The measured causes of a run's lost time.
 
 use serde_json::Value;
 
 use crate::eval::results::number;
 
-/// A curve breaks where it falls below this share of the true lower bound.
+/// A curve breaks when it falls below this share of the true lower bound.
 pub(super) const BROKEN_BELOW: f64 = 0.8;
-/// A loop that is busy for less of the makespan holds nobody up for long.
+/// A loop that is busy for a smaller share of the makespan is no bottleneck.
 const BUSY: f64 = 0.5;
-/// What takes less of the makespan is no cause.
+/// A smaller share of the makespan is no cause.
 const NOTABLE: f64 = 0.03;
 
-/// A mechanism, and the share of the makespan that it took.
+/// A mechanism, and its share of the makespan.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Cause {
     pub(super) name: &'static str,
@@ -24,8 +24,8 @@ pub(super) fn bound_share(report: &Value) -> Option<f64> {
     number(report, "/simulated/bound_ratio")
 }
 
-/// What could be measured to have taken time, the most first. Shares overlap: a loop may be busy
-/// during the submission.
+/// The measured causes, the largest first. Shares overlap: a loop may be busy during the
+/// submission.
 pub(super) fn causes(report: &Value) -> Vec<Cause> {
     let at = |path: &str| number(report, path).unwrap_or(0.0);
     let makespan_s = at("/makespan_s").max(f64::MIN_POSITIVE);
@@ -90,7 +90,7 @@ pub(super) fn causes(report: &Value) -> Vec<Cause> {
     causes
 }
 
-/// In a sentence: the first cause, and the next when it is nearly as large.
+/// A sentence with the first cause, and the next if it is at least half as large.
 pub(super) fn sentence(report: &Value) -> String {
     let causes = causes(report);
     let tell = |cause: &Cause| {

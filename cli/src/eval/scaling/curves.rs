@@ -1,4 +1,4 @@
-//! The curves: which points they have, and what is told of them.
+//! The curves: their points and their presentation.
 
 use analysis::chart::{Axis, Chart};
 
@@ -76,7 +76,7 @@ fn policies(size: &Size) -> Vec<Curve> {
     DAGS.iter().flat_map(|dag| choices.into_iter().map(move |choice| curve(dag, choice))).collect()
 }
 
-/// A bag submitted to one node: everything else has to be stolen.
+/// A bag submitted to one node: all other nodes must steal.
 fn worst(size: &Size) -> Vec<Curve> {
     let bag = &DAGS[0];
     let curve = |length: &&str| Curve {
@@ -168,7 +168,7 @@ fn line(curve: &Curve, results: &Results, path: &str, scale: f64) -> Vec<(f64, f
     curve.points.iter().filter_map(at).collect()
 }
 
-/// Where each curve breaks and why, then all figures.
+/// The point and cause of each curve's break, then all figures.
 fn tables(
     section: &mut Section,
     [points, breaks]: [&'static str; 2],

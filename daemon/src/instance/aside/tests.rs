@@ -2,7 +2,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// What lies in a state directory: directories of records, with their text.
+/// The content of a state directory: directories of records, with their text.
 type Layout = [(&'static str, &'static str)];
 
 fn made(layout: &Layout, refilling: bool) -> (TempDir, Aside) {
@@ -34,7 +34,7 @@ fn are(texts: [&str; 3]) -> [Option<String>; 3] {
     texts.map(|text| (!text.is_empty()).then(|| text.to_owned()))
 }
 
-/// Each state in which the process may die while that goes on, and that at its end.
+/// Checks each state in which the process may crash during these steps, and the state at the end.
 fn each_cut(
     (layout, refilling): (&Layout, bool),
     steps: impl Fn(&Aside) -> Vec<Step>,
@@ -57,7 +57,7 @@ fn records_that_were_not_filled_never_take_the_place_of_those_before() {
     let [damaged, partial] = [DAMAGED, PARTIAL].map(|name| aside.path(name));
     let (these, earlier) = (Some(damaged.clone()), None);
     assert_eq!(aside.give_up().unwrap(), GivenUp { these, earlier });
-    // Each next life makes a store, and does not get far.
+    // Each next incarnation makes a store and does not fill it.
     let tries = [("ha", "ha"), ("h", "ha"), ("half", "half"), ("", "half"), ("halt", "half")];
     for (text, kept) in tries {
         aside.begin().unwrap();
@@ -94,7 +94,7 @@ fn a_death_while_half_filled_records_are_given_up_costs_nothing_of_those_before(
             let most = [DB, PARTIAL].map(|name| aside.text(name)).into_iter().flatten().max();
             assert_eq!(most.as_deref(), Some("half"), "after {cut} steps");
             assert!(aside.is_refilling());
-            // The next start may find what is left in `db` sound, or give it up as well.
+            // The next start may find the rest in `db` sound, or give it up as well.
             aside.begin().unwrap();
             assert!(aside.is_refilling() && !aside.has(GONE));
             if aside.has(DB) {
@@ -115,7 +115,7 @@ fn a_death_while_whole_records_are_given_up_costs_nothing_of_them() {
         };
         assert!(whole(aside), "after {cut} steps");
         aside.begin().unwrap();
-        // What follows a `db` that is there is not to be taken for half of it.
+        // The store after an existing `db` must not be taken for half of it.
         assert_eq!(aside.is_refilling(), !aside.has(DB), "after {cut} steps");
         assert!(whole(aside) && !aside.has(GONE));
         if aside.has(DB) {
@@ -136,14 +136,14 @@ fn a_death_when_all_is_filled_leaves_the_mark_or_nothing_to_clear() {
     });
 }
 
-/// The mark is there before the first record is, whatever happens in between.
+/// The mark exists before the first record, whatever happens in between.
 #[test]
 fn a_death_before_there_are_records_is_made_up_for() {
     each_cut((&[(DAMAGED, "whole")], false), Aside::to_begin, |_, aside| {
         aside.begin().unwrap();
         assert!(aside.is_refilling());
     });
-    // Records without a `CURRENT` are damaged, and none that begin.
+    // Records without a `CURRENT` are damaged ones, not a new store.
     let (_dir, aside) = made(&[(DB, "whole"), (DAMAGED, "older")], false);
     fs::remove_file(aside.path(DB).join("CURRENT")).unwrap();
     aside.begin().unwrap();
