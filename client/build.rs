@@ -1,4 +1,4 @@
-//! Generates the client's half of the service; the messages are `proto::wire`.
+//! Generates the client stubs of the services; the messages are those of `proto::wire`.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=../proto/proto/starling.proto");
     let files = protox::compile(["../proto/proto/starling.proto"], ["../proto/proto"])?;

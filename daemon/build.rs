@@ -1,5 +1,5 @@
-//! The server and client stubs of the services; the messages themselves are those of `proto::wire`.
-//! And the protocol's description, for those who ask a node what it serves.
+//! Generates the server and client stubs of the services; the messages are those of `proto::wire`.
+//! Also writes the protocol's description, which a node serves by gRPC reflection.
 use prost::Message;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
