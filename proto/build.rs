@@ -1,4 +1,4 @@
-//! Compiles `starling.proto` into prost messages, without protoc.
+//! Turns `starling.proto` into prost messages, without protoc.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/starling.proto");
     let files = protox::compile(["proto/starling.proto"], ["proto"])?;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.Give",
         ".starling.v1.UploadPart",
     ]);
-    // `Part` is large, and few messages contain one.
+    // Few messages are so large.
     config.boxed(".starling.v1.PartTell.part");
     config.compile_fds(files)?;
     Ok(())
