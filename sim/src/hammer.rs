@@ -177,8 +177,8 @@ impl World {
         self.schedule(self.now + pause, Happening::Wake { who: Who::Hammer(index) });
     }
 
-    /// True if the response must be current. The response of a replaced home may be old, unless the
-    /// node still served the partition after the request. In that case it is only late.
+    /// True unless this read may return an old value from a replaced home. A node that still served
+    /// the partition after the request may answer late.
     pub(crate) fn is_still_home(&self, index: usize, who: Who, response: &wire::Response) -> bool {
         let Who::Hammer(hammer) = who else { return true };
         let Some(open) = &self.hammers[hammer].open else { return true };
