@@ -1,5 +1,5 @@
-//! A study by itself, for profilers: WORKLOAD NODES SLOTS [parts]. With `parts` it tells what the
-//! steps of all nodes consisted of.
+//! Runs one study, for profilers: WORKLOAD NODES SLOTS [parts]. With `parts` it prints the parts of
+//! all steps.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use sim::{Counts, Mark, Part};

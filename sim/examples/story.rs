@@ -1,4 +1,4 @@
-//! Tells what happened under one seed: `cargo run -p sim --example story -- SEED [MUTANT]`.
+//! Prints the events of one seed: `cargo run -p sim --example story -- SEED [MUTANT]`.
 
 use std::io::{BufWriter, Write};
 

@@ -1,7 +1,8 @@
-//! What the nodes have agreed on of who is there and who serves what, as far as any of them knows:
-//! for checkers, and for faults that must not be more than is promised to be survived.
+//! The latest map that any node knows: the members and the homes of all partitions. Checkers use
+//! it, and faults use it to stay within the losses that the cluster must survive.
 //!
-//! Whoever leads the group knows first, command by command. Every node's map must be one of these.
+//! The leader of the group knows each command first. The map of every node must be one version of
+//! this history.
 
 use std::sync::Arc;
 
@@ -20,11 +21,12 @@ use crate::machine::{Doom, Machine};
 use crate::queue::Happening;
 use crate::world::World;
 
-/// A process that dies takes its transports along; so long until others see them break.
+/// Longest time until other nodes see the transports of a dead process break.
 const RESET_MAX: Span = Span::from_millis(5);
-/// What was proposed may be agreed on so much later.
+/// Longest time until a proposed command takes effect.
 const CHANGE_MAX: Span = Span::from_secs(5);
-/// Out of a thousand others: those that see it, and those that see it when the machine dies.
+/// The share of the other nodes that see transports break when a process dies, and when a machine
+/// dies.
 const RESET_SEEN_PERMILLE: u64 = 800;
 const RESET_SEEN_OF_MACHINE_PERMILLE: u64 = 200;
 
@@ -33,7 +35,7 @@ impl World {
         self.options.copies > 1
     }
 
-    /// A node has a newer map than before.
+    /// Takes over the map of a node if it is newer than the latest known one.
     pub(crate) fn map_came(&mut self, index: usize, map: &wire::ClusterMap) {
         if map.epoch > self.map.epoch {
             let node = self.machines[index].node.as_ref();
@@ -51,7 +53,7 @@ impl World {
         }
     }
 
-    /// A command has taken effect.
+    /// Applies a committed command to the latest known map.
     fn agreed(&mut self, command: &wire::MapCommand) {
         let mut map = self.map.as_ref().clone();
         if !apply(&mut map, command) {
@@ -93,7 +95,8 @@ impl World {
         }
     }
 
-    /// A process that is dead to the map takes no work from others.
+    /// Reports to the *starve* checker whether a node can take work. A process that is down in the
+    /// map takes none.
     pub(crate) fn note_shown(&mut self, index: usize) {
         if self.machines.get(index).is_some_and(Machine::is_up) {
             let member = member(&self.map, NodeId(index as u32));
@@ -103,7 +106,8 @@ impl World {
         }
     }
 
-    /// Who is slow is given nothing, so its free slots are none.
+    /// Reports slow nodes to the *starve* checker. A slow node gets no tasks, so its free slots do
+    /// not count.
     fn note_slow(&mut self) {
         let map = Arc::clone(&self.map);
         for member in &map.members {
@@ -113,14 +117,14 @@ impl World {
         }
     }
 
-    /// Those that the map calls slow.
+    /// The nodes that are slow in the map.
     #[must_use]
     pub fn slow_nodes(&self) -> Vec<usize> {
         let slow = self.map.members.iter().filter(|member| member.slow);
         slow.map(|member| member.node as usize).collect()
     }
 
-    /// An operator, or some node, asks for a change.
+    /// Proposes a change at some running node.
     pub(crate) fn propose(&mut self, body: Body) {
         let up: Vec<usize> =
             (0..self.machines.len()).filter(|&node| self.machines[node].is_up()).collect();
@@ -130,14 +134,14 @@ impl World {
         }
     }
 
-    /// After a while this process is taken for dead, whether it is or not.
+    /// Declares this process failed after the given time, even if it runs.
     pub(crate) fn evict_after(&mut self, index: usize, after: Span) {
         if self.homes_move() {
             let incarnation = self.machines[index].incarnation;
             self.schedule(self.now + after, Happening::Evict { node: index, incarnation });
         }
     }
-    /// The cluster takes this node for dead, whether it is or not.
+    /// Declares this node failed, even if it runs.
     pub fn declare_dead(&mut self, node: u32) {
         let incarnation = self.machines[node as usize].incarnation;
         let up = (0..self.machines.len() as u32).rev();
@@ -155,7 +159,8 @@ impl World {
         }
     }
 
-    /// After it the others may be too few for a loss, which comes not before the map shows it.
+    /// Proposes a change that may leave too few nodes for a further loss. Such losses wait until
+    /// the map shows the change.
     pub(crate) fn propose_unsettling(&mut self, body: Body) {
         self.unsettled = Some((command(body.clone()), self.now + CHANGE_MAX));
         self.propose(body);
@@ -166,7 +171,7 @@ impl World {
         })
     }
 
-    /// A process is gone: others may see their transports to it break.
+    /// A process has ended: other nodes may see their transports to it break.
     pub(crate) fn break_transports(&mut self, index: usize, doom: Doom) {
         if !self.homes_move() {
             return;
@@ -189,7 +194,8 @@ impl World {
         self.schedule(at, Happening::Input { node, life, input });
     }
 
-    /// This incarnation is dead to the others: its process ends all it does and starts anew.
+    /// The cluster declared this incarnation failed: its process ends, and the node restarts under
+    /// the next incarnation.
     pub(crate) fn fenced(&mut self, index: usize, restart: Option<proto::Incarnation>) {
         self.count_fault("fenced");
         let machine = &mut self.machines[index];
@@ -201,7 +207,7 @@ impl World {
         self.die(index);
     }
 
-    /// It runs, and the map knows.
+    /// True if the node runs and the map lists its incarnation and its store.
     pub(crate) fn is_live(&self, node: u32) -> bool {
         let machine = &self.machines[node as usize];
         let member = member(&self.map, NodeId(node));
@@ -213,8 +219,8 @@ impl World {
         machine.is_up() && machine.doom.is_none() && current
     }
 
-    /// The map has as many copies of everything as are wanted, or as there are nodes for, on
-    /// machines that run; and all that are left agree on it.
+    /// True if the cluster is whole. Every partition has all its wanted replicas, or as many as
+    /// there are nodes for, on live nodes. Every remaining node is live in the map.
     pub(crate) fn is_whole(&self) -> bool {
         let on_live = |entry: &wire::PartitionEntry| {
             entry.learners.is_empty() && entry.replicas.iter().all(|&node| self.is_live(node))
@@ -225,8 +231,8 @@ impl World {
             && there.into_iter().all(|(node, _)| self.is_live(node))
     }
 
-    /// The group can still agree when this node is not there for long: by the map, and by what some
-    /// node takes for its voters while these change.
+    /// True if the group still has a majority without this node. This must hold for the voters in
+    /// the map and for the voters that any node knows while they change.
     pub(crate) fn can_agree_without(&self, index: usize) -> bool {
         let there = |&&node: &&u32| node as usize != index && self.is_live(node);
         let is_enough = |voters: &[u32]| voters.iter().filter(there).count() * 2 > voters.len();
@@ -236,13 +242,13 @@ impl World {
     }
 }
 
-/// Of all that a map says.
+/// A checksum of a whole map.
 fn checksum(map: &wire::ClusterMap) -> u64 {
     let mix = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     map.encode_to_vec().iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// A fact that a primary has written; void if the partition goes on without it.
+/// A fact that a primary has written. It is void if the partition continues without it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub position: Position,
@@ -256,14 +262,14 @@ pub(crate) enum What {
 }
 
 impl World {
-    /// Whether what this node writes to a partition may be the truth.
+    /// True if this node may be the home of the partition, so that its facts may count.
     pub(crate) fn speaks_for(&self, index: usize, partition: PartitionId) -> bool {
         let entry = &self.map.partitions[partition.0 as usize];
         if !self.homes_move() {
             return true;
         }
         if !entry.active {
-            // It was the last that served, or is to be the next.
+            // Only the last active home and the next primary may write.
             let last = self.last_homes.get(&partition).map(|&last| last as usize);
             return last.is_none_or(|last| last == index || entry.replicas[0] as usize == index);
         }
@@ -272,7 +278,7 @@ impl World {
         entry.replicas[0] as usize == index && current
     }
 
-    /// Notes what a batch says of partitions that may yet go on without it.
+    /// Records the facts of a batch. They become void if the partition continues without the batch.
     pub(crate) fn note_facts(
         &mut self,
         stands: &[Stand],
@@ -298,7 +304,7 @@ impl World {
         }
     }
 
-    /// Partitions have new primaries: what those did not get never was.
+    /// Handles changes of primaries: facts that did not reach the new primaries become void.
     fn map_changed(&mut self, before: &wire::ClusterMap) {
         let map = Arc::clone(&self.map);
         for (at, (entry, before)) in (0..).zip(map.partitions.iter().zip(&before.partitions)) {
@@ -318,7 +324,7 @@ impl World {
             }
             let position = self.note_begun(partition, entry.epoch, home);
             let is_part = |fact: &Fact| {
-                // Who begins may have written more already.
+                // A new primary may have written under its epoch already.
                 fact.position <= position || fact.position.epoch >= entry.epoch
             };
             let facts = self.facts.entry(partition).or_default();

@@ -1,5 +1,5 @@
-//! The second phase of a run demands progress of those that are left: some machines may go away for
-//! good, as many as are promised to be survived.
+//! Permanent losses at the end of the faults. The second phase of a run demands progress from the
+//! nodes that remain, after as many losses as the cluster must survive.
 
 use kvs::membership::{is_serving, losses_survived, member, min_in_sync};
 use proto::limits::{PROBE_PERIOD, SUSPECT_FOR};
@@ -10,20 +10,20 @@ use crate::machine::Machine;
 use crate::world::World;
 
 impl World {
-    /// When all that the faults have begun has come to its end some machines go for good, if the
-    /// others can go on without them: that is promised of a cluster that is whole, and while its
-    /// configurations change some of those that answer may be the only ones with all of it.
+    /// Removes some machines permanently after the other faults have ended, if the cluster must
+    /// survive it. Only a whole cluster must: while configurations change, a few live nodes may
+    /// hold the only complete records.
     pub(crate) fn take_some_away(&mut self) {
         let wanted = self.fault_options.left_away;
         let is_lost = |machine: &Machine| machine.is_lost;
         if wanted == 0 || !self.homes_move() || self.machines.iter().any(is_lost) {
             return;
         }
-        // Whether it ever becomes whole others demand.
+        // Other checks demand that the cluster becomes whole.
         let mut is_whole = self.run_until(self.now + WHOLE_BOUND, Self::is_whole);
         if is_whole {
-            // One that is called dead by mistake has failed as well, for the map: of that as many
-            // are survived together as of losses (seed 9141729).
+            // For the map, a node that was declared failed by mistake is a loss as well. It counts
+            // toward the losses that the cluster survives.
             self.run_for(Span(SUSPECT_FOR.0 + PROBE_PERIOD.0));
             is_whole = self.is_whole();
         }
@@ -42,7 +42,7 @@ impl World {
         for step in 0..self.machines.len() {
             let node = (first + step) % self.machines.len();
             let others: Vec<usize> = away.iter().copied().chain([node]).collect();
-            // Nobody looks after one that was let in and has not come yet: its loss goes unnoticed.
+            // No node probes a joined node before it has started, so nothing would detect its loss.
             let is_watched = is_serving(&self.map, node as u32);
             let may_go = self.machines[node].may_run() && is_watched;
             if away.len() < most as usize && may_go && self.is_core(&others) {
@@ -56,10 +56,10 @@ impl World {
         }
     }
 
-    /// All machines but these have a copy of everything, a majority of the votes, room for every
-    /// task, and are enough to acknowledge anything.
+    /// True if the machines outside `away` have a replica of everything, a majority of the votes
+    /// and slots for every task. They must also suffice to acknowledge every change.
     fn is_core(&self, away: &[usize]) -> bool {
-        // One that has just left may not know it yet.
+        // A node that has just left may not know it yet.
         let is_there = |node: usize| is_serving(&self.map, node as u32);
         let may_run = |node: usize| self.machines[node].may_run() && is_there(node);
         let stays = |node: usize| may_run(node) && !away.contains(&node);

@@ -1,4 +1,5 @@
-//! Many seeds, each a whole life of a small cluster: faults, healing, the end of all jobs, silence.
+//! Checks many seeds. Each one runs a small cluster through faults, healing, the end of all jobs
+//! and silence.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ use crate::life::live;
 use crate::swarm::Plan;
 use crate::world::World;
 
-/// What to check.
+/// The seeds to check, and how.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
     pub first_seed: u64,
@@ -26,46 +27,47 @@ pub struct CheckOptions {
     pub stop_early: bool,
 }
 
-/// One seed that broke a demand.
+/// One seed that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeedFailure {
     pub seed: u64,
     pub checker: String,
-    /// What, and how to see it again.
+    /// The violation, and the command that reproduces it.
     pub message: String,
 }
 
-/// What came of it. Independent of the number of threads unless it stopped early.
+/// The results of all checked seeds. They are independent of the number of threads unless the check
+/// stopped early.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     pub seeds: u64,
     pub failed: Vec<SeedFailure>,
-    /// How often each kind of fault struck.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How often each rare path was gone.
+    /// How often each rare path was taken.
     pub marks: BTreeMap<Mark, u64>,
-    /// Keys of the store whose histories were searched for an order.
+    /// Totals of the search for a linear order of the key-value histories.
     pub searched: Searched,
     /// Of all runs together.
     pub trace_hash: u64,
     pub simulated: Span,
 }
 
-/// One run.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct SeedReport {
     pub failure: Option<SeedFailure>,
     pub faults: BTreeMap<&'static str, u64>,
-    /// How often each rare path was gone.
+    /// How often each rare path was taken.
     pub marks: BTreeMap<Mark, u64>,
     pub searched: Searched,
     pub trace_hash: u64,
     pub simulated: Span,
-    /// What happened, line by line, when asked for.
+    /// The events of the run, one a line, if a trace was requested.
     pub story: Vec<String>,
 }
 
-/// Runs the seeds on some threads.
+/// Runs the seeds on several threads.
 #[must_use]
 pub fn check(options: &CheckOptions) -> CheckReport {
     let next = AtomicU64::new(0);
@@ -107,10 +109,10 @@ pub fn check(options: &CheckOptions) -> CheckReport {
     total
 }
 
-/// One whole life. A panic of the node under test is a failure like any other.
+/// Runs one seed. A panic of the node under test counts as a failure.
 #[must_use]
 pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
-    let _ = marks::take(); // What another run of this thread has left.
+    let _ = marks::take(); // Marks that an earlier run left on this thread.
     let mut plan = Plan::new(seed, mutant);
     let mut world = World::new(plan.world.clone());
     world.story = trace.then(Vec::new);

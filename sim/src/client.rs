@@ -1,4 +1,5 @@
-//! Clients that submit a job each: chunks, commit, watch; with lost requests, repeats and deaths.
+//! Simulated clients. Each submits one job by chunks and commit, and watches it; requests may be
+//! lost or repeated, and clients may die.
 
 mod cancels;
 mod forgets;
@@ -18,41 +19,41 @@ use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
 use crate::world::World;
 
-/// When a client dies.
+/// The point at which a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
     Never,
-    /// After that many accepted chunks, before the commit.
+    /// After this number of accepted chunks, before the commit.
     AfterChunks(usize),
-    /// Right after it sent the commit, not knowing whether it arrived.
+    /// Right after the client sent the commit, without an answer.
     AtCommit,
-    /// When its commit was accepted; another client attaches by the job's id.
+    /// After its commit was accepted. Another client then attaches by the job's id.
     Watching,
 }
 
-/// How a client behaves.
+/// The behavior of a client.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
     pub start: Span,
-    /// Between the last accepted chunk and the commit.
+    /// The pause between the last accepted chunk and the commit.
     pub think: Span,
     pub window: usize,
     pub death: Death,
-    /// Sends some chunks and commits twice.
+    /// The share of chunks and commits that are sent twice.
     pub repeats_permille: u64,
     pub cancel_after: Option<Span>,
-    /// Out of a thousand accepted chunks, after these it cancels something before the commit.
+    /// The share of accepted chunks after which the client cancels something before the commit.
     pub cancels_early_permille: u64,
-    /// How often it asks again after it was told the end.
+    /// The number of repeated queries after the client knows the end.
     pub asks_again: u32,
-    /// How often it retries its job, while some tasks are not done.
+    /// The number of retries of its job while some tasks are not done.
     pub retries: u32,
-    /// It has its job forgotten in the end.
+    /// True if the client finally has its job forgotten.
     pub forgets: bool,
 }
 
 impl ClientPlan {
-    /// Submits at once and waits for the end.
+    /// A client that submits at once and waits for the end.
     #[must_use]
     pub fn simple() -> Self {
         Self {
@@ -77,11 +78,11 @@ enum Ask {
     Watch,
     Query,
     Cancel,
-    /// Before the commit.
+    /// Cancels the job before its commit.
     Forbid,
-    /// Of one home.
+    /// Cancels some tasks of one home.
     CancelTasks(Vec<LocalId>),
-    /// To this round.
+    /// Retries the job as this round.
     Retry(u32),
     Forget,
 }
@@ -106,16 +107,16 @@ pub(crate) struct JobClient {
     next_chunk: usize,
     accepted: Vec<bool>,
     asks: BTreeMap<u64, Ask>,
-    /// The request whose answer said that the job is accepted.
+    /// The commit request that the home confirmed.
     committed_by: Option<u64>,
-    /// What it has heard of, or asked for.
+    /// The newest round that the client knows or requested.
     round: u32,
-    /// Requests before this one may be answered as if the job was not forgotten.
+    /// Answers to requests before this one may still show the job.
     forgotten_before: Option<u64>,
 }
 
 impl JobClient {
-    /// Nothing more is to come from this client, or it is only waiting to ask again.
+    /// True if the client has finished or died. It may still send a repeated query.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Ended | Stage::Dead)
     }
@@ -157,18 +158,18 @@ impl World {
         self.jobs[&self.clients[client].job].tasks.keys().copied().collect()
     }
 
-    /// This client cancels its whole job now.
+    /// Cancels this client's whole job now.
     pub fn cancel_job(&mut self, client: usize) {
         self.truth(client).cancelled = true;
         self.ask(client, Ask::Cancel);
     }
 
-    /// From the first byte of the submission to the client's knowledge of the end.
+    /// The time from the start of the submission to the client's knowledge of the end.
     #[must_use]
     pub fn makespan(&self, client: usize) -> Option<Span> {
         self.clients[client].makespan()
     }
-    /// What the client was told at the end.
+    /// The state of the job that the client received at its end.
     #[must_use]
     pub fn told(&self, client: usize) -> Option<&wire::JobState> {
         self.jobs[&self.clients[client].job].told.as_ref()
@@ -312,7 +313,7 @@ impl World {
         let id = self.request(Who::Job(index), node, body);
         let watches = ask == Ask::Watch;
         self.clients[index].asks.insert(id, ask);
-        // Without faults nothing is lost, and an answer that needs a second request is a bug.
+        // Without faults no message is lost, and an answer that needs a second request is a bug.
         let patience = match (faultless, watches) {
             (true, _) => Span::from_secs(100_000),
             (false, true) => self.dice.span(Span::from_millis(300), Span::from_secs(3)),
@@ -381,7 +382,7 @@ impl World {
         }
     }
 
-    /// The connections end; what the client knew is gone.
+    /// Ends the client's connections and discards its state.
     fn client_dies(&mut self, index: usize) {
         self.tell(|| format!("client {index} dies"));
         self.count_fault("client-death");
@@ -436,7 +437,7 @@ impl World {
                 let verdict = removal::on_answered(self.truth(index), &named, &answer);
                 self.judge(verdict);
             }
-            // An answer may overtake those of the round before.
+            // An answer may overtake answers about the previous round.
             (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
                 if round_of(&state) < self.clients[index].round => {}
             (Ask::Retry(round), Some(response::Body::Job(state))) => {
@@ -465,7 +466,7 @@ impl World {
                 let at = self.now + Span(error.retry_after_ns.max(1_000_000));
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
-            // Its home has moved, or is about to.
+            // The partition has moved or is about to move.
             ErrorCode::WrongEpoch if self.homes_move() => {
                 let id = self.next_request;
                 self.next_request += 1;
@@ -474,7 +475,7 @@ impl World {
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
             ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
-            // Asked before the commit, and told after its answer.
+            // A request from before the commit may be answered after it.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
                 let verdict = durable::on_unknown(&self.jobs[&job]);
@@ -485,7 +486,7 @@ impl World {
                 let truth = self.truth(index);
                 (truth.promise, truth.abandoned) = (Promise::Staged, true);
             }
-            // Another request of this client came first, and that round was retried meanwhile.
+            // An earlier request of this client retried that round already.
             ErrorCode::Refused if self.is_old_retry(index, &ask) => {}
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
@@ -544,7 +545,7 @@ impl World {
             self.judge(verdict);
         }
         if !durable::is_over(state) {
-            // A watch that was answered for good before the end, or a poll: keep watching.
+            // A poll, or a watch that ended before the job: watch again.
             if !more && self.clients[index].stage == Stage::Watching && *ask == Ask::Watch {
                 self.ask(index, Ask::Watch);
             }
@@ -575,7 +576,7 @@ impl World {
         }
     }
 
-    /// All ended jobs are asked for once more.
+    /// Queries all ended jobs once more.
     pub(crate) fn ask_again(&mut self) {
         for index in 0..self.clients.len() {
             if self.clients[index].stage == Stage::Ended {
@@ -584,7 +585,7 @@ impl World {
         }
     }
 
-    /// Asks every live node how it is; the answers arrive while the world runs.
+    /// Requests the state of every running node. The answers arrive while the world runs.
     pub(crate) fn observe(&mut self) {
         self.node_states.clear();
         for node in 0..self.machines.len() {

@@ -1,15 +1,15 @@
-//! The clock of a machine: it is set when a process starts, and runs at a pace of its own.
+//! The clock of a simulated machine. It is set when a process starts, and runs at its own pace.
 
 use proto::{Span, Time};
 
-/// As fast as true time.
+/// The pace of true time.
 pub(crate) const TRUE_PACE: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     set_at: Time,
     showed: Time,
-    /// Thousandths of true time.
+    /// In thousandths of true time.
     pace: u64,
 }
 
@@ -18,7 +18,7 @@ impl Clock {
         Self { set_at, showed: set_at + ahead, pace }
     }
 
-    /// From now on it stands still, until then.
+    /// Stops the clock from `now` until the given time.
     pub(crate) fn stop(&mut self, now: Time, until: Time) {
         *self = Self { set_at: until.max(self.set_at), showed: self.shows(now), pace: self.pace };
     }
@@ -27,7 +27,7 @@ impl Clock {
         self.showed + Span(now.since(self.set_at).0 * self.pace / TRUE_PACE)
     }
 
-    /// The first true time at which it shows this.
+    /// The first true time at which the clock shows this time.
     pub(crate) fn true_time(&self, shown: Time) -> Time {
         if shown <= self.showed {
             return self.set_at;

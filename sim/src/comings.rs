@@ -1,4 +1,4 @@
-//! Machines that join the cluster and machines that leave it, while it works.
+//! Machines that join and leave the cluster while it works.
 
 use kvs::membership::command;
 use node::Input;
@@ -11,18 +11,19 @@ use crate::machine::Machine;
 use crate::queue::Happening;
 use crate::world::World;
 
-/// Machines that join in one run at most.
+/// The largest number of joins in one run.
 const JOINS_MAX: u32 = 2;
-/// From the word that it may to the start of its process.
+/// Longest time from the committed join to the start of the process.
 const STARTS_WITHIN: Span = Span::from_millis(300);
-/// From the word that it is to leave until it has left.
+/// Longest time from the committed leave until the node has left.
 const LEAVES_WITHIN: Span = Span::from_secs(300);
-/// Whoever hears no answer asks for a change again, and gives up at last.
+/// The pause before an unanswered change is proposed again, and the time until the proposer gives
+/// up.
 const ASKS_AGAIN: Span = Span::from_secs(1);
 const ASKS_FOR: Span = Span::from_secs(60);
 
 impl World {
-    /// A new machine asks to be let in.
+    /// Proposes that a new machine joins.
     pub(crate) fn ask_to_join(&mut self) {
         let most = self.options.grows.map_or(JOINS_MAX, |grows| grows.joins_max);
         if !self.homes_move() || self.joins_asked >= most {
@@ -35,13 +36,13 @@ impl World {
         self.propose(Body::Join(wire::MemberJoin { store, slots, keeper, ..Default::default() }));
     }
 
-    /// As when an operator starts one more node, whatever else is under way. Tells its number, once
-    /// the nodes have agreed that it may join.
+    /// Adds a node as an operator would, during any other change. Returns its number once the join
+    /// is committed.
     pub fn join(&mut self, slots: u32) -> Option<usize> {
         let (store, node) = (self.dice.number() | 1, self.machines.len());
         let until = self.now + ASKS_FOR;
         while self.now < until && self.violation.is_none() {
-            // The store tells the one who asks again from another one who asks.
+            // The store number distinguishes a repeated proposal from a second machine.
             let keeper = slots == 0;
             let join = wire::MemberJoin { store, slots, keeper, ..Default::default() };
             self.propose(Body::Join(join));
@@ -52,7 +53,7 @@ impl World {
         None
     }
 
-    /// The nodes have agreed that it may.
+    /// The join is committed: adds the machine and schedules its start.
     pub(crate) fn has_joined(&mut self, join: &wire::MemberJoin) {
         let node = self.machines.len();
         self.starve.joins(join.slots);
@@ -64,14 +65,14 @@ impl World {
         self.schedule(at, Happening::Start { node });
     }
 
-    /// A machine is to leave: the others get what it has, and it ends by itself.
+    /// Drains a machine: its data moves to other nodes, then its process ends.
     pub(crate) fn ask_to_leave(&mut self, index: usize) {
         if self.is_whole() && !self.somebody_leaves() && self.can_do_without(index, Fault::Leave) {
             self.propose_unsettling(Body::Leave(wire::MemberLeave { node: index as u32 }));
         }
     }
 
-    /// As when an operator asks for it, whatever else is under way.
+    /// Drains a machine as an operator would, during any other change.
     pub fn leave(&mut self, node: usize) {
         let leave = Body::Leave(wire::MemberLeave { node: node as u32 });
         let by = (0..self.machines.len()).find(|&other| self.is_live(other as u32));
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// Until it is a member no more, for some minutes at most.
+    /// Runs until the node is no longer a member, at most `LEAVES_WITHIN`.
     pub fn run_until_gone(&mut self, node: usize) -> bool {
         self.run_until(self.now + LEAVES_WITHIN, |world| world.is_gone(node))
     }
@@ -91,13 +92,13 @@ impl World {
         member.is_none_or(|member| member.phase() == MemberPhase::Removed)
     }
 
-    /// Everything is where it should be: all that was to be moved has been.
+    /// True if the cluster is whole and the planner proposes no change.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.is_whole() && kvs::membership::plan(&self.map).is_empty()
     }
 
-    /// Somebody was asked to leave and has not left yet.
+    /// True if some node is draining.
     pub(crate) fn somebody_leaves(&self) -> bool {
         !self.leavers().is_empty()
     }
@@ -108,7 +109,7 @@ impl World {
         leavers.map(|member| NodeId(member.node)).collect()
     }
 
-    /// Is about to leave, or has left and may not have heard of it yet.
+    /// True if the node is draining, or has left and may not know it yet.
     pub(crate) fn leaves_or_left(&self, index: usize) -> bool {
         let member = kvs::membership::member(&self.map, NodeId(index as u32));
         let goes = [MemberPhase::Leaving, MemberPhase::Removed];

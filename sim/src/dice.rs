@@ -1,10 +1,10 @@
-//! The only source of chance: one stream of numbers per seed.
+//! The only source of random numbers: one stream per seed.
 
 use proto::Span;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Draws everything that a run leaves to chance.
+/// The random number generator of a run.
 #[derive(Clone, Debug)]
 pub struct Dice {
     rng: ChaCha8Rng,
@@ -15,14 +15,14 @@ impl Dice {
     pub fn new(seed: u64) -> Self {
         Self { rng: ChaCha8Rng::seed_from_u64(seed) }
     }
-    /// For parts that take any generator.
+    /// The underlying generator, for functions that take any generator.
     pub fn rng(&mut self) -> &mut ChaCha8Rng {
         &mut self.rng
     }
     pub fn number(&mut self) -> u64 {
         self.rng.next_u64()
     }
-    /// Evenly from `0..end`.
+    /// Uniformly from `0..end`.
     ///
     /// # Panics
     /// When `end` is 0.
@@ -34,7 +34,7 @@ impl Dice {
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
-    /// Evenly from `low..=high`.
+    /// Uniformly from `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high, "an empty range: {low}..={high}");
         low + self.below(high - low + 1)
@@ -42,11 +42,11 @@ impl Dice {
     pub fn span(&mut self, low: Span, high: Span) -> Span {
         Span(self.between(low.0, high.0))
     }
-    /// True `permille` times out of a thousand.
+    /// True with probability `permille` / 1000.
     pub fn chance(&mut self, permille: u64) -> bool {
         permille > 0 && self.below(1000) < permille
     }
-    /// An exponential span with this mean, cut off at eight times the mean.
+    /// An exponentially distributed span with this mean, at most eight times the mean.
     pub fn around(&mut self, mean: Span) -> Span {
         let unit = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
         let factor = -(1.0 - unit).ln();
@@ -55,7 +55,7 @@ impl Dice {
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
-    /// A stream of its own, for a part whose use of chance should not disturb the rest.
+    /// A separate stream, so that its draws do not change later draws of this one.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.number())

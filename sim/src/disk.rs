@@ -1,10 +1,10 @@
-//! The disk of a simulated node: what was written, and what of it would survive a power cut.
+//! The disk of a simulated node, with the part of its writes that a power cut would undo.
 //!
-//! It is the twin of the RocksDB store of a real node: the same batches and faults leave the same
-//! records in both (a test of the shell runs them side by side).
+//! It is the model of the RocksDB store of a real node. The same batches and faults leave the same
+//! records in both; a test in `daemon` runs them side by side.
 //!
-//! There is one image, the live one, and for each batch that no sync has covered what it takes to
-//! undo it; the durable image is the live one with all of these undone.
+//! The disk stores the live image, and undo data for each batch that no sync has covered. The
+//! durable image is the live image with these batches undone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use kvs::replica::{CopyState, copy_record, is_own_record, own_key};
 use kvs::{Batch, Page, PageRequest, Record, keys};
 use proto::PartitionId;
 
-/// Partition and key, as the real store orders them.
+/// Partition and key, ordered as in the real store.
 type Key = Vec<u8>;
 
 #[derive(Clone, Debug, Default)]
@@ -22,14 +22,14 @@ pub struct Disk {
     live: BTreeMap<Key, Vec<u8>>,
     last_seq: u64,
     unsynced: VecDeque<Undo>,
-    /// How many of `unsynced` an earlier incarnation wrote: any sync covers them.
+    /// The number of entries in `unsynced` from earlier incarnations. Any sync covers them.
     inherited: usize,
-    /// By partition: a sum over its records but for what its copy says of itself. It does not
-    /// depend on the order in which they came, so equal records have equal sums.
+    /// By partition: a sum over its records except the replica's own state. It does not depend on
+    /// the order of the writes, so equal records have equal sums.
     sums: BTreeMap<PartitionId, u64>,
 }
 
-/// What one batch made of a copy.
+/// The state of a replica after a write of one batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stand {
     pub partition: PartitionId,
@@ -38,14 +38,14 @@ pub(crate) struct Stand {
     pub sum: u64,
 }
 
-/// What a write replaced, in the order it happened.
+/// The values that one write replaced, in the order of the changes.
 #[derive(Clone, Debug)]
 struct Undo {
     seq: u64,
-    /// Of the batch before.
+    /// The number of the previous batch.
     last_seq: u64,
     old: Vec<(Key, Option<Vec<u8>>)>,
-    /// What copies said of themselves before; the first of each partition counts.
+    /// The previous states of replicas. The first entry of each partition counts.
     copies: Vec<(PartitionId, CopyState)>,
 }
 
@@ -55,12 +55,12 @@ impl Disk {
         Self::default()
     }
 
-    /// Puts a batch into the live image, whole. It survives a crash of the process.
+    /// Applies a batch atomically to the live image. It survives a crash of the process.
     pub fn write(&mut self, batch: &Batch) {
         self.write_noting(batch);
     }
 
-    /// As [`Self::write`]; tells where it has left each copy, in the order of its writes.
+    /// Like [`Self::write`], but returns the state of each replica after its writes, in order.
     pub(crate) fn write_noting(&mut self, batch: &Batch) -> Vec<Stand> {
         let mut stands: Vec<Stand> = Vec::new();
         let mut undo = Undo {
@@ -95,7 +95,7 @@ impl Disk {
         stands
     }
 
-    /// Puts a value under a key, or none; tells what was there.
+    /// Stores or removes a value, and returns the previous one.
     fn put(&mut self, key: Key, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
         let (partition, short) = keys::parse_stored(&key).expect("a stored key has a partition");
         let is_own = is_own_record(short);
@@ -113,12 +113,12 @@ impl Disk {
         old
     }
 
-    /// Of the records of a partition.
+    /// The sum of a partition's records.
     pub(crate) fn sum(&self, partition: PartitionId) -> u64 {
         self.sums.get(&partition).copied().unwrap_or_default()
     }
 
-    /// Removes all records of a partition whose key begins with `prefix`.
+    /// Removes all records of a partition with keys that begin with `prefix`.
     pub fn remove_prefix(&mut self, partition: PartitionId, prefix: &[u8]) {
         let (seq, copies) = (self.last_seq, vec![(partition, self.copy(partition))]);
         let mut undo = Undo { seq, last_seq: seq, old: Vec::new(), copies };
@@ -141,14 +141,14 @@ impl Disk {
         }));
     }
 
-    /// Whether any partition has a record whose key begins so.
+    /// True if any partition has a record with a key that begins with `prefix`.
     pub(crate) fn has_records(&self, prefix: &[u8]) -> bool {
         let short =
             |key: &Key| keys::parse_stored(key).is_some_and(|(_, short)| short.starts_with(prefix));
         self.live.keys().any(short)
     }
 
-    /// What is said of the copy of a partition.
+    /// The stored state of the replica of a partition.
     pub(crate) fn copy(&self, partition: PartitionId) -> CopyState {
         let value = self.live.get(&keys::stored(partition, own_key()));
         value.and_then(|value| copy_record(own_key(), value)).unwrap_or_default()
@@ -165,7 +165,7 @@ impl Disk {
         first.map_or_else(|| self.copy(partition), |&(_, state)| state)
     }
 
-    /// Records of one partition, as they are now.
+    /// A page of a partition's current records.
     #[must_use]
     pub fn page(&self, request: &PageRequest) -> Page {
         let PageRequest { partition, after, .. } = request;
@@ -181,7 +181,7 @@ impl Disk {
         page
     }
 
-    /// All batches up to `seq` of this incarnation, and what earlier ones wrote, are durable.
+    /// Makes durable all batches of this incarnation up to `seq`, and all writes of earlier ones.
     pub fn sync(&mut self, seq: u64) {
         self.unsynced.drain(..self.inherited);
         self.inherited = 0;
@@ -189,13 +189,13 @@ impl Disk {
         self.unsynced.drain(..covered);
     }
 
-    /// The process dies. What was written stays, but is no more durable than before.
+    /// The process dies. Its writes remain, but are no more durable than before.
     pub fn crash(&mut self) {
         self.inherited = self.unsynced.len();
     }
 
-    /// The machine dies: what was not synced is gone, but for the first `writes` of it. A batch is
-    /// never torn apart; a torn tail of the log is a number above 0.
+    /// The machine loses power: all unsynced writes but the first `writes` are undone. Batches are
+    /// never torn apart. A torn tail of the log corresponds to a number above 0.
     pub fn power_cut_keeping(&mut self, writes: usize) {
         while self.unsynced.len() > writes {
             let undo = self.unsynced.pop_back().expect("there are more than that");
@@ -204,24 +204,24 @@ impl Disk {
             }
             self.last_seq = undo.last_seq;
         }
-        // What survived is on the disk.
+        // The remaining writes are durable.
         self.unsynced.clear();
         self.inherited = 0;
     }
 
-    /// How many writes no sync has covered.
+    /// The number of writes that no sync has covered.
     #[must_use]
     pub fn unsynced(&self) -> usize {
         self.unsynced.len()
     }
 
-    /// The number of the last batch, 0 for none.
+    /// The number of the last batch, or 0.
     #[must_use]
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// What recovery reads, by partition and then by key.
+    /// The records for recovery, by partition and then by key.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.live.iter().map(|(key, value)| {
             let (partition, key) = keys::parse_stored(key).expect("a stored key has a partition");
@@ -230,7 +230,7 @@ impl Disk {
     }
 }
 
-/// Of a record, to be added up; the same in every run.
+/// A hash of a record, for sums. It is the same in every run.
 fn hash(key: &[u8], value: &[u8]) -> u64 {
     let mix = |sum: u64, bytes: &[u8]| {
         let words = bytes.chunks(8).map(|chunk| {
@@ -290,7 +290,7 @@ mod tests {
         disk.write(&batch(7, "a", Some("1")));
         disk.crash();
         assert_eq!(contents(&disk), [pair("a", "1")]);
-        // The next incarnation counts from 1 again; its first sync covers the inheritance.
+        // The next incarnation counts from 1 again; its first sync covers the inherited writes.
         disk.write(&batch(1, "b", Some("2")));
         let mut cut = disk.clone();
         cut.power_cut_keeping(0);

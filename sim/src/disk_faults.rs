@@ -1,7 +1,7 @@
-//! Disks that fail to write or to read, and values that have changed on them. Whoever finds that
-//! gives all its records up: its next life has another store and is filled by the others.
+//! Disks that fail to write or read, and values that change on disk. A node that detects such a
+//! fault discards all its records. It restarts with a new store, which the other members fill.
 //!
-//! The checksums of records are the shell's: here a changed value is known by its place.
+//! The shell checks record checksums. The simulation knows a changed value by its place.
 
 use kvs::{PageRequest, keys};
 use proto::PartitionId;
@@ -11,26 +11,26 @@ use crate::faults::Fault;
 use crate::machine::Doom;
 use crate::world::World;
 
-/// How often disks fail, out of a thousand operations.
+/// The failure rates of disks, per thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
     pub writes_permille: u64,
     pub reads_permille: u64,
 }
 
-/// A record whose value is another one than was written.
+/// A record with a value that has changed on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Flipped {
     partition: PartitionId,
     key: Vec<u8>,
-    /// What was written: who writes anew makes it right.
+    /// The written value. Writing it again repairs the record.
     value: Vec<u8>,
 }
 
 impl World {
-    /// More must not fail than the others can make good: one disk at a time, and what it has lies
-    /// whole on others that are there. The rest of the cluster need not be: pages are read where
-    /// copies are missing.
+    /// True if this disk may fail now without more losses than the cluster survives. One disk fails
+    /// at a time, and other live nodes must have all its records. The rest of the cluster need not
+    /// be whole: pages are also read where replicas are missing.
     fn may_fail(&self, index: usize) -> bool {
         self.now < self.faults_until
             && self.machines[index].renewals < RECORDS_RENEWED_MAX
@@ -45,13 +45,15 @@ impl World {
             && self.others_have_all_of(index)
     }
 
-    /// Founders are in the map before their disks are: of those another disk would be the first.
+    /// True if the map lists the node's disk. Founding nodes are in the map before their disks are;
+    /// for them a second disk would look like the first one.
     fn is_known_by_disk(&self, index: usize) -> bool {
         let known = kvs::membership::member(&self.map, proto::NodeId(index as u32));
         known.is_some_and(|member| member.store == self.machines[index].store)
     }
 
-    /// No other voter is missing, and none is coming or going: a group of few survives one loss.
+    /// True if all other voters are live and no voter is added or removed. A small group survives
+    /// one loss.
     fn all_vote_but(&self, index: usize) -> bool {
         let voters = &self.map.voters;
         let nodes = voters.iter().filter_map(|&node| self.machines[node as usize].node.as_ref());
@@ -70,7 +72,7 @@ impl World {
         })
     }
 
-    /// Whether this write fails, or a sync after it: then the process ends at once.
+    /// True if this write or its sync fails. Then the process ends at once.
     pub(crate) fn write_fails(&mut self, index: usize) -> bool {
         let permille = self.fault_options.disks.writes_permille;
         let fails = self.dice.chance(permille) && self.may_fail(index);
@@ -81,7 +83,7 @@ impl World {
         fails
     }
 
-    /// Whether a page cannot be read, or has a record in it that is not what was written.
+    /// True if a page cannot be read or contains a changed record.
     pub(crate) fn read_fails(&mut self, index: usize, request: &PageRequest) -> bool {
         self.spare_the_last_copy(index);
         if self.is_damaged_in(index, request) {
@@ -98,7 +100,7 @@ impl World {
         fails
     }
 
-    /// One value of a disk becomes another one, and nobody knows.
+    /// Changes one value on a disk, unnoticed.
     pub(crate) fn flip(&mut self, index: usize) {
         if !self.may_fail(index) {
             return;
@@ -120,7 +122,7 @@ impl World {
         self.tell(|| format!("n{index}: a value is another one"));
     }
 
-    /// The faults are over. What nobody has found by now is right again.
+    /// Ends the disk faults. A change that no node has detected yet is undone.
     pub(crate) fn mend_disks(&mut self) {
         self.fault_options.disks = DiskFaults::default();
         for machine in &mut self.machines {
@@ -128,8 +130,8 @@ impl World {
         }
     }
 
-    /// Where the other copies' nodes have been taken for dead since the flip, or the group cannot
-    /// agree without this one by now, this would be one loss too many: then it was none.
+    /// Undoes an undetected change that would now be one loss too many. This is so if the nodes
+    /// with the other replicas were declared failed since, or if the group needs this node now.
     pub(crate) fn spare_the_last_copy(&mut self, index: usize) {
         let is_last = |entry: &proto::wire::PartitionEntry| entry.replicas == [index as u32];
         let is_needed = self.map.partitions.iter().any(is_last) || !self.can_agree_without(index);
@@ -145,7 +147,7 @@ impl World {
             && request.after.as_ref().is_none_or(|after| *after < flipped.key)
     }
 
-    /// A value of its disk is still another one.
+    /// True if the changed value is still on the disk.
     pub(crate) fn is_damaged(&self, index: usize) -> bool {
         let machine = &self.machines[index];
         machine.flipped.as_ref().is_some_and(|flipped| {
@@ -154,8 +156,8 @@ impl World {
         })
     }
 
-    /// Whether some copy is less than it seems to be, or will be when a power cut undoes the write
-    /// that mended it.
+    /// True if some disk has an undetected change, or a power cut could restore one because its
+    /// repair is not synced.
     pub(crate) fn has_hidden_damage(&self) -> bool {
         (0..self.machines.len()).any(|index| {
             let machine = &self.machines[index];
@@ -164,7 +166,7 @@ impl World {
         })
     }
 
-    /// Its directory is put aside; what comes next is another disk to the others.
+    /// Moves the node's directory aside. Its next disk has another store number.
     pub(crate) fn give_records_up(&mut self, index: usize, why: &str) {
         self.count_fault("records-given-up");
         self.tell(|| format!("n{index} gives its records up: {why}"));

@@ -1,4 +1,4 @@
-//! Carrying out what a node asks for: one effect after another, and a node may die between any two.
+//! Carries out the effects of a node one after another. A node may die between any two.
 
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
@@ -17,28 +17,29 @@ use crate::options::Action;
 use crate::queue::Happening;
 use crate::world::World;
 
-/// Out of a thousand tries at a source that cannot be reached.
+/// The share of attempts at an unreachable source after which the fetch fails.
 const FETCH_GIVES_UP_PERMILLE: u64 = 20;
 
-/// Of what was not synced often no more than one part in so many is left.
+/// After a power cut, often at most one in `TORN_TAIL` of the unsynced writes remains.
 const TORN_TAIL: usize = 5;
 
-/// Reading does not wait for a disk to sync.
+/// The longest read; reads do not wait for a sync.
 const READ_MAX: Span = Span::from_millis(20);
-/// However slow a machine is, it takes no longer than this: else it is as good as dead.
+/// The longest times on a slow machine. A longer delay would equal a failure.
 const DRAGGED_SYNC_MAX: Span = Span::from_secs(20);
 const DRAGGED_READ_MAX: Span = Span::from_secs(1);
 const DRAGGED_PACKET_MAX: Span = Span::from_millis(300);
 const KILL_RACES_PERMILLE: u64 = 200;
 
-/// What a job has printed is removed in some of these, and a process may die meanwhile.
+/// The removal of a job's printed output takes one to [`ERASE_STEPS`] of these steps. A process may
+/// die meanwhile.
 const ERASE_STEP: Span = Span::from_millis(100);
 const ERASE_STEPS: u64 = 10;
 
-/// While no process may die, a task that would kill one lets so much time pass.
+/// The delay of a task that kills its process, while no process may die.
 const POISON_WAITS: Span = Span::from_millis(200);
 
-/// What one flush makes true once its batch is written.
+/// The facts that hold once the batch of a flush is written.
 #[derive(Debug, Default)]
 struct Facts {
     commits: Vec<Committed>,
@@ -56,7 +57,7 @@ struct Committed {
     attempt: Attempt,
     end: End,
     node: NodeId,
-    /// In the same flush its home heard, before this, that the whole job is cancelled.
+    /// In the same flush, the home learned before this that the whole job is cancelled.
     heard: bool,
 }
 
@@ -92,9 +93,9 @@ impl Facts {
 
 impl World {
     pub(crate) fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
-        // The facts hold as soon as the batch is written, whether or not the trace is.
+        // The facts hold as soon as the batch is written, even without the trace events.
         let mut facts = Some(Facts::of(&effects));
-        // What a step does because of a map it does under that map.
+        // A step that reacts to a map uses that map.
         for effect in &effects {
             if let Effect::MapChanged(map) = effect {
                 self.map_came(index, map);
@@ -134,7 +135,7 @@ impl World {
         if doomed {
             return self.die(index);
         }
-        // A flush that wrote nothing still may have something to tell.
+        // A flush without writes may still contain facts.
         if let Some(facts) = facts {
             let facts = self.valid(index, facts);
             self.learn(index, None, facts);
@@ -165,7 +166,7 @@ impl World {
         }
     }
 
-    /// Without what a node says of partitions that have another home by now.
+    /// Removes the facts about partitions that have another home now.
     fn valid(&self, index: usize, mut facts: Facts) -> Facts {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
@@ -176,7 +177,7 @@ impl World {
         facts
     }
 
-    /// One sync at a time; it covers what was written before it began.
+    /// Starts a sync. Only one runs at a time; it covers the earlier writes.
     pub(crate) fn begin_sync(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.syncing = true;
@@ -188,8 +189,8 @@ impl World {
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
-        // One whose end has come in this very step is made again after that. (What is placed again
-        // for another reason may end by the same attempt after all.)
+        // An attempt that ends in this step is rebuilt only after its end. (A task replaced for
+        // another reason may still end by the same attempt.)
         let is_new = |&(task, attempt, why): &(TaskId, Attempt, Again)| {
             let is_end = |it: &Committed| (it.task, it.attempt) == (task, attempt);
             matches!(why, Again::Rebuilt | Again::Recalled) && facts.commits.iter().any(is_end)
@@ -252,7 +253,7 @@ impl World {
                     self.starve.on_ended(self.now, index, running.cpus);
                 }
                 if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
-                    // Its end was on its way already.
+                    // Its end was already scheduled.
                     let (error, exit_code) = ("killed".to_string(), 137);
                     let outcome = Outcome { error, exit_code, ..Outcome::default() };
                     self.deliver(index, Input::Finished { task, attempt, outcome });
@@ -272,7 +273,7 @@ impl World {
             }
             Effect::Measure => self.measure(index),
             Effect::Read(request) => self.read(index, request),
-            // What the core knows of it goes by itself.
+            // The core deletes its own state.
             Effect::Forget { .. } => {}
             Effect::Erase { job, number } => {
                 let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
@@ -284,7 +285,7 @@ impl World {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
             }
             Effect::Fenced { restart } => self.fenced(index, restart),
-            Effect::MapChanged(_) => {} // Noted at once.
+            Effect::MapChanged(_) => {} // Handled above.
             Effect::Trace(event) => self.traced(index, event),
         }
     }
@@ -302,12 +303,12 @@ impl World {
             Event::Dismissed { task, attempt } => {
                 self.machines[index].dismissed.insert((task, attempt));
             }
-            // It was on its way here when it was dismissed, or its home has died since and
-            // has forgotten a further attempt that nobody else had heard of.
+            // The steal was in transit at the dismissal. Or the home has since died and forgotten a
+            // later attempt that no other node knew.
             Event::Stolen { task, attempt, .. } => {
                 self.machines[index].dismissed.remove(&(task, attempt));
             }
-            // An earlier home has sent it before another dismissed it, and is home again.
+            // An earlier home sent it before another dismissed it, and is home again.
             Event::Queued { task, attempt, reason: Reason::Pushed, .. } if self.homes_move() => {
                 self.machines[index].dismissed.remove(&(task, attempt));
             }
@@ -322,7 +323,7 @@ impl World {
         self.trace_event(index, &event);
     }
 
-    /// What a process that dies meanwhile was to remove stays.
+    /// Removes a job's printed output, unless the process died meanwhile.
     pub(crate) fn erased(&mut self, index: usize, life: u32, job: JobId, number: u64) {
         let machine = &mut self.machines[index];
         if machine.life == life && machine.node.is_some() {
@@ -331,7 +332,7 @@ impl World {
         }
     }
 
-    /// As if it was busy all the time.
+    /// Reports CPU time as if the node was always busy.
     fn measure(&mut self, index: usize) {
         let (cpu_ns, peak_rss_bytes) = (self.now.0, 1 << 20);
         self.deliver(index, Input::Measured { cpu_ns, peak_rss_bytes });
@@ -346,7 +347,7 @@ impl World {
         }
         let bytes = request.bytes.min(self.options.page_bytes_max);
         let page = self.machines[index].disk.page(&PageRequest { bytes, ..request });
-        // A copy of many small pages is read in a time that nobody takes for a stall.
+        // Many small pages must not take long enough to count as a stall.
         let takes = self.dice.span(Span::ZERO, self.options.sync_max.min(READ_MAX));
         let at = self.now + self.dragged(index, takes, DRAGGED_READ_MAX);
         let (life, input) = (self.machines[index].life, Box::new(Input::Read(page)));
@@ -385,13 +386,13 @@ impl World {
         let node = NodeId(index as u32);
         let home = self.home(task.partition().0);
         let machine = &self.machines[index];
-        // Where homes move, a launch waits for copies, and may have been decided before the attempt
-        // was dismissed: steps are let go in their order, so that it is killed right afterwards.
+        // Where homes move, a launch waits for replicas and may predate the dismissal. Steps are
+        // released in order, so the attempt is killed right after its launch.
         let key = (task, attempt);
         let waited = self.homes_move() && machine.decided.contains(&key);
         let launched = removal::Launched {
             task,
-            // Where homes move, a launch may have waited for copies since before that.
+            // Where homes move, a launch may have waited for replicas since before that.
             at_home: home == index && !self.homes_move(),
             home_heard: self.jobs[&task.job].heard.contains(&home) && !self.homes_move(),
             dismissed: machine.dismissed.contains(&key) && !waited,
@@ -418,7 +419,7 @@ impl World {
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
-        // A story may forbid what would keep tasks from waiting.
+        // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {
             self.judge(verdict);
         }
@@ -434,7 +435,7 @@ impl World {
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.made(running.objects, running.stays);
-        // A last attempt of which nobody knows may end when its job is forgotten.
+        // An attempt that no home knows may end after its job is forgotten.
         if self.jobs.get(&task.job).is_some_and(|job| !job.may_be_forgotten) {
             machine.printed.insert(task.job);
         }
@@ -462,7 +463,7 @@ impl World {
         let source = &self.machines[from];
         let unreachable = !source.is_up() || cut || self.now < source.paused_until;
         if unreachable && !self.dice.chance(FETCH_GIVES_UP_PERMILLE) {
-            // The shell of a node tries again for a long time.
+            // The shell of a node repeats its tries for a long time.
             let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
             let life = self.machines[index].life;
             let what = Happening::Fetched { node: index, life, fetch };
@@ -484,7 +485,7 @@ impl World {
     pub(crate) fn synced(&mut self, index: usize, seq: u64, number: u64) {
         let machine = &mut self.machines[index];
         if number != machine.syncs {
-            return; // Another has begun in its place.
+            return; // A later sync replaced it.
         }
         machine.disk.sync(seq);
         machine.unsynced.retain(|unsynced| unsynced.seq > seq);
@@ -517,7 +518,7 @@ impl World {
         self.die(index);
     }
 
-    /// The process ends here and now.
+    /// Ends the process now.
     pub(crate) fn die(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         let doom = machine.doom.take().expect("only a doomed machine dies");
@@ -555,7 +556,7 @@ impl World {
         self.tell(|| format!("n{index} dies: {doom:?}, {} batches lost", lost.len()));
         self.mix(0xdead ^ index as u64);
         if self.homes_move() {
-            lost.clear(); // Whether it is lost says the next home.
+            lost.clear(); // The next home decides which tasks are lost.
         }
         for unsynced in lost {
             for (task, attempt) in unsynced.commits {

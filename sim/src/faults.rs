@@ -1,4 +1,4 @@
-//! What is broken on purpose, and when. Each seed draws its own subset and rates.
+//! Injected faults: their kinds, rates and targets. Each seed draws its own subset and rates.
 
 use kvs::membership::min_in_sync;
 use node::Input;
@@ -12,51 +12,51 @@ use crate::machine::{Doom, Machine};
 use crate::queue::Happening;
 use crate::world::World;
 
-/// How long a node takes that is told to stop.
+/// The time that a node takes for an orderly stop.
 const STOPS_WITHIN: Span = Span::from_millis(50);
 
-/// A kind of fault that strikes again and again.
+/// A kind of fault that strikes repeatedly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
-    /// A process dies; what was written stays.
+    /// A process dies; its writes remain.
     Crash,
-    /// What was not synced is gone.
+    /// A machine loses power; unsynced writes are lost.
     PowerCut,
-    /// A process freezes and goes on later.
+    /// A process freezes and continues later.
     Pause,
-    /// One direction between two nodes carries nothing.
+    /// One direction between two nodes loses all packets.
     Cut,
-    /// Two nodes are apart, and everybody else reaches both.
+    /// Two nodes cannot reach each other, but all other nodes reach both.
     CutPair,
-    /// A group of nodes is apart from the rest.
+    /// A group of nodes is cut off from the rest.
     Partition,
-    /// A pair holds its packets back for a while.
+    /// A pair of nodes delays its packets.
     Clog,
-    /// A transport breaks and is made anew.
+    /// A transport breaks and is opened again.
     Reconnect,
     /// All nodes lose power at once.
     Blackout,
     /// The map is announced again, unchanged.
     Map,
-    /// A node is taken for dead though it runs.
+    /// A running node is declared failed.
     Evict,
-    /// A machine is gone for good, with its disk.
+    /// A machine is lost permanently, with its disk.
     Lose,
-    /// A machine comes back with an empty disk.
+    /// A machine returns with an empty disk.
     Reformat,
     /// A machine becomes slow, or fast again.
     Slow,
-    /// All processes die at once, and start again in any order.
+    /// All processes die at once, and restart in any order.
     KillAll,
-    /// A primary is handed to another member of its configuration.
+    /// A primary is handed over to another member of its configuration.
     Handover,
-    /// A value on some disk becomes another one.
+    /// A value on some disk changes.
     Flip,
     /// A machine joins the cluster.
     Join,
-    /// A machine leaves the cluster, in order.
+    /// A machine leaves the cluster in order.
     Leave,
-    /// Everything of a machine becomes slow, its disk and its network too, or fast again.
+    /// A whole machine becomes slow, with its disk and network, or fast again.
     Drag,
 }
 
@@ -104,7 +104,7 @@ impl Fault {
     }
 }
 
-/// Mean intervals of the faults a seed uses.
+/// The faults of a seed with their mean intervals.
 #[derive(Clone, Debug)]
 pub struct FaultOptions {
     pub means: Vec<(Fault, Span)>,
@@ -112,7 +112,7 @@ pub struct FaultOptions {
     pub pause_mean: Span,
     pub cut_mean: Span,
     pub disks: DiskFaults,
-    /// So many machines at most never come back.
+    /// The largest number of machines that stay away after the faults.
     pub left_away: u32,
 }
 
@@ -130,7 +130,8 @@ impl FaultOptions {
         }
     }
 
-    /// A swarm: every kind is in with some chance, at a rate of its own within the time of trouble.
+    /// Draws a swarm: each kind is included by chance, with its own rate within the time of
+    /// trouble.
     #[must_use]
     pub fn random(dice: &mut Dice, trouble: Span) -> Self {
         let part = |dice: &mut Dice, parts: &[u64]| {
@@ -160,7 +161,7 @@ impl FaultOptions {
         }
     }
 
-    /// Also of disks, and of who is there: where homes move.
+    /// Adds faults of disks and of membership, for clusters where homes move.
     pub(crate) fn add_moving(&mut self, dice: &mut Dice, trouble: Span) {
         for fault in [Fault::Flip, Fault::Join, Fault::Leave] {
             if dice.chance(300) {
@@ -175,7 +176,8 @@ impl FaultOptions {
         }
     }
 
-    /// What seeds draw of late, from dice of their own.
+    /// Adds faults with random numbers of a separate stream, so that earlier draws stay as they
+    /// are.
     pub(crate) fn add_later(&mut self, dice: &mut Dice, trouble: Span, copies: u32) {
         if dice.chance(300) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3, 10, 30])).max(Span::from_millis(2));
@@ -186,7 +188,7 @@ impl FaultOptions {
         }
     }
 
-    /// One kind more, of which what else a seed does depends on nothing.
+    /// Adds slow machines, from random numbers on which no other draw depends.
     pub(crate) fn add_dragging(&mut self, dice: &mut Dice, trouble: Span) {
         if dice.chance(DRAGGED_PERMILLE) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3])).max(Span::from_millis(2));
@@ -194,12 +196,12 @@ impl FaultOptions {
         }
     }
 
-    /// Disks fail often, and little else happens: where processes die all the time, hardly a disk
-    /// is one that the others can do without.
+    /// Makes disks fail often and removes most other faults. If processes died all the time, the
+    /// cluster could rarely spare a disk.
     pub(crate) fn wear_disks_out(&mut self, dice: &mut Dice, trouble: Span) {
         let calm = [Fault::Slow, Fault::Join, Fault::Leave, Fault::Map, Fault::Handover];
         self.means.retain(|(fault, _)| calm.contains(fault));
-        // As long as nobody has found what a flip has done, no other disk may fail.
+        // No other disk may fail while a changed value is undetected.
         let often = if dice.chance(500) { Fault::Flip } else { Fault::Reformat };
         self.means.push((often, Span(trouble.0 / dice.pick(&[3, 10, 30]))));
         let mut permille = || dice.pick(&[0, 3, 10, 30, 100]);
@@ -207,11 +209,11 @@ impl FaultOptions {
     }
 }
 
-/// Of seeds with faults in which homes move, those in which machines become slow.
+/// The share of seeds with slow machines, among seeds with faults in which homes move.
 const DRAGGED_PERMILLE: u64 = 250;
 
 impl World {
-    /// Faults strike from now on for `span`.
+    /// Injects faults for `span` from now on.
     pub fn break_things(&mut self, options: FaultOptions, span: Span) {
         self.faults_until = self.now + span;
         self.starve.count_from(Time(u64::MAX));
@@ -222,16 +224,16 @@ impl World {
         }
     }
 
-    /// From now on everything of this machine takes so many times as long: steps, launches, syncs,
-    /// reads, and packets to it and from it.
+    /// Makes everything on this machine take `times` as long: steps, launches, syncs, reads, and
+    /// packets to it and from it.
     pub fn drag(&mut self, node: usize, times: u64) {
         let before = std::mem::replace(&mut self.machines[node].drag, times);
         if times < before && self.machines[node].syncing {
-            self.begin_sync(node); // The one that is under way would take as long as before.
+            self.begin_sync(node); // The current sync would still be slow.
         }
     }
 
-    /// Somebody has measured it.
+    /// Proposes that the node is slow, or no longer slow, as if a node had measured it.
     pub fn call_slow(&mut self, node: usize, slow: bool) {
         if let Some(member) = self.map.members.get(node).filter(|_| self.homes_move()) {
             let (node, incarnation) = (member.node, member.incarnation);
@@ -240,13 +242,13 @@ impl World {
         }
     }
 
-    /// What would take so long takes longer on a slow machine, as far as `most`.
+    /// A delay on a slow machine, limited to `most`.
     pub(crate) fn dragged(&self, node: usize, takes: Span, most: Span) -> Span {
         Span(takes.0 * self.machines[node].drag).min(most.max(takes))
     }
 
-    /// Ends all faults: the network is whole, every node runs but those that go away then, clients
-    /// are heard.
+    /// Ends all faults. The network is whole, clients lose no requests, and every node runs except
+    /// those that are then taken away.
     pub fn heal(&mut self) {
         self.faults_until = self.now;
         self.starve.count_from(self.now);
@@ -272,7 +274,7 @@ impl World {
                 self.die(node);
             }
             self.start(node);
-            // A step that waits for the end of a pause comes early now.
+            // A step that waits for the end of a pause runs now.
             self.machines[node].step_scheduled = false;
             self.schedule_step(node);
         }
@@ -284,16 +286,16 @@ impl World {
         self.take_some_away();
     }
 
-    /// The process of this node dies at its next step, somewhere between two effects.
+    /// Ends the node's process at its next step, somewhere between two effects.
     pub fn crash(&mut self, node: usize) {
         self.doom(node, Doom::Crash);
     }
-    /// As [`Self::crash`], and what was not synced is gone.
+    /// Like [`Self::crash`], but unsynced writes are lost.
     pub fn cut_power(&mut self, node: usize) {
         self.doom(node, Doom::PowerCut);
     }
 
-    /// It is told to stop, and does.
+    /// Requests an orderly stop and lets the process end.
     pub fn stop_in_order(&mut self, node: usize) {
         if self.machines[node].is_up() {
             self.deliver(node, Input::Stop);
@@ -302,7 +304,7 @@ impl World {
         }
     }
 
-    /// The machine sleeps: nothing on it goes on, its clock excepted.
+    /// Suspends the machine: nothing on it runs except its clock.
     pub fn suspend(&mut self, node: usize, span: Span) {
         let until = self.now + span;
         let stands_still = self.options.mutant == Some(Mutant::ClockStandsStill);
@@ -320,16 +322,16 @@ impl World {
         }
         machine.doom = Some(doom);
         let life = machine.life;
-        // At its next step, between two effects, or before it, if that does not come soon.
+        // It dies between two effects of its next step, or after this delay if that is earlier.
         let patience = Span::from_micros(self.dice.pick(&[0, 100, 1_000, 20_000]));
         self.schedule(self.now + patience, Happening::Die { node, life });
     }
 
-    /// More than is promised to be survived: another copy must not go while one is being replaced,
-    /// and the nodes that are left must be enough for a change to be on two of them.
+    /// True if the fault would be more than the cluster survives. A second replica must not be lost
+    /// while one is replaced. The remaining nodes must suffice to put a change on two of them.
     pub(crate) fn is_unbearable(&self, fault: Fault) -> bool {
         match fault {
-            // Decided where it strikes: which node it is matters.
+            // Decided when it strikes, because the node matters.
             Fault::Lose | Fault::Reformat | Fault::Leave => {
                 !self.homes_move()
                     || !self.is_whole()
@@ -337,10 +339,10 @@ impl World {
                     || self.has_hidden_damage()
                     || self.is_unsettled()
             }
-            // Who is taken for dead besides might be a voter too many.
+            // Another node declared failed could be one voter too many.
             Fault::Evict => !self.homes_move() || self.has_hidden_damage(),
             Fault::Handover | Fault::Join | Fault::Flip => !self.homes_move(),
-            // Who is gone for good must not count as a live copy while another restarts.
+            // A permanently lost node must not count as a live replica while another restarts.
             Fault::Crash
             | Fault::PowerCut
             | Fault::Blackout
@@ -351,8 +353,9 @@ impl World {
         }
     }
 
-    /// Before that nobody but the leader may know that anything was agreed on, and who has lost its
-    /// disk cannot tell that from a first start (docs/design/012).
+    /// True if every running voter knows a map after the first one. Before that, perhaps only the
+    /// leader knows of any commit. A voter that lost its disk cannot tell that from a first start
+    /// (docs/design/012).
     pub(crate) fn voters_know_of_a_map(&self) -> bool {
         let knows = |voter: &u32| {
             let node = self.machines[*voter as usize].node.as_ref();
@@ -361,14 +364,14 @@ impl World {
         self.map.voters.iter().all(knows)
     }
 
-    /// Without this node there is a majority of voters, and nodes enough for every change.
+    /// True if the other nodes have a majority of voters and suffice for every change.
     pub(crate) fn can_do_without(&self, node: usize, fault: Fault) -> bool {
         let stays = |other: usize| {
             other != node && self.machines[other].may_run() && !self.leaves_or_left(other)
         };
         let left = (0..self.machines.len()).filter(|&other| stays(other)).count();
         let enough = fault == Fault::Reformat || left >= min_in_sync(self.map.copies).max(1);
-        // A task may need as many slots as one of the others has not.
+        // A task may need as many slots as this node has.
         let slots = self.machines[node].slots;
         let is_wide = |other: usize| stays(other) && self.machines[other].slots >= slots;
         let is_wide_enough = (0..self.machines.len()).any(is_wide);
@@ -386,7 +389,7 @@ impl World {
         })
     }
 
-    /// The machine never comes back.
+    /// Removes the machine permanently.
     pub fn lose(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
         self.note_fairness();
@@ -400,13 +403,13 @@ impl World {
         self.machines[node].is_lost
     }
 
-    /// It does come back, with all it had.
+    /// Returns a lost machine with its disk.
     pub fn bring_back(&mut self, node: usize) {
         self.machines[node].is_lost = false;
         self.start(node);
     }
 
-    /// The process dies, and the machine comes back without anything.
+    /// Ends the process; the machine returns with an empty disk.
     pub fn reformat(&mut self, node: usize) {
         self.note_fairness();
         self.machines[node].doom = Some(Doom::Crash);
@@ -415,17 +418,18 @@ impl World {
         let store = self.dice.number() | 1;
         let grown = self.grows();
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
-        // It was kept there, too.
+        // The incarnation was on that disk, too.
         machine.incarnation = 0;
         machine.change_disk(store);
-        // The directory names the nodes that have come since: it asks them.
+        // The shared directory lists all nodes that joined since, so the node contacts them.
         machine.is_late |= grown;
-        // What has no bytes and is no file lies nowhere.
+        // An empty object that is no file is on no disk.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
         machine.let_go_of(|object, bytes| bytes > 0 || is_real(object));
     }
 
-    /// A disk goes: of a cluster that grows only the nodes can tell whether others have all of it.
+    /// Notes the loss of a disk. In a growing cluster only the nodes know whether others have all
+    /// its data.
     fn note_fairness(&mut self) {
         self.lone_copy_went |= self.grows() && !self.says_all_is_copied();
     }
@@ -435,7 +439,7 @@ impl World {
         self.lone_copy_went |= self.machines[node].lacked_copies;
     }
 
-    /// Some partition of this node goes to another member of its configuration.
+    /// Hands one partition of this node over to another member of its configuration.
     fn hand_over(&mut self, node: usize) {
         let homes = self.partitions_of(node);
         if homes.is_empty() {
@@ -451,7 +455,7 @@ impl World {
         }
     }
 
-    /// Where it strikes: anywhere, or better where it hurts.
+    /// Picks the target of a fault: mostly a node with work to lose, sometimes any node.
     fn target(&mut self, fault: Fault) -> usize {
         let hurts = |machine: &&Machine| match fault {
             Fault::Crash => machine.is_up() && !machine.running.is_empty(),
@@ -499,7 +503,7 @@ impl World {
                 let times = self.dice.pick(&[1, 10, 100, 1_000]);
                 self.drag(a, times);
                 if self.dice.chance(500) {
-                    self.call_slow(a, times > 1); // Trouble is over before anybody is sure of it.
+                    self.call_slow(a, times > 1); // The faults end before nodes agree on it.
                 }
             }
             Fault::Handover => self.hand_over(a),
@@ -510,7 +514,7 @@ impl World {
                 let span = self.dice.around(self.fault_options.pause_mean);
                 self.suspend(a, span);
                 if self.dice.chance(300) {
-                    // Its silence is taken for its death before it goes on.
+                    // Other nodes declare it failed before it continues.
                     self.evict_after(a, Span(span.0 * 3 / 4));
                 }
             }
@@ -526,7 +530,7 @@ impl World {
         }
     }
 
-    /// Something happens to the way between this machine and another one.
+    /// Disturbs the connection between this machine and another one.
     fn come_between(&mut self, fault: Fault, a: usize) {
         let nodes = self.machines.len();
         if nodes == 1 {
@@ -549,7 +553,7 @@ impl World {
         }
     }
 
-    /// A random group of nodes is apart from the rest for a while.
+    /// Cuts a random group of nodes off from the rest.
     fn part(&mut self) {
         let until = self.now + self.dice.around(self.fault_options.cut_mean);
         let nodes = self.machines.len();

@@ -1,5 +1,5 @@
-//! Clusters that begin with one node and grow while they work: which seeds draw one, and deaths at
-//! every stage of the growth.
+//! Clusters that begin with one node and grow while they work. Nodes die at every stage of the
+//! growth.
 
 use kvs::membership::{Said, has_all_copies, is_fit, is_fully_replicated, losses_survived_by};
 use proto::Span;
@@ -11,25 +11,25 @@ use crate::faults::{Fault, FaultOptions};
 use crate::options::{Grows, WorldOptions};
 use crate::world::World;
 
-/// Of a stream of its own: other draws of a seed stay as they were.
+/// A separate random stream, so that other draws of a seed stay as they are.
 const STREAM: u64 = 0x6772_6f77_7468_0000;
-/// Out of a thousand seeds with faults whose cluster has one node.
+/// The share of one-node seeds with faults in which the cluster grows.
 const GROWN_PERMILLE: u64 = 700;
-/// Nodes that come to such a cluster at most.
+/// The largest number of nodes that join such a cluster.
 const JOINS_MAX: u64 = 4;
-/// Out of a thousand of them, those that are keepers.
+/// The share of joining nodes that are keepers.
 const KEEPERS_PERMILLE: u64 = 300;
-/// So often [`draw`] has drawn: what is drawn later goes on from there.
+/// The number of draws in [`draw`]. Later draws continue after them.
 const DRAWN: u32 = 4;
-/// Until results and uploads have all their copies, once all partitions have.
+/// Longest time until outputs and uploads have all copies, after all partitions have.
 const COPIED_WITHIN: Span = Span::from_secs(900);
 
-/// The dice of all that growth leaves to chance.
+/// The random stream of all growth.
 pub(crate) fn dice(seed: u64) -> Dice {
     Dice::new(seed.rotate_left(40) ^ STREAM)
 }
 
-/// Has the cluster of one node grow, in some seeds.
+/// Makes a one-node cluster grow in some seeds.
 pub(crate) fn draw(world: &mut WorldOptions) {
     let mut dice = dice(world.seed);
     if world.faultless || world.nodes > 1 || !dice.chance(GROWN_PERMILLE) {
@@ -40,7 +40,7 @@ pub(crate) fn draw(world: &mut WorldOptions) {
     world.grows = Some(Grows { joins_max: dice.between(1, JOINS_MAX) as u32, kills_permille });
 }
 
-/// Nodes come all through the time of trouble.
+/// Adds joins through the whole time of trouble.
 pub(crate) fn add_joins(world: &WorldOptions, faults: &mut FaultOptions, trouble: Span) {
     if world.grows.is_none() {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn add_joins(world: &WorldOptions, faults: &mut FaultOptions, trouble
 }
 
 impl World {
-    /// More copies are wanted than there were nodes at first.
+    /// True if more replicas are wanted than there were nodes at first.
     pub(crate) fn grows(&self) -> bool {
         self.options.grows.is_some()
     }
@@ -62,10 +62,10 @@ impl World {
         self.grows() && self.growth.chance(KEEPERS_PERMILLE)
     }
 
-    /// At rest no keeper is home of what a node that works could serve.
+    /// Checks that at rest no keeper is home of a partition that a working node could serve.
     ///
     /// # Errors
-    /// The partition that one serves.
+    /// A partition that a keeper serves.
     pub(crate) fn keepers_serve_nothing(&self) -> Verdict {
         let works = |node: u32| self.machines[node as usize].slots > 0;
         let all = (0..self.machines.len() as u32).filter(|&node| self.is_live(node));
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// One step of the growth was agreed on: some node dies there and then, or soon after.
+    /// One step of the growth is committed: with some probability a node dies now or soon.
     pub(crate) fn strike_growth(&mut self, command: &wire::MapCommand) {
         let Some(grows) = self.options.grows.filter(|_| self.now < self.faults_until) else {
             return;
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// What an operator hears from the nodes at this moment.
+    /// The states that the nodes report to an operator now.
     fn said(&self) -> Vec<Said> {
         let up = (0..)
             .zip(&self.machines)
@@ -117,15 +117,15 @@ impl World {
         said.collect()
     }
 
-    /// Every partition, every result and every upload has its copies, as the nodes say.
+    /// True if the nodes report all copies of every partition, output and upload.
     pub(crate) fn says_all_is_copied(&self) -> bool {
         has_all_copies(&self.map, &self.said())
     }
 
-    /// The loss of any node, as the nodes say, costs nothing: is that so?
+    /// Checks the survivable losses that the nodes report.
     pub(crate) fn check_what_is_said(&mut self) {
         let may_say = self.homes_move() && is_fully_replicated(&self.map);
-        // A node whose disk was changed is not the one that spoke.
+        // The report of a node may be from before its disk was replaced.
         if may_say && !self.a_loss_is_unnoticed() {
             let survived = losses_survived_by(&self.map, &self.said());
             let may_be_gone = !self.disks_went_fairly();
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Some node has a store with little room, from the start or by a change of its tuning.
+    /// True if some node has a small store, from the start or by a change of its tuning.
     fn is_cramped(&self) -> bool {
         let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
         let mut tunings = nodes.filter_map(|node| node.state(self.now).tuning);
@@ -143,10 +143,10 @@ impl World {
         self.options.tuning.store_soft_bytes != u64::MAX || tunings.any(is_small)
     }
 
-    /// A cluster that has grown says so in the end.
+    /// Checks that the nodes of a grown cluster finally report all copies.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The copies that the nodes report as missing.
     pub(crate) fn must_say_that_it_has_grown(&mut self) -> Verdict {
         if !self.grows() || self.is_cramped() || self.somebody_leaves() {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Clients that hammer a few keys with reads, and now and then append to one, while homes move.
-//! They ask whoever takes itself for the home: a node that was replaced and does not know it must
-//! not answer from what it knew.
+//! Clients that read a few keys all the time and sometimes append to one, while homes move. They
+//! ask any node that believes to be the home. A node that was replaced unnoticed must not answer
+//! from its old records.
 
 use bytes::Bytes;
 use proto::wire::{KvKind, KvStatus, request, response};
@@ -10,17 +10,17 @@ use crate::dice::Dice;
 use crate::queue::{Happening, Who};
 use crate::world::World;
 
-/// Out of a thousand reads, those that ask the home that the newest map names.
+/// The share of reads that go to the home in the newest map.
 const KNOWING_PERMILLE: u64 = 300;
-/// Parts that one client appends at most: lists stay short.
+/// The largest number of appends of one client, to keep lists short.
 const PARTS_MAX: u64 = 60;
 
-/// What a hammer does, and how often.
+/// The operations of such a client and their rates.
 #[derive(Clone, Copy, Debug)]
 pub struct HammerPlan {
     pub keys: u64,
     pub pace: Span,
-    /// Out of a thousand operations.
+    /// Per thousand operations.
     pub appends_permille: u64,
 }
 
@@ -29,7 +29,7 @@ struct Open {
     id: u64,
     key: usize,
     called: Time,
-    /// What is appended; `None` reads.
+    /// The appended value; `None` reads.
     part: Option<Bytes>,
 }
 
@@ -52,7 +52,7 @@ impl Hammer {
 }
 
 impl World {
-    /// One more client, for `span`.
+    /// Adds a client for `span`.
     pub fn add_hammer(&mut self, plan: HammerPlan, span: Span) {
         let (until, dice) = (self.now + span, self.dice.fork());
         self.begin_hammer(Hammer {
@@ -72,7 +72,7 @@ impl World {
         self.schedule(self.now, Happening::Wake { who: Who::Hammer(number) });
     }
 
-    /// A last client that reads every key.
+    /// Adds a final client that reads every key.
     pub(crate) fn read_all_lists(&mut self) {
         if self.lists.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl World {
         self.schedule(now + patience, Happening::Timeout { who, request: id });
     }
 
-    /// One that takes itself for the home, or the one that is.
+    /// The home, or any node that believes to be the home.
     fn whom_to_ask(&mut self, index: usize, partition: PartitionId, knows: bool) -> usize {
         let home = self.home(partition.0);
         if knows || self.hammers[index].dice.chance(KNOWING_PERMILLE) {
@@ -140,7 +140,7 @@ impl World {
         if all.is_empty() { home } else { self.hammers[index].dice.pick(&all) }
     }
 
-    /// Under which it serves the partition, or would.
+    /// The epoch under which the node serves the partition, or would serve it.
     fn epoch_at(&self, node: usize, partition: PartitionId) -> u64 {
         let served = self.machines[node].node.as_ref().and_then(|node| node.serves(partition));
         served.unwrap_or(self.map.partitions[partition.0 as usize].epoch)
@@ -177,8 +177,8 @@ impl World {
         self.schedule(self.now + pause, Happening::Wake { who: Who::Hammer(index) });
     }
 
-    /// What a node tells of a key while another one serves it may be old, unless it served it
-    /// itself after it was asked: an answer may be late.
+    /// True unless this read may return an old value from a replaced home. A node that still served
+    /// the partition after the request may answer late.
     pub(crate) fn is_still_home(&self, index: usize, who: Who, response: &wire::Response) -> bool {
         let Who::Hammer(hammer) = who else { return true };
         let Some(open) = &self.hammers[hammer].open else { return true };

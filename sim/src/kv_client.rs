@@ -1,6 +1,6 @@
-//! Clients of the key-value store: one operation after another on a few shared keys. Clients that
-//! number their batches ask again until they are answered. The others never repeat an operation,
-//! so an unanswered one stays open in the history.
+//! Clients of the key-value store: one operation after another on a few shared keys. Clients with
+//! numbered batches repeat a request until it is answered. The others never repeat one, so an
+//! unanswered operation stays open in the history.
 
 use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
@@ -13,7 +13,7 @@ use crate::world::World;
 #[derive(Debug)]
 struct Open {
     id: u64,
-    /// Of the history.
+    /// The operation's place in the history.
     at: (Bytes, usize),
     op: wire::KvOp,
     number: Option<wire::KvNumber>,
@@ -26,29 +26,30 @@ pub(crate) struct KvClient {
     operations_left: u32,
     pace: Span,
     open: Option<Open>,
-    /// The last of its numbers, where it numbers its batches.
+    /// The last batch number, if the client numbers its batches.
     numbers: Option<u64>,
-    /// Looks up every key once and asks until it is answered.
+    /// Keys to read once, each until it is answered.
     closing: Vec<Bytes>,
     counter: u64,
-    /// The only keys that it writes, and it is noted how long each operation takes.
+    /// The only keys that the client writes. The time of each operation is recorded.
     metered: Vec<Bytes>,
-    /// Who was home of them at first.
+    /// The first home of these keys.
     home: usize,
-    /// When it first asked for what is not done yet.
+    /// The time of the first request of the open operation.
     waits_since: Option<Time>,
 }
 
-/// How long a client has waited for one operation.
+/// The waiting time of a client for one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct KvWait {
     pub since: Time,
     pub took: Span,
-    /// Who was home of its keys when it was made.
+    /// The home of its keys when the client was added.
     pub home: usize,
 }
 
-/// A metered client asks again after this, and has waited since it asked first.
+/// The pause before a metered client repeats a request. Its waiting time counts from the first
+/// request.
 const METERED_PATIENCE: Span = Span::from_secs(5);
 
 impl KvClient {
@@ -75,13 +76,12 @@ impl World {
         self.schedule(self.now, Happening::Wake { who: Who::Kv(client) });
     }
 
-    /// The client made last numbers its batches from now on.
+    /// Makes the last added client number its batches.
     pub(crate) fn number_batches(&mut self) {
         self.kv_clients.last_mut().expect("a client was made").numbers = Some(0);
     }
 
-    /// A client of keys that this node is home of now. It is noted how
-    /// long it waits.
+    /// Adds a client of keys that are homed on this node now. Its waiting times are recorded.
     pub fn add_kv_meter(&mut self, node: usize, keys: usize, operations: u32, pace: Span) {
         let partitions = self.map.partitions.len() as u32;
         let number = self.kv_clients.len();
@@ -93,7 +93,7 @@ impl World {
         (client.metered, client.home) = (metered, node);
     }
 
-    /// How long metered clients have waited since then, those that still wait too.
+    /// The waiting times of metered clients that began in this range, with those still waiting.
     #[must_use]
     pub fn kv_waits(&self, from: Time, until: Time) -> Vec<KvWait> {
         let wait = |client: &KvClient| {
@@ -105,7 +105,7 @@ impl World {
         all.filter(|wait| (from..until).contains(&wait.since)).collect()
     }
 
-    /// A last client that reads every key anybody wrote.
+    /// Adds a final client that reads every written key.
     pub(crate) fn read_all_keys(&mut self) {
         self.add_kv_client(1, 0, Span::from_millis(1));
         let closing = self.history.keys.keys().cloned().collect();
@@ -173,7 +173,7 @@ impl World {
             KvKind::Cas,
             KvKind::Remove,
         ]);
-        // Half of the swaps expect what some client wrote last.
+        // Half of the swaps expect the last value that some client wrote.
         let written = self
             .history
             .keys
@@ -193,7 +193,7 @@ impl World {
         let client = &mut self.kv_clients[index];
         let Some(mut open) = client.open.take_if(|open| open.id == response.id) else { return };
         if self.sent_on(Who::Kv(index), from, &response, Some(&mut open.journey)) {
-            // Whoever sends it on has not carried it out.
+            // A node that redirects an operation has not carried it out.
             let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
             return self.kv_ask(index, partition, open);
         }

@@ -1,15 +1,19 @@
 /*!
-A cluster in a loop: real [`node::Node`]s under virtual time, with a network, disks, executors and
-clients that are models, and faults on purpose.
+Simulated clusters: real [`node::Node`]s under virtual time. Network, disks, executors and clients
+are models.
 
-Everything that happens comes from one seed, so a failing run can be seen again. Two phases: first
-safety while faults strike, then the faults end and progress is demanded. The checkers (one file
-each in `checkers/`) say what must hold; the mutants of [`scheduler::Mutant`] prove that they bite.
+[`check()`] runs the fault world. All randomness comes from one seed, so a failing run can be
+reproduced. In the first phase faults strike and only safety is checked. In the second phase the
+faults end and progress is demanded. The checkers in `checkers/` state the invariants; the mutants
+of [`scheduler::Mutant`] prove that the checkers find bugs.
 
-[`simulate`] is the other half: one workflow on a healthy cluster of any size, with a network whose
-cards are shared and with [service times](Service), and the report of a real run.
+[`simulate`] runs the scaling study: one workflow on a healthy cluster of any size. Nodes share the
+bandwidth of their network cards and have [service times](Service). Its report is the same as that
+of a real run.
 
-It never decides anything that a node should decide, and it reads no clock.
+[`global`] has schedulers with a complete view of the cluster, as baselines.
+
+The simulator makes no decision of a node and reads no clock.
 
 ```
 let options = sim::CheckOptions {

@@ -1,4 +1,5 @@
-//! The life of a world: faults, healing, the end of all jobs, silence, and nothing left behind.
+//! The phases of a simulated run: faults, healing, the end of all jobs, silence, and an empty
+//! store.
 
 use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
@@ -12,28 +13,28 @@ use crate::swarm::Plan;
 use crate::truth::{JobTruth, Promise};
 use crate::world::World;
 
-/// So long a slow node may take until it is called well.
+/// Longest time until a slow node is no longer slow.
 const WELL_BOUND: Span = Span::from_secs(90);
-/// After healing, every accepted job must end within this much virtual time and its work.
+/// After healing, every accepted job must end within this virtual time plus its work.
 const PROGRESS_BOUND: Span = Span::from_secs(240);
-/// A cluster without work calms down in this time, and is then watched for the next one.
+/// The time in which an idle cluster comes to rest, and the time for which it is then watched.
 const SETTLE: Span = Span::from_secs(30);
 const SILENCE: Span = Span::from_secs(20);
-/// How often nodes are asked how they are before one counts as dead, and how long each time.
+/// The most requests for node states before a node counts as dead, and the time for each.
 const OBSERVATIONS_MAX: usize = 20;
 const OBSERVATION: Span = Span::from_secs(1);
-/// Until all partitions have all their copies again.
+/// Longest time until all partitions have all replicas again.
 pub(crate) const WHOLE_BOUND: Span = Span::from_secs(120);
-/// What is due after a long sleep of all is done in this time.
+/// The time for actions that are due after a suspension of all machines.
 const AWAKE: Span = Span::from_secs(90);
 const SLEEPS_MAX: usize = 4;
-/// Times of `SILENCE` in which what nobody has committed may expire.
+/// The number of [`SILENCE`] periods in which uncommitted jobs may expire.
 const EXPIRIES_MAX: usize = 3;
-/// Until a node that is to leave has left, once all jobs have ended.
+/// Longest time until a draining node has left, after all jobs have ended.
 const LEFT_BOUND: Span = Span::from_secs(120);
-/// Who finds no room for what it has says so within this time, again and again.
+/// The time within which a draining node without space for its data elsewhere reports that.
 const REFUSALS: Span = Span::from_secs(30);
-/// What an idle node may still send in the time of `SILENCE`.
+/// The most packets that an idle node may send during [`SILENCE`].
 const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
 
 pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
@@ -49,7 +50,7 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
     world.must_end()?;
     world.must_be_whole()?;
     if !world.slow_nodes().is_empty() {
-        world.must_be_well()?; // Who is slow is given nothing.
+        world.must_be_well()?; // A slow node gets no tasks.
     }
     if let Some((_, home)) = plan.add_spread(world) {
         let before = world.launches();
@@ -66,8 +67,8 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
 }
 
 impl World {
-    /// As long as all jobs would take one task after another, each with a sync of two homes: the
-    /// end of a failed task's descendants waits for one at each hop.
+    /// The time of all tasks one after another, each with a sync of two homes. The skipping of a
+    /// failed task's descendants needs one sync a hop.
     fn all_work(&self) -> Span {
         let slow =
             |job: &JobTruth| job.work().0 + job.tasks.len() as u64 * 2 * self.options.sync_max.0;
@@ -78,10 +79,11 @@ impl World {
         self.violation().map_or(Ok(()), |violation| Err(violation.clone()))
     }
 
-    /// Every accepted job ends within a bound of virtual time, every client has its answers.
+    /// Checks that every accepted job ends in bounded virtual time and every client has its
+    /// answers.
     ///
     /// # Errors
-    /// What did not hold, or what blocks the first job that has not ended.
+    /// A violation, or the cause that blocks the first unfinished job.
     pub fn must_end(&mut self) -> Verdict {
         let over = |world: &Self| {
             let accepted = |job: &JobTruth| job.promise == Promise::Accepted;
@@ -107,11 +109,11 @@ impl World {
         }
     }
 
-    /// Where homes move: every node that is left is one of the cluster, and every partition has all
-    /// its copies.
+    /// Where homes move: checks that every remaining node is a member and every partition has all
+    /// replicas.
     ///
     /// # Errors
-    /// What is lacking after a while.
+    /// The partitions that still lack replicas after `WHOLE_BOUND`.
     pub fn must_be_whole(&mut self) -> Verdict {
         if !self.homes_move() || self.run_until(self.now + WHOLE_BOUND, Self::is_whole) {
             return self.passed();
@@ -149,7 +151,7 @@ impl World {
         }
     }
 
-    /// All machines sleep for so long, as in a cloud: nothing happens, and clocks go on.
+    /// Suspends all machines, as in a cloud. Their clocks continue.
     fn sleep_for(&mut self, span: Span) {
         let until = self.now + span;
         for machine in &mut self.machines {
@@ -158,10 +160,11 @@ impl World {
         self.run_for(span);
     }
 
-    /// What clients were told is still so, and the key-value histories fit one order.
+    /// Checks that job states sent to clients still hold, and that the key-value histories are
+    /// linearizable.
     ///
     /// # Errors
-    /// What did not hold.
+    /// The violation.
     pub fn must_remember(&mut self) -> Verdict {
         self.ask_again();
         self.read_all_keys();
@@ -183,23 +186,23 @@ impl World {
         if is_fair { self.must_be_forgotten() } else { Ok(()) }
     }
 
-    /// No disk went with what no other may have had.
+    /// True if no lost disk may have held the only copy of something.
     pub(crate) fn disks_went_fairly(&self) -> bool {
         let is_few = self.grows() || self.disks_gone < self.options.copies;
         is_few && !self.lone_copy_went
     }
 
-    /// What is to be kept of tasks that are done lies on a machine that is left.
+    /// Checks that the kept outputs of done tasks are on remaining machines.
     pub(crate) fn must_keep(&self) -> Verdict {
         kept::on_end(&self.jobs, &self.machines)
     }
 
-    /// Who was asked to leave has left, or nobody has room for what it has.
+    /// Checks that every draining node has left, or that no other node has space for its data.
     ///
     /// # Errors
-    /// When one stays without that reason.
+    /// When a node stays for another reason.
     pub fn must_have_left(&mut self) -> Verdict {
-        // A job whose client died at its commit may still run, and nobody waits for it.
+        // A job may still run although its client died at the commit and no client waits for it.
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
         let bound = Span(LEFT_BOUND.0 + if limbo { self.all_work().0 } else { 0 });
         if self.run_until(self.now + bound, |world| !world.somebody_leaves()) {
@@ -224,12 +227,12 @@ impl World {
         Ok(())
     }
 
-    /// A cluster without work sends next to nothing.
+    /// Checks that an idle cluster sends next to nothing.
     ///
     /// # Errors
-    /// When it goes on talking.
+    /// When it still sends messages.
     pub fn must_fall_silent(&mut self) -> Verdict {
-        // A job whose client died at its commit may still run, and nobody waits for it.
+        // A job may still run although its client died at the commit and no client waits for it.
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
         self.must_have_left()?;
         let epoch = self.map.epoch;
@@ -238,14 +241,14 @@ impl World {
         self.passed()?;
         self.keepers_serve_nothing()?;
         self.no_copy_is_forgotten()?;
-        // Something may have been written at this very moment: the clean-up of history is.
+        // A write may have happened just now: the clean-up of history is one.
         if !self.run_until(self.now + SETTLE, |world| world.copies_are_equal().is_ok()) {
             self.passed()?;
             self.copies_are_equal()?;
         }
         let mut verdict = self.must_be_silent();
-        // What was staged and not committed may expire at this very moment, on one home after
-        // another, and a job of a dead client may end.
+        // Uncommitted chunks may expire just now, on one home after another. A job of a dead client
+        // may end.
         for _ in 0..EXPIRIES_MAX {
             if verdict.is_err() && self.violation().is_none() {
                 verdict = self.must_be_silent();
@@ -254,7 +257,7 @@ impl World {
         verdict
     }
 
-    /// Nobody is slow for ever; and who is so no more gets its share again.
+    /// Checks that every slow node recovers and then gets its share of tasks again.
     fn must_be_well(&mut self) -> Verdict {
         if !self.run_until(self.now + WELL_BOUND, |world| world.slow_nodes().is_empty()) {
             self.passed()?;
@@ -267,7 +270,7 @@ impl World {
 
     fn must_be_silent(&mut self) -> Verdict {
         if !self.slow_nodes().is_empty() {
-            self.must_be_well()?; // Who is slow is probed.
+            self.must_be_well()?; // Slow nodes are probed.
         }
         let (before, members_before) = (self.packets(), self.membership_packets());
         self.run_for(SILENCE);
@@ -276,14 +279,14 @@ impl World {
         let nodes = self.machines.iter().filter(|machine| machine.may_run()).count() as u64;
         quiet::on_idle_members(about_members, nodes, self.map.voters.len() as u64, SILENCE)?;
         if self.somebody_leaves() || self.node_states()?.iter().any(|it| it.lacking_copies > 0) {
-            return Ok(()); // It finds no room for what it has, and offers it again and again.
+            return Ok(()); // It offers its data repeatedly because no node has space.
         }
         let packets = self.packets() - before;
         let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;
         quiet::on_idle(packets, most, SILENCE.0 / 1_000_000_000)
     }
 
-    /// Homes are dealt evenly in the end, and then nobody hands any over.
+    /// Checks that homes finally spread evenly, so that no more hand-overs happen.
     fn map_must_come_to_rest(&mut self, mut before: u64) -> Verdict {
         let until = self.now + WHOLE_BOUND;
         while self.map.epoch != before {
@@ -298,17 +301,18 @@ impl World {
         Ok(())
     }
 
-    /// Jobs whose client died before the commit vanish; the nodes agree that nothing is to do.
+    /// Checks that abandoned jobs are deleted: those of clients that died before the commit. Also
+    /// checks that the nodes report no remaining work.
     ///
     /// # Errors
-    /// What is left, and where.
+    /// The remaining records and their node.
     pub fn must_leave_nothing(&mut self) -> Verdict {
         let abandoned: Vec<_> =
             self.jobs.values().filter(|job| job.abandoned).map(|job| job.job).collect();
         if self.homes_move() {
-            // Asleep, as nodes that look after each other would make most of all events. Whoever
-            // takes a partition over counts the time anew, and somebody may be taken for dead after
-            // each sleep: at last they stay awake.
+            // Suspended, because the probes of running nodes would be most events. A new home
+            // starts the timeout again, and nodes may be declared failed after each suspension. So
+            // the last period is without one.
             for sleep in 0..=SLEEPS_MAX {
                 if self.leftovers(&abandoned).is_none() {
                     break;
@@ -346,7 +350,7 @@ impl World {
         Ok(())
     }
 
-    /// A chunk that was repeated after its job was forgotten expires as well.
+    /// Checks that a chunk repeated after its job was forgotten expires as well.
     fn late_chunks_must_expire(&mut self) -> Verdict {
         let is_staged = |world: &Self| past::is_staged_late(&world.jobs, &world.machines);
         if !is_staged(self) {
@@ -358,10 +362,10 @@ impl World {
         if self.disks_went_fairly() { self.must_be_forgotten() } else { Ok(()) }
     }
 
-    /// A job that should have vanished, a node that has records of it, and how many.
+    /// A job that should be deleted, a node with records of it, and their number.
     fn leftovers(&self, abandoned: &[JobId]) -> Option<(JobId, usize, usize)> {
         for &job in abandoned {
-            // That it was forbidden stays known.
+            // The note that it was forbidden remains.
             let forbidden = self.jobs[&job].forbidden;
             let own = if forbidden { kvs::keys::TASK } else { kvs::keys::JOB };
             let prefixes = [kvs::keys::TASK, own, kvs::keys::META]
@@ -378,15 +382,15 @@ impl World {
         None
     }
 
-    /// How the nodes are, by number; all must be up.
+    /// The states of all nodes by number. All must be up.
     ///
     /// # Errors
-    /// When one does not answer.
+    /// When a node does not answer.
     pub fn node_states(&mut self) -> Result<Vec<proto::wire::NodeState>, Violation> {
         let all = self.machines.iter().filter(|machine| machine.may_run()).count();
         let up = |world: &Self| world.machines.iter().all(|m| m.is_up() || !m.may_run());
         for _ in 0..OBSERVATIONS_MAX {
-            // A node may die while it answers: then all are asked again.
+            // A node may die while it answers: then all are queried again.
             self.run_until(self.now + PROGRESS_BOUND, up);
             self.observe();
             let answered = |world: &Self| world.node_states.len() == all;

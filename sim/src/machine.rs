@@ -24,26 +24,26 @@ pub(crate) struct Running {
     pub stays: Vec<(ObjectId, Stay)>,
 }
 
-/// How a machine will die at its next step.
+/// The kind of death of a machine at its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doom {
-    /// The process dies; what was written stays.
+    /// The process dies; its writes remain.
     Crash,
-    /// What was not synced is gone.
+    /// Unsynced writes are lost.
     PowerCut,
-    /// It ends by itself, as it was told that it is taken for dead.
+    /// The process ends itself because the cluster declared it failed.
     Fenced,
-    /// It was told to stop.
+    /// An orderly stop.
     Stopped,
 }
 
-/// What a power cut may take back: the commits of one batch that is not synced yet.
+/// The commits of one unsynced batch. A power cut may undo them.
 #[derive(Clone, Debug)]
 pub(crate) struct Unsynced {
     pub seq: u64,
     pub commits: Vec<(TaskId, Attempt)>,
     pub ended: Vec<JobId>,
-    /// Jobs that it was the first to call cancelled.
+    /// Jobs that this node recorded as cancelled before any other node.
     pub removing: Vec<JobId>,
 }
 
@@ -52,24 +52,24 @@ pub(crate) struct Machine {
     /// `None` while it is down.
     pub node: Option<Node>,
     pub disk: Disk,
-    /// Of its disk: another one has another number.
+    /// The store number. Each disk has another one.
     pub store: u64,
-    /// As its node was told; what its disk was made with knows of no earlier ones.
+    /// The number passed to its node. A new disk knows no earlier numbers.
     pub incarnation: u32,
-    /// Counts its processes.
+    /// The number of its processes so far.
     pub life: u32,
-    /// It never comes back.
+    /// It never returns.
     pub is_lost: bool,
-    /// Its last process had said that of what lies here there are too few copies.
+    /// Its last process reported too few copies of some data on this disk.
     pub lacked_copies: bool,
-    /// It was not among the first, or its disk is not the first that it had.
+    /// It joined later, or its first disk was replaced.
     pub is_late: bool,
-    /// How often it gave its records up.
+    /// How often it discarded its records.
     pub renewals: u32,
-    /// The disk that it had before, and its number: the map may not have heard yet.
+    /// The previous disk and its number. The map may still name it.
     pub put_aside: Option<(u64, Disk)>,
     pub flipped: Option<Flipped>,
-    /// It has left the cluster as it should.
+    /// It left the cluster in order.
     pub has_left: bool,
     pub slots: u32,
     pub inbox: VecDeque<Input>,
@@ -78,43 +78,44 @@ pub(crate) struct Machine {
     pub timer_queued: bool,
     pub paused_until: Time,
     pub clock: Clock,
-    /// Of its clock, in thousandths of true time.
+    /// The pace of its clock, in thousandths of true time.
     pub pace: u64,
-    /// Its steps and launches take this many times as long.
+    /// The factor for the times of its steps and launches.
     pub slowness: u64,
-    /// Its syncs, its steps and its network take this many times as long.
+    /// The factor for the times of its syncs, steps and packets.
     pub drag: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
-    /// What its object store holds; files survive both a crash and a power cut.
+    /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
-    /// Of these, copies that lie in no file.
+    /// Objects that are copies in memory only.
     pub in_memory: BTreeSet<ObjectId>,
-    /// Jobs of which it has what tasks printed.
+    /// Jobs with printed output of tasks on this machine.
     pub printed: BTreeSet<JobId>,
-    /// As the names of the files say: other copies, and what becomes of all else.
+    /// The attributes in file names: copies of other nodes' objects, and the stay of all other
+    /// files.
     pub copies: BTreeSet<ObjectId>,
     pub stays: BTreeMap<ObjectId, Stay>,
     pub doom: Option<Doom>,
-    /// Its last life, and how that ended as far as the next one can tell.
+    /// Its last incarnation, and the end of that as far as the next one can know.
     pub former: (Incarnation, wire::LifeEnd),
-    /// Attempts of other homes that its process was told to let go.
+    /// Attempts of other homes that the process was ordered to drop.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
-    /// Launches that it decided on when they were not dismissed.
+    /// Launches that were decided before a dismissal.
     pub decided: BTreeSet<(TaskId, Attempt)>,
     pub unsynced: Vec<Unsynced>,
-    /// The last batch of this incarnation, and whether a sync is under way.
+    /// The last batch of this incarnation, and whether a sync runs.
     pub last_seq: u64,
     pub syncing: bool,
-    /// How many have begun.
+    /// The number of started syncs.
     pub syncs: u64,
     pub launches: u64,
     pub packets_sent: u64,
-    /// About who is there.
+    /// Packets with membership messages.
     pub membership_sent: u64,
 }
 
 impl Machine {
-    /// What was on its disk is there no more.
+    /// Replaces the disk by an empty one.
     pub(crate) fn change_disk(&mut self, store: u64) {
         let store_before = std::mem::replace(&mut self.store, store);
         self.put_aside = Some((store_before, std::mem::take(&mut self.disk)));
@@ -122,7 +123,7 @@ impl Machine {
         self.flipped = None;
     }
 
-    /// The disk of this number, as far as it is remembered.
+    /// The disk with this store number, as far as it is still stored.
     pub(crate) fn disk_of(&self, store: u64) -> &Disk {
         match &self.put_aside {
             Some((before, disk)) if *before == store && self.store != store => disk,
@@ -176,15 +177,15 @@ impl Machine {
     pub(crate) fn is_up(&self) -> bool {
         self.node.is_some()
     }
-    /// It runs, or will again.
+    /// True if it runs or will run again.
     pub(crate) fn may_run(&self) -> bool {
         !self.is_lost && !self.has_left
     }
     pub(crate) fn local(&self, now: Time) -> Time {
         self.clock.shows(now)
     }
-    /// An object has come. A small copy stays in memory; what is taken over for good does not.
-    /// `for_good`: and what becomes of it.
+    /// Stores a fetched object. A small copy remains in memory, but a permanent take-over does not.
+    /// `for_good`: the stay of a permanent take-over.
     pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: Option<Stay>) {
         let is_new = self.objects.insert(object, size_bytes).is_none();
         if let Some(stay) = for_good {
@@ -197,7 +198,7 @@ impl Machine {
             self.copies.insert(object);
         }
     }
-    /// What was made here has come.
+    /// Stores the outputs of an attempt that ended here.
     pub(crate) fn made(&mut self, objects: Vec<(ObjectId, u64)>, stays: Vec<(ObjectId, Stay)>) {
         for (object, size_bytes) in objects {
             self.objects.insert(object, size_bytes);
@@ -212,13 +213,13 @@ impl Machine {
         self.copies.remove(object);
         self.stays.remove(object);
     }
-    /// As [`Self::let_go`], of all that are meant.
+    /// Like [`Self::let_go`], for all objects that match.
     pub(crate) fn let_go_of(&mut self, is_meant: impl Fn(&ObjectId, u64) -> bool) {
         let meant = self.objects.iter().filter(|&(object, &bytes)| is_meant(object, bytes));
         let gone: Vec<ObjectId> = meant.map(|(&object, _)| object).collect();
         gone.iter().for_each(|object| self.let_go(object));
     }
-    /// What the next process finds.
+    /// The files that the next process finds.
     pub(crate) fn stored(&self, is_file: impl Fn(&ObjectId) -> bool) -> Vec<Stored> {
         let files = self.objects.iter().filter(|(object, _)| is_file(object));
         let stored = |(&object, &size_bytes): (&ObjectId, &u64)| Stored {
@@ -229,7 +230,7 @@ impl Machine {
         };
         files.map(stored).collect()
     }
-    /// What dies with the process.
+    /// Discards everything that ends with the process.
     pub(crate) fn forget_process(&mut self) {
         for object in std::mem::take(&mut self.in_memory) {
             self.objects.remove(&object);
@@ -249,12 +250,12 @@ impl Machine {
     }
 }
 
-/// What an attempt that ends well prints: some print nothing.
+/// The printed output of a successful attempt; some attempts print nothing.
 pub(crate) fn printed_by(attempt: Attempt) -> Captured {
     Captured { stdout_bytes: attempt.0 % 5, stderr_bytes: attempt.0 / 5 % 3 }
 }
 
-/// What the executor will report, and what the attempt leaves in the object store.
+/// The outcome that the executor will report, and the outputs of the attempt.
 pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
     let fails = input_missing
         || match launch.spec.kind.as_str() {

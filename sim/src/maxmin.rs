@@ -1,27 +1,27 @@
 /*!
-Max-min fair sharing of full-duplex network cards: every flow gets as much as is possible without
-taking from one that has no more.
+Max-min fair sharing of full-duplex network cards. No flow can get more bandwidth without taking it
+from a flow that has no more.
 
-Each node has one link in and one link out; a flow crosses the sender's out and the receiver's in.
-In a tree of two levels each rack has a link up and a link down as well, which flows between racks
-cross in between.
+Each node has one link in and one link out. A flow crosses the sender's link out and the receiver's
+link in. In a tree of two levels each rack also has a link up and a link down. Flows between racks
+cross these as well.
 
 In a max-min fair allocation every flow has a *bottleneck*: a saturated link on which no other flow
-is faster. That is also the test whether an allocation is right, so a start or an end of a flow is
-solved locally: first only the flows on its two links, with all others as they are; where a flow
-loses its bottleneck by that, or takes from one with less, it joins those that are solved anew.
+is faster. The reverse holds as well, so a start or an end of a flow is solved locally. At first
+only the flows on its links are solved, with all other rates fixed. A flow joins the solved set if
+it loses its bottleneck, or if it is faster than a flow that shares its bottleneck.
 */
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Rates that differ by less than this share of themselves are equal.
+/// Rates that differ by less than this share are equal.
 const EQUAL: f64 = 1e-9;
-/// After so many rounds all flows on all touched links join at once.
+/// After this number of rounds all flows on all touched links join at once.
 const ROUNDS_LOCAL_MAX: u32 = 8;
 
-/// Out of the sender, up from its rack, down to the other, into the receiver. Within a rack the two
-/// in the middle are none.
+/// The sender's link out, the link up from its rack, the link down to the other rack, and the
+/// receiver's link in. Within a rack the two in the middle are absent.
 const HOPS: usize = 4;
 const NO_LINK: u32 = u32::MAX;
 
@@ -30,12 +30,12 @@ type FlowIndex = u32;
 #[derive(Clone, Debug)]
 struct Flow<T> {
     tag: Option<T>,
-    /// The links it crosses, and where it stands in each one's list.
+    /// The links that it crosses, and its index in the list of each.
     links: [u32; HOPS],
     places: [u32; HOPS],
     bottleneck: u32,
     rate: f64,
-    /// Of the round under way.
+    /// In the current round.
     new_rate: f64,
     new_bottleneck: u32,
     remaining_bytes: f64,
@@ -55,20 +55,21 @@ struct Link {
     /// Bytes per nanosecond.
     capacity: f64,
     flows: Vec<FlowIndex>,
-    /// Sum of the rates of its flows.
+    /// The sum of the rates of its flows.
     load: f64,
     mark: u64,
-    /// Of the round under way: what is left for the flows that are solved, how many are not frozen.
+    /// In the current round: the capacity left for solved flows, and the number of unfrozen ones.
     free: f64,
     unfrozen: u32,
     changed: bool,
 }
 
-/// Racks of consecutive nodes, equally many in each, one more or less.
+/// Racks of consecutive nodes. Their sizes differ by one at most.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Racks {
     pub racks: u32,
-    /// What the cards of a rack can carry over what its link up can; 1 takes nothing from anybody.
+    /// The total bandwidth of a rack's cards divided by that of its link up. With 1 the link never
+    /// limits.
     pub oversubscription: f64,
 }
 
@@ -87,14 +88,14 @@ pub struct MaxMin<T> {
     flows: Vec<Flow<T>>,
     vacant: Vec<FlowIndex>,
     links: Vec<Link>,
-    /// Ends by time; entries that are not a flow's present end are passed over.
+    /// Ends by time. Entries that are not the current end of a flow are skipped.
     ends: BinaryHeap<Reverse<(u64, FlowIndex)>>,
     round: u64,
     // Kept to save allocations.
     solved: Vec<FlowIndex>,
     touched: Vec<u32>,
     fill: BinaryHeap<Reverse<(Share, u32)>>,
-    /// Flows whose rates were computed, for the curious.
+    /// The number of flow rates computed so far, as a statistic.
     pub solved_total: u64,
 }
 
@@ -110,7 +111,7 @@ impl Link {
     };
 }
 
-/// A rate that can be ordered; never NaN.
+/// A rate with a total order; never NaN.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Share(f64);
 impl Eq for Share {}
@@ -150,8 +151,8 @@ impl<T> MaxMin<T> {
     /// A tree of two levels above the cards.
     ///
     /// # Panics
-    /// As [`Self::new`]; when there is no rack, or one without a node, or when the links up would
-    /// carry more than the cards below them.
+    /// As [`Self::new`]; also when there is no rack, when a rack has no node, or when
+    /// `oversubscription` is below 1.
     #[must_use]
     pub fn tree(nodes: usize, bytes_per_s: f64, racks: Racks) -> Self {
         assert!((1..=nodes).contains(&(racks.racks as usize)), "every rack has a node");
@@ -184,7 +185,7 @@ impl<T> MaxMin<T> {
         [out, NO_LINK, NO_LINK, into]
     }
 
-    /// Flows under way.
+    /// The number of current flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len() - self.vacant.len()
@@ -194,7 +195,7 @@ impl<T> MaxMin<T> {
         self.len() == 0
     }
 
-    /// A transfer begins. It is known by its tag when it ends.
+    /// Starts a transfer. Its tag identifies it at its end.
     ///
     /// # Panics
     /// When a node sends to itself.
@@ -203,7 +204,7 @@ impl<T> MaxMin<T> {
         self.begin(now_ns, self.path(from, to), bytes, tag);
     }
 
-    /// As [`Self::start`], from outside: nothing but the receiver's own card is in its way.
+    /// Like [`Self::start`], from outside the cluster: only the receiver's card limits the flow.
     pub fn start_from_outside(&mut self, now_ns: u64, to: usize, bytes: u64, tag: T) {
         let links = [NO_LINK, NO_LINK, NO_LINK, to as u32 * 2 + 1];
         self.begin(now_ns, links, bytes, tag);
@@ -243,7 +244,7 @@ impl<T> MaxMin<T> {
         self.solve(now_ns, &links);
     }
 
-    /// When the next transfer ends, if nothing else happens before.
+    /// The end of the next transfer, if no flow starts before it.
     pub fn next_end_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((at, index))) = self.ends.peek() {
             let flow = &self.flows[index as usize];
@@ -255,7 +256,7 @@ impl<T> MaxMin<T> {
         None
     }
 
-    /// Takes out one transfer that has ended by now.
+    /// Removes one transfer that has ended by now.
     pub fn take_ended(&mut self, now_ns: u64) -> Option<T> {
         let at = self.next_end_ns()?;
         if at > now_ns {
@@ -267,7 +268,7 @@ impl<T> MaxMin<T> {
         let mut disturbed = [NO_LINK; HOPS];
         for side in (0..HOPS).filter(|&side| links[side] != NO_LINK) {
             let link = &mut self.links[links[side] as usize];
-            // On a link that was not full nobody waited for this flow.
+            // On a link that was not full, this flow limited no other.
             if link.load >= link.capacity * (1.0 - EQUAL) {
                 disturbed[side] = links[side];
             }
@@ -288,7 +289,7 @@ impl<T> MaxMin<T> {
         link.load = link.flows.iter().map(|&flow| flows[flow as usize].rate).sum();
     }
 
-    /// Finds the rates after a change on these links.
+    /// Computes the rates after a change on these links.
     fn solve(&mut self, now_ns: u64, seeds: &[u32; HOPS]) {
         self.round += 1;
         self.solved.clear();
@@ -329,7 +330,7 @@ impl<T> MaxMin<T> {
         }
     }
 
-    /// Progressive filling of the flows that are solved; the others keep what they have.
+    /// Progressive filling of the solved flows. All other rates are fixed.
     fn fill(&mut self) {
         self.solved_total += self.solved.len() as u64;
         for &link in &self.touched {
@@ -380,8 +381,8 @@ impl<T> MaxMin<T> {
         }
     }
 
-    /// Lets those join whose bottleneck is none any more, and those that have more than a flow they
-    /// share its bottleneck with. False when there are none: the allocation is fair.
+    /// Adds flows that have lost their bottleneck, and flows that are faster than one that shares
+    /// its bottleneck with them. False if there are none: the allocation is fair.
     fn widen(&mut self, whole: bool) -> bool {
         let before = self.solved.len();
         for at in 0..before {

@@ -1,4 +1,4 @@
-//! The network between nodes: loses, repeats, delays, reorders, clogs and cuts.
+//! The network between simulated nodes: it loses, repeats, delays, reorders, clogs and cuts.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use proto::{Span, Time};
 
 use crate::dice::Dice;
 
-/// What the network does to packets while faults are on.
+/// The properties of the network while faults are on.
 #[derive(Clone, Debug)]
 pub struct NetworkOptions {
     pub latency_min: Span,
     pub latency_max: Span,
-    /// Out of a thousand packets.
+    /// Per thousand packets.
     pub lost_permille: u64,
     pub repeated_permille: u64,
-    /// These are late by up to `late_max`, so later packets overtake them.
+    /// The share of packets delayed by up to `late_max`, so that later packets overtake them.
     pub late_permille: u64,
     pub late_max: Span,
-    /// 0: bytes cost nothing.
+    /// With 0, bytes take no time.
     pub bytes_per_s: f64,
 }
 
@@ -41,9 +41,9 @@ impl NetworkOptions {
 #[derive(Debug)]
 pub(crate) struct Network {
     pub options: NetworkOptions,
-    /// Pairs that carry nothing until then (a one-way cut).
+    /// Directed pairs that lose all packets until this time (one-way cuts).
     cut: BTreeMap<(usize, usize), Time>,
-    /// Pairs that hold everything back until then, in order.
+    /// Directed pairs that hold all packets back until this time, in order.
     clogged: BTreeMap<(usize, usize), Time>,
     pub lost: u64,
     pub repeated: u64,
@@ -64,7 +64,7 @@ impl Network {
         }
     }
 
-    /// When a packet sent now arrives: nowhere, once, or twice.
+    /// The arrivals of a packet sent now: none, one or two.
     pub(crate) fn arrivals(
         &mut self,
         dice: &mut Dice,
@@ -97,7 +97,7 @@ impl Network {
         }
     }
 
-    /// How long `bytes` take beyond the latency.
+    /// The transfer time of `bytes` beyond the latency.
     pub(crate) fn transfer(&self, bytes: u64) -> Span {
         if self.options.bytes_per_s <= 0.0 {
             return Span::ZERO;

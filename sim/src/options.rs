@@ -1,4 +1,4 @@
-//! What a world is made of, and how a directed test may interfere with it.
+//! The options of a simulated world, and the hooks of directed tests.
 
 use node::Effect;
 use proto::{NodeId, Span, Time, wire};
@@ -6,13 +6,13 @@ use scheduler::{Mutant, Policy, Tuning};
 
 use crate::network::NetworkOptions;
 
-/// What a world is made of.
+/// The cluster, its models and its checks.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     pub seed: u64,
     pub nodes: u32,
     pub partitions: u32,
-    /// Of each partition; with more than one, homes move.
+    /// Replicas of each partition. With more than one, homes move.
     pub copies: u32,
     /// Slots by node, repeated as needed.
     pub slots: Vec<u32>,
@@ -21,42 +21,41 @@ pub struct WorldOptions {
     pub network: NetworkOptions,
     pub sync_min: Span,
     pub sync_max: Span,
-    /// How long one step of a node takes.
+    /// The duration of one step of a node.
     pub step_min: Span,
     pub step_max: Span,
-    /// Inputs one step may take at most.
+    /// The most inputs of one step.
     pub batch_max: usize,
     pub launch_max: Span,
     pub skew_max: Span,
-    /// Of clocks, by node, repeated as needed: thousandths of true time.
+    /// The paces of clocks by node, repeated as needed, in thousandths of true time.
     pub paces: Vec<u64>,
-    /// What one page of records that is read may have at most, in bytes.
+    /// The largest page of records that is read, in bytes.
     pub page_bytes_max: usize,
     /// Slowness by node, repeated as needed.
     pub slowness: Vec<u64>,
-    /// Requests and answers of clients that get lost, out of a thousand.
+    /// Lost requests and answers of clients, per thousand.
     pub client_lost_permille: u64,
-    /// Steps of all nodes together between two counts of all tasks; 0: they are never counted.
+    /// Steps of all nodes between two censuses of all tasks; 0 disables them.
     pub census_steps: u64,
-    /// Nothing is broken on purpose: the strict checkers apply.
+    /// No faults are injected: the strict checkers apply.
     pub faultless: bool,
-    /// A job may get no further here, and be said to.
+    /// Jobs may stall here, and nodes may report them as stalled.
     pub stalls: bool,
-    /// Tasks that make other bytes in each attempt, out of a thousand. 0: outputs have no
-    /// checksums.
+    /// The share of tasks that make other bytes in each attempt. With 0, outputs have no checksums.
     pub varies_permille: u64,
-    /// Clients know the first map, and learn the rest from those they ask.
+    /// Clients know the first map, and learn changes from the nodes that answer them.
     pub clients_learn: bool,
-    /// Nodes come to a cluster that was made for more copies than it had nodes.
+    /// Nodes join a cluster that was created with more replicas than nodes.
     pub grows: Option<Grows>,
 }
 
-/// How a cluster grows.
+/// The growth of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Grows {
-    /// How many nodes come at most.
+    /// The largest number of joins.
     pub joins_max: u32,
-    /// Out of a thousand steps of the growth, those at which a node dies.
+    /// The share of growth steps at which a node dies.
     pub kills_permille: u64,
 }
 
@@ -94,21 +93,21 @@ impl WorldOptions {
     }
 }
 
-/// What a directed test does to one effect.
+/// The action of a directed test on one effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     Carry,
-    /// It never happens.
+    /// Skips the effect.
     Drop,
-    /// The node dies just before it.
+    /// The node dies just before the effect.
     Crash,
-    /// It happens, and the other node dies at once.
+    /// Carries out the effect, then the other node dies at once.
     CrashOther(NodeId),
-    /// As `Crash`, and what was not synced is gone.
+    /// Like `Crash`, but unsynced writes are lost.
     PowerCut,
 }
 
-/// Hears of each command that has changed the map.
+/// Called for each command that changes the map.
 pub type AgreedHook = Box<dyn FnMut(&wire::MapCommand) + Send>;
-/// Sees each effect just before it is carried out.
+/// Called before each effect is carried out.
 pub type EffectHook = Box<dyn FnMut(Time, NodeId, &Effect) -> Action + Send>;

@@ -1,5 +1,5 @@
-//! Somebody who asks nodes about anything at any time. The answers promise nothing that a checker
-//! could hold against them, but no question may upset a node.
+//! A client that sends random queries and tuning changes to nodes. No checker judges the answers,
+//! but no request may harm a node.
 
 use bytes::Bytes;
 use proto::wire::request::Body;
@@ -10,7 +10,7 @@ use crate::queue::{Happening, Who};
 use crate::world::World;
 
 impl World {
-    /// Questions come at random until then.
+    /// Sends random requests until then.
     pub(crate) fn be_curious(&mut self, until: Time, pace: Span) {
         self.curious_until = until;
         self.curious_pace = pace;
@@ -57,8 +57,8 @@ impl World {
         }
     }
 
-    /// Whatever may be changed on a running node, some of it. The policy stays where nothing is
-    /// broken: what is demanded there depends on it.
+    /// A random change of some tuning options. Without faults the policy stays, because the strict
+    /// checkers depend on it.
     fn random_tuning(&mut self) -> wire::Tuning {
         let mut tuning = wire::Tuning::default();
         if self.dice.chance(300) && !self.options.faultless {

@@ -1,4 +1,4 @@
-//! What is going to happen, ordered by time and then by number: the only order there is.
+//! The queue of future events, ordered by time and then by number. There is no other order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use proto::{Attempt, ClientId, JobId, TaskId, Time, wire};
 
 use crate::faults::Fault;
 
-/// Who speaks to nodes from outside.
+/// A client that sends requests to nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Who {
     Job(usize),
@@ -24,7 +24,7 @@ pub(crate) enum Happening {
         node: usize,
         life: u32,
     },
-    /// Something local to this life of a process.
+    /// A local input for this life of a process.
     Input {
         node: usize,
         life: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Happening {
         node: usize,
         life: u32,
         seq: u64,
-        /// Of the syncs of that machine.
+        /// The number of the sync on its machine.
         number: u64,
     },
     Ended {
@@ -57,7 +57,7 @@ pub(crate) enum Happening {
         life: u32,
         fetch: Box<Fetch>,
     },
-    /// What a job has printed is removed.
+    /// The printed output of a job is removed.
     Erased {
         node: usize,
         life: u32,
@@ -89,7 +89,7 @@ pub(crate) enum Happening {
         life: u32,
     },
     Fault(Fault),
-    /// A process is taken for dead.
+    /// The cluster declares a process failed.
     Evict {
         node: usize,
         incarnation: u32,
@@ -138,7 +138,7 @@ impl Queue {
         self.last_number += 1;
         self.heap.push(Reverse(Scheduled { at, number: self.last_number, what }));
     }
-    /// The next happening, if it comes no later than `until`.
+    /// The next event, if it is due by `until`.
     pub(crate) fn pop_until(&mut self, until: Time) -> Option<(Time, Happening)> {
         match self.heap.peek() {
             Some(Reverse(next)) if next.at <= until => {}

@@ -1,11 +1,12 @@
 /*!
-What the work of a node costs: a node serves its inputs one after another, and none of that is free.
+Service times: the cost of a node's work. A node handles its inputs one after another, and none is
+free.
 
-Each step of a simulated node is charged for what it did: so many packets, messages of each kind,
-tasks of a chunk, events, written batches, launches. Two prices stand beside each other for each of
-these [`Part`]s: what the core itself took (real nodes, driven in one process, their time measured)
-and what the shell around it takes (the store, the connections, the executor; from short real
-runs). `starling bench calibrate` measures both and writes them to a dated file.
+Each step of a simulated node is charged for its contents: packets, messages of each kind, tasks of
+a chunk, events, written batches and launches. Each of these [`Part`]s has two prices. The first is
+the time of the core, measured on real nodes that are driven in one process. The second is the time
+of the shell around it (store, connections, executor), from short real runs. `starling bench
+calibrate` measures both and writes them to a dated file.
 */
 
 use std::collections::BTreeMap;
@@ -17,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! parts {
     ($($(#[$doc:meta])* $part:ident = $name:literal,)*) => {
-        /// What a step is charged for.
+        /// A part of a step that has a price.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         #[repr(usize)]
         pub enum Part { $($(#[$doc])* $part,)* }
 
         impl Part {
             pub const ALL: &'static [Self] = &[$(Self::$part,)*];
-            /// Its name in a file.
+            /// Its name in a file of service times.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$part => $name,)* }
@@ -34,15 +35,15 @@ macro_rules! parts {
 }
 
 parts! {
-    /// One turn of the loop, whatever it does.
+    /// One turn of the event loop.
     Step = "step",
     PacketIn = "packet_in",
     PacketOut = "packet_out",
-    /// Of packets, both ways; large batches cost more than small ones.
+    /// Per KiB of packets, both ways; large batches cost more than small ones.
     KibiByte = "kib_of_packets",
-    /// Probes, loads, hints, requests of thieves and what ends a steal.
+    /// Probes, loads, hints, steal requests and their answers.
     StealTalk = "message_steal",
-    /// Tasks that are pushed or granted.
+    /// Pushed or granted tasks.
     Bundle = "message_bundle",
     Finished = "message_finished",
     Credits = "message_credits",
@@ -57,17 +58,17 @@ parts! {
     Fetched = "fetch_ended",
     /// A sync of the log ended.
     Persisted = "sync_ended",
-    /// Anything that happened to a task: submitted, queued, started, ended, committed.
+    /// Any event of a task: submitted, queued, started, ended or committed.
     Event = "event",
-    /// One batch to the log, and each KiB of it.
+    /// One batch for the log, and each KiB of it.
     Persist = "persist",
     PersistedKibiByte = "kib_of_batch",
-    /// A task that takes a slot begins.
+    /// A task takes a slot.
     Launch = "launch",
     Fetch = "fetch",
 }
 
-/// How often each part came up.
+/// The number of each part in a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Counts(pub [f32; Part::ALL.len()]);
 
@@ -110,12 +111,12 @@ impl Counts {
     }
 }
 
-/// Of what makes a packet large; the frame and loose messages are a few bytes.
+/// The bytes that make a packet large. The frame and loose messages are small.
 pub(crate) fn packet_bytes(packet: &wire::Packet) -> usize {
     packet.reliable.iter().map(bytes::Bytes::len).sum()
 }
 
-/// The field of `Message.body` that encoded bytes begin with: the kind, without decoding it.
+/// The field number of `Message.body` in encoded bytes: the kind of message, without decoding it.
 fn field_of(bytes: &[u8]) -> u32 {
     match *bytes {
         [first, ..] if first < 0x80 => u32::from(first) >> 3,
@@ -153,10 +154,10 @@ fn part_of_loose(body: &Body) -> Part {
     }
 }
 
-/// Prices by name, nanoseconds.
+/// Prices by name, in nanoseconds.
 pub type Prices = BTreeMap<String, f64>;
 
-/// What real bytes take of a node, beside the network: files are made, filled and read.
+/// The times of real bytes besides the network: creating, writing and reading files.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ByteTimes {
@@ -166,10 +167,11 @@ pub struct ByteTimes {
     /// A task's input.
     pub read_object_ns: f64,
     pub read_kib_ns: f64,
-    /// An object that comes from another node, on top of its bytes.
+    /// An object fetched from another node, in addition to its bytes.
     pub fetch_object_ns: f64,
-    /// What comes in at one node of this machine from another: a card as fast as its loopback, file
-    /// to file. Of no account to a simulated run, which is told its network; 0: not measured.
+    /// The file-to-file bandwidth between two nodes of this machine: a network card as fast as the
+    /// loopback. Simulated runs do not use it, because their network is an option. With 0, it was
+    /// not measured.
     pub loopback_bytes_per_s: f64,
 }
 
@@ -189,30 +191,30 @@ impl ByteTimes {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Service {
     pub schema: u32,
-    /// When and on what this was measured; shown in every report.
+    /// The date and machine of the measurement, shown in every report.
     pub date: String,
     pub machine: String,
-    /// Of the core alone.
+    /// Prices of the core alone.
     pub core_ns: Prices,
-    /// Of the process around it, on top.
+    /// Prices of the shell, in addition.
     pub shell_ns: Prices,
-    /// From the start of a sync of the log to its end, and the pause before the next one.
+    /// The duration of a log sync, and the pause before the next one.
     pub sync_ns: f64,
     pub sync_gap_ns: f64,
-    /// From the moment a task is launched to its start, and from its end to the node's knowledge of
-    /// it, together; no time of the loop.
+    /// The delay from a launch to the task's start, plus the delay from its end until the node
+    /// knows it. It takes no time of the event loop.
     pub run_delay_ns: f64,
-    /// A client's time for a task that it submits.
+    /// A client's time to submit one task.
     pub client_task_ns: f64,
-    /// Charged where bytes are real; nothing in files of before these were measured.
+    /// Charged if bytes are real. Zero in files without these measurements.
     #[serde(default)]
     pub bytes: ByteTimes,
-    /// What each figure is and how it was had, in sentences.
+    /// Sentences that explain the figures and their measurement.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// The file is none, or not one this version understands.
+/// The file is invalid, or of another version.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("not a file of service times: {0}; make one with 'starling bench calibrate -o FILE'")]
@@ -229,14 +231,14 @@ const SCHEMA: u32 = 1;
 const BUILT_IN: &str = include_str!("service.json");
 
 impl Default for Service {
-    /// The file this version was built with.
+    /// The file built into this version.
     fn default() -> Self {
         Self::parse(BUILT_IN).expect("the file in the source tree is right")
     }
 }
 
 impl Service {
-    /// Nothing takes time but the tasks and the network.
+    /// Only tasks and the network take time.
     #[must_use]
     pub fn zero() -> Self {
         Self {
@@ -254,14 +256,14 @@ impl Service {
         }
     }
 
-    /// No price yet, but the pauses of a real node.
+    /// No prices, but the pauses of a real node.
     #[must_use]
     pub fn unmeasured() -> Self {
         Self { sync_gap_ns: limits::SYNC_GAP.0 as f64, ..Self::zero() }
     }
 
     /// # Errors
-    /// When the text is no file of service times.
+    /// When the text is no valid file of service times.
     pub fn parse(text: &str) -> Result<Self, ServiceError> {
         let service: Self = serde_json::from_str(text)?;
         if service.schema != SCHEMA {
@@ -332,8 +334,8 @@ impl PriceList {
     }
 }
 
-/// Prices that explain measured steps best: least squares over prices of at least 0, by coordinate
-/// descent. Parts that never came up stay without a price.
+/// Fits prices to measured steps: least squares over prices of at least 0, by coordinate descent.
+/// Parts that never occurred have no price.
 #[must_use]
 pub fn fit(steps: &[(Counts, f64)]) -> Prices {
     const N: usize = Part::ALL.len();

@@ -1,9 +1,9 @@
-//! Clients that know the map of a while ago, as real ones do: they begin with the first map and
-//! learn who serves a partition from nodes that do not, and the rest when nobody answers.
+//! Clients with old maps, as real clients have. They know the first map. A node that does not serve
+//! a partition redirects them to its home. If a request times out, they fetch the map of some node.
 //!
-//! After an answer of a node that knows the newest map a client asks the right node, unless the map
-//! changes once more: it is sent on once, and once more for each change. And nobody carries out
-//! what was asked for under the epoch of a home that had been replaced by then.
+//! A redirect by a node with the newest map leads to the right home unless the map changes again.
+//! So an operation is redirected once, and once more for each change. No node may carry out a
+//! request that was sent under the epoch of an already replaced home.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::checkers::{Verdict, Violation};
 use crate::queue::Who;
 use crate::world::World;
 
-/// By partition: under which epoch who serves it.
+/// By partition: the epoch and the home.
 #[derive(Debug)]
 struct View {
     epoch: u64,
@@ -26,7 +26,7 @@ impl View {
         let homes = map.partitions.iter().map(|entry| (entry.epoch, entry.replicas[0]));
         Self { epoch: map.epoch, homes: homes.collect() }
     }
-    /// As `client::Client::learn_of`.
+    /// Like `client::Client::learn_of`.
     fn learn_of(&mut self, elsewhere: &wire::Elsewhere) -> bool {
         let Some(entry) = elsewhere.entry.as_ref().filter(|it| !it.replicas.is_empty()) else {
             return false;
@@ -40,11 +40,11 @@ impl View {
     }
 }
 
-/// How one operation has been sent on so far.
+/// The redirects of one operation so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Journey {
     partition: PartitionId,
-    /// Of the partition, when it began.
+    /// The partition's epoch when the operation began.
     epoch: u64,
     hops: u64,
 }
@@ -55,7 +55,7 @@ struct Sent {
     partition: PartitionId,
     node: usize,
     epoch: u64,
-    /// Another node served the partition by then, since a later epoch.
+    /// Another node served the partition under a later epoch when the request was sent.
     is_replaced: bool,
 }
 
@@ -63,7 +63,7 @@ struct Sent {
 pub(crate) struct Stale {
     views: BTreeMap<Who, View>,
     sent: BTreeMap<u64, Sent>,
-    /// Answers that sent somebody on, by nodes that knew the newest map.
+    /// Redirects by nodes with the newest map.
     pub hops: u64,
     pub hops_most: u64,
 }
@@ -78,7 +78,7 @@ impl World {
         self.stale.views.entry(who).or_insert_with(|| View::of(first))
     }
 
-    /// Whom this client asks for a partition, and under which epoch.
+    /// The home that this client knows for a partition, and its epoch.
     pub(crate) fn home_known_to(&mut self, who: Who, partition: PartitionId) -> (usize, u64) {
         if !self.learns(who) {
             let epoch = self.map.partitions[partition.0 as usize].epoch;
@@ -88,7 +88,7 @@ impl World {
         (home as usize, epoch)
     }
 
-    /// Nobody answered: it asks anybody for the map.
+    /// A request timed out: fetches the map of any running node.
     pub(crate) fn ask_for_newer_map(&mut self, who: Who) {
         if !self.learns(who) {
             return;
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// A request leaves.
+    /// A client sends a request.
     pub(crate) fn note_sent(&mut self, id: u64, node: usize, body: &request::Body) {
         let request::Body::Kv(batch) = body else { return };
         if !self.homes_move() {
@@ -118,7 +118,7 @@ impl World {
         self.stale.sent.insert(id, Sent { partition, node, epoch, is_replaced });
     }
 
-    /// An answer leaves a node. Nothing may have been carried out for a home that was replaced.
+    /// A node sends an answer. It must not have carried out a request for a replaced home.
     pub(crate) fn note_answer(&mut self, response: &wire::Response) -> Verdict {
         let Some(sent) = self.stale.sent.remove(&response.id) else { return Ok(()) };
         let is_done = matches!(response.body, Some(response::Body::Kv(_)));
@@ -138,7 +138,7 @@ impl World {
         Journey { partition, epoch, hops: 0 }
     }
 
-    /// A node sends this client on. True: it asks again at once.
+    /// A node redirects this client. Returns true if the client repeats the request at once.
     pub(crate) fn sent_on(
         &mut self,
         who: Who,
@@ -171,14 +171,14 @@ impl World {
         is_news
     }
 
-    /// How often clients were sent on by who knew better, and the most of one request.
+    /// The number of redirects by nodes with the newest map, and the most of one operation.
     #[must_use]
     pub fn hops(&self) -> (u64, u64) {
         (self.stale.hops, self.stale.hops_most)
     }
 }
 
-/// Which partition a node looks at first to see whether it can answer.
+/// The partition that decides whether a node can answer a request.
 pub(crate) fn partition_of(body: &request::Body, partitions: u32) -> Option<PartitionId> {
     let of_job = |job: u64| Some(kvs::job_partition(JobId(job), partitions));
     match body {

@@ -1,5 +1,5 @@
-//! What one seed draws: the cluster, its weather, its jobs. Swarm testing: each seed leaves most
-//! kinds of trouble out, so that the rest can go further.
+//! The random plan of one seed: its cluster, faults and jobs. This is swarm testing: each seed
+//! leaves most kinds of fault out, so that the others can go further.
 
 use proto::{JobId, PartitionId, Span};
 use scheduler::{Lengths, Mutant, Order, Policy};
@@ -15,63 +15,63 @@ use crate::options::WorldOptions;
 use crate::workload::{Draft, Submission, Taste};
 use crate::world::World;
 
-/// Out of a thousand seeds, these have no faults at all: the strict checkers apply.
+/// The share of seeds without faults. The strict checkers apply to them.
 const FAULTLESS_PERMILLE: u64 = 250;
-/// Out of a thousand jobs, these come from a generator and the real client's plan.
+/// The share of jobs that come from a generator with the real client's placement.
 const GENERATED_PERMILLE: u64 = 250;
-/// Out of a thousand jobs where processes die, these consist of commands, half of them with some
-/// that kill what runs them.
+/// The share of jobs made of commands, where processes die. Half of these jobs have tasks that kill
+/// their process.
 const COMMANDS_PERMILLE: u64 = 300;
-/// Out of a thousand jobs, those that are retried while some of their tasks are not done.
+/// The share of jobs that are retried while some tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
-/// Jobs that are forgotten in the end.
+/// The share of jobs that are finally forgotten.
 const FORGOTTEN_PERMILLE: u64 = 300;
-/// Clusters that keep no history for long.
+/// The share of clusters that remove history early.
 const AGED_PERMILLE: u64 = 300;
-/// Of so many seeds one has its tasks counted at every step of its nodes.
+/// One in this many seeds takes a census of its tasks at every step.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
-/// Out of a thousand seeds with copies, those with clients that read without pause.
+/// The share of seeds with replicas that have clients which read all the time.
 const HAMMERED_PERMILLE: u64 = 400;
-/// Of those where homes move.
+/// The share of seeds with worn disks, where homes move.
 const WORN_DISKS_PERMILLE: u64 = 150;
-/// Out of a thousand seeds with copies, those whose clients know old maps.
+/// The share of seeds with replicas in which clients know old maps.
 const LEARNING_PERMILLE: u64 = 400;
-/// Out of a thousand seeds, those whose clocks differ by up to an hour.
+/// The share of seeds with clocks that differ by up to an hour.
 const HOURS_APART_PERMILLE: u64 = 150;
-/// Of the second stream of a seed.
+/// Constants of separate random streams of a seed.
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
-/// How long faults strike.
+/// The duration of faults.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
-/// Tasks of the bag that must spread over a healthy cluster, and how long each takes.
+/// The bag that must spread over a healthy cluster: tasks for each slot, and their duration.
 const SPREAD_TASKS_PER_SLOT: u64 = 24;
 const SPREAD_TASK: Span = Span::from_millis(250);
 
-/// Everything a seed decides before virtual time begins.
+/// All decisions of a seed before virtual time begins.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub world: WorldOptions,
     pub faults: Option<FaultOptions>,
     pub faults_for: Span,
-    /// Nothing happens before all nodes have found each other.
+    /// Waits until all nodes have found each other.
     pub waits_for_start: bool,
     jobs: Vec<(Work, Homes, ClientPlan)>,
-    /// A large even bag on one node, after the rest: all nodes must take part.
+    /// A large even bag submitted to one node at the end. All nodes must take part.
     pub spread: Option<(Draft, ClientPlan)>,
     kv_clients: u64,
     kv_keys: u64,
     hammers: Vec<HammerPlan>,
-    /// Which clients of the store number their batches: a stream of its own.
+    /// Decides which store clients number their batches, from a separate stream.
     numbers: Dice,
     dice: Dice,
 }
 
-/// What a job consists of.
+/// The contents of a job.
 #[derive(Debug)]
 enum Work {
     Draft(Draft),
-    /// From a generator, cut up as the real client does it.
+    /// From a generator, cut into chunks as the real client does it.
     Graph(Box<Graph>, Placement),
 }
 
@@ -134,12 +134,12 @@ impl Work {
     }
 }
 
-/// Where a submission goes.
+/// The homes of a submission.
 #[derive(Clone, Copy, Debug)]
 enum Homes {
     Everywhere,
     One(usize),
-    /// Those of a set, by bits.
+    /// A set of nodes, as bits.
     Group(u64),
 }
 
@@ -151,7 +151,7 @@ impl Plan {
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
-        // Of its own: what is drawn here changes nothing else of a seed.
+        // A separate stream, so that other draws of a seed stay as they are.
         let mut nasty = Dice::new(seed.rotate_left(32) ^ 0x0bad_ba5e);
         for _ in 0..dice.between(1, 4) {
             let homes = match dice.below(4) {
@@ -167,7 +167,7 @@ impl Plan {
         }
         let faults_for = trouble_span(&mut dice, &works, total_slots(&world));
         if dice.chance(500) {
-            // Syncs as slow as the jobs: a power cut has much to take.
+            // Syncs as slow as the jobs, so that a power cut has much to undo.
             world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
         }
         let mut jobs = Vec::new();
@@ -241,10 +241,10 @@ impl Plan {
         }
     }
 
-    /// Submits the bag that must spread; returns the client's number and the node that gets it.
+    /// Submits the bag that must spread. Returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
-        // One that others wait for, or that has left, may be home of nothing.
+        // A joining or removed node may have no partitions.
         let drawn = self.dice.index(world.machines.len());
         let all = world.map.partitions.len() as u32;
         let has_homes = (0..all).any(|partition| world.home(partition) == drawn);
@@ -260,7 +260,7 @@ impl Plan {
         homes: Homes,
         plan: ClientPlan,
     ) -> usize {
-        // Far apart, so that a record's key tells its job beyond doubt.
+        // Far apart, so that a record's key identifies its job.
         let job = JobId(self.dice.number() << 8 | number as u64);
         let all = (0..world.map.partitions.len() as u32).map(PartitionId);
         let mut partitions: Vec<PartitionId> = match homes {
@@ -288,7 +288,7 @@ impl Plan {
     }
 }
 
-/// What machines are like in the long run.
+/// Slow clocks, small pages and repeated packets.
 fn wear(dice: &mut Dice, world: &mut WorldOptions) {
     if dice.chance(300) {
         world.paces = (0..world.nodes).map(|_| dice.pick(&[900, 950, 1_000, 1_100])).collect();
@@ -301,7 +301,7 @@ fn wear(dice: &mut Dice, world: &mut WorldOptions) {
     }
 }
 
-/// Some clients retry their jobs, in most of which something fails at first.
+/// Makes some clients retry their jobs. In most of these jobs something fails at first.
 fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
     for (work, _, plan) in jobs {
         if dice.chance(RETRIED_PERMILLE) {
@@ -311,7 +311,7 @@ fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
     }
 }
 
-/// Some nodes do not keep history for long. With clocks that are far apart no age means anything.
+/// Makes some nodes remove history early. Ages mean nothing if clocks are far apart.
 fn age_history(dice: &mut Dice, world: &mut WorldOptions) {
     let ages = [Span::from_secs(20), Span::from_secs(60)];
     if dice.chance(AGED_PERMILLE) && world.skew_max < Span::from_secs(2) {
@@ -319,7 +319,7 @@ fn age_history(dice: &mut Dice, world: &mut WorldOptions) {
     }
 }
 
-/// Some clients have their jobs forgotten, and some nodes do not keep history for long.
+/// Makes some clients have their jobs forgotten, and some nodes remove history early.
 fn forget_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
     let mut dice = Dice::new(seed.rotate_left(40) ^ 0x00f0_46e7);
     for (_, _, plan) in jobs {
@@ -328,7 +328,7 @@ fn forget_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, Cl
     age_history(&mut Dice::new(seed.rotate_left(48) ^ 0x0000_a6ed), world);
 }
 
-/// Where homes move, some read without pause.
+/// Where homes move, adds clients that read all the time.
 fn hammers(dice: &mut Dice, world: &WorldOptions) -> Vec<HammerPlan> {
     if world.copies < 2 || !dice.chance(HAMMERED_PERMILLE) {
         return Vec::new();
@@ -346,14 +346,14 @@ fn total_slots(world: &WorldOptions) -> u64 {
     (0..world.nodes as usize).map(|node| u64::from(world.slots[node % world.slots.len()])).sum()
 }
 
-/// Trouble lasts about as long as the jobs would take: faults in an idle cluster teach little.
+/// Trouble lasts about as long as the jobs. Faults in an idle cluster find little.
 fn trouble_span(dice: &mut Dice, works: &[(Work, Homes)], slots: u64) -> Span {
     let work: u64 = works.iter().map(|(work, _)| work.work_ns()).sum();
     let estimate = work / slots * dice.pick(&[1, 2, 5]);
     Span(estimate.clamp(TROUBLE_MIN.0, TROUBLE_MAX.0))
 }
 
-/// Assumptions that are right, far off and far off the other way, and none.
+/// Assumed durations: too long, too short, skewed, or measured ones.
 fn lengths(seed: u64) -> Lengths {
     let low = Span::ZERO;
     match seed % 5 {
@@ -374,14 +374,14 @@ fn world_options(
     let mut options = WorldOptions::healthy(seed, nodes, 1);
     options.partitions = dice.pick(&[8, 16, 64]);
     options.slots = (0..nodes).map(|_| dice.pick(&[1, 2, 4])).collect();
-    // The first once more: only there a spread of stolen tasks is demanded.
+    // The first policy is more likely: only it must spread stolen tasks.
     options.tuning.policy = match dice.below(8) {
         0 | 1 => Policy::Mlb,
         _ => dice.pick(&Policy::ALL[1..]),
     };
     options.tuning.threshold = dice.pick(&[0.01, 0.1, 1.0]);
     options.tuning.cache_bytes = dice.pick(&[u64::MAX, u64::MAX, 0, 2_000, 600_000]);
-    // The hard mark stays high: above the soft one work goes on, one task at a time.
+    // The hard limit stays high. Above the soft one work continues, one task at a time.
     options.tuning.store_soft_bytes = dice.pick(&[u64::MAX, u64::MAX, 3_000, 2_000_000]);
     options.tuning.wait_max = Span::from_millis(dice.pick(&[1, 100, 10_000]));
     options.tuning.lengths = lengths(seed);
@@ -398,7 +398,7 @@ fn world_options(
     options.skew_max = Span::from_millis(dice.pick(&[0, 1, 5_000]));
     options.slowness = (0..nodes).map(|_| dice.pick(&[1, 1, 1, 20])).collect();
     if options.slowness.iter().any(|&slowness| slowness > 1) {
-        // One input a step would be less than comes in: the leases alone that it asks for.
+        // A single input a step would be less than arrives, because of lease messages alone.
         options.batch_max = options.batch_max.max(3);
     }
     options.faultless = faultless;
@@ -410,7 +410,7 @@ fn world_options(
         options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
     }
     options.tuning.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
-    // A stream of its own: the other draws of a seed stay as they were.
+    // A separate stream, so that other draws of a seed stay as they are.
     options.varies_permille = Dice::new(seed ^ VARIES_STREAM).pick(&[0, 0, 0, 100, 500]);
     growth::draw(&mut options);
     options
@@ -438,7 +438,7 @@ fn taste(dice: &mut Dice, world: &WorldOptions) -> Taste {
         failing_permille: dice.pick(&[0, 0, 0, 30]),
         flaky_permille: dice.pick(&[0, 0, 100]),
         order_only_permille: dice.pick(&[0, 100, 1000]),
-        // Not drawn: what other seeds draw after it stays what it was.
+        // Not drawn, so that later draws of a seed stay as they are.
         kept_permille: [0, 0, 300, 1000][world.seed as usize % 4],
         cpus_max: if dice.chance(300) { narrowest } else { 1 },
     }
@@ -452,7 +452,7 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         _ => Death::Never,
     };
     ClientPlan {
-        // Most at the beginning, some in the middle of the trouble.
+        // Most start at the beginning, some in the middle of the trouble.
         start: if dice.chance(600) {
             dice.span(Span::ZERO, Span(faults_for.0 / 20))
         } else {
@@ -465,7 +465,7 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         cancel_after: dice.chance(120).then(|| Span::from_millis(dice.below(300))),
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
-        retries: 0, // Drawn apart: what other seeds draw stays what it was.
+        retries: 0, // Drawn separately, so that later draws stay as they are.
         forgets: false,
     }
 }

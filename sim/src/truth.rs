@@ -1,4 +1,5 @@
-//! What the world itself knows of a job: its graph, read back from the chunks a client sends.
+//! The simulator's own knowledge of a job: its graph, decoded from the client's chunks, and its
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ pub const KIND_PLAIN: &str = "plain";
 pub const KIND_FAILING: &str = "failing";
 /// Every other attempt exits with 3.
 pub const KIND_FLAKY: &str = "flaky";
-/// Every attempt of the first round of its job exits with 3, no later one does.
+/// Every attempt in the first round of its job exits with 3. Later ones succeed.
 pub const KIND_MENDED: &str = "mended";
 /// Every attempt kills the node that runs it.
 pub const KIND_POISON: &str = "poison";
@@ -22,10 +23,10 @@ pub(crate) struct Commit {
     pub attempt: Attempt,
     pub end: End,
     pub node: NodeId,
-    /// A power cut took it, or a lost input made it void, or it was made again.
+    /// A power cut undid it, a lost input made it void, or the task was rebuilt.
     pub undone: bool,
-    /// The attempt that was committed after it had been made again. A power cut that takes that
-    /// may take it that it was to be made again.
+    /// The attempt that was committed after the rebuild. A power cut that undoes this commit may
+    /// also undo the decision to rebuild.
     pub made_again_by: Option<Attempt>,
     pub at: Time,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Commit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub parent: LocalId,
-    /// 0: order only; k+1: the parent's output k flows along.
+    /// 0: order only. k+1: the parent's output k is an input.
     pub output: u32,
 }
 
@@ -44,22 +45,22 @@ pub(crate) struct TaskTruth {
     pub kind: String,
     pub cpus: u32,
     pub duration: Span,
-    /// Outputs that are to be kept, and have something that can be lost.
+    /// Outputs to keep, if they have contents that can be lost.
     pub kept: Vec<u32>,
-    /// It stands for a file.
+    /// It stands for an uploaded file.
     pub upload: bool,
     pub commits: Vec<Commit>,
-    /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
-    /// the first end alone, which holds until there is another.
+    /// Its outputs were lost and it runs again. A home that takes over meanwhile knows only the
+    /// first end, which holds until there is another.
     pub reopened: bool,
     pub launched: BTreeSet<Attempt>,
-    /// Attempts that ran to an end in some executor, and whether to a good one.
+    /// Attempts that ended in some executor, and whether they succeeded.
     pub finished: BTreeMap<Attempt, bool>,
-    /// What it has killed: the term of the home under which it ran, and whether it ran there.
+    /// Its kills: the term of the home, and whether the task ran on the home itself.
     pub kills: Vec<(u32, bool)>,
     /// Deaths that a home has counted apart.
     pub spared: BTreeSet<(NodeId, u32)>,
-    /// It failed because of them.
+    /// It failed because of its strikes.
     pub is_struck_out: bool,
     /// Two of its attempts have made different bytes.
     pub differs: bool,
@@ -71,7 +72,7 @@ impl TaskTruth {
     pub(crate) fn current(&self) -> Option<Commit> {
         self.commits.iter().rev().find(|commit| !commit.undone).copied()
     }
-    /// It is not done, and begins again in a further round of its job.
+    /// Resets an unfinished task for a further round of its job.
     pub(crate) fn retried(&mut self) {
         self.was_done |= self.ever_done();
         self.commits.clear();
@@ -90,16 +91,16 @@ impl TaskTruth {
     }
 }
 
-/// How far the client got, which decides what may be demanded of the cluster.
+/// The progress of the client, which decides the demands on the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Promise {
-    /// Nothing was said of a commit: no task may run.
+    /// No commit was sent: no task may run.
     Staged,
-    /// A commit was sent; nobody knows whether it arrived.
+    /// A commit was sent, and may have arrived.
     CommitSent,
     /// The commit was accepted: the job must end.
     Accepted,
-    /// The client was told that the job ended.
+    /// The client received the end of the job.
     Ended,
 }
 
@@ -107,35 +108,35 @@ pub(crate) enum Promise {
 pub(crate) struct JobTruth {
     pub job: JobId,
     pub tasks: BTreeMap<LocalId, TaskTruth>,
-    /// Its tasks make files, if empty ones.
+    /// Its tasks make files, though maybe empty ones.
     pub real_data: bool,
     pub promise: Promise,
-    /// Its client wants all of it cancelled.
+    /// Its client cancels all of it.
     pub cancelled: bool,
-    /// ... and wanted so before it sent the commit.
+    /// The client did so before it sent the commit.
     pub forbidden: bool,
-    /// Tasks that its client wants cancelled.
+    /// Tasks that its client cancels.
     pub named: BTreeSet<LocalId>,
-    /// Nodes that have heard that the whole job is cancelled.
+    /// Nodes that know that the whole job is cancelled.
     pub heard: BTreeSet<usize>,
-    /// Its client died before it sent the commit: it must vanish.
+    /// Its client died before the commit: the job must be deleted.
     pub abandoned: bool,
     pub told: Option<wire::JobState>,
-    /// Of each round, as a client was told first, and the number of its next request.
+    /// By round: the first summary that a client received, and the number of its next request.
     pub summaries: BTreeMap<u32, (wire::JobSummary, u64)>,
-    /// Its client wants it forgotten, and was told that it is.
+    /// Its client requested that it is forgotten, and received the confirmation.
     pub may_be_forgotten: bool,
     pub is_forgotten: bool,
 }
 
 impl JobTruth {
-    /// In which its client was told the end.
+    /// The round in which its client received the end.
     pub(crate) fn told_round(&self) -> u32 {
         let settings = self.told.as_ref().and_then(|state| state.settings);
         settings.map_or(0, |settings| settings.round)
     }
 
-    /// No task of it was cancelled, or kills its node.
+    /// True if none of its tasks was cancelled or kills its node.
     pub(crate) fn may_be_retried(&self) -> bool {
         let kills = |task: &TaskTruth| task.kind == KIND_POISON || task.is_struck_out;
         !self.cancelled && self.named.is_empty() && !self.tasks.values().any(kills)
@@ -198,7 +199,7 @@ impl JobTruth {
     pub(crate) fn task_id(&self, local: LocalId) -> TaskId {
         TaskId { job: self.job, local }
     }
-    /// Sum of durations times slots.
+    /// The sum of durations times slots.
     pub(crate) fn work(&self) -> Span {
         Span(self.tasks.values().map(|task| task.duration.0 * u64::from(task.cpus)).sum())
     }

@@ -1,4 +1,4 @@
-//! Random small jobs: shapes, sizes, placements and chunk boundaries all come from the dice.
+//! Random small jobs. Shapes, sizes, placements and chunk boundaries are random.
 
 use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
@@ -6,9 +6,9 @@ use workloads::{Graph, Placement, Plan};
 use crate::dice::Dice;
 use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 
-/// Out of a thousand partitions, these get lists of edges that span chunks.
+/// The share of partitions with lists of edges that span chunks.
 const SCATTERED_PERMILLE: u64 = 150;
-/// Of so many first tasks with one output one stands for a file.
+/// One in this many first tasks with a single output stands for a file.
 const UPLOADED_OF: u64 = 4;
 
 /// A job as its client sends it.
@@ -44,10 +44,10 @@ pub struct DraftTask {
     pub retries: u32,
     pub duration: Span,
     pub output_sizes: Vec<u64>,
-    /// All of them.
+    /// Keeps all its outputs.
     pub keep: bool,
-    /// It stands for a file that its client has put where it is homed, and wherever its records
-    /// are: its home runs it.
+    /// It stands for a file that the client has uploaded to its home, and to every node with its
+    /// records. The home runs it.
     pub upload: bool,
 }
 
@@ -55,11 +55,11 @@ pub struct DraftTask {
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     pub tasks: Vec<DraftTask>,
-    /// (parent, child, output): output 0 only orders, k+1 carries output k.
+    /// (parent, child, output): output 0 is order only, k+1 is output k.
     pub edges: Vec<(usize, usize, u32)>,
 }
 
-/// How large and how nasty the jobs of a seed are.
+/// The limits and failure rates for the jobs of a seed.
 #[derive(Clone, Debug)]
 pub struct Taste {
     pub tasks_max: u64,
@@ -68,7 +68,7 @@ pub struct Taste {
     pub failing_permille: u64,
     pub flaky_permille: u64,
     pub order_only_permille: u64,
-    /// Tasks whose outputs are kept.
+    /// The share of tasks with kept outputs.
     pub kept_permille: u64,
     pub cpus_max: u32,
 }
@@ -89,7 +89,7 @@ impl Draft {
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
-    /// `n` tasks, one after another, handing on `bytes` each.
+    /// `n` tasks one after another, with outputs of `bytes`.
     #[must_use]
     pub fn chain(n: usize, duration: Span, bytes: u64) -> Self {
         let mut draft = Self::bag(n, duration);
@@ -114,13 +114,13 @@ impl Draft {
         draft
     }
 
-    /// All its tasks are commands.
+    /// Makes all its tasks commands.
     #[must_use]
     pub fn commands(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.command = true);
         self
     }
-    /// These tasks kill whatever runs them.
+    /// Makes these tasks kill their node.
     #[must_use]
     pub fn with_poison(mut self, tasks: &[usize]) -> Self {
         for &task in tasks {
@@ -129,8 +129,7 @@ impl Draft {
         self.commands()
     }
 
-    /// Out of a thousand plain tasks, and at least the first of them, these fail as long as their
-    /// job was not retried.
+    /// Makes this share of plain tasks, and at least the first, fail until the job is retried.
     #[must_use]
     pub fn mended_later(mut self, dice: &mut Dice, permille: u64) -> Self {
         let plain = |task: &&mut DraftTask| task.kind == KIND_PLAIN && !task.upload;
@@ -172,7 +171,7 @@ impl Draft {
             let output = if orders { 0 } else { 1 + dice.below(outputs.into()) as u32 };
             draft.edges.push((parent, child, output));
             draft.tasks[child].upload = false;
-            // The same pair may be joined twice, by two outputs: two slots, one parent.
+            // Two outputs may join the same pair twice: two slots, one parent.
             if outputs > 1 && dice.chance(50) {
                 draft.edges.push((parent, child, 1 + output % outputs));
             }
@@ -212,7 +211,7 @@ impl Draft {
             job: job.0,
             name: format!("job-{job}"),
             submitted_ns: 0,
-            // Real data takes room on a disk, and no-ops with outputs take a slot.
+            // Real data takes disk space, and no-ops with outputs take a slot.
             settings: Some(wire::JobSettings { real_data, ..Default::default() }),
             partitions: totals,
             edges: self.edges.len() as u64,
@@ -235,7 +234,7 @@ impl Draft {
         locals
     }
 
-    /// For each edge the child's slot: those with objects first.
+    /// The child's slot of each edge, with objects first.
     fn slots(&self) -> Vec<u32> {
         let mut next = vec![0u32; self.tasks.len()];
         let mut slots = vec![0u32; self.edges.len()];
@@ -358,7 +357,7 @@ impl DraftTask {
     }
 }
 
-/// Moves the ends of some lists of edges to later chunks, as a list too long for one chunk goes.
+/// Moves the ends of some lists of edges to later chunks, as for a list too long for one chunk.
 fn scatter(dice: &mut Dice, chunks: &mut Vec<wire::Chunk>) {
     let Some(last) = chunks.last() else { return };
     let after = last.first + last.tasks.len() as u64;

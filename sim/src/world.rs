@@ -1,5 +1,5 @@
-//! A cluster in one loop under virtual time. Everything that happens is an entry of one queue,
-//! ordered by time and then by number, so a run is a function of its seed.
+//! A cluster in one loop under virtual time. Each event is an entry of one queue, ordered by time
+//! and then by number, so a run is a function of its seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::network::Network;
 use crate::options::{AgreedHook, EffectHook, WorldOptions};
 use crate::queue::{Connection, Happening, Queue, Who};
 
-/// Virtual time begins here, so that a skewed clock never goes below zero.
+/// The begin of virtual time, high enough that a skewed clock never goes below zero.
 const BEGIN: Time = Time(1_000_000_000_000);
-/// Tasks are counted at least so often, while anything happens.
+/// The longest time between two censuses of tasks, while events occur.
 const CENSUS_INTERVAL: Span = Span::from_secs(5);
-/// A run with more steps than this turns in circles.
+/// A run with more steps is in an endless loop.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// The cluster, its clients, its network, and all that the checkers know.
+/// The cluster, its clients, its network, and the state of all checkers.
 pub struct World {
     pub(crate) now: Time,
     pub(crate) options: WorldOptions,
@@ -41,9 +41,9 @@ pub struct World {
     pub(crate) dice: Dice,
     queue: Queue,
     pub(crate) machines: Vec<Machine>,
-    /// How many were lost so far, with all they had.
+    /// The number of disks lost so far.
     pub(crate) disks_gone: u32,
-    /// A disk went with a node that had said that of what lies there are too few copies.
+    /// A lost disk belonged to a node that had reported too few copies of its data.
     pub(crate) lone_copy_went: bool,
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
@@ -63,11 +63,11 @@ pub struct World {
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
     pub(crate) fault_options: FaultOptions,
     pub(crate) faults_until: Time,
-    /// A node that is well is being declared dead, or let go, and the others may be too few: until
-    /// the map shows it, or then.
+    /// A proposed change that may leave too few healthy nodes. It counts until the map shows it, or
+    /// until this time.
     pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
     pub(crate) joins_asked: u32,
-    /// Of what growth leaves to chance.
+    /// The random stream of growth.
     pub(crate) growth: Dice,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
@@ -76,25 +76,26 @@ pub struct World {
     pub(crate) hash: u64,
     pub(crate) steps: u64,
     pub(crate) conservation: conservation::Conservation,
-    /// What every map says, by epoch.
+    /// The checksum of each map, by epoch.
     pub(crate) maps: BTreeMap<u64, u64>,
     pub(crate) first_map: Arc<wire::ClusterMap>,
     pub(crate) stale: crate::stale::Stale,
     pub(crate) acked: copies::Acked,
     pub(crate) bytes: one_attempt::Bytes,
-    /// Where homes move: what was written of each partition.
+    /// Where homes move: the facts written to each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
-    /// Who served what nobody serves, and until when nodes served what others do.
+    /// The last homes of inactive partitions, and until when nodes served partitions that others
+    /// have now.
     pub(crate) last_homes: BTreeMap<PartitionId, u32>,
     pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
     /// Incarnations that a task has killed.
     pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
     pub(crate) lives: poison::Lives,
-    /// What nodes said of jobs that get no further.
+    /// The stalls that nodes reported.
     pub(crate) stalled: Vec<stall::Stalled>,
-    /// What the last client that was told of its job heard of it.
+    /// The stall of the job in the last answer to any client.
     pub(crate) stall_told: Option<wire::Stall>,
-    /// Lines for a human, when asked for.
+    /// Lines for a human, if requested.
     pub(crate) story: Option<Vec<String>>,
 }
 
@@ -105,7 +106,7 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// A cluster whose nodes start at once.
+    /// A cluster with nodes that start at once.
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
         let WorldOptions { seed, nodes, partitions, copies, .. } = options;
@@ -184,7 +185,7 @@ impl World {
     pub fn now(&self) -> Time {
         self.now
     }
-    /// The first demand that did not hold.
+    /// The first violation.
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
@@ -197,33 +198,33 @@ impl World {
     pub fn on_effect(&mut self, hook: EffectHook) {
         self.effect_hook = Some(hook);
     }
-    /// For each change of the map.
+    /// Sets the hook for changes of the map.
     pub fn on_agreed(&mut self, hook: AgreedHook) {
         self.agreed_hook = Some(hook);
     }
-    /// From now on it can be told what happens, for a human.
+    /// Records the events from now on, for a human.
     pub fn keep_story(&mut self) {
         self.story.get_or_insert_default();
     }
     pub fn take_story(&mut self) -> Vec<String> {
         self.story.take().unwrap_or_default()
     }
-    /// Packets that nodes have handed to the network.
+    /// Packets that nodes have sent.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.machines.iter().map(|machine| machine.packets_sent).sum()
     }
-    /// Those about who is there; they are not among the others.
+    /// Packets with membership messages; [`Self::packets`] does not count them.
     #[must_use]
     pub fn membership_packets(&self) -> u64 {
         self.machines.iter().map(|machine| machine.membership_sent).sum()
     }
-    /// Of the newest map that any node has.
+    /// The epoch of the newest map that any node has.
     #[must_use]
     pub fn map_epoch(&self) -> u64 {
         self.map.epoch
     }
-    /// What nodes have said of jobs that get no further, in worlds where they may.
+    /// The stalls that nodes have reported, in worlds where jobs may stall.
     #[must_use]
     pub fn stalled(&self) -> &[stall::Stalled] {
         &self.stalled
@@ -238,12 +239,12 @@ impl World {
         self.machines.iter().map(|machine| machine.launches).collect()
     }
 
-    /// Runs for a span of virtual time, or until a demand does not hold.
+    /// Runs for a span of virtual time, or until a violation.
     pub fn run_for(&mut self, span: Span) {
         self.run_until(self.now + span, |_| false);
     }
 
-    /// Runs to `until`, or until `stop` says so; true when `stop` did.
+    /// Runs to `until`, or until `stop` returns true. Returns whether `stop` did.
     pub(crate) fn run_until(&mut self, until: Time, stop: impl Fn(&Self) -> bool) -> bool {
         while self.violation.is_none() {
             if stop(self) {
@@ -282,7 +283,7 @@ impl World {
     pub(crate) fn count_fault(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
     }
-    /// The node that holds this partition.
+    /// The home of this partition.
     #[must_use]
     pub fn home(&self, partition: u32) -> usize {
         self.map.partitions[partition as usize].replicas[0] as usize
@@ -297,14 +298,14 @@ impl World {
         self.machines.len()
     }
 
-    /// By partition: who keeps a copy, be it on its way.
+    /// By partition: the nodes with a replica, and the learners.
     #[must_use]
     pub fn holders(&self) -> Vec<Vec<u32>> {
         let all = self.map.partitions.iter();
         all.map(|entry| [entry.replicas.as_slice(), &entry.learners].concat()).collect()
     }
 
-    /// The partitions a node is home of.
+    /// The partitions homed on a node.
     #[must_use]
     pub fn partitions_of(&self, node: usize) -> Vec<PartitionId> {
         let all = 0..self.map.partitions.len() as u32;
@@ -375,7 +376,7 @@ impl World {
         }
     }
 
-    /// Puts an input before a node and makes sure that it takes a step.
+    /// Adds an input for a node and schedules a step.
     pub(crate) fn deliver(&mut self, node: usize, input: Input) {
         self.machines[node].inbox.push_back(input);
         self.schedule_step(node);
@@ -431,7 +432,7 @@ impl World {
         self.count_tasks();
     }
 
-    /// Now and then, and at least once in a while, every task is looked for.
+    /// Takes a census of all tasks, by number of steps or when one is due.
     fn count_tasks(&mut self) {
         let every = self.options.census_steps;
         let due =
@@ -502,7 +503,7 @@ impl World {
         let unnoticed = self.options.mutant == Some(Mutant::RestartUnnoticed);
         machine.incarnation += u32::from(machine.incarnation == 0 || !unnoticed);
         machine.life += 1;
-        // Another process reads the clock anew; it may have been set back meanwhile.
+        // Each process has another clock, which may have been set back.
         let ahead = self.dice.span(Span::ZERO, self.options.skew_max);
         machine.clock = Clock::new(self.now, ahead, machine.pace);
         let incarnation = machine.incarnation;
@@ -523,7 +524,7 @@ impl World {
             late,
             former: machine.former,
         };
-        // The store is synced when it is opened: what recovery reads can be relied on.
+        // A store is synced when it is opened, so recovery can rely on its records.
         machine.disk.sync(0);
         machine.unsynced.clear();
         let local = machine.local(self.now);
@@ -538,7 +539,7 @@ impl World {
         let jobs = &self.jobs;
         let is_file = |object: &ObjectId| jobs.get(&object.task.job).is_some_and(|it| it.real_data);
         let objects = self.machines[index].stored(is_file);
-        // Where there is something made of a client's file, that lies there, too.
+        // A node with an output of an upload task also has the client's file.
         let is_uploaded = |task: &TaskId| {
             let truth = jobs.get(&task.job).and_then(|it| it.tasks.get(&task.local));
             truth.is_some_and(|truth| truth.upload)
@@ -562,7 +563,7 @@ impl World {
         }
     }
 
-    /// A fresh transport between two live nodes; each hears of it in its own time.
+    /// Opens a transport between two live nodes. Each learns of it at its own time.
     pub(crate) fn connect(&mut self, a: usize, b: usize) {
         if a == b || !self.machines[a].is_up() || !self.machines[b].is_up() {
             return;
@@ -588,7 +589,7 @@ impl World {
         };
         let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
         let verdict = self.starve.on_event(self.now, node, event, cpus);
-        // A story may forbid what would keep tasks from waiting.
+        // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {
             self.judge(verdict);
         }

@@ -1,5 +1,5 @@
-//! What becomes of objects: they travel ahead, are copied from copies, go when nobody reads them,
-//! and a store with little room delays work or refuses it, but never stops it.
+//! The handling of objects: they are staged ahead, fetched from copies, and deleted when all
+//! readers have ended. A store with little space delays or refuses work, but never stops it.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ fn run(world: &mut World, draft: &Draft, homes: &[usize], real_data: bool) -> wi
     world.told(client).expect("the client hears of the end").clone()
 }
 
-/// Counts what effects there are, by a test of its own.
+/// Counts the effects that match.
 fn count(world: &mut World, counts: impl Fn(&Effect) -> bool + Send + 'static) -> Arc<Mutex<u64>> {
     let seen = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&seen);
@@ -56,7 +56,7 @@ fn an_object_goes_when_its_last_reader_has_ended() {
     };
     let midway = stored(&mut world);
     assert!(midway > 0, "something is being read");
-    // The object that is read, its copy, and those whose reader's end is on its way to be known.
+    // The object in use, its copy, and objects with a last reader that has just ended.
     assert!(midway <= 60_000, "{midway} bytes are stored in the middle of a chain");
     world.must_end().expect("the job ends");
     world.run_for(Span::from_secs(10));
@@ -76,7 +76,7 @@ fn copies_are_sources() {
     let sum = state.sum.expect("a finished job has counts");
     assert_eq!(sum.done, 81);
     assert!(*from_copies.lock().expect("one thread") > 0, "all came from the maker");
-    // Each node brings it once; every further reader finds it.
+    // Each node fetches it once; all further readers there find it.
     assert!(sum.moved_bytes <= 7 * 10_000_000, "{} bytes moved", sum.moved_bytes);
     assert_eq!(sum.inputs, 80);
     assert_eq!(sum.inputs - sum.inputs_local - sum.inputs_copied, sum.moved_bytes / 10_000_000);
@@ -123,7 +123,7 @@ fn a_task_that_cannot_fit_fails_and_says_why() {
     let mut draft = Draft::bag(3, Span::from_millis(20));
     draft.tasks[1].output_sizes = vec![10_001];
     draft.tasks[1].duration = Span::ZERO;
-    // A demand of the world is that plain tasks are done: this one cannot be.
+    // The world demands that plain tasks end as done. This one cannot.
     draft.tasks[1].kind = sim::KIND_FAILING;
     let state = run(&mut world, &draft, &[0], true);
     let sum = state.sum.expect("a finished job has counts");
@@ -133,7 +133,7 @@ fn a_task_that_cannot_fit_fails_and_says_why() {
     assert!(error.contains("at most 10000"), "{error}");
 }
 
-/// Each object must go before the next can be made, and its reader is on the other node.
+/// Each object must be deleted before the next can be made, and its reader is on the other node.
 #[test]
 fn a_full_store_waits_for_readers_elsewhere() {
     let mut options = options(2, 1);
@@ -145,7 +145,7 @@ fn a_full_store_waits_for_readers_elsewhere() {
     assert_eq!(state.sum.expect("a finished job has counts").done, 40);
 }
 
-/// As long as all that is written is declared.
+/// This holds as long as all outputs are declared.
 #[test]
 fn no_store_grows_beyond_its_hard_mark() {
     let mut options = options(3, 2);
@@ -166,14 +166,14 @@ fn no_store_grows_beyond_its_hard_mark() {
     }
 }
 
-/// How often tasks were stolen.
+/// The number of steals.
 fn steals(world: &mut World) -> Arc<Mutex<u64>> {
     count(world, |effect| matches!(effect, Effect::Trace(Event::Stolen { .. })))
 }
 
-/// Two objects lie on two nodes, and no node has room for both. Where tasks take longer than their
-/// inputs move, others may have all that is ready: whoever gets the one that reads both has no room
-/// for it either, and one of them must refuse it.
+/// Two objects are on two nodes, and no node has space for both. Where tasks take longer than their
+/// inputs, other nodes may steal all ready tasks. A node that gets the task with both inputs has no
+/// space for it either, and one node must refuse it.
 #[test]
 fn what_fits_no_store_is_refused_however_often_it_is_stolen() {
     for (nodes, policy) in [(2, Policy::Eft), (4, Policy::Eft), (2, Policy::Mlb), (3, Policy::Flds)]
@@ -197,7 +197,7 @@ fn what_fits_no_store_is_refused_however_often_it_is_stolen() {
     }
 }
 
-/// What waits for room does not go round among nodes that have a free slot and no room.
+/// A task that waits for space does not migrate between nodes with free slots but without space.
 #[test]
 fn what_waits_for_room_does_not_wander() {
     let mut options = options(2, 2);

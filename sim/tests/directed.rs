@@ -1,4 +1,4 @@
-//! Single stories: a node dies at one exact point, and the job must end all the same.
+//! Directed scenarios: a node dies at one exact point, and the job must end all the same.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const JOB: u64 = 0x5eed_0000_0000;
 
 fn world(seed: u64, nodes: u32, slots: u32) -> World {
     let mut options = WorldOptions::healthy(seed, nodes, slots);
-    // Nodes die here: clients repeat what is not answered.
+    // Nodes die here: clients repeat unanswered requests.
     options.faultless = false;
     World::new(options)
 }
@@ -35,8 +35,8 @@ fn messages(effect: &Effect) -> Vec<wire::message::Body> {
     reliable.chain(packet.loose.iter().cloned()).filter_map(|message| message.body).collect()
 }
 
-/// Runs to the end with a death of `victim` before its `k`-th effect that `counts`.
-/// False when there was no such effect.
+/// Runs to the end, with a death of `victim` before its `k`-th effect that `counts`. False if there
+/// was no such effect.
 fn dies_at(
     k: usize,
     victim: NodeId,
@@ -85,7 +85,8 @@ fn a_node_dies_before_any_of_its_writes() {
     }
 }
 
-/// A bag on n0; n1 steals from it and dies at the k-th of its effects from its first steal on.
+/// A bag on n0, and n1 steals from it. One of the two dies at its k-th effect after the first
+/// steal.
 fn steal_and_die(k: usize, victim_dies: bool) -> bool {
     let mut world = world(100 + k as u64, 2, 2);
     submit(&mut world, &Draft::bag(40, Span::from_millis(20)), &[0]);
@@ -150,7 +151,7 @@ fn a_home_dies_while_finished_is_in_flight() {
 #[test]
 fn work_spreads_although_all_first_hints_are_lost() {
     let mut world = World::new(WorldOptions::healthy(4, 4, 1));
-    // Long enough for every thief to reach its bound and go quiet.
+    // Long enough for every thief to reach its bound and become dormant.
     world.run_for(Span::from_secs(20));
     let mut hinted = BTreeSet::new();
     world.on_effect(Box::new(move |_, node, effect| {
@@ -219,9 +220,9 @@ fn a_commit_after_the_expiry_of_its_chunks_is_told_as_lost() {
     assert!(lost.message.contains("reported as lost"), "{lost}");
 }
 
-/// Open: a node whose own queue holds only tasks that are too wide for its free slots waits for
-/// these, and steals no narrower ones (docs/design/010-policies.md). A mend takes `should_panic`
-/// away.
+/// An open defect: a node with a queue of only tasks that are too wide for its free slots waits for
+/// these. It steals no narrower tasks (docs/design/010-policies.md). A repair removes
+/// `should_panic`.
 #[test]
 #[should_panic(expected = "1 slots free")]
 fn a_narrow_task_is_stolen_by_a_node_whose_own_tasks_are_too_wide() {

@@ -1,5 +1,5 @@
-//! A cluster that grows from one node, or as few as its copies need, to sixteen, and shrinks to
-//! three, while jobs run and keys are written; and nodes die in the middle of its moves.
+//! A cluster grows from one node, or from the least number for its replicas, to sixteen, and
+//! shrinks to three. Meanwhile jobs run, keys are written, and nodes die during moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,15 +13,15 @@ const SEEDS: u64 = 20;
 const MOST: usize = 16;
 const LEAST: usize = 3;
 const PARTITIONS: u32 = 64;
-/// Until all that a move has begun is done.
+/// The time until everything that a move started is done.
 const REST_BOUND: Span = Span::from_secs(120);
 const LEAVES_WITHIN: Span = Span::from_secs(300);
-/// How closely it is watched how far a move has come.
+/// The interval at which the progress of a move is checked.
 const LOOK: Span = Span::from_millis(1);
-/// Nobody is killed so long after the nodes agreed on a step of a move.
+/// The longest time between a committed step of a move and the death of a node.
 const STRIKES_WITHIN_MS: u64 = 30;
 
-/// How far a copy, or a home, is on its way when somebody dies of those whom it concerns.
+/// The stage of a move at which one of the concerned nodes dies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
     CatchesUp,
@@ -34,7 +34,7 @@ enum Stage {
 const STAGES: [Stage; 5] =
     [Stage::CatchesUp, Stage::Promoted, Stage::HandedOver, Stage::Activated, Stage::Dropped];
 
-/// One step of a move, and whom it concerns.
+/// One step of a move, with its partition and node.
 #[derive(Clone, Debug)]
 struct Step {
     stage: Stage,
@@ -42,14 +42,14 @@ struct Step {
     node: u32,
 }
 
-/// What was agreed on, as far as it concerns what moves.
+/// The committed changes that concern moves.
 #[derive(Debug, Default)]
 struct Moves {
-    /// Copies that were begun since this was last looked at: so often all of a partition travels.
+    /// The number of replicas started since the last reset. Each one transfers a whole partition.
     begun: u32,
     promoted: BTreeSet<(u32, u32)>,
     handed_over: BTreeSet<u32>,
-    /// After so many more steps of this kind somebody is to die.
+    /// A node dies after this number of further steps of this stage.
     armed: Option<(Stage, u64)>,
     reached: Option<Step>,
 }
@@ -92,7 +92,7 @@ impl Moves {
         }
     }
 
-    /// Whether it still is where it was when this step was agreed on.
+    /// True if the move is still at this step.
     fn is_still_at(&self, step: &Step) -> bool {
         match step.stage {
             Stage::CatchesUp => !self.promoted.contains(&(step.partition, step.node)),
@@ -102,14 +102,14 @@ impl Moves {
     }
 }
 
-/// A join during which nobody died: copies that were begun, and how many a newcomer should hold.
+/// A join without a death: the replicas started, and a newcomer's fair share.
 #[derive(Debug)]
 struct Join {
     begun: u32,
     share: f64,
 }
 
-/// One run, and what it has met.
+/// One run, and its statistics.
 struct Run {
     seed: u64,
     copies: u32,
@@ -117,7 +117,7 @@ struct Run {
     moves: Arc<Mutex<Moves>>,
     dice: Dice,
     jobs: u64,
-    /// Deaths by the stage that a move was in.
+    /// Deaths by the stage of the move.
     deaths: BTreeMap<Stage, u32>,
     joins: Vec<Join>,
 }
@@ -125,15 +125,15 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let copies = 2 + (seed % 2) as u32;
-        // Half of them begin with one node, and have their copies as soon as there are nodes.
+        // Half of them begin with one node, and get their replicas as soon as there are nodes.
         let first = if seed % 4 < 2 { copies } else { 1 };
         let mut options = WorldOptions::healthy(seed, first, 2);
         options.grows = (first == 1).then_some(Grows { joins_max: 0, kills_permille: 0 });
         (options.copies, options.partitions) = (copies, PARTITIONS);
-        // Nodes die here: clients repeat what is not answered.
+        // Nodes die here: clients repeat unanswered requests.
         options.faultless = false;
         options.sync_max = Span::from_millis(20);
-        // A copy travels in many pages.
+        // The transfer of a replica takes many pages.
         (options.page_bytes_max, options.census_steps) = (300, 256);
         let mut world = World::new(options);
         if std::env::var("SIM_STORY").is_ok() {
@@ -146,7 +146,7 @@ impl Run {
         Self { seed, copies, world, moves, dice, jobs: 0, deaths, joins: Vec::new() }
     }
 
-    /// Work for some seconds with homes everywhere, results of which some are to be kept.
+    /// Submits work for some seconds with homes everywhere. Some results are kept.
     fn submit(&mut self) {
         let (nodes, number) = (self.world.nodes(), self.jobs);
         self.jobs += 1;
@@ -180,7 +180,7 @@ impl Run {
     #[expect(clippy::print_stdout, reason = "for a human, when asked for")]
     fn fail(&mut self, why: &str) -> ! {
         self.world.take_story().iter().for_each(|line| println!("{line}"));
-        // What did not hold may be why nothing goes on.
+        // An earlier violation may explain why nothing progresses.
         let violation = self.world.violation().map(ToString::to_string).unwrap_or_default();
         panic!("seed {}: {why} {violation}", self.seed);
     }
@@ -192,7 +192,7 @@ impl Run {
         }
     }
 
-    /// Looks closely, and kills whom it is to, until `is_done` says so.
+    /// Checks at short intervals until `is_done`, and kills a node when a planned step is reached.
     fn watch(&mut self, bound: Span, what: &str, is_done: impl Fn(&World) -> bool) {
         let until = self.world.now() + bound;
         while !is_done(&self.world) {
@@ -207,7 +207,7 @@ impl Run {
         }
     }
 
-    /// A moment later one of those dies whom a step concerns, and starts again.
+    /// After a short delay, kills one of the nodes that a step concerns. It restarts.
     fn strike(&mut self, step: &Step) {
         let moment = Span::from_millis(self.dice.below(STRIKES_WITHIN_MS));
         self.run_for(moment);
@@ -230,8 +230,8 @@ impl Run {
         self.watch(REST_BOUND, "all is where it should be", World::is_at_rest);
     }
 
-    /// Whether somebody is to die during the next move. If so, the one after it may begin before
-    /// all is where it should be.
+    /// Draws whether a node dies during the next move. If so, the following move may begin before
+    /// the cluster is at rest.
     fn arms(&mut self) -> bool {
         let stage = self.dice.pick(&STAGES);
         let armed = self.dice.chance(500).then(|| (stage, self.dice.below(4)));
@@ -297,7 +297,7 @@ impl Run {
     }
 }
 
-/// What moves for a newcomer is what it should hold.
+/// A newcomer causes little more transfer than its fair share.
 fn move_little(joins: &[Join]) {
     assert!(joins.len() >= 50, "{} joins without a death", joins.len());
     for join in joins {

@@ -1,4 +1,5 @@
-//! Global schedulers: their executor by hand, and every schedule checked for what none may do.
+//! Global schedulers: small hand-made cases for the executor, and every schedule checked for
+//! validity.
 
 use proto::Span;
 use sim::Dice;
@@ -10,7 +11,7 @@ use workloads::{Graph, generate};
 
 const S: u64 = 1_000_000_000;
 
-/// Says at once where everything goes, and never anything else.
+/// Makes all assignments in its first call, and none later.
 struct Fixed(Vec<Assignment>);
 
 impl Fixed {
@@ -33,7 +34,7 @@ fn shared(bytes_per_s: f64) -> Options {
     Options::new(Wiring::MaxMin { latency_ns: 0, bytes_per_s })
 }
 
-/// One task of a second makes so many objects of 100 bytes; each has a reader of a second.
+/// One task of a second makes `readers` objects of 100 bytes. Each has a reader of a second.
 fn fork(readers: u32, workers: u32, cores: u32) -> Problem {
     let mut tasks = vec![TaskSpec::new(0, 1, S)];
     let mut objects = Vec::new();
@@ -53,10 +54,10 @@ fn ends_s(problem: &Problem, options: &Options, workers: &[usize]) -> Vec<f64> {
 #[test]
 fn transfers_take_their_time_alone_or_share_a_card() {
     let problem = fork(2, 3, 1);
-    // 100 bytes over 10 bytes/s: 10 s; two at a time over one card 20 s.
+    // 100 bytes over 10 bytes/s: 10 s. Two at a time over one card: 20 s.
     assert_eq!(ends_s(&problem, &flat(10.0), &[0, 1, 2]), [1.0, 12.0, 12.0]);
     assert_eq!(ends_s(&problem, &shared(10.0), &[0, 1, 2]), [1.0, 22.0, 22.0]);
-    // Where the maker is nothing travels.
+    // On the maker's worker nothing is transferred.
     assert_eq!(ends_s(&problem, &shared(10.0), &[0, 0, 1]), [1.0, 2.0, 12.0]);
     let late = Options::new(Wiring::MaxMin { latency_ns: S, bytes_per_s: 10.0 });
     assert_eq!(ends_s(&problem, &late, &[0, 0, 1]), [1.0, 2.0, 13.0]);
@@ -111,7 +112,7 @@ fn a_task_waits_for_its_release_and_says_when_it_is_ready() {
     }
 }
 
-/// A chain of three tasks of a second, by a scheduler that hears of each end.
+/// A chain of three tasks of a second, by a scheduler that learns of each end.
 #[test]
 fn a_scheduler_that_is_held_back_makes_cores_wait() {
     let chain = generate("pipeline:tasks=3,length=3,duration=1s").unwrap();
@@ -124,7 +125,8 @@ fn a_scheduler_that_is_held_back_makes_cores_wait() {
     assert_eq!(end(Span::ZERO, Span::ZERO), 3 * S);
     assert_eq!(end(half, Span::ZERO), 3 * S);
     assert_eq!(end(Span::ZERO, half), 4 * S + S / 2);
-    // Asked at 0, 2.5 and 5: each answer half a second later, the next question 2 s after that.
+    // Called at 0, 2.5 and 5. Each answer counts half a second later, and the next call follows 2 s
+    // after that.
     assert_eq!(end(Span::from_secs(2), half), 6 * S + S / 2);
 }
 
@@ -158,8 +160,8 @@ fn what_a_scheduler_leaves_undone_or_misplaces_is_told() {
     assert!(Problem::of(&wide, Vec::new(), Loads::OnWorkers).is_err());
 }
 
-/// No core runs two tasks, no task starts before its inputs exist (and had time to come), lengths
-/// are lengths, and no schedule is better than the bounds.
+/// No core runs two tasks. No task starts before its inputs exist and have had time to arrive.
+/// Tasks take their lengths, and no schedule is better than the bounds.
 fn check(problem: &Problem, options: &Options, ran: &Ran, who: &str) {
     for (number, (spec, run)) in problem.tasks.iter().zip(&ran.tasks).enumerate() {
         let length_ns = problem.run_ns(number, run.worker as usize);

@@ -1,4 +1,4 @@
-//! Rare paths are gone: a checker says nothing of what no seed ever does.
+//! Checks that seeds take the rare paths. Checkers prove nothing about paths that no seed takes.
 //!
 //! The nightly run: `cargo test -p sim --test marks -- --ignored --nocapture`; `scripts/nightly`.
 
@@ -6,18 +6,17 @@ use proto::marks::Mark;
 use sim::{CheckOptions, check};
 
 const SEEDS: u64 = 10_000;
-/// What the usual number of seeds goes at least once.
+/// The usual number of seeds, which takes most paths at least once.
 const SEEDS_USUAL: u64 = 300;
 
-/// What seeds do not go, and the test that does: in a seed a named stall is a violation (here
-/// `stall.rs`); the record of a job stays long (`scheduler/src/past_tests.rs`); a copy refuses
-/// while its primary activates in one order of events (`node/src/replica/tests.rs`); to call a
-/// node slow takes longer than the trouble of a seed, so that it is done from outside (here
-/// `slow.rs`).
+/// Paths that no seed takes, and the tests that do. In a seed a named stall is a violation
+/// (`stall.rs`). The record of a job stays long (`scheduler/src/past_tests.rs`). A replica refuses
+/// during the activation of its primary only in one order of events (`node/src/replica/tests.rs`).
+/// A vote that a node is slow takes longer than the faults of a seed (`slow.rs`).
 const GONE_ELSEWHERE: [Mark; 4] =
     [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow, Mark::JobDropped];
 
-/// `SIM_FIRST_SEED` and, of the nightly run, `SIM_SEEDS` ask for others.
+/// `SIM_FIRST_SEED` and, in the nightly run, `SIM_SEEDS` select other seeds.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -49,7 +48,7 @@ fn every_rare_path_is_gone() {
     let seeds = number("SIM_SEEDS", SEEDS);
     let mut never = never(&gone(seeds));
     if seeds < SEEDS {
-        never.clear(); // So few go no path for certain: they ran well, that is all.
+        never.clear(); // Too few seeds to take every path for certain.
     }
     never.retain(|mark| !GONE_ELSEWHERE.contains(mark));
     assert_eq!(never, [], "paths that no seed of {seeds} went");

@@ -1,4 +1,4 @@
-//! Nodes that die for good, a group that cannot agree, and what that must not do to work.
+//! Permanent losses, and a group without a majority: work must continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ const JOB: u64 = 0x5eed_0000_0000;
 fn world(seed: u64, nodes: u32, copies: u32) -> World {
     let mut options = WorldOptions::healthy(seed, nodes, 2);
     options.copies = copies;
-    // Nodes die here: clients repeat what is not answered.
+    // Nodes die here: clients repeat unanswered requests.
     options.faultless = false;
     let mut world = World::new(options);
     if std::env::var("SIM_STORY").is_ok() {
@@ -26,7 +26,7 @@ fn world(seed: u64, nodes: u32, copies: u32) -> World {
     world
 }
 
-/// A job whose tasks have homes everywhere.
+/// A job with homes of its tasks everywhere.
 fn submit(world: &mut World, number: u64, draft: &Draft) -> usize {
     let nodes = world.launches().len();
     let held: Vec<PartitionId> =
@@ -44,7 +44,7 @@ fn ends_well(world: &mut World) {
     world.must_remember().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The node that a job was submitted to, and another one: any two of five.
+/// The node to which a job was submitted, and another one: any two of five.
 #[test]
 fn two_of_five_are_lost_for_good_with_three_copies() {
     for (seed, (a, b)) in (1..).zip([(0, 1), (1, 4), (3, 2), (4, 0), (2, 0)]) {
@@ -61,7 +61,7 @@ fn two_of_five_are_lost_for_good_with_three_copies() {
     }
 }
 
-/// One after another, as soon as all copies are there again: the last two still serve everything.
+/// One after another, as soon as all replicas exist again. The last two still serve everything.
 #[test]
 fn of_five_nodes_three_go_one_after_another() {
     let mut world = world(9, 5, 2);
@@ -75,8 +75,8 @@ fn of_five_nodes_three_go_one_after_another() {
     assert!(world.told(client).is_some());
 }
 
-/// With two copies the primary is gone for good while its only backup restarts, and nobody has
-/// noticed the one when the other is back.
+/// With two replicas, the primary is lost permanently while its only backup restarts. No node has
+/// detected the loss when the backup is back.
 #[test]
 fn a_backup_restarts_while_its_primary_is_lost() {
     for seed in 1..20 {
@@ -97,7 +97,7 @@ fn is_of_group(effect: &Effect) -> bool {
     packet.membership.iter().any(|message| matches!(message.body, Some(Body::Group(_))))
 }
 
-/// The group is not on the path of any task: nobody can agree on anything for ten minutes.
+/// No task depends on the group: for ten minutes it cannot commit anything.
 #[test]
 fn work_goes_on_without_the_group() {
     let mut world = world(3, 5, 3);
@@ -123,7 +123,7 @@ fn work_goes_on_without_the_group() {
         assert!(world.told(client).is_some(), "job {number} waits for something");
     }
     assert_eq!(world.map_epoch(), epoch, "nobody could agree on anything");
-    // A node dies meanwhile: what it had waits, and does not fail.
+    // A node dies meanwhile: its tasks wait and do not fail.
     let client = submit(&mut world, 10, &Draft::fan_in(60, Span::from_millis(400), 1_000));
     world.lose(4);
     world.run_for(Span::from_secs(60));
@@ -134,7 +134,7 @@ fn work_goes_on_without_the_group() {
     assert_eq!(*failed.lock().expect("one thread"), 0);
 }
 
-/// Tasks that are done again because what they had made is gone, and nodes that go.
+/// Counts tasks that run again because their outputs were lost.
 fn count_rebuilt(world: &mut World) -> Arc<Mutex<u32>> {
     let rebuilt = Arc::new(Mutex::new(0));
     let count = Arc::clone(&rebuilt);
@@ -147,8 +147,8 @@ fn count_rebuilt(world: &mut World) -> Arc<Mutex<u32>> {
     rebuilt
 }
 
-/// Its children wait for a last one that takes long: meanwhile node after node leaves with what
-/// they are to read, those that took over from others too.
+/// The children wait for a last long parent. Meanwhile nodes with their inputs leave one after
+/// another, including nodes that took inputs over.
 #[test]
 fn who_leaves_hands_over_what_others_want() {
     for seed in 1..=12 {
@@ -168,7 +168,7 @@ fn who_leaves_hands_over_what_others_want() {
     }
 }
 
-/// What was agreed on about who is there and who votes, in this world so far.
+/// Counts the committed changes of members and of voters.
 fn count_changes(world: &mut World) -> Arc<Mutex<(u32, u32)>> {
     let changes = Arc::new(Mutex::new((0, 0)));
     let count = Arc::clone(&changes);
@@ -183,8 +183,8 @@ fn count_changes(world: &mut World) -> Arc<Mutex<(u32, u32)>> {
     changes
 }
 
-/// Two seconds up, two seconds down, for ten minutes: the others soon do without it, and work goes
-/// on. When it stays up it gets its share again.
+/// A node is up for two seconds and down for two seconds, for ten minutes. The cluster soon works
+/// without it. When it stays up it gets its share again.
 #[test]
 fn a_node_that_flaps_is_left_alone_until_it_stays() {
     for (seed, flapper) in [(1, 4), (2, 0), (3, 2)] {
@@ -204,7 +204,7 @@ fn a_node_that_flaps_is_left_alone_until_it_stays() {
         let (lives, votes) = *changes.lock().expect("one thread");
         assert!((3..=10).contains(&lives), "seed {seed}: {lives} deaths and returns");
         println!("{lives} deaths and returns, {votes} changes of votes");
-        // Of four nodes three vote, of five all: four changes of a death and a return.
+        // Of four nodes three vote, of five all: four changes for each death and return.
         assert!(votes <= 2 * lives, "seed {seed}: {votes} changes of votes");
         let open = (0..10).filter(|&job| world.told(job).is_none()).count();
         assert!(open <= 1, "seed {seed}: {open} jobs wait for something");
@@ -219,8 +219,8 @@ fn a_node_that_flaps_is_left_alone_until_it_stays() {
     }
 }
 
-/// Ten levels, each task of one waits for two of the level before, and every minute a node dies,
-/// for half an hour: what has to be done again stays little.
+/// Ten levels; each task waits for two tasks of the previous level. Every minute a node dies, for
+/// half an hour. Few tasks may run again.
 #[test]
 fn steady_deaths_do_not_multiply_work() {
     const LEVELS: usize = 10;
@@ -253,8 +253,9 @@ fn steady_deaths_do_not_multiply_work() {
     }
 }
 
-/// Clients begin with the first map, forty changes and more later: each request is sent on at most
-/// once by who knows the newest map, and once more where it changes meanwhile (`sim/src/stale.rs`).
+/// Clients start with the first map, which is more than forty changes old. A node with the newest
+/// map redirects each request at most once, and once more for each change meanwhile
+/// (`sim/src/stale.rs`).
 #[test]
 fn clients_with_old_maps_find_the_homes() {
     for seed in 1..=6 {
@@ -283,7 +284,7 @@ fn clients_with_old_maps_find_the_homes() {
     }
 }
 
-/// What is to be kept lies on a node that is to leave, and what it says of that is lost.
+/// Kept outputs are on a draining node, and its messages about them are lost.
 #[test]
 fn who_is_to_leave_and_does_not_is_found() {
     let verdict = |is_mute: bool| {

@@ -1,4 +1,4 @@
-//! The checkers bite: each bug on purpose is found within a budget of seeds.
+//! The checkers find every seeded bug within a budget of seeds.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ fn each_mutant_that_the_simulator_finds_is_looked_for() {
 }
 
 fn all_are_found(mutants: &[Mutant]) {
-    // The nodes' own assertions may fail too; their words would drown the table.
+    // Assertions of the nodes may fail too; their messages would bury the table.
     std::panic::set_hook(Box::new(|_| {}));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut table = String::new();

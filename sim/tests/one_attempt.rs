@@ -1,5 +1,5 @@
-//! Tasks make other bytes in each attempt, and are done again after losses. What counts in the end
-//! has read one attempt of each.
+//! Tasks make other bytes in each attempt and run again after losses. The final results must come
+//! from one attempt of each task.
 
 use proto::marks::{self, Mark};
 use proto::wire;

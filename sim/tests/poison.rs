@@ -1,4 +1,4 @@
-//! A task that kills whatever runs it takes few nodes with it, and nobody else's work.
+//! A task that kills its node ends few incarnations, and no other task fails because of it.
 
 use proto::limits::CRASHES_MAX;
 use proto::{JobId, PartitionId, Span, wire};
@@ -55,7 +55,7 @@ fn what_waits_for_it_is_skipped() {
     }
 }
 
-/// The home of a task counts, and is the one that dies.
+/// The home that counts the deaths is itself the node that dies.
 #[test]
 fn a_home_that_is_its_only_node_remembers_how_often_it_died() {
     for seed in 1..=20 {
@@ -65,8 +65,8 @@ fn a_home_that_is_its_only_node_remembers_how_often_it_died() {
     }
 }
 
-/// Of two nodes the one is killed by a task and the other dies at the same time, for good. To the
-/// next life of the first it is alone: that says nothing against the task all the same.
+/// A task kills one of two nodes, and the other node dies at the same time, permanently. The next
+/// incarnation of the first node sees no other node. This must not count against the task.
 #[test]
 fn who_died_at_the_same_time_is_no_witness_although_the_next_life_never_heard_of_it() {
     let mut deaths = 0;

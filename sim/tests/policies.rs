@@ -1,5 +1,5 @@
-//! Whatever decides where tasks go, the same tasks are done, each once: random graphs and the
-//! applications, under every policy, placement, order of queues and way of submission.
+//! Under every policy the same tasks are done, each once. Random graphs and the applications run
+//! under every policy, placement, queue order and way of submission.
 
 use proto::event::End;
 use proto::{JobId, NodeId, PartitionId, Span, TaskId, wire};
@@ -13,7 +13,7 @@ const SLOTS: u32 = 2;
 const JOB: JobId = JobId(1);
 const GRAPHS: u64 = 25;
 
-/// Tasks of several widths, lengths and outputs; each reads from a few of those before it.
+/// Tasks of several widths, lengths and outputs. Each reads from a few earlier ones.
 fn random_graph(seed: u64) -> Graph {
     let mut dice = Dice::new(seed);
     let mut builder = GraphBuilder::new("random");
@@ -70,7 +70,7 @@ fn ways(seed: u64) -> Vec<SimulationOptions> {
                     policy,
                     order: [Order::Bytes, Order::Urgency, Order::Critical][turn / 2 % 3],
                     threshold: [0.01, 0.5, 5.0][turn % 3],
-                    // FLDS's monitor has something to do.
+                    // Short enough that FLDS's monitor acts.
                     wait_max: Span::from_millis(50),
                     cache_bytes: [u64::MAX, 0, 9_000_000][turn / 3 % 3],
                     ..Tuning::default()
@@ -94,7 +94,7 @@ fn ways(seed: u64) -> Vec<SimulationOptions> {
     ways
 }
 
-/// Where the study put each task.
+/// The placement that the study used.
 fn plan<'g>(graph: &'g Graph, options: &SimulationOptions) -> Plan<'g> {
     let map = kvs::make_map(options.seed | 1, NODES, kvs::default_partitions(NODES));
     let mut held: Vec<Vec<PartitionId>> = vec![Vec::new(); NODES as usize];

@@ -1,4 +1,4 @@
-//! Workflows on healthy simulated clusters: no makespan below the true bound, none far above it.
+//! Workflows on healthy simulated clusters: no makespan below the lower bound, none far above it.
 
 use proto::{NodeId, Span};
 use scheduler::{Policy, Tuning};
@@ -53,7 +53,7 @@ fn worst_case_submission_spreads_by_stealing() {
     assert!(ran.iter().all(|&n| n > 60), "{ran:?}");
 }
 
-/// Pipelines whose data are dear to move: policies differ in the bytes they move.
+/// Pipelines with expensive transfers: policies differ in the bytes they move.
 #[test]
 fn locality_moves_fewer_bytes_than_balancing() {
     let graph = generate("pipeline:tasks=400,length=20,duration=10ms,output=20MB").unwrap();
@@ -69,7 +69,7 @@ fn locality_moves_fewer_bytes_than_balancing() {
     assert!(rlds < mlb, "rlds {rlds}, mlb {mlb}");
 }
 
-/// Lists of edges that span chunks, credits that span messages, a job as deep as it is long.
+/// Edge lists that span chunks, credits that span messages, and a job as deep as it is long.
 #[test]
 fn wide_and_deep_graphs_run() {
     for text in ["star-out:tasks=100000", "star-in:tasks=100000", "chain:tasks=20000"] {

@@ -1,8 +1,8 @@
-//! Many small clusters with faults of all kinds: no checker may find anything.
+//! Many small clusters with faults of all kinds: no checker may find a violation.
 
 use sim::{CheckOptions, check, run_seed};
 
-/// The project's floor is 2,000; `SIM_SEEDS` and `SIM_FIRST_SEED` ask for others.
+/// `SIM_SEEDS` and `SIM_FIRST_SEED` select other seeds than the project's minimum of 2,000.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }

@@ -1,4 +1,5 @@
-//! A node that is slow is not dead: nobody waits for it, and it comes back when it is well.
+//! A slow node has not failed: no other node waits for it, and it gets work again after it has
+//! recovered.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +23,7 @@ fn ends_well(world: &mut World) {
     world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Each time for less than it takes, and then all of them alike for long.
+/// First one node for less than the required time, then all nodes alike for a long time.
 #[test]
 fn who_is_slow_for_a_moment_or_like_all_others_is_not_called_slow() {
     let mut world = world(3, 5, 3, None);
@@ -49,8 +50,8 @@ fn holds_a_copy(world: &World, node: usize) -> bool {
     world.holders().iter().flatten().any(|&holder| holder == node as u32)
 }
 
-/// It keeps its process and its vote; it loses its homes, its copies and new tasks, and has all of
-/// that again when it has been well for half a minute.
+/// The node keeps its process and its vote. It loses its homes, its replicas and new tasks. It gets
+/// all of them again after half a minute at normal speed.
 #[test]
 fn who_is_slow_is_given_nothing_until_it_is_well() {
     for (seed, copies) in [(1, 2), (2, 3)] {
@@ -86,7 +87,7 @@ fn who_is_slow_is_given_nothing_until_it_is_well() {
     }
 }
 
-/// Of three one is slow, and another is gone: a slow node is better than none.
+/// One of three nodes is slow and another is lost: a slow node is better than none.
 #[test]
 fn who_is_slow_is_taken_again_when_another_is_lost() {
     for seed in 1..=4 {
@@ -104,7 +105,7 @@ fn who_is_slow_is_taken_again_when_another_is_lost() {
     }
 }
 
-/// However many are slow, most are not called so.
+/// However many are slow, the majority is never voted slow.
 #[test]
 fn of_five_two_are_called_slow_at_most() {
     let mut world = world(5, 5, 3, None);
@@ -122,8 +123,8 @@ fn of_five_two_are_called_slow_at_most() {
     ends_well(&mut world);
 }
 
-/// Its answers take nearly as long as is called slow, some of them longer: as it is not called slow
-/// for that, it does not stay so.
+/// The latency of its answers is just below the limit for slow nodes, and sometimes above it. A
+/// node that is not voted slow for such answers must also recover with them.
 #[test]
 fn who_answers_late_now_and_then_is_called_well() {
     const FAR: usize = 4;

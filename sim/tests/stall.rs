@@ -1,4 +1,4 @@
-//! A job that gets no further is found by the nodes themselves, and what blocks it is named.
+//! The nodes themselves detect a stalled job and name the blocking task.
 
 use proto::event::Stall;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span};
@@ -55,12 +55,12 @@ fn a_task_that_runs_for_long_is_no_stall() {
     }
 }
 
-/// The node that holds tasks, or is home of them, does not come back for a long time.
+/// A node that holds tasks, or is their home, is down for a long time.
 #[test]
 fn a_silent_node_is_named_and_its_return_ends_the_stall() {
     for (victim, named) in [(1, Stall::HolderSilent), (0, Stall::HomeSilent)] {
         let mut world = world(5, 3, None);
-        // Longer than anything else takes: what n1 steals is all that is left in the end.
+        // Longer than everything else, so that tasks stolen by n1 are the last ones.
         let draft = Draft::bag(40, Span::from_secs(4));
         let homes: &[usize] = if victim == 1 { &[0] } else { &[0, 1] };
         let client = submit(&mut world, &draft, homes);
@@ -77,7 +77,7 @@ fn a_silent_node_is_named_and_its_return_ends_the_stall() {
     }
 }
 
-/// Words between homes that never arrive, however often they are said.
+/// Grants of n0 never arrive, however often they are sent.
 #[test]
 fn a_task_that_its_holder_never_got_is_found() {
     use node::Effect;

@@ -1,4 +1,4 @@
-//! Studies: with nothing but tasks and network to wait for, times can be told beforehand.
+//! Studies with exactly predictable times: only tasks and the network take time.
 
 use proto::{NodeId, Span, limits, wire};
 use scheduler::{Policy, Tuning};
@@ -10,7 +10,7 @@ use workloads::{Graph, GraphBuilder, Placement, TaskInit, generate};
 
 const MS: u64 = 1_000_000;
 
-/// Nothing takes time but the tasks.
+/// Only tasks take time.
 fn ideal(nodes: u32, slots: u32) -> SimulationOptions {
     SimulationOptions {
         service: Service::zero(),
@@ -49,8 +49,8 @@ fn a_bag_is_within_one_task_of_its_area() {
     }
 }
 
-/// One node makes an object of 125 MB, another reads it: over a card of 1 Gbit/s a second; two
-/// that are read at once over one card two seconds.
+/// One node makes an object of 125 MB, another reads it. Over a card of 1 Gbit/s that takes one
+/// second. Two at once over one card take two seconds.
 #[test]
 fn objects_take_the_time_of_the_cards_they_share() {
     let makespan = |tasks: u32, model: fn(Span, f64) -> NetworkModel| {
@@ -104,7 +104,8 @@ fn tasks_go_to_whom_they_are_submitted() {
     assert!(simulate(&graph, &SimulationOptions { submit: twice, ..ideal(4, 1) }).is_err());
 }
 
-/// A step costs what its service says: two thousand no-ops on one node take at least their ends.
+/// A step costs its service time: two thousand no-ops on one node take at least the time of their
+/// ends.
 #[test]
 fn service_times_are_charged() {
     let graph = generate("bag:tasks=2000").unwrap();
@@ -130,7 +131,7 @@ fn a_report_of_a_study_is_complete() {
     assert!(report.messages > 0 && report.data.bytes_moved + report.data.bytes_read_local > 0);
 }
 
-/// Two racks of two nodes; what one rack's tasks made, the other's read.
+/// Two racks of two nodes. Tasks of each rack read outputs of the other.
 #[test]
 fn racks_share_their_way_out() {
     let makespan = |network| {
@@ -144,7 +145,8 @@ fn racks_share_their_way_out() {
         makespan(NetworkModel::Tree { latency, bytes_per_s, racks })
     };
     let cards = makespan(NetworkModel::MaxMin { latency, bytes_per_s });
-    // Shares of four links are added up in another order than those of two: a rounding apart.
+    // Shares of four links are added in another order than those of two, with a rounding
+    // difference.
     let apart_ns = tree(1.0).0.abs_diff(cards.0);
     assert!(apart_ns <= 10, "a way out as wide as its cards takes nothing, not {apart_ns} ns");
     let slow = tree(20.0);
@@ -180,11 +182,11 @@ fn nodes_that_die_come_back_and_nothing_is_lost() {
     assert!(simulate(&graph, &options).is_err(), "each fault strikes another node");
 }
 
-/// What an idle node costs must not grow with the cluster: thieves that find nothing meet most
-/// others, and remember few.
+/// The state of an idle node must not grow with the cluster. Unsuccessful thieves meet most other
+/// nodes, and remember few.
 #[test]
 fn what_a_round_of_probes_leaves_behind_is_bounded() {
-    // Whose task is short looks for another while the long ones run.
+    // Nodes with a short task look for another one while the long ones run.
     let graph = generate("bag:tasks=1200,duration=uniform(0,6s)").unwrap();
     let simulation = run(&graph, &SimulationOptions::new(600, 2));
     let most = simulation.nodes.iter().map(|node| node.messages).max().unwrap_or(0);
@@ -192,7 +194,7 @@ fn what_a_round_of_probes_leaves_behind_is_bounded() {
     assert_eq!(simulation.report().tasks.done, 1200);
 }
 
-/// Tasks of 2 s that are released every 10 s, the last of which reads the first.
+/// Tasks of 2 s that are released every 10 s; the last one reads the first.
 #[test]
 fn no_task_starts_before_its_release() {
     let mut builder = GraphBuilder::new("arrivals");
@@ -228,11 +230,12 @@ fn a_sparse_log_costs_by_event_and_not_by_second() {
     let simulation = run(&graph, &ideal(60, 2));
     assert_eq!(simulation.makespan, Span((59 * 8 + 1) * hour_ns));
     let messages = simulation.report().messages;
-    // One look of the stall detector at 60 homes each 40 s would take 2,500,000.
+    // With a query of the stall detector to 60 homes every 40 s, there would be 2,500,000.
     assert!(messages < 10_000, "{messages} messages for 60 jobs");
 }
 
-/// One task writes 1 MiB, another reads it and writes as much; on another node it is fetched first.
+/// One task writes 1 MiB, and another reads it and writes the same amount. On another node it is
+/// fetched first.
 #[test]
 fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {
     let bytes = ByteTimes {
@@ -276,10 +279,10 @@ fn a_load_that_is_clocked_takes_the_time_of_its_bytes() {
         run(&generate(&text).unwrap(), &options).report().makespan_s
     };
     let (card, clocked) = (125e6, ",data-load=clocked");
-    // However they are spread, one of the two cards brings in at least half of them.
+    // However they are spread, one of the two cards receives at least half of them.
     let least_s = 16.0 * 25e6 / card / 2.0;
     let (free, paid) = (makespan_s("", card), makespan_s(clocked, card));
     assert!(paid >= free + 0.9 * least_s && paid > least_s, "{paid} s, without the loads {free} s");
-    // And it is the card that they wait for.
+    // The card is the bottleneck.
     assert!(makespan_s(clocked, 2.0 * card) < paid - 0.4 * least_s);
 }

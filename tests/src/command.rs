@@ -1,4 +1,4 @@
-//! Running the real binary, with a private directory and a deadline.
+//! Runs the real binary with a private directory and a deadline.
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -37,23 +37,23 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// A directory that goes when the test ends, and commands that live in it.
+/// A directory that is removed at the end of the test, and commands that run in it.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: tempfile::TempDir,
 }
 
-/// What a command left behind.
+/// The results of a command.
 #[derive(Debug)]
 pub struct Ran {
-    /// The exit code; 128 + signal when a signal ended it.
+    /// The exit code; 128 + signal if a signal ended it.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
     pub took: Duration,
 }
 
-/// A command that still runs; killed, with its process group, when dropped.
+/// A running command. It is killed with its process group when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -86,7 +86,7 @@ impl Sandbox {
     /// Writes a file here, with the folders above it.
     ///
     /// # Panics
-    /// When the disk does not let us.
+    /// When the disk does not permit it.
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         if let Some(folder) = path.parent() {
@@ -108,7 +108,7 @@ impl Sandbox {
         self.start_command(command)
     }
 
-    /// Starts any command here, cut off from the caller's environment.
+    /// Starts any command here, isolated from the caller's environment.
     ///
     /// # Panics
     /// When it cannot start.
@@ -148,7 +148,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     #[must_use]
     pub fn errors_so_far(&self) -> String {
         read(&self.stderr)
@@ -157,12 +157,12 @@ impl Running {
     /// Sends a signal to this process alone.
     ///
     /// # Panics
-    /// When it has already been waited for.
+    /// When its end was already collected.
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process(self.as_pid(), signal).expect("the child is not reaped yet");
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
@@ -170,13 +170,13 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When it has not come within [`DEADLINE`].
+    /// When it has not ended within [`DEADLINE`].
     pub fn end(self) -> Ran {
         self.end_within(DEADLINE)
     }
 
     /// # Panics
-    /// When the end has not come within `deadline`.
+    /// When it has not ended within `deadline`.
     pub fn end_within(mut self, deadline: Duration) -> Ran {
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
@@ -220,7 +220,7 @@ impl Ran {
     /// The JSON value on standard output.
     ///
     /// # Panics
-    /// When there is none, or it carries no schema.
+    /// When there is none, or when it has no schema.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         let value: serde_json::Value = serde_json::from_str(self.stdout.trim())
@@ -238,7 +238,7 @@ impl Ran {
     }
 
     /// # Panics
-    /// When it did not end well.
+    /// When the exit code is not 0.
     #[track_caller]
     pub fn ok(self) -> Self {
         self.expect_code(0)

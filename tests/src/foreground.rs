@@ -1,5 +1,5 @@
-//! A cluster whose nodes are children of the test: started one by one, each where and how the test
-//! wants it, ended in any way, and started again.
+//! A cluster of nodes that are children of the test. The test starts each one where and how it
+//! needs, ends it in any way, and restarts it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use serde_json::Value;
 use crate::instance::node_events;
 use crate::{Ran, Running, Sandbox, binary, wait_until};
 
-/// How the nodes of a [`Foreground`] are started.
+/// The start of the nodes of a [`Foreground`].
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub nodes: u32,
     pub slots: u32,
     pub copies: u32,
-    /// Words before the program, by node: where it runs.
+    /// Words before the program by node, which decide where it runs.
     pub place: BTreeMap<u32, Vec<String>>,
-    /// Further flags, by node.
+    /// Further flags by node.
     pub flags: BTreeMap<u32, Vec<String>>,
 }
 
@@ -31,18 +31,18 @@ impl Shape {
     }
 }
 
-/// The nodes; they are killed when this is dropped.
+/// The nodes. They are killed when this is dropped.
 #[derive(Debug)]
 pub struct Foreground {
     nodes: Vec<Option<Running>>,
     shape: Shape,
     directory: PathBuf,
-    // Last: the nodes end before their directory goes.
+    // Dropped last: the nodes end before their directory is removed.
     sandbox: Sandbox,
 }
 
 impl Foreground {
-    /// Starts all nodes and waits until each has its copies.
+    /// Starts all nodes and waits until each has its replicas.
     ///
     /// # Panics
     /// When they do not come up.
@@ -74,7 +74,7 @@ impl Foreground {
         self.nodes[node as usize] = Some(self.sandbox.start_command(command));
     }
 
-    /// Starts those that have ended, and tells which.
+    /// Starts the nodes that have ended, and returns them.
     pub fn start_ended(&mut self) -> Vec<u32> {
         let ended: Vec<u32> =
             (0..self.shape.nodes).filter(|&node| !self.is_running(node)).collect();
@@ -97,22 +97,22 @@ impl Foreground {
         self.nodes[node as usize].as_ref().expect("the node was started")
     }
 
-    /// What a node that has ended had to say, or one that runs has said so far.
+    /// The standard error of a node so far.
     #[must_use]
     pub fn said(&self, node: u32) -> String {
         self.node(node).errors_so_far()
     }
 
-    /// Waits until a node has ended by itself, and tells what it left behind.
+    /// Waits until a node has ended by itself, and returns its results.
     ///
     /// # Panics
-    /// When it was never started, or goes on.
+    /// When it was never started, or does not end.
     pub fn wait_for_end(&mut self, node: u32) -> Ran {
         wait_until("the node has ended", || !self.is_running(node));
         self.nodes[node as usize].take().expect("the node was started").end()
     }
 
-    /// `kill -9` of one node.
+    /// Kills one node with SIGKILL.
     pub fn kill(&mut self, node: u32) {
         self.node(node).signal(rustix::process::Signal::KILL);
         if let Some(running) = self.nodes[node as usize].take() {
@@ -142,13 +142,13 @@ impl Foreground {
     /// Runs a verb with `--json` and returns the value.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let mut arguments = arguments.to_vec();
-        // What `--` begins is the user's command.
+        // The user's command follows `--`.
         let ends = arguments.iter().position(|argument| *argument == "--");
         arguments.insert(ends.unwrap_or(arguments.len()), "--json");
         self.starling(&arguments).ok().json()
     }
 
-    /// Waits until every partition is served and has all its copies.
+    /// Waits until every partition is active and has all its replicas.
     ///
     /// # Panics
     /// When that takes too long.
@@ -159,9 +159,8 @@ impl Foreground {
         });
     }
 
-    /// How often each task was committed as done by one life of a home, by the event logs: where
-    /// there are copies a home may die with a commit that nobody was told of, and its successor
-    /// commits anew.
+    /// The number of commits of each task as done by one incarnation of a home, in the event logs.
+    /// With replicas a home may die with an unreported commit, and its successor commits again.
     #[must_use]
     pub fn commits(&self) -> BTreeMap<(TaskId, u32, u32), u32> {
         let mut times = BTreeMap::new();
@@ -180,7 +179,7 @@ impl Foreground {
         times
     }
 
-    /// What the nodes that can be reached have agreed on about one of them.
+    /// The state of a node in the map of the nodes that can be reached.
     #[must_use]
     pub fn seen(&self, node: u32) -> Option<Seen> {
         let ran = self.starling(&["node", "list", "--json"]);
@@ -196,7 +195,7 @@ impl Foreground {
 }
 
 impl Drop for Foreground {
-    /// A failed test shows what its nodes had to say.
+    /// Prints the logs of the nodes for a failed test.
     #[expect(clippy::print_stderr, reason = "the output of a failing test")]
     fn drop(&mut self) {
         for node in (0..self.shape.nodes).filter(|_| std::thread::panicking()) {
@@ -208,7 +207,7 @@ impl Drop for Foreground {
     }
 }
 
-/// A node as the others see it.
+/// A node from the view of the other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub is_up: bool,

@@ -1,4 +1,4 @@
-//! A cluster of processes in the background, and its certain end.
+//! A cluster of background processes that is taken down at the end of the test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use crate::{Ran, Running, Sandbox, wait_until};
 
-/// Nodes that join in one test at most, besides as many as there were.
+/// The most nodes that join in one test, in addition to the first number of nodes.
 const JOINED_MAX: u32 = 6;
 
-/// An instance that `starling up` started; taken down when dropped.
+/// An instance that `starling up` started. It is taken down when dropped.
 #[derive(Debug)]
 pub struct Instance {
     sandbox: Sandbox,
     directory: PathBuf,
     nodes: u32,
     slots: u32,
-    /// `None`: as many as the program takes by itself.
+    /// `None`: the program's default.
     copies: Option<u32>,
-    /// Every process ever seen in its address files.
+    /// Every process that was ever in its address files.
     pids: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -37,7 +37,7 @@ impl Instance {
         Self::make(nodes, slots, None)
     }
 
-    /// As [`Self::up`], with so many copies of each partition.
+    /// Like [`Self::up`], with this number of replicas of each partition.
     #[must_use]
     pub fn up_with_copies(nodes: u32, slots: u32, copies: u32) -> Self {
         Self::make(nodes, slots, Some(copies))
@@ -52,7 +52,7 @@ impl Instance {
         instance
     }
 
-    /// `starling up` again: starts the nodes that are missing.
+    /// Runs `starling up` again, which starts the missing nodes.
     ///
     /// # Panics
     /// When they do not come up.
@@ -67,8 +67,8 @@ impl Instance {
         self.note_pids();
     }
 
-    /// Waits until every partition has all its copies, and as many nodes may be lost as of those
-    /// that run ever may: one that has just come back is counted by the others, too.
+    /// Waits until every partition has all replicas and the cluster survives as many losses as its
+    /// running nodes permit. So all nodes must have noticed one that has just returned.
     ///
     /// # Panics
     /// When that takes too long.
@@ -103,20 +103,20 @@ impl Instance {
     /// Runs a verb with `--json` and returns the value.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let mut arguments = arguments.to_vec();
-        // What `--` begins is the user's command.
+        // The user's command follows `--`.
         let ends = arguments.iter().position(|argument| *argument == "--");
         arguments.insert(ends.unwrap_or(arguments.len()), "--json");
         self.starling(&arguments).ok().json()
     }
 
-    /// `--dir` goes before the user's command, which `--` begins.
+    /// `--dir` precedes the user's command, which follows `--`.
     fn with_directory(&self, arguments: &[&str]) -> Vec<String> {
         let mut all = vec!["--dir".to_owned(), self.directory.display().to_string()];
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         all
     }
 
-    /// The process of a node, as its address file says.
+    /// The process of a node, from its address file.
     ///
     /// # Panics
     /// When there is no such file.
@@ -125,7 +125,7 @@ impl Instance {
         self.address(node).expect("a node that is up has an address file").0
     }
 
-    /// Process and incarnation of a node.
+    /// The process and the incarnation of a node.
     #[must_use]
     pub fn address(&self, node: u32) -> Option<(u32, u64)> {
         let path = self.directory.join("nodes").join(node.to_string()).join("address.json");
@@ -134,19 +134,18 @@ impl Instance {
         Some((pid, value["incarnation"].as_u64()?))
     }
 
-    /// `kill -9` of one node; returns when it is gone.
+    /// Kills one node with SIGKILL and waits for its end.
     ///
     /// # Panics
-    /// When it does not go.
+    /// When it does not end.
     pub fn kill(&mut self, node: u32) {
         let pid = self.pid(node);
         kill_process(as_pid(pid), Signal::KILL).expect("the node runs");
         wait_until("the killed node is gone", || !is_alive(pid));
     }
 
-    /// How often each task was committed as done, by the event logs of all nodes, without the times
-    /// that were taken back because what it had made was lost. What a killed node had not written
-    /// of its log yet is missing here.
+    /// The number of commits of each task as done, in the event logs of all nodes. Commits before a
+    /// rebuild are subtracted. Events that a killed node had not written yet are missing.
     #[must_use]
     pub fn commits(&self) -> BTreeMap<TaskId, i32> {
         let mut times = BTreeMap::new();
@@ -166,7 +165,7 @@ impl Instance {
         times
     }
 
-    /// What the event logs of all nodes say of a task, for the message of a failing test.
+    /// The events of a task on all nodes, for the message of a failing test.
     #[must_use]
     pub fn story_of(&self, task: TaskId) -> String {
         let named = format!("task: {task:?}");
@@ -182,13 +181,14 @@ impl Instance {
         story
     }
 
-    /// Takes the instance down; checks that nothing of it runs on, and that no job of it stalled.
+    /// Takes the instance down. Checks that none of its processes remains, and that no job of it
+    /// stalled.
     ///
     /// # Panics
-    /// When a process stays, or a node has named what blocks a job.
+    /// When a process remains, or when a node has reported a stalled job.
     pub fn down(self) {
         let directory = self.directory.clone();
-        let ended = self.end(); // The logs go with it.
+        let ended = self.end(); // Dropping it removes the logs.
         let stalls = stalls(&directory);
         assert!(stalls.is_empty(), "a job stalled: {stalls:#?}");
         drop(ended);
@@ -205,7 +205,7 @@ impl Instance {
     }
 
     fn note_pids(&mut self) {
-        // Some may have joined.
+        // Some nodes may have joined.
         for node in 0..2 * self.nodes + JOINED_MAX {
             if let Some((pid, _)) = self.address(node) {
                 let seen = self.pids.entry(node).or_default();
@@ -221,7 +221,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         self.note_pids();
         for pid in self.pids.values().flatten().copied() {
-            // Only a process that still is ours: numbers are used again.
+            // Process ids are reused: only a process of this instance is killed.
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let directory = self.directory.display().to_string();
             if String::from_utf8_lossy(&words).contains(&directory) {
@@ -234,7 +234,7 @@ impl Drop for Instance {
     }
 }
 
-/// What the event log of a node has, in its order.
+/// The events of a node in order.
 pub(crate) fn node_events(directory: &Path, node: u32) -> Vec<Event> {
     let folder = directory.join(format!("nodes/{node}/state/events"));
     let segments = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -244,8 +244,8 @@ pub(crate) fn node_events(directory: &Path, node: u32) -> Vec<Event> {
     paths.iter().flat_map(read).collect()
 }
 
-/// The events of one segment: frames of magic, length, checksum, node, block. The last one may be
-/// torn, when its writer was killed.
+/// The events of one segment: frames of magic, length, checksum, node, block. The last frame may be
+/// torn if its writer was killed.
 fn events(mut bytes: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some((header, rest)) = bytes.split_at_checked(16) {
@@ -258,7 +258,7 @@ fn events(mut bytes: &[u8]) -> Vec<Event> {
     events
 }
 
-/// What the nodes have logged of jobs that got no further.
+/// The stalled jobs in the logs of the nodes.
 fn stalls(directory: &Path) -> Vec<String> {
     let nodes = fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten();
     let logs = nodes.map(|node| node.path().join("state/log"));
@@ -269,7 +269,7 @@ fn stalls(directory: &Path) -> Vec<String> {
     lines.collect()
 }
 
-/// A failed test shows what its nodes had to say.
+/// Prints the logs of the nodes for a failed test.
 #[expect(clippy::print_stderr, reason = "the output of a failing test")]
 fn show_logs(directory: &Path) {
     for node in fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten() {
@@ -285,18 +285,18 @@ fn as_pid(pid: u32) -> Pid {
     Pid::from_raw(raw).expect("a node's pid is not zero")
 }
 
-/// Whether a process runs; one that is dead but not reaped does not.
+/// True if the process runs. A process that is dead but not reaped does not run.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     test_kill_process(as_pid(pid)).is_ok() && !matches!(state_of(pid), None | Some('Z'))
 }
 
-/// Whether SIGSTOP holds it.
+/// True if SIGSTOP has stopped the process.
 fn is_stopped(pid: u32) -> bool {
     state_of(pid) == Some('T')
 }
 
-/// The letter that the kernel has for what a process does.
+/// The kernel's letter for the state of a process.
 fn state_of(pid: u32) -> Option<char> {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     state.rsplit(')').next()?.trim_start().chars().next()

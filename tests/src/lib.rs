@@ -1,19 +1,19 @@
 /*!
-What the end-to-end tests need: the real binary, instances that clean up behind themselves, and
-deadlines, so that a hang is a failure and not a wait.
+Support for the end-to-end tests: the real binary, instances that remove their files and processes,
+and deadlines. With a deadline a hang is a failure and not a wait.
 
-Nothing here knows how Starling works inside: a test gives a command line and reads the exit code,
-the two streams, JSON, and the files of the instance directory.
+Nothing here knows Starling's internals. A test passes a command line and reads the exit code, the
+two streams, JSON, and the files of the instance directory.
 
-**The binary.** A test package cannot name another package's binary, so [`binary`] takes the one
-in `STARLING_TEST_BINARY` (`xtask ci` sets it to the one it has just built) or builds it, once per
-test process, with the cargo that runs the tests: it is never older than the sources.
+**The binary.** A test package cannot name another package's binary. So [`binary`] takes the one in
+`STARLING_TEST_BINARY`, which `xtask ci` sets to its own build. Otherwise it builds the binary once
+per test process, with the cargo that runs the tests. So it is never older than the sources.
 
-**Processes.** Each command runs in a process group of its own with a private temporary directory as
-`TMPDIR` and current directory; whatever is left when the test ends is killed by its id.
+**Processes.** Each command runs in its own process group with a private temporary directory as
+`TMPDIR` and current directory. Processes that remain at the end of the test are killed by id.
 
-**Data.** Real workflows lie outside the repository; a test that wants them calls
-[`shared_data`] and skips, saying so, where the folder is absent.
+**Data.** Real workflows are outside the repository. A test that needs them calls [`shared_data`].
+If the folder is absent, the test prints that and is skipped.
 */
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
@@ -28,7 +28,7 @@ pub use instance::{Instance, is_alive};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Nothing a test does takes this long, even on a loaded machine.
+/// No action of a test takes this long, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The root of the repository.
@@ -50,7 +50,7 @@ pub fn shared_data() -> Option<PathBuf> {
     None
 }
 
-/// All files below a folder; none where it is not there.
+/// All files below a folder; none if it does not exist.
 #[must_use]
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Says that a test did not run, and why.
+/// Prints that a test is skipped, and the reason.
 pub fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("test").to_owned();
     eprintln!("skipped {name}: {reason}");
@@ -75,7 +75,7 @@ pub fn skip(reason: &str) {
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// When it does not within [`DEADLINE`].
+/// When it does not hold within [`DEADLINE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {

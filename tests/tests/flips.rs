@@ -1,8 +1,9 @@
-//! Single bits flip in what a node has on disk, at hundreds of places in all of its files: opened
-//! again it has exactly what it had, or an error says that it has not. Never something else.
+//! Single bits flip in the files of a node's disk, at hundreds of places. When the files are opened
+//! again, the contents are the same, or an error reports the damage. There is never a third
+//! outcome.
 //!
-//! The records are opened as the node opens them (`daemon::store`, `daemon::instance`), in this
-//! process; that a node which finds an error gives its copy up is in `system/replicas`.
+//! This process opens the records as the node does (`daemon::store`, `daemon::instance`).
+//! `system/replicas` tests that a node with such an error discards its replicas.
 
 #![expect(clippy::print_stderr, reason = "how it came out is worth a line")]
 
@@ -16,20 +17,22 @@ use daemon::store::RocksStore;
 use kvs::Record;
 use starling_tests::Instance;
 
-/// Of the files with records. Small files have each of their bytes flipped, other files a few.
+/// The number of flips in each file with records. In small files every byte is flipped, in other
+/// files a few.
 const FLIPS_EACH: u64 = 180;
 const SMALL_BYTES: u64 = 40;
 const FLIPS_OTHER: u64 = 10;
 const CUTS: u64 = 30;
-/// Records of a log or manifest lie in blocks of this size, behind a checksum, a length, a type.
+/// Records of a log or manifest are in blocks of this size, each after a checksum, a length and a
+/// type.
 const BLOCK_BYTES: usize = 32_768;
 const HEADER_BYTES: usize = 7;
 const LENGTHS_MAX: usize = 40;
 const OF_RECORDS: [&str; 3] = [".sst", ".log", "MANIFEST"];
-/// Long enough for everything that was written to be synced.
+/// Long enough for a sync of everything that was written.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// All that a start reads.
+/// Everything that a start reads.
 #[derive(PartialEq, Debug)]
 struct Found {
     incarnation: u32,
@@ -49,7 +52,7 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder of the test");
     for entry in fs::read_dir(from).expect("a folder of the test").flatten() {
         let (path, target) = (entry.path(), to.join(entry.file_name()));
-        // Objects and logs are not the store's.
+        // Objects and logs do not belong to the store.
         match path.is_dir() {
             true if entry.file_name() == "db" => copy(&path, &target),
             true => {}
@@ -58,7 +61,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The state of a node that was killed when all it had was synced: tables, a log, a manifest.
+/// The state of a node that was killed when everything was synced: tables, a log, a manifest.
 fn saved(into: &Path) {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     let insert = |number: u32| {
@@ -68,7 +71,7 @@ fn saved(into: &Path) {
     (0..20).for_each(insert);
     instance.starling(&["submit", "--file", "uts:tree=tiny,duration=1ms", "--wait"]).ok();
     instance.wait_for_copies();
-    // What was written so far is in tables once a node has come back.
+    // A restart of the node moves earlier writes to tables.
     for node in 0..3 {
         instance.kill(node);
     }
@@ -95,7 +98,7 @@ fn files(state: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What a file is called without its number.
+/// The name of a file without its number.
 fn kind(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match path.extension() {
@@ -104,8 +107,8 @@ fn kind(path: &Path) -> String {
     }
 }
 
-/// Where the lengths of the records in the last block are: one that points past the end looks as if
-/// the rest had never been written.
+/// The positions of the record lengths in the last block. A length that points past the end looks
+/// as if the rest had never been written.
 fn last_lengths(bytes: &[u8]) -> Vec<usize> {
     let mut at = (bytes.len() - 1) / BLOCK_BYTES * BLOCK_BYTES;
     let mut found = Vec::new();
@@ -116,16 +119,16 @@ fn last_lengths(bytes: &[u8]) -> Vec<usize> {
     found.split_off(found.len().saturating_sub(LENGTHS_MAX))
 }
 
-/// How often the contents were the same, and how often an error was told, by file.
+/// By file: the number of unchanged contents, and the number of errors.
 #[derive(Default)]
 struct Seen {
     by_file: BTreeMap<String, (u32, u32)>,
-    /// What RocksDB had opened without a word, and lacked what had been synced.
+    /// Files that RocksDB opened without an error although synced data were missing.
     only_by_mark: u32,
 }
 
 impl Seen {
-    /// Opens a copy in which `change` was done to one file.
+    /// Opens a copy after `change` was applied to one file.
     fn try_one(
         &mut self,
         saved: &Path,
@@ -177,7 +180,7 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
             () => FLIPS_OTHER,
         };
         for number in 0..flips {
-            // A stride that meets each part of the file, and each bit.
+            // A stride that reaches each part of the file, and each bit.
             let at = (number * length / flips + number % 7).min(length - 1) as usize;
             let bit = 1_u8 << (number % 8);
             let what = format!("bit {bit:#x} of byte {at} of {length} of {}", file.display());
@@ -199,7 +202,8 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
     let (by_file, only_by_mark) = (&seen.by_file, seen.only_by_mark);
     eprintln!("{} flips, (the same, told) by file: {by_file:?}", seen.total());
     eprintln!("{only_by_mark} of those told only because of the mark");
-    // Where the log ends just behind a block's edge none is; that the mark is needed the cuts tell.
+    // If the log ends just after a block's edge, no length is tried. The cuts show that the mark is
+    // needed.
     assert!(seen.total() >= 500, "{by_file:?}");
     for kind in [".sst", ".log", "MANIFEST", "CURRENT", "SYNCED", "incarnation", "store"] {
         let loud = by_file.get(kind).map_or(0, |(_, loud)| *loud);
@@ -208,7 +212,7 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
     cuts_are_told(&saved_at, &expected);
 }
 
-/// What was synced is missed, wherever a file ends instead.
+/// The lack of synced data is detected wherever a file is cut.
 fn cuts_are_told(saved: &Path, expected: &Found) {
     let mut seen = Seen::default();
     for file in files(saved) {

@@ -1,11 +1,11 @@
-//! Golden bytes: what is on the wire and on disk does not change by accident.
+//! Golden bytes: the formats on the wire and on disk do not change by accident.
 //!
-//! For each kind of message a sample with all its fields is built from the `.proto` file itself; a
-//! field's value follows from its *name*, so that renumbered or swapped fields show. The real types
-//! must read the sample and write the same bytes. Events are written out by hand.
+//! For each kind of message a sample with all its fields is built from the `.proto` file itself. A
+//! field's value follows from its *name*, so that renumbered or swapped fields are found. The real
+//! types must decode the sample and encode the same bytes. Events are written out by hand.
 //!
-//! When the protocol changes on purpose: `STARLING_BLESS=1 cargo test -p starling-tests --test
-//! golden` and read the difference: a line may be added, an existing one should only grow.
+//! For an intended change of the protocol: `STARLING_BLESS=1 cargo test -p starling-tests --test
+//! golden`. Then read the difference: lines may be added, and existing ones should only grow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -59,7 +59,7 @@ fn events_keep_their_bytes() {
     compare("events.hex", &samples);
 }
 
-/// Garbage and cut-off messages are refused, never a panic.
+/// Noise and truncated messages are refused, and never cause a panic.
 #[test]
 fn damaged_messages_are_refused_or_read_never_a_crash() {
     let mut refused = 0;
@@ -100,7 +100,7 @@ const WHOLE: [&str; 12] = [
     "GroupPromise",
 ];
 
-/// Name and bytes of a sample of each kind.
+/// The name and bytes of a sample of each kind.
 fn samples() -> BTreeMap<String, Vec<u8>> {
     let pool = pool();
     let mut samples = BTreeMap::new();
@@ -261,7 +261,7 @@ fn events() -> [Event; EVENT_KINDS] {
     ]
 }
 
-/// Compares with the file under `tests/golden`, or rewrites it when asked to.
+/// Compares with the file under `tests/golden`, or rewrites it for `STARLING_BLESS`.
 fn compare(file: &str, samples: &BTreeMap<String, Vec<u8>>) {
     let path = repository().join("tests/golden").join(file);
     let mut text = String::new();

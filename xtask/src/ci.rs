@@ -1,5 +1,5 @@
-//! Every check, then every test. All of them run even when an early one fails, and the last line
-//! counts them together.
+//! Runs every check, then every test. All run even if an early one fails, and the last line counts
+//! them together.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,10 +11,10 @@ struct Tally {
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// Names of what failed, repeated at the end so that nobody has to scroll.
+    /// The names of failed checks and tests, repeated at the end.
     broken: Vec<String>,
     in_failures: bool,
-    /// What failed tests printed, repeated as well.
+    /// The output of failed tests, also repeated.
     reasons: Vec<String>,
 }
 
@@ -31,7 +31,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         cargo(root, &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     tally.command("doc", doc);
-    // The tests with real processes want the binary; built here once, with the tests' features.
+    // The tests with real processes need the binary. It is built once here, with the tests'
+    // features.
     tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
     let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
     test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
@@ -52,7 +53,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root).stdin(Stdio::null());
-    // Set for us by the cargo that runs us; a nested cargo must find its own.
+    // The outer cargo set these; a nested cargo must find its own.
     command.env_remove("CARGO_MANIFEST_DIR").env_remove("RUST_BACKTRACE");
     command
 }
@@ -91,7 +92,7 @@ impl Tally {
         self.record(name, good, since);
     }
 
-    /// Runs `cargo test`, shows its lines, and adds up what each test binary reports.
+    /// Runs `cargo test`, prints its lines, and adds up the results of all test binaries.
     fn tests(&mut self, mut command: Command) {
         let since = Instant::now();
         let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
@@ -100,8 +101,8 @@ impl Tally {
         };
         let failed_before = self.failed;
         let output = child.stdout.take().expect("stdout is piped");
-        // Outputs of good tests are wanted (what was skipped and why, what the simulator did), the
-        // second list of their names is not.
+        // Prints the output of passed tests (reasons of skipped ones, statistics of the simulator),
+        // but not the second list of their names.
         let mut in_names = false;
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
@@ -113,7 +114,7 @@ impl Tally {
         }
         let _ = std::io::stdout().flush();
         let good = child.wait().is_ok_and(|status| status.success());
-        // A binary that did not compile, or died half-way, reports nothing of its own.
+        // A binary that did not compile, or crashed, reports no result.
         if !good && self.failed == failed_before {
             self.record("cargo test", false, since);
         } else {
@@ -139,7 +140,7 @@ impl Tally {
     }
 }
 
-/// The number before `word` in `ok. 3 passed; 0 failed; ...`; 0 when it is not there.
+/// The number before `word` in `ok. 3 passed; 0 failed; ...`, or 0 without the word.
 fn count(text: &str, word: &str) -> u64 {
     let words: Vec<&str> = text.split([' ', ';', '.']).filter(|part| !part.is_empty()).collect();
     let at = words.windows(2).find(|pair| pair[1] == word);

@@ -1,12 +1,13 @@
 /*!
-Chores of the repository, as one small program with no dependencies.
+Maintenance commands of the repository, as one small program without dependencies.
 
-- `cargo run -p xtask -- ci` runs every check and every test; its last line is `N passed, N failed`.
-- `cargo run -p xtask -- tidy` checks what no compiler checks: sizes, columns, left-over words.
-- `cargo run -p xtask -- purity` checks the arrows between the rooms against a table.
-- `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` anew.
+- `cargo run -p xtask -- ci` runs every check and every test; its last line is `N passed, N
+  failed`.
+- `cargo run -p xtask -- tidy` checks file sizes, columns and left-over words.
+- `cargo run -p xtask -- purity` checks the dependencies between crates against a table.
+- `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` again.
 
-It never changes the tree, except for `make-mosaic`.
+Only `make-mosaic` changes the tree.
 */
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 #![expect(clippy::print_stderr, reason = "its output is what it is for")]
@@ -19,7 +20,7 @@ mod tidy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What a check found wrong, one line each; empty is good.
+/// The findings of a check, one line each. An empty list is a success.
 type Findings = Vec<String>;
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
-//! Writes the example `examples/mosaic.json`: a WfFormat workflow of the shape astronomers know
-//! from making a mosaic of the sky out of overlapping images, in three colours.
+//! Writes the example `examples/mosaic.json`: a WfFormat workflow for a mosaic of the sky from
+//! overlapping images in three colours, as astronomers make it.
 //!
-//! Every image is projected; every overlapping pair is compared; all differences of a colour are
-//! fitted and a background model made of them; every image is corrected by it; the corrected images
-//! are tabulated, added and shrunk; the three colours become one picture. Runtimes and sizes are
-//! made up, with a seeded spread, in the proportions such runs have.
+//! Every image is projected, and every overlapping pair is compared. All differences of a colour
+//! are fitted to a background model, which corrects every image. The corrected images are
+//! tabulated, added and shrunk, and the three colours become one picture. Runtimes and sizes are
+//! invented in realistic proportions, with a seeded spread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ struct Task {
 #[derive(Default)]
 struct Mosaic {
     tasks: Vec<Task>,
-    /// Size of each file, by name.
+    /// The size of each file, by name.
     files: BTreeMap<String, u64>,
     random: u64,
 }
@@ -96,7 +96,8 @@ impl Mosaic {
         self.task("shrink", &format!("{band}-shrink"), 2.0, vec![sum], &[(&shrunk, 6)]);
     }
 
-    /// Adds a task; its runtime is spread by a quarter either way, its outputs are given in MB.
+    /// Adds a task. Its runtime is spread by a quarter in both directions; the sizes of its outputs
+    /// are in MB.
     fn task(
         &mut self,
         name: &'static str,

@@ -1,12 +1,12 @@
-//! The arrows between the rooms, and what must never be below the line.
+//! The allowed dependencies between crates, and the crates that no pure crate may use.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::Findings;
 
-/// Each room and the rooms it may depend on. Everybody may use `proto`. A new arrow is a design
-/// decision: change ARCHITECTURE.md with it.
+/// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
+/// design decision: change ARCHITECTURE.md with it.
 const ARROWS: [(&str, &[&str]); 13] = [
     ("proto", &[]),
     ("kvs", &[]),
@@ -36,7 +36,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("model", &[]),
 ];
 
-/// Rooms that replay from a seed: no runtime, no network, no disk.
+/// Crates that replay from a seed: no runtime, no network, no disk.
 const PURE: [&str; 7] = ["proto", "kvs", "scheduler", "node", "workloads", "analysis", "sim"];
 const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
@@ -73,7 +73,7 @@ fn wrong_arrows(room: &str, allowed: &[&str], direct: &[String]) -> Findings {
         .collect()
 }
 
-/// Names of the normal dependencies of a package, direct ones or all.
+/// The names of a package's normal dependencies, direct ones or all.
 fn dependencies(root: &Path, package: &str, direct: bool) -> Result<Vec<String>, String> {
     let depth = if direct { "1" } else { "1000" };
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

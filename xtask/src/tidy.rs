@@ -1,4 +1,4 @@
-//! What no compiler checks: sizes of files, columns, words that must not stay.
+//! Checks that no compiler makes: file sizes, columns, left-over words.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::Findings;
 
 const FILE_LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
-/// Files that are longer for now, with the length they may not exceed. This list only shrinks.
+/// Files that may be longer for now, with their largest length. This list only shrinks.
 const LONGER: &str = include_str!("tidy_longer.txt");
 /// In pieces, so that this file passes its own check.
 const WORDS: [&str; 5] = [
@@ -74,7 +74,7 @@ fn allow_list(text: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// All Rust sources below `root`, in a fixed order; build output and hidden folders are left out.
+/// All Rust sources below `root` in a fixed order, without build output and hidden folders.
 fn sources(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];

@@ -1,4 +1,4 @@
-//! *Bound*: a node never runs more than its slots, and no job is faster than its true bound.
+//! *Bound*: a node never runs more than its slots, and no job is faster than its lower bound.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) fn on_launch(
             let text = format!("{task} attempt {attempt} is launched twice on {node}");
             return Err(Violation::new(NAME, text));
         }
-        // A wide task names only the first of its slots; the others are counted.
+        // A wide task names only its first slot; the others are counted.
         if takes_slots && other.cpus > 0 && other.slot == launch.slot {
             let text = format!("{} and {task} share slot {} of {node}", launch.task, other.slot);
             return Err(Violation::new(NAME, text));
@@ -46,13 +46,13 @@ pub(crate) fn on_launch(
     Ok(())
 }
 
-/// The slots that an attempt takes: none for a no-op that writes nothing.
+/// The slots of an attempt: none for a no-op that writes nothing.
 pub(crate) fn cpus_of(launch: &Launch) -> u32 {
     let noop = matches!(launch.spec.body, Some(wire::spec::Body::Noop(_)));
     if noop && !launch.settings.real_data { 0 } else { launch.spec.cpus.max(1) }
 }
 
-/// `makespan` runs from the first byte of the submission to the client's knowledge of the end.
+/// `makespan` is the time from the start of the submission to the client's knowledge of the end.
 pub(crate) fn on_end(job: &JobTruth, makespan: Span, slots: u64) -> Verdict {
     if job.told.as_ref().is_none_or(|state| state.sum.as_ref().is_none_or(|sum| sum.skipped > 0))
         || job.cancelled

@@ -1,5 +1,6 @@
-//! *Captured*: the record of a task that is done says how much its attempt that counted has
-//! printed. Restarts and later homes do not change it. By it `job output` knows what is missing.
+//! *Captured*: the record of a done task contains the number of bytes that its counted attempt has
+//! printed. Restarts and later homes do not change it. `job output` needs it to report missing
+//! output.
 
 use proto::TaskId;
 use proto::work::Captured;
@@ -7,7 +8,7 @@ use proto::work::Captured;
 use super::{Jobs, Verdict, Violation};
 use crate::machine::{Machine, printed_by};
 
-/// When all jobs have ended.
+/// Checks all tasks after all jobs have ended.
 pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {
     for job in jobs.values() {
         for (&local, truth) in &job.tasks {
@@ -16,7 +17,7 @@ pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {
                 let Some((attempt, recorded)) = node.captured(task) else { continue };
                 let printed = match truth.finished.get(&attempt) {
                     Some(true) => printed_by(attempt),
-                    _ => Captured::default(), // Its node has answered it itself.
+                    _ => Captured::default(), // A failed attempt, or one without a process.
                 };
                 if recorded != printed {
                     let text = format!(

@@ -1,7 +1,7 @@
-//! *Conservation*: no task is ever nowhere, and none is at two places that could both run it. Every
-//! home's records add up to what was submitted; a ready task is with the holder its home believes
-//! in, or on its way to or from it, and not for ever; a holder has each in a queue, staged with
-//! something to wait for, or running.
+//! *Conservation*: no task is lost, and no two nodes could both run it. The records of all homes
+//! add up to the submitted tasks. A ready task is at the holder in its home's record, or in transit
+//! for a bounded time. A holder has each task in a queue, in staging with an open fetch, or in a
+//! slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,33 +12,33 @@ use super::{Jobs, Verdict, Violation};
 use crate::truth::Promise;
 
 const NAME: &str = "conservation";
-/// On its way for so long, with nothing broken, is lost.
+/// Without faults, a task that is in transit for longer is lost.
 const LOST_AFTER: Span = Span::from_secs(20);
 
-/// Ready tasks that were not found where their homes believe them to be, since when.
+/// Ready tasks that were not found at the holder in their home's record, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Conservation {
     astray: BTreeMap<(TaskId, Attempt, NodeId), Time>,
     pub next: Time,
 }
 
-/// What one live node says, and under which incarnation.
+/// The census of one live node, and its incarnation.
 pub(crate) struct Counted {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub census: Census,
 }
 
-/// What the world knows besides.
+/// Facts from the world.
 pub(crate) struct Around<'w> {
     pub jobs: &'w Jobs,
-    /// Where a task's record is.
+    /// The home of a task.
     pub home: &'w dyn Fn(TaskId) -> NodeId,
     pub now: Time,
     pub healed: Time,
-    /// No process ever died here: nothing is ever taken back.
+    /// No process ever died here, so no record is ever undone.
     pub deathless: bool,
-    /// A home may not have taken over yet what is its.
+    /// A home may not have completed its take-over yet.
     pub homes_move: bool,
 }
 
@@ -102,8 +102,8 @@ impl Conservation {
     }
 }
 
-/// The records of a job at a home are those that were submitted, each in one state, and the
-/// counters say the same.
+/// The records of a job at a home are the submitted tasks, each in one state. The counters must
+/// agree.
 fn adds_up(node: NodeId, count: &JobCount, around: &Around<'_>) -> Verdict {
     let ended = [count.done, count.failed, count.cancelled, count.skipped];
     let open = count.waiting + count.ready;
@@ -140,7 +140,8 @@ fn at_one_place(all: &[Counted]) -> Verdict {
     Ok(())
 }
 
-/// A holder that is down, or has restarted, will be asked for it in time.
+/// True if the holder has the task. A holder that is down or has restarted counts as well: its home
+/// will query it.
 fn is_there(believed: &Believed, by_node: &BTreeMap<NodeId, &Counted>) -> bool {
     let Believed { task, attempt, holder, incarnation } = *believed;
     let Some(counted) = by_node.get(&holder) else { return true };

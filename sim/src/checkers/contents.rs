@@ -1,9 +1,9 @@
-//! *Contents*: copies at equal positions hold equal records, and what all members have synced is
-//! part of what any later primary begins with.
+//! *Contents*: replicas at equal positions hold equal records. Records that all members have synced
+//! are part of the start of every later primary.
 //!
-//! The world keeps for each partition what was there at each position that a primary gave it. A
-//! copy that lacks a change, or has one too many, or an old value of some key, is found as soon as
-//! it takes itself for whole.
+//! For each partition the checker keeps the sum of records at each position that a primary
+//! assigned. A replica may lack a change, have an extra one, or have an old value. The checker
+//! finds this as soon as the replica counts as whole.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use proto::PartitionId;
 use super::{Verdict, Violation};
 use crate::disk::Stand;
 
-/// What the first copy at a position was.
+/// The first replica seen at a position.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     before: Position,
@@ -23,12 +23,12 @@ struct Point {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     points: BTreeMap<PartitionId, BTreeMap<Position, Point>>,
-    /// The last position that every member had synced, and somebody could be told of.
+    /// The last position that every member had synced, so that it may have been acknowledged.
     settled: BTreeMap<PartitionId, Position>,
 }
 
 impl Histories {
-    /// A batch has left a copy of a node here.
+    /// A batch has changed a replica of a node.
     pub(crate) fn on_stand(&mut self, node: usize, stand: &Stand) -> Verdict {
         let Stand { partition, before, state, sum } = *stand;
         if !state.is_whole {
@@ -49,7 +49,7 @@ impl Histories {
         Ok(())
     }
 
-    /// All that was there at `old` is part of what is there at `new`.
+    /// True if the history of `new` contains `old`.
     fn descends(&self, partition: PartitionId, new: Position, old: Position) -> bool {
         let Some(points) = self.points.get(&partition) else { return old == Position::default() };
         let mut at = new;
@@ -60,7 +60,7 @@ impl Histories {
         at == old
     }
 
-    /// What was there before anything of this epoch.
+    /// The position before any change of this epoch.
     pub(crate) fn before(&self, partition: PartitionId, at: Position, epoch: u64) -> Position {
         let points = self.points.get(&partition);
         let mut at = at;
@@ -72,7 +72,7 @@ impl Histories {
         at
     }
 
-    /// Every member has synced this: it must never be lost.
+    /// Every member has synced this position: it must never be lost.
     pub(crate) fn settle(&mut self, partition: PartitionId, at: Position) -> Verdict {
         let last = self.settled.get(&partition).copied().unwrap_or_default();
         if self.descends(partition, at, last) {
@@ -88,7 +88,8 @@ impl Histories {
         self.settled.get(&partition).copied().unwrap_or_default()
     }
 
-    /// Somebody has a copy at this position, or begins to serve from it.
+    /// Checks a replica at this position, or a primary that starts from it: it must include all
+    /// settled changes.
     pub(crate) fn has_settled(&self, who: &str, partition: PartitionId, at: Position) -> Verdict {
         let settled = self.settled(partition);
         if self.descends(partition, at, settled) {

@@ -1,11 +1,13 @@
-//! *Copies*: what depends on a change leaves a node only when every member of the configuration
-//! has the change, and what somebody is told only when every member would have it after a power
-//! cut. A node goes on to become primary only when every other member has promised its epoch, and
-//! serves what it has read. *Map*: each epoch of a partition has one primary, and what a primary
-//! acknowledges all primaries after it began with. It may say so late: one that slept while it was
-//! replaced wakes, finds the answers of all members, and is right; what it tells is part of what
-//! its successor went on from. (Its reads are *linear*'s.) In the end every new copy at a live
-//! node is one of the configuration, and all members are where their primary is.
+//! *Copies*: messages that depend on a change leave a node only when every member of the
+//! configuration has the change. Irrevocable ones leave only when every member would still have it
+//! after a power cut. A new primary serves only when every other member has promised its epoch, and
+//! it serves the records that it has read. At the end every live learner has become a member, and
+//! all members are at the primary's position.
+//!
+//! *Map*: each epoch of a partition has one primary, and a change that a primary acknowledges is
+//! part of the start of all later primaries. The acknowledgement may be late. A primary that slept
+//! while it was replaced may find the answers of all members when it resumes. That is correct,
+//! because its successor started with this change. (Checker *linear* covers its reads.)
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +22,7 @@ use crate::disk::Stand;
 use crate::machine::Machine;
 use crate::world::World;
 
-/// A change that a primary has written, and that may not be everywhere yet.
+/// A change that a primary has written, and that some members may lack.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     batch: u64,
@@ -28,7 +30,7 @@ struct Written {
     position: Position,
 }
 
-/// What was acknowledged last of a partition.
+/// The last acknowledged position of a partition.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     position: Position,
@@ -37,15 +39,16 @@ struct Last {
 
 #[derive(Debug, Default)]
 pub(crate) struct Acked {
-    /// By node: what is not in every log yet, and what is not synced by all.
+    /// By node: changes that some log lacks, and changes that some member has not synced.
     written: BTreeMap<usize, VecDeque<Written>>,
     unsettled: BTreeMap<usize, VecDeque<Written>>,
     last: BTreeMap<PartitionId, Last>,
-    /// By epoch: what the primary of it began with.
+    /// By epoch: the position at which its primary started.
     begun: BTreeMap<PartitionId, BTreeMap<u64, Position>>,
-    /// Where the copy of a node was when it was read to be served.
+    /// The position of a node's replica when it was read for a take-over.
     read: BTreeMap<(usize, PartitionId), Position>,
-    /// Where copies were that their nodes have let go, as the map goes on without them.
+    /// The last positions of replicas that their nodes have removed, because the map no longer
+    /// lists them.
     let_go: BTreeMap<(usize, PartitionId), Position>,
     histories: Histories,
 }
@@ -57,7 +60,7 @@ impl Acked {
         self.read.retain(|&(reader, _), _| reader != node);
     }
 
-    /// A partition is active again: its primary is at this position.
+    /// A partition is active again: its primary starts at this position.
     fn begins(
         &mut self,
         node: usize,
@@ -73,7 +76,7 @@ impl Acked {
         self.histories.has_settled(&format!("n{node}, which begins,"), partition, position)
     }
 
-    /// The first primary after this epoch began without the change.
+    /// The start of the next primary after this epoch, if it lacks the change.
     fn is_left_out(&self, partition: PartitionId, position: Position) -> Option<Position> {
         let begun = self.begun.get(&partition)?;
         let (_, &next) = begun.range(position.epoch + 1..).next()?;
@@ -82,8 +85,8 @@ impl Acked {
 }
 
 impl World {
-    /// A batch is in the log of a node: where are its copies, and what of it are changes that it
-    /// orders itself?
+    /// A batch is in the log of a node. Records its replicas' positions, and the changes that the
+    /// node orders as primary.
     pub(crate) fn note_written(&mut self, index: usize, batch: u64, stands: &[Stand]) {
         if !self.homes_move() {
             return;
@@ -104,7 +107,7 @@ impl World {
         self.acked.unsettled.entry(index).or_default().extend(written);
     }
 
-    /// What a node has let go of by now, and what it would tell others for good.
+    /// Checks the batches that the node has acknowledged or settled since the last call.
     pub(crate) fn note_acknowledged(&mut self, index: usize) {
         let Some(node) = &self.machines[index].node else { return };
         let bounds = (node.acknowledged(), node.settled());
@@ -133,18 +136,18 @@ impl World {
         }
     }
 
-    /// A node reads all records of a copy, to serve them: by now all others of the configuration
-    /// must refuse what its predecessors still say.
+    /// A node reads all records of a replica for a take-over. All other members must refuse changes
+    /// of earlier primaries by now.
     pub(crate) fn note_read(&mut self, index: usize, partition: PartitionId) {
         let Some(node) = &self.machines[index].node else { return };
         if node.serves(partition).is_some() {
-            return; // A new copy is filled with them.
+            return; // A learner is filled with them.
         }
         let own = self.machines[index].disk.copy(partition);
         self.acked.read.insert((index, partition), own.position);
         let entry = &self.map.partitions[partition.0 as usize];
         if entry.epoch != own.promised || entry.active || entry.replicas[0] as usize != index {
-            return; // There is a newer map that it has not heard of.
+            return; // The node does not have the newest map yet.
         }
         for &node in &entry.replicas {
             let promised = self.machines[node as usize].disk.durable_copy(partition).promised;
@@ -159,14 +162,14 @@ impl World {
         }
     }
 
-    /// A partition has a primary again; tells with what it begins.
+    /// A partition has a primary again. Returns the position at which it starts.
     pub(crate) fn note_begun(
         &mut self,
         partition: PartitionId,
         epoch: u64,
         home: usize,
     ) -> Position {
-        // Its disk may have failed since it said that it begins.
+        // Its disk may have failed since it registered.
         let store = member(&self.map, NodeId(home as u32)).map_or(0, |member| member.store);
         let position = self.machines[home].disk_of(store).copy(partition).position;
         // Its first changes may be in the log already.
@@ -176,7 +179,7 @@ impl World {
         position
     }
 
-    /// The map counts a copy from now on: it must have everything.
+    /// The map makes a learner a member: it must have everything.
     pub(crate) fn note_counted(&mut self, command: &wire::MapCommand) {
         let Some(Body::CaughtUp(caught_up)) = &command.body else { return };
         let (node, partition) = (caught_up.learner, PartitionId(caught_up.partition));
@@ -187,7 +190,7 @@ impl World {
         }
     }
 
-    /// It has, for good, all that anybody was told.
+    /// True if the node has all settled changes durably.
     pub(crate) fn is_complete(&self, node: u32, partition: PartitionId) -> bool {
         let state = self.machines[node as usize].disk.durable_copy(partition);
         self.has_all("looked at,", node, partition, state).is_ok()
@@ -202,17 +205,17 @@ impl World {
         self.acked.histories.has_settled(&who, partition, state.position)
     }
 
-    /// The process is the one that the map knows; or it is down, and the map knows its disk.
+    /// True if the map lists this process, or if the process is down and the map lists its disk.
     fn is_of_map(&self, node: u32) -> bool {
         let machine = &self.machines[node as usize];
         let known = member(&self.map, NodeId(node));
         let same_store = known.is_some_and(|it| it.store == 0 || it.store == machine.store);
         let incarnation = known.map_or(0, |member| member.incarnation);
-        // What another life of it has the map does not know yet.
+        // The map does not know the disk of another incarnation yet.
         same_store && incarnation.max(1) == machine.incarnation
     }
 
-    /// The cluster has come to rest: a copy that is still to be filled was forgotten.
+    /// The cluster is at rest: no learner may still wait to be filled.
     pub(crate) fn no_copy_is_forgotten(&self) -> Verdict {
         for (partition, entry) in (0..).map(PartitionId).zip(&self.map.partitions) {
             if let Some(node) = entry.learners.iter().find(|node| self.is_live(**node)) {
@@ -223,7 +226,8 @@ impl World {
         Ok(())
     }
 
-    /// ... and every member is where its primary is, on its disk, with all that was settled.
+    /// At rest, every member must be at the primary's position on its disk, with all settled
+    /// changes.
     pub(crate) fn copies_are_equal(&self) -> Verdict {
         for (partition, entry) in (0..).map(PartitionId).zip(&self.map.partitions) {
             let first = self.machines[entry.replicas[0] as usize].disk.copy(partition);
@@ -259,7 +263,7 @@ impl World {
         self.acked.histories.settle(partition, position)
     }
 
-    /// A copy is emptied: it was whole up to here.
+    /// A replica is removed: it was whole up to here.
     pub(crate) fn note_emptied(&mut self, index: usize, partition: PartitionId) {
         let state = self.machines[index].disk.durable_copy(partition);
         if state.is_whole {
@@ -267,8 +271,8 @@ impl World {
         }
     }
 
-    /// What was settled would survive the loss of as many machines as was promised. Who has just
-    /// lost its disk, or has let its copy go, may have answered before.
+    /// Checks that a settled change survives the required number of losses. A node that has since
+    /// lost its disk or removed its replica may have acknowledged it before.
     fn is_on_enough(&self, written: Written) -> Verdict {
         let Written { partition, position, .. } = written;
         let has = |&(index, machine): &(usize, &Machine)| {

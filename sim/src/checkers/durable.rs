@@ -1,5 +1,5 @@
-//! *Durable*: what a client was told stays true: accepted jobs are known, ended jobs stay ended
-//! with the same counts, and every task that a told end speaks of stays committed.
+//! *Durable*: statements to clients remain true. Accepted jobs are known. Ended jobs stay ended
+//! with the same counts, and the ends of their tasks stay committed.
 
 use proto::event::End;
 use proto::{Attempt, JobId, TaskId, wire};
@@ -9,7 +9,7 @@ use crate::truth::{JobTruth, Promise};
 
 const NAME: &str = "durable";
 
-/// A power cut takes the commit of a task.
+/// A power cut undoes the commit of a task.
 pub(crate) fn on_task_undone(jobs: &Jobs, task: TaskId, attempt: Attempt) -> Verdict {
     let job = &jobs[&task.job];
     if job.promise == Promise::Ended {
@@ -21,7 +21,7 @@ pub(crate) fn on_task_undone(jobs: &Jobs, task: TaskId, attempt: Attempt) -> Ver
     Ok(())
 }
 
-/// A power cut takes the record that a job ended.
+/// A power cut undoes the record of a job's end.
 pub(crate) fn on_end_undone(jobs: &Jobs, job: JobId) -> Verdict {
     match jobs.get(&job) {
         Some(truth) if truth.promise == Promise::Ended => {
@@ -32,12 +32,12 @@ pub(crate) fn on_end_undone(jobs: &Jobs, job: JobId) -> Verdict {
     }
 }
 
-/// A cancelled job is over when all its tasks have ended.
+/// True if all tasks have ended, also for a cancelled job.
 pub(crate) fn is_over(state: &wire::JobState) -> bool {
     state.ended_ns != 0
 }
 
-/// A client hears of a job's state.
+/// A client receives the state of a job.
 pub(crate) fn on_told(job: &mut JobTruth, state: &wire::JobState) -> Verdict {
     let id = job.job;
     if state.phase == wire::JobPhase::Lost as i32 {
@@ -73,7 +73,7 @@ fn counts(state: &wire::JobState) -> [u64; 4] {
     [sum.done, sum.failed, sum.cancelled, sum.skipped]
 }
 
-/// Conservation: the counts told are those of the commits.
+/// The reported counts must be those of the commits.
 fn agrees(job: &JobTruth, state: &wire::JobState) -> Verdict {
     let mut real = [0u64; 4];
     for (local, task) in &job.tasks {
@@ -103,7 +103,7 @@ fn agrees(job: &JobTruth, state: &wire::JobState) -> Verdict {
     Ok(())
 }
 
-/// An accepted job is unknown to its home.
+/// The home of an accepted job does not know it.
 pub(crate) fn on_unknown(job: &JobTruth) -> Verdict {
     if matches!(job.promise, Promise::Accepted | Promise::Ended) {
         let text = format!("{}: was {:?}, and its home knows nothing of it", job.job, job.promise);

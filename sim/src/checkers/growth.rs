@@ -1,8 +1,9 @@
-//! *Growth*: as long as the cluster says that it survives the loss of some nodes, whichever, what a
-//! workflow keeps of tasks that are done lies on one machine more than may be lost. What may have
-//! gone with a disk while the nodes did not say so is left out where no machine has it. (That
-//! partitions do, *copies* demands, and the faults that take whole machines.) That a cluster which
-//! has got nodes enough says so at last, `must_say_that_it_has_grown` demands.
+//! *Growth*: while the cluster reports that it survives `f` arbitrary losses, kept outputs of done
+//! tasks are on at least `f + 1` machines. An output that no machine has is exempt if it may have
+//! been lost with a disk when the nodes did not report that.
+//!
+//! Checker *copies* and the faults that remove whole machines cover partitions.
+//! `must_say_that_it_has_grown` checks that a grown cluster finally reports its copies.
 
 use proto::event::End;
 use proto::{ObjectId, TaskId};
@@ -10,8 +11,8 @@ use proto::{ObjectId, TaskId};
 use super::{Jobs, Verdict, Violation};
 use crate::machine::Machine;
 
-/// `survived`: how many losses the nodes say that they survive; `may_be_gone`: a disk went with
-/// what no other may have had.
+/// `survived`: the number of survivable losses that the nodes report. `may_be_gone`: a lost disk
+/// may have held the only copy.
 pub(crate) fn on_said(
     jobs: &Jobs,
     machines: &[Machine],

@@ -1,5 +1,5 @@
-//! *Inputs*: every object an attempt is given lies on its node and belongs to an attempt that the
-//! parent's home committed; every slot that carries an object is given one.
+//! *Inputs*: each input of an attempt is on its node and comes from an attempt that the parent's
+//! home committed. Every slot with an object has an input.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(crate) fn on_launch(
             let text = format!("{task}: {object:?} is of an attempt that was never committed");
             return Err(Violation::new(NAME, text));
         }
-        // What a power cut orphaned may outlive its input; it fails and nobody counts it.
+        // An attempt orphaned by a power cut may outlive its input. It fails and does not count.
         let undone = job.tasks[&edge.parent].is_undone(object.attempt);
         if !objects.contains_key(&object) && !undone {
             let text = format!("{task} runs on {node} without its input {object:?}");

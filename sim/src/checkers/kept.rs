@@ -1,6 +1,6 @@
-//! *Kept*: what a workflow keeps of tasks that are done, and that lies in files, is there, as long
-//! as fewer machines were lost, with all they had, than there are copies of a partition, and none
-//! of them had said that of what lies there are too few.
+//! *Kept*: kept outputs of done tasks exist if they are in files. This holds while fewer machines
+//! were lost with their disks than a partition has replicas. It also requires that none of the lost
+//! machines had reported too few copies.
 
 use proto::event::End;
 use proto::{ObjectId, TaskId};
@@ -8,7 +8,7 @@ use proto::{ObjectId, TaskId};
 use super::{Jobs, Verdict, Violation};
 use crate::machine::Machine;
 
-/// When all jobs have ended.
+/// Checks all jobs after their end.
 pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {
     for job in jobs.values().filter(|job| job.real_data) {
         for (&local, task) in &job.tasks {

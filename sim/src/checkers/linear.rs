@@ -1,4 +1,4 @@
-//! *Linear*: per key, the answers of the key-value store fit one order of the operations that
+//! *Linear*: for each key, the answers of the key-value store fit one order of the operations that
 //! respects real time. An unanswered write may have taken effect at any later time, or never.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ use proto::{Time, wire};
 use super::{Verdict, Violation};
 
 const NAME: &str = "linear";
-/// States the search may visit for one key before it gives up undecided.
+/// The most states that the search visits for one key. Beyond them the key is undecided.
 const STATES_MAX: usize = 200_000;
 pub const OPERATIONS_MAX: usize = 128;
 
-/// One operation on one key as a client saw it.
+/// One operation on one key, as a client observed it.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub op: wire::KvOp,
@@ -22,14 +22,15 @@ pub struct Operation {
     pub answered: Option<(Time, wire::KvResult)>,
 }
 
-/// What all clients saw, by key. Keys with more operations than are searched are passed over.
+/// The operations of all clients by key. Keys with more than [`OPERATIONS_MAX`] operations are
+/// skipped.
 #[derive(Debug, Default)]
 pub struct History {
     pub keys: BTreeMap<Bytes, Vec<Operation>>,
 }
 
 impl History {
-    /// Notes a call; the number is for [`Self::answered`].
+    /// Records a call. The result is for [`Self::answered`].
     pub fn called(&mut self, op: wire::KvOp, now: Time) -> (Bytes, usize) {
         let key = op.key.clone();
         let list = self.keys.entry(key.clone()).or_default();
@@ -46,10 +47,10 @@ impl History {
         self.judge(&mut Searched::default())
     }
 
-    /// The same, and how much of it was looked at.
+    /// Like [`Self::check`], with the extent of the search.
     pub(crate) fn judge(&self, searched: &mut Searched) -> Verdict {
         for (key, operations) in &self.keys {
-            // An unanswered lookup tells nothing.
+            // An unanswered lookup gives no information.
             let useful =
                 |o: &&Operation| o.answered.is_some() || o.op.kind != wire::KvKind::Lookup as i32;
             let operations: Vec<&Operation> = operations.iter().filter(useful).collect();
@@ -74,8 +75,8 @@ impl History {
     }
 }
 
-/// How many keys were looked at; those with too many operations, and those whose search was given
-/// up, say nothing.
+/// The number of keys searched. Keys with too many operations, and keys with an unfinished search,
+/// prove nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Searched {
     pub keys: u64,
@@ -111,7 +112,7 @@ fn describe(operation: &Operation) -> String {
 
 type Value = Option<Bytes>;
 
-/// Depth-first over (set of operations that took effect, value of the key).
+/// Depth-first search over (set of operations that took effect, value of the key).
 struct Search<'a> {
     operations: &'a [&'a Operation],
     seen: BTreeSet<(u128, Value)>,
@@ -139,7 +140,7 @@ impl<'a> Search<'a> {
             if !self.seen.insert((done, value.clone())) {
                 continue;
             }
-            // Whatever was answered before another was called took effect before it.
+            // An operation that was answered before another was called took effect before it.
             let first_answer = self
                 .operations
                 .iter()
@@ -201,7 +202,7 @@ fn apply(op: &wire::KvOp, value: &Value) -> (Value, wire::KvResult) {
     }
 }
 
-/// Only a lookup promises a value.
+/// Only a lookup returns a value.
 fn same(op: &wire::KvOp, told: &wire::KvResult, real: &wire::KvResult) -> bool {
     let value = op.kind != wire::KvKind::Lookup as i32 || told.value == real.value;
     told.status == real.status && value
@@ -244,7 +245,7 @@ mod tests {
         assert!(history(&[write, stale]).check().is_err());
     }
 
-    /// Appends that nobody answered may have come in any order: too many of them are not decided.
+    /// Unanswered appends may have taken effect in any order: too many of them are not decided.
     #[test]
     fn what_is_not_decided_is_counted() {
         let append = |n: usize| (op(wire::KvKind::Append, &format!("{n};")), 1, None);

@@ -1,9 +1,9 @@
-//! *Linear*, for keys that are only appended to and read, many times a second: what every read
-//! finds is the beginning of what the longest one finds; who reads later finds no less, all that
-//! was acknowledged before, and nothing that was asked for afterwards.
+//! *Linear*, for keys that are only appended to and read, many times a second. The value of every
+//! read is a prefix of the longest value. A later read finds no less, and all appends acknowledged
+//! before it. It finds nothing that was appended after it.
 //!
-//! Such a history is checked in the time it takes to sort it, however long it is: that is what
-//! the search of `linear.rs` cannot do.
+//! Such a history is checked in the time of a sort, for any length. The search of `linear.rs`
+//! cannot do that.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use proto::Time;
 use super::{Verdict, Violation};
 
 const NAME: &str = "linear";
-/// Ends each part of a list.
+/// The end mark of each part of a list.
 pub(crate) const PART_ENDS: u8 = b';';
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ struct Read {
     value: Bytes,
 }
 
-/// What clients did to one key.
+/// The operations of clients on one key.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     appends: BTreeMap<Bytes, Append>,
@@ -37,7 +37,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Each part is appended once.
+    /// Records an append. Each part is appended once.
     pub(crate) fn appends(&mut self, part: Bytes, called: Time) {
         let before = self.appends.insert(part, Append { called, answered: None });
         assert!(before.is_none(), "a part is appended once");
@@ -64,7 +64,7 @@ impl List {
             }
         }
         let end_of = |part: &Bytes| ends.get(part).copied().unwrap_or(usize::MAX);
-        // What has to be found by then, and why.
+        // The length that a read must find by each time, and the reason.
         let mut due: Vec<(Time, usize, String)> = Vec::new();
         for (part, append) in &self.appends {
             let end = end_of(part);

@@ -1,6 +1,7 @@
-//! What must hold in every run. One file each; each says what it demands and why.
+//! The invariants of every run. Each file states one and its reason.
 //!
-//! A simulator sees only what its checkers check: `tests/mutants.rs` proves that they bite.
+//! A simulator finds only the violations that its checkers check. `tests/mutants.rs` proves that
+//! they find seeded bugs.
 
 pub(crate) mod bound;
 pub(crate) mod captured;
@@ -31,7 +32,7 @@ use proto::{JobId, TaskId};
 
 use crate::truth::{JobTruth, TaskTruth};
 
-/// A demand that did not hold.
+/// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{checker}: {message}")]
 pub struct Violation {
@@ -45,7 +46,7 @@ impl Violation {
         Self { checker, message }
     }
 
-    /// What a node under test said when it panicked.
+    /// The panic message of a node under test.
     pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
@@ -55,10 +56,11 @@ impl Violation {
 
 pub(crate) type Verdict = Result<(), Violation>;
 
-/// All jobs that clients made, by id.
+/// All submitted jobs, by id.
 pub(crate) type Jobs = BTreeMap<JobId, JobTruth>;
 
-/// The task's truth; a node that names a task nobody submitted made it up.
+/// The simulator's record of the task. It is a violation if a node names a task that no client
+/// submitted.
 pub(crate) fn known<'a>(
     jobs: &'a mut Jobs,
     checker: &'static str,

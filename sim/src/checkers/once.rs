@@ -1,6 +1,6 @@
 //! *Once*: the end of a task is committed exactly once. A later attempt may only replace a commit
-//! that a power cut took, or one whose input such a commit had made. What is committed as done is
-//! an attempt that an executor finished.
+//! that a power cut undid, or one with an input from such a commit. Only an attempt that an
+//! executor finished is committed as done.
 
 use proto::event::{Again, End};
 use proto::{Attempt, NodeId, TaskId, Time};
@@ -41,8 +41,8 @@ pub(crate) fn on_committed(
     Ok(())
 }
 
-/// The home gives a further attempt to a task: only to one that is not committed, or one that
-/// consumed what a power cut took.
+/// The home starts a further attempt. The task must be uncommitted, or must have read an output
+/// that a power cut undid.
 pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
@@ -50,7 +50,7 @@ pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict 
         return rounds::on_retried(truth, task, commit);
     }
     if matches!(why, Again::Rebuilt | Again::Recalled) || truth.reopened {
-        // That nothing else is made again the scheduler's own tests say.
+        // The scheduler's own tests check that no other task is rebuilt.
         truth.reopened = true;
         return Ok(());
     }
@@ -70,7 +70,7 @@ pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
     let Some(truth) = job.tasks.get_mut(&task.local) else { return };
     for commit in &mut truth.commits {
         if commit.attempt == attempt {
-            // Nothing brings it back: it was lost itself.
+            // Nothing restores it: the replacement of the commit was undone itself.
             (commit.undone, commit.made_again_by) = (true, None);
             truth.is_struck_out &= commit.end != End::Failed;
         } else if commit.made_again_by == Some(attempt) {

@@ -1,5 +1,5 @@
-//! *One-attempt*: of a job that has ended, each task that is done has read the bytes that the
-//! attempts of its parents made which count. A parent that was done again may have made others.
+//! *One-attempt*: in an ended job, each done task has read the bytes of its parents' counted
+//! attempts. A parent that ran again may have made other bytes.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::truth::{Commit, JobTruth, TaskTruth};
 
 const NAME: &str = "one-attempt";
 
-/// The bytes of all objects, each as a checksum; and what each attempt has read.
+/// The checksums of all objects, and the inputs of each attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     sums: BTreeMap<ObjectId, u64>,
@@ -21,8 +21,8 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// What an attempt will make: it follows from what the attempt reads, and of some tasks from
-    /// the attempt itself. Empty where every task of the world makes the same bytes each time.
+    /// The checksums of an attempt's outputs. They follow from its inputs, and for some tasks from
+    /// the attempt number. Empty if all tasks of the world always make the same bytes.
     pub(crate) fn on_launch(
         &mut self,
         jobs: &mut Jobs,
@@ -54,7 +54,7 @@ impl Bytes {
         made
     }
 
-    /// Two attempts of the task have made different bytes.
+    /// True if two attempts of the task have made different bytes.
     fn differs(&self, task: TaskId) -> bool {
         let first = ObjectId { task, attempt: Attempt(0), output: 0 };
         let last = ObjectId { task, attempt: Attempt(u64::MAX), output: u32::MAX };
@@ -73,7 +73,7 @@ fn hash<T: std::hash::Hash>(value: &T) -> u64 {
     FixedState::with_seed(0).hash_one(value)
 }
 
-/// A client hears that the job has ended.
+/// A client learns that the job has ended.
 pub(crate) fn on_ended(job: &JobTruth, bytes: &Bytes) -> Verdict {
     let done = |truth: &TaskTruth| truth.current().filter(|commit| commit.end == End::Done);
     for (&local, truth) in &job.tasks {

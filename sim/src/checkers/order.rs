@@ -1,4 +1,4 @@
-//! *Order*: no task before its job was committed, none before all its parents were.
+//! *Order*: no task runs before its job is committed, and none before all its parents are.
 
 use proto::work::Launch;
 
@@ -7,8 +7,8 @@ use crate::truth::{JobTruth, Promise};
 
 const NAME: &str = "order";
 
-/// A power cut may take a parent's commit after its credit has arrived; so it is enough that
-/// the parent's end was committed once.
+/// A power cut may undo a parent's commit after its credit has arrived. So it suffices that the
+/// parent's end was committed once.
 pub(crate) fn on_launch(job: &JobTruth, launch: &Launch) -> Verdict {
     let task = launch.task;
     if job.promise == Promise::Staged {

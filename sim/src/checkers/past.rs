@@ -1,5 +1,5 @@
-//! *Past*: what was recorded of an ended round of a job never changes, whatever dies and whichever
-//! home tells it; and nothing of a job that was forgotten ever comes back, or stays.
+//! *Past*: the record of an ended round of a job never changes, whatever dies and whichever home
+//! reports it. Nothing of a forgotten job remains or returns.
 
 use kvs::keys;
 use proto::{JobId, wire};
@@ -10,8 +10,8 @@ use crate::truth::JobTruth;
 
 const NAME: &str = "past";
 
-/// A client is told the state of a job; `id`: of its request, `next`: of the next one.
-/// `asked_after`: after it was told that the job is forgotten.
+/// A client receives the state of a job. `id`: the request's number, `next`: that of the next
+/// request. `asked_after`: the request was sent after the client knew that the job is forgotten.
 pub(crate) fn on_told(
     truth: &mut JobTruth,
     state: &wire::JobState,
@@ -24,7 +24,7 @@ pub(crate) fn on_told(
     }
     let round = state.settings.map_or(0, |settings| settings.round);
     let Some(summary) = &state.summary else {
-        // What was asked before the summary was told may be answered late.
+        // A request from before the first summary may be answered late.
         return match truth.summaries.get(&round) {
             Some((_, before)) if id >= *before => {
                 Err(Violation::new(NAME, format!("{}: its summary is gone", truth.job)))
@@ -43,10 +43,10 @@ pub(crate) fn on_told(
     Ok(())
 }
 
-/// Whether some machine has anything of a job that was forgotten, in memory or on its disk.
+/// The first trace of a forgotten job on any machine, in memory or on its disk.
 pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
-    // A chunk that a client repeated late waits for a commit that never comes, and goes: at its
-    // home, and at those that have copies.
+    // A chunk that a client repeated late waits for a commit that never comes. It expires at its
+    // home and at all replicas.
     let forgotten = jobs.values().filter(|job| job.is_forgotten && !is_staged(job.job, machines));
     let all = || machines.iter().enumerate();
     forgotten.flat_map(|job| all().map(move |it| (job.job, it))).find_map(|(job, (at, it))| {
@@ -66,7 +66,7 @@ fn is_staged(job: JobId, machines: &[Machine]) -> bool {
     nodes.any(|node| node.is_staged(job))
 }
 
-/// Whether some machine has chunks that a client has repeated after its job was forgotten.
+/// True if some machine has chunks that a client has repeated after its job was forgotten.
 pub(crate) fn is_staged_late(jobs: &Jobs, machines: &[Machine]) -> bool {
     let mut forgotten = jobs.values().filter(|job| job.may_be_forgotten);
     forgotten.any(|job| is_staged(job.job, machines))
@@ -76,7 +76,7 @@ fn on_disk(job: JobId, machine: usize) -> String {
     format!("records of {job} are on the disk of n{machine}")
 }
 
-/// What was forgotten is still there when all is quiet.
+/// Data of a forgotten job still exists when the cluster is idle.
 pub(crate) fn stays(what: &str) -> Violation {
     Violation::new(NAME, format!("{what}, long after it was forgotten"))
 }

@@ -1,6 +1,6 @@
-//! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
-//! and then fails; each further one has been counted apart. What merely ran beside it does not
-//! fail; and no death is a strike that a majority of the other nodes did not live through.
+//! *Poison*: a task that kills its node ends at most `CRASHES_MAX` incarnations and then fails.
+//! Each further death was counted apart. Tasks that only ran beside it do not fail. A death is no
+//! strike unless a majority of the other nodes lived through it.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::{Jobs, Verdict, Violation, known};
 
 const NAME: &str = "poison";
 
-/// So many deaths by a task may escape its homes, each by a death of a home at that moment.
+/// The number of deaths that its homes may miss, each because a home died at that moment.
 const UNRECORDED_MAX: usize = 2;
 
-/// Homes ask for witnesses some time after a death: nodes that live for so long have lived through
-/// it.
+/// Homes query witnesses some time after a death. A node that lives this long afterwards has lived
+/// through it.
 const LIVED_THROUGH: Span = Span::from_millis(500);
 
 /// One process of a machine.
@@ -24,19 +24,19 @@ struct Life {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
-    /// It ended as it was told to.
+    /// It ended by an orderly stop.
     stopped: bool,
 }
 
-/// When which incarnation lived, by machine.
+/// The times of all incarnations, by machine.
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     lives: BTreeMap<usize, Vec<Life>>,
-    /// When those that were let in later were members for the first time.
+    /// The time at which each later machine first became a member.
     came: BTreeMap<usize, Option<Time>>,
-    /// From when until when the map took which machine for dead.
+    /// The times at which the map listed a machine as failed.
     given_up: BTreeMap<usize, Vec<(Time, Option<Time>)>>,
-    /// When who left had handed over all that it had.
+    /// The time at which a draining machine had handed all its data over.
     left: BTreeMap<usize, Time>,
 }
 
@@ -55,15 +55,15 @@ impl Lives {
     pub(crate) fn joins(&mut self, machine: usize) {
         self.came.insert(machine, None);
     }
-    /// It has left the cluster in order: its end is no death.
+    /// The machine has left the cluster in order: its end is no death.
     pub(crate) fn leaves(&mut self, machine: usize, now: Time) {
         self.left.entry(machine).or_insert(now);
     }
-    /// The map takes it for dead.
+    /// The map lists the machine as failed.
     pub(crate) fn goes(&mut self, machine: usize, now: Time) {
         self.given_up.entry(machine).or_default().push((now, None));
     }
-    /// The map has it as a member.
+    /// The map lists the machine as a member.
     pub(crate) fn comes(&mut self, machine: usize, now: Time) {
         if let Some((_, until)) = self.given_up.get_mut(&machine).and_then(|all| all.last_mut()) {
             until.get_or_insert(now);
@@ -78,17 +78,17 @@ impl Lives {
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 
-    /// One that was let in and has not come yet is none of the cluster's nodes.
+    /// True if the machine is a member. One that may join and has not started yet is none.
     fn is_member(&self, machine: usize, at: Time) -> bool {
         self.came.get(&machine).is_none_or(|came| came.is_some_and(|came| came <= at))
     }
-    /// Nor is one that the cluster has given up, though its process may run.
+    /// True if the cluster declared the machine failed, though its process may run.
     fn is_given_up(&self, machine: usize, at: Time) -> bool {
         let mut given_up = self.given_up.get(&machine).into_iter().flatten();
         given_up.any(|&(from, to)| from <= at && to.is_none_or(|to| to > at))
     }
 
-    /// Of the other machines that ran when that one died: how many, and how many ran on.
+    /// The number of other machines that ran at the death, and how many of them ran on.
     fn witnesses(
         &self,
         node: NodeId,
@@ -112,7 +112,7 @@ impl Lives {
 /// A home counts a death against a task.
 pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
     let (node, incarnation) = death;
-    // A node that others have given up may go on for a while.
+    // A node that was declared failed may run on for some time.
     let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
         return Ok(());
     };
@@ -125,9 +125,9 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
     let is_there = |machine| !lives.is_given_up(machine, died_at);
     let is_member = |machine| is_there(machine) && lives.is_member(machine, died_at);
     let (others, lived) = lives.witnesses(node, died_at, is_member);
-    // A newcomer that has started may have heard of it before the map shows the newcomer.
+    // A newcomer that has started may know of the death before the map lists the newcomer.
     let (all, all_lived) = lives.witnesses(node, died_at, is_there);
-    // One that the map had given up may have lived, and may be back when it is asked.
+    // A node that was declared failed may have lived, and may be back when it is queried.
     let (running, ran_on) = lives.witnesses(node, died_at, |_| true);
     let too_few = |others: usize, lived: usize| others > 0 && lived * 2 <= others;
     if too_few(others, lived) && too_few(all, all_lived) && too_few(running, ran_on) {
@@ -140,15 +140,15 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
     Ok(())
 }
 
-/// A home counts one apart.
+/// A home counts a death apart.
 pub(crate) fn on_spared(jobs: &mut Jobs, task: TaskId, death: (NodeId, u32)) -> Verdict {
     known(jobs, NAME, task)?.spared.insert(death);
     Ok(())
 }
 
-/// A task has killed the node that ran it. What a node other than its home starts is not written
-/// down before there has been a death: if its home dies, too, before it has heard and that is
-/// durable, the first death has no witness, nor the next one under the next home.
+/// A task has killed its node. Before the first death, starts on nodes other than the home are not
+/// recorded. The home may also die before it has recorded the first death durably. Then this death
+/// has no witness, and neither has the next one under the next home.
 pub(crate) fn on_kill(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
@@ -160,7 +160,7 @@ pub(crate) fn on_kill(
     let pairs = || truth.kills.windows(2).map(|two| (two[0], two[1]));
     let unwitnessed =
         pairs().take_while(|&((first, by_home), (second, _))| !by_home && first != second);
-    // Who had taken it just before a power cut of its home may start it after others have.
+    // A node that got the task just before a power cut of its home may start it later than others.
     let late = pairs().filter(|&((first, _), (second, _))| second < first);
     let more = unwitnessed.count() + late.count();
     let allowed = usize::from(CRASHES_MAX) + truth.spared.len() + more.min(UNRECORDED_MAX);
@@ -176,9 +176,9 @@ pub(crate) fn on_kill(
     Ok(())
 }
 
-/// A home fails a task because too many have died with it, this one the last. `counts`: whom it
-/// takes for dead has died; a node that others have given up may go on for a while. The word that
-/// the attempt has ended, or does not start after all, may have died with its node.
+/// A home fails a task because too many incarnations have died with it. `counts`: this death must
+/// be real. A node that was declared failed may run on for some time. The report that the attempt
+/// ended, or does not start, may have been lost with its node.
 pub(crate) fn on_struck_out(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),

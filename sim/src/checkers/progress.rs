@@ -1,4 +1,4 @@
-//! *Progress*: when the faults are over, every accepted job ends, each task as its graph says.
+//! *Progress*: after the faults, every accepted job ends, and each task ends as its graph requires.
 
 use proto::event::End;
 use proto::wire::NodeState;
@@ -11,7 +11,7 @@ use crate::truth::{
 
 const NAME: &str = "progress";
 
-/// The bound has come and the job has not ended: says what blocks it.
+/// The job has not ended in time: reports the tasks that block it.
 pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
     let open = job.tasks.iter().filter(|(_, task)| task.current().is_none()).count();
     let mut chain = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
     Violation::new(NAME, text)
 }
 
-/// It is to leave the cluster, and does not, although others have room for what it has.
+/// The node does not leave, although others have space for its data.
 pub(crate) fn stays(node: NodeId, bound: Span, state: &NodeState) -> Violation {
     let text = format!(
         "{node} was to leave, and after {bound:?} it is still there, with {} outputs to hand over, \
@@ -55,7 +55,7 @@ pub(crate) fn stays(node: NodeId, bound: Span, state: &NodeState) -> Violation {
     Violation::new(NAME, text)
 }
 
-/// An open task all of whose parents have ended.
+/// An open task with only ended parents.
 fn first_blocked(job: &JobTruth) -> Option<(LocalId, &TaskTruth)> {
     let ended = |local: &LocalId| job.tasks[local].current().is_some();
     job.tasks
@@ -67,7 +67,7 @@ fn first_blocked(job: &JobTruth) -> Option<(LocalId, &TaskTruth)> {
         .map(|(&local, task)| (local, task))
 }
 
-/// Every task of an ended job ended as its kind and its parents say.
+/// Every task of an ended job ended as its kind and its parents require.
 pub(crate) fn on_end(job: &JobTruth) -> Verdict {
     if job.cancelled || job.promise != Promise::Ended {
         return Ok(());
@@ -79,7 +79,8 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             let parent = &job.tasks[&slot.parent];
             parent.current().is_some_and(|commit| commit.end == End::Done)
         });
-        // What a power cut took may end otherwise the second time, after its child has ended.
+        // A parent that a power cut undid may end otherwise the second time, after its child has
+        // ended.
         let undone = |commit: &Commit| commit.undone;
         let lost = |slot: &Slot| job.tasks[&slot.parent].commits.iter().any(undone);
         if !all_done && task.slots.iter().flatten().any(lost) {
@@ -92,8 +93,8 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
             (true, _) if task.is_struck_out => end == End::Failed,
-            // Its readers of an earlier round are done and stay so: made again with other bytes,
-            // it fails.
+            // Its readers of an earlier round stay done. If the rebuilt task makes other bytes, it
+            // fails.
             (true, _) if task.differs && job.told_round() > 0 && has_been_done(task) => {
                 matches!(end, End::Done | End::Failed)
             }
@@ -116,7 +117,7 @@ fn has_been_done(task: &TaskTruth) -> bool {
     task.was_done || task.ever_done()
 }
 
-/// Much equal work on one node of a healthy cluster reaches every other node.
+/// A large even bag on one node of a healthy cluster reaches every other node.
 pub(crate) fn spread(ran: &[u64], what: &str) -> Verdict {
     match ran.iter().position(|&n| n == 0) {
         Some(idle) => {

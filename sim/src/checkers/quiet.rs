@@ -1,4 +1,4 @@
-//! *Quiet*: the reconciler never finds anything, and a cluster without work falls silent.
+//! *Quiet*: the reconciler never finds anything, and an idle cluster sends almost nothing.
 
 use proto::{Span, TaskId};
 
@@ -6,14 +6,15 @@ use super::{Verdict, Violation};
 
 const NAME: &str = "quiet";
 
-/// Not even under faults: links and outboxes alone must lose no wake-up. Otherwise the reconciler
-/// would hide their bugs. What it finds of a partition whose home has changed within ten seconds is
-/// not told here; it leaves those out, unless they change for longer than three rounds.
+/// The reconciler found a lost wake-up. This must not happen even under faults: links and outboxes
+/// alone must deliver every wake-up. Otherwise the reconciler would hide their bugs. It does not
+/// report partitions with a home that changed within ten seconds, unless changes last for more than
+/// three rounds.
 pub(crate) fn on_woken(task: TaskId) -> Verdict {
     Err(Violation::new(NAME, format!("{task}: the reconciler found a lost wake-up")))
 }
 
-/// `packets` were sent while nothing was to do.
+/// `packets` were sent while the cluster was idle.
 pub(crate) fn on_idle(packets: u64, packets_max: u64, seconds: u64) -> Verdict {
     if packets > packets_max {
         let text = format!(
@@ -24,8 +25,8 @@ pub(crate) fn on_idle(packets: u64, packets_max: u64, seconds: u64) -> Verdict {
     Ok(())
 }
 
-/// Each node probes one other in a second, which answers; the leader of the group tells each voter
-/// that it leads, some four times a second, and is answered.
+/// Checks membership packets. Each node probes one other node a second and gets an answer. The
+/// leader sends about four heartbeats a second to each voter and gets answers.
 pub(crate) fn on_idle_members(packets: u64, nodes: u64, voters: u64, span: Span) -> Verdict {
     let seconds = span.0 / 1_000_000_000;
     let packets_max = (nodes * 2 + voters * 2 * 4 + 4) * (seconds + 1);
@@ -39,7 +40,7 @@ pub(crate) fn on_idle_members(packets: u64, nodes: u64, voters: u64, span: Span)
     Ok(())
 }
 
-/// A job whose client died before the commit left something behind.
+/// Records of a job remain although its client died before the commit.
 pub(crate) fn left_behind(job: proto::JobId, node: usize, keys: usize) -> Violation {
     let text = format!("{job}: its client died uncommitted; n{node} still stores {keys} records");
     Violation::new(NAME, text)

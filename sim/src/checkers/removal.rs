@@ -1,5 +1,5 @@
-//! *Removal*: what was cancelled, and all that waits for it, ends and does not run any more. A
-//! client that was told has been told for good; nothing else goes.
+//! *Removal*: cancelled tasks and their descendants end and never run again once the client got the
+//! answer. No other task is cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use super::{Verdict, Violation};
 use crate::truth::{Commit, JobTruth};
 
 const NAME: &str = "removal";
-/// A holder hears of a cancellation within this time when nothing is broken.
+/// The longest time until a holder knows of a cancellation, without faults.
 const HEARD_WITHIN: Span = Span::from_secs(15);
 
-/// Tasks were named to be cancelled, and the client is told: each has ended, durably.
+/// The answer to a cancellation of named tasks: each must have ended, durably.
 pub(crate) fn on_answered(job: &JobTruth, named: &[LocalId], answer: &wire::Cancelled) -> Verdict {
     let open = named.iter().find(|local| job.tasks[local].current().is_none());
     if let Some(local) = open {
@@ -29,7 +29,7 @@ pub(crate) fn on_answered(job: &JobTruth, named: &[LocalId], answer: &wire::Canc
     Ok(())
 }
 
-/// A home that has heard that the job is cancelled takes nothing of it as done.
+/// A home that knows of the job's cancellation commits no task as done or failed.
 pub(crate) fn on_committed(task: TaskId, end: End, home_heard: bool) -> Verdict {
     if home_heard && matches!(end, End::Done | End::Failed) {
         let text = format!("{task} ends as {end:?} at a home that has heard of its cancellation");
@@ -38,16 +38,16 @@ pub(crate) fn on_committed(task: TaskId, end: End, home_heard: bool) -> Verdict 
     Ok(())
 }
 
-/// What makes a launch wrong.
+/// The facts that can make a launch wrong.
 pub(crate) struct Launched {
     pub task: TaskId,
-    /// It starts on the node that keeps its record.
+    /// It starts on its home.
     pub at_home: bool,
-    /// Its home has heard that the whole job is cancelled.
+    /// The home knows that the whole job is cancelled.
     pub home_heard: bool,
-    /// The node that launches it was told that the attempt is not wanted.
+    /// The launching node was ordered to drop the attempt.
     pub dismissed: bool,
-    /// How long the world has been whole, and now.
+    /// The end of the faults, and the current time.
     pub healed: Time,
     pub now: Time,
 }
@@ -73,7 +73,7 @@ pub(crate) fn on_launch(job: &JobTruth, launched: &Launched) -> Verdict {
     Ok(())
 }
 
-/// An ended job: all that waited for a cancelled task is gone with it, and nothing else is.
+/// In an ended job, all descendants of a cancelled task are cancelled, and no other task is.
 pub(crate) fn on_end(job: &JobTruth) -> Verdict {
     let below = below(job, &job.named);
     for (&local, task) in &job.tasks {
@@ -97,7 +97,7 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
     Ok(())
 }
 
-/// These tasks and all that depend on them.
+/// These tasks and all their descendants.
 pub(crate) fn below(job: &JobTruth, roots: &BTreeSet<LocalId>) -> BTreeSet<LocalId> {
     let mut found = BTreeSet::new();
     if roots.is_empty() {

@@ -1,5 +1,5 @@
-//! *Rounds*: a further round of a job runs again what was not done, and nothing else. That its
-//! tasks end as their parents in this round say, *progress* demands.
+//! *Rounds*: a further round of a job runs exactly the tasks that were not done. Checker *progress*
+//! demands that their ends follow from their parents in this round.
 
 use proto::TaskId;
 use proto::event::{Again, End};
@@ -9,7 +9,7 @@ use crate::truth::{Commit, TaskTruth};
 
 const NAME: &str = "rounds";
 
-/// A home takes the end of a task back, as its job is retried.
+/// A home undoes the end of a task because its job is retried.
 pub(crate) fn on_retried(truth: &mut TaskTruth, task: TaskId, before: Commit) -> Verdict {
     if before.end == End::Done && !truth.reopened {
         let text = format!("{task} is retried, and attempt {} of it is done", before.attempt);
@@ -19,7 +19,7 @@ pub(crate) fn on_retried(truth: &mut TaskTruth, task: TaskId, before: Commit) ->
     Ok(())
 }
 
-/// Where nothing fails what was kept for retries is there: nothing is made again.
+/// Without faults all outputs kept for retries exist: nothing is rebuilt.
 pub(crate) fn on_made_again(task: TaskId, why: Again) -> Verdict {
     if why == Again::Rebuilt {
         let text = format!("{task} is made again, and nothing was lost");

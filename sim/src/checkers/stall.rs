@@ -1,5 +1,4 @@
-//! *Stall*: the nodes themselves never find a job that gets no further, unless one does not; and
-//! then they name what blocks it.
+//! *Stall*: nodes report a job as stalled only if it is, and then they name the blocking task.
 
 use proto::event::Stall;
 use proto::{NodeId, Span, TaskId};
@@ -8,7 +7,7 @@ use super::{Jobs, Verdict, Violation};
 
 const NAME: &str = "stall";
 
-/// What a home of a job said.
+/// The report of a job's home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stalled {
     pub task: TaskId,
@@ -17,7 +16,8 @@ pub struct Stalled {
     pub holder: NodeId,
 }
 
-/// Nobody expects a stall here. Whether the nodes name the right task is part of what is said.
+/// A stall is reported where none is expected. The message contains whether the named task blocks
+/// the job.
 pub(crate) fn on_stalled(jobs: &Jobs, said: &Stalled, quiet: Span) -> Verdict {
     let right = if blocks(jobs, said.task) { "it blocks the job" } else { "it does not block it" };
     let text = format!(
@@ -30,7 +30,7 @@ pub(crate) fn on_stalled(jobs: &Jobs, said: &Stalled, quiet: Span) -> Verdict {
     Err(Violation::new(NAME, text))
 }
 
-/// The task has not ended, and all that it waits for has.
+/// True if the task has not ended and all its parents have.
 fn blocks(jobs: &Jobs, task: TaskId) -> bool {
     let Some(job) = jobs.get(&task.job) else { return false };
     let Some(truth) = job.tasks.get(&task.local) else { return false };

@@ -1,8 +1,8 @@
-//! *Starve*: no ready task waits in a queue while a slot that fits it is free all the time. A task
-//! in a shared queue may run anywhere; one in a dedicated local queue, by its policy's will, waits
-//! for its own node alone.
+//! *Starve*: no ready task waits in a queue while a fitting slot is free all the time. A task in a
+//! shared queue may run anywhere. A task that the policy put into a local queue waits for its own
+//! node.
 //!
-//! Demanded where nothing is broken: of a faultless world, and of any world once it is healed.
+//! The check applies only without faults: to faultless worlds, and to every world after healing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,12 @@ use super::{Verdict, Violation};
 
 const NAME: &str = "starve";
 
-/// How long a task may wait beside a free slot that could run it. A thief that has gone quiet hears
-/// a hint within a second of a surplus.
+/// The longest wait of a task beside a free slot that fits. A dormant thief gets a hint within a
+/// second of a surplus.
 const WAIT_MAX: Span = Span::from_secs(20);
-/// Where thieves take a whole queue at once, which they may not pass on before its homes know, and
-/// syncs are slow: who asks meanwhile gets nothing, and the next thief takes it all again.
+/// The longest wait where thieves take a whole queue and syncs are slow. A thief may not pass tasks
+/// on before their homes know. Other thieves get nothing meanwhile, and the next one takes the
+/// whole queue again.
 const WAIT_MAX_OF_WHOLE_QUEUES: Span = Span::from_secs(60);
 const SYNC_SLOW: Span = Span::from_millis(50);
 
@@ -32,22 +33,22 @@ struct Waiting {
     cpus: u32,
 }
 
-/// How a machine's slots are taken.
+/// The slots of a machine and their use.
 #[derive(Clone, Debug)]
 struct Free {
     slots: u32,
     busy: u32,
-    /// Objects on their way to it: a free slot may be waiting for them.
+    /// Objects in transfer to it. A free slot may wait for them.
     fetches: u32,
-    /// Its store may refuse what is more than one task at a time.
+    /// Its small store may refuse more than one task at a time.
     is_cramped: bool,
-    /// It takes no further work.
+    /// It is draining and takes no further work.
     leaves: bool,
     /// It takes no work yet.
     waits: bool,
-    /// Nor is any given to it.
+    /// It is slow and gets no work.
     is_slow: bool,
-    /// For each number of slots since when at least so many have been free.
+    /// For each number of slots, the time since which at least this number is free.
     since: Vec<Option<Time>>,
 }
 
@@ -68,18 +69,18 @@ impl Free {
     }
 }
 
-/// What is ready and what is free, as the trace tells.
+/// The ready tasks and the free slots, by the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     waiting: BTreeMap<TaskId, Waiting>,
-    /// Suspects of crashes, which start on a node where nothing else runs.
+    /// Suspects of crashes, which start only on a node where nothing else runs.
     alone: BTreeSet<TaskId>,
     machines: Vec<Free>,
-    /// Nobody serves these: who may not start a task of theirs without being told waits.
+    /// Partitions without a serving home. Their tasks may wait for a start permission.
     unserved: BTreeSet<PartitionId>,
     is_cramped: bool,
     wait_max: Span,
-    /// Nothing before this counts: there were faults.
+    /// Times before this do not count, because of faults.
     from: Time,
 }
 
@@ -94,13 +95,13 @@ impl Watch {
         watch
     }
 
-    /// Where one steal takes so much of a victim's shared queue, and a sync so long.
+    /// Allows longer waits if one steal takes a whole queue and syncs are slow.
     pub(crate) fn expect_steals(&mut self, share: f64, sync_max: Span) {
         let circles = share >= 1.0 && sync_max >= SYNC_SLOW;
         self.wait_max = if circles { WAIT_MAX_OF_WHOLE_QUEUES } else { WAIT_MAX };
     }
 
-    /// One more machine.
+    /// Adds a machine.
     pub(crate) fn joins(&mut self, slots: u32) {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
         let (leaves, waits, is_slow) = (false, false, false);
@@ -109,19 +110,19 @@ impl Watch {
         self.machines.push(free);
     }
 
-    /// The map shows that the process which runs there lives, or does not.
+    /// The map changes whether the machine's process is alive.
     pub(crate) fn shows(&mut self, now: Time, node: usize, is_alive: bool) {
         self.machines[node].waits = !is_alive;
         self.machines[node].settle(now, is_alive);
     }
 
-    /// A machine hands over what it has.
+    /// The machine is draining.
     pub(crate) fn leaves(&mut self, now: Time, node: usize) {
         self.machines[node].leaves = true;
         self.machines[node].settle(now, false);
     }
 
-    /// Others give a machine nothing, or do again.
+    /// Other nodes give the machine no tasks, or do so again.
     pub(crate) fn is_slow(&mut self, now: Time, node: usize, is_slow: bool, is_up: bool) {
         let Some(machine) = self.machines.get_mut(node) else { return };
         if std::mem::replace(&mut machine.is_slow, is_slow) != is_slow {
@@ -129,7 +130,7 @@ impl Watch {
         }
     }
 
-    /// A partition has a home again, or has none.
+    /// A partition gets or loses its serving home.
     pub(crate) fn serves(&mut self, now: Time, partition: PartitionId, is_served: bool) {
         if !is_served {
             self.unserved.insert(partition);
@@ -139,19 +140,19 @@ impl Watch {
         }
     }
 
-    /// What was before counts no more, or nothing counts until further notice (`Time::MAX`).
+    /// Ignores times before `from`; with `Time::MAX` nothing counts.
     pub(crate) fn count_from(&mut self, from: Time) {
         self.from = from;
     }
 
-    /// A node says what it does; `cpus` of the task it speaks of.
+    /// Handles an event of a node; `cpus` is the width of its task.
     pub(crate) fn on_event(&mut self, now: Time, node: usize, event: &Event, cpus: u32) -> Verdict {
         match *event {
             Event::Queued { task, attempt, local_queue, .. } => {
                 let fresh = Waiting { attempt, node, local_queue, since: now, cpus };
                 let waiting = self.waiting.entry(task).or_insert(fresh);
                 if waiting.attempt == attempt && waiting.local_queue == local_queue {
-                    waiting.node = node; // A move does not make its wait any shorter.
+                    waiting.node = node; // A move does not shorten its wait.
                 } else {
                     *waiting = fresh;
                 }
@@ -162,7 +163,7 @@ impl Watch {
             | Event::Dismissed { task, .. } => {
                 self.waiting.remove(&task);
             }
-            // It may have failed without a start, for want of inputs.
+            // It may have failed without a start, for lack of inputs.
             Event::Ended { task, attempt, .. } if self.waits_for(task, attempt) => {
                 let waited = self.waiting.remove(&task);
                 return waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
@@ -173,7 +174,7 @@ impl Watch {
             Event::Spared { task, why: Spared::Apart | Spared::Beside, .. } => {
                 self.alone.insert(task);
             }
-            // Which ones is not told: all that wait here begin anew.
+            // The event does not name the tasks, so all waits on this node restart.
             Event::Shifted { .. } => {
                 for waiting in self.waiting.values_mut().filter(|w| w.node == node) {
                     waiting.since = now;
@@ -197,7 +198,7 @@ impl Watch {
     ) -> Verdict {
         let waited = self.waiting.get(&task).filter(|waiting| waiting.attempt == attempt).copied();
         let mut verdict = waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
-        // A machine that stood idle for long takes something at last: who waited meanwhile?
+        // A machine that was idle for long takes a task: judge all waits until now.
         let idle = self.machines[node].since.iter().flatten().min().copied();
         if idle.is_some_and(|since| now.since(since) > self.wait_max) {
             for (task, waiting) in self.waiting.clone() {
@@ -210,7 +211,7 @@ impl Watch {
         verdict
     }
 
-    /// Whether some machine could have run it all along.
+    /// Checks whether some machine could have run it all along.
     fn judge(&self, now: Time, task: TaskId, waiting: Waiting) -> Verdict {
         let Waiting { node, local_queue, since, cpus, .. } = waiting;
         if self.unserved.contains(&task.partition()) {
@@ -238,7 +239,7 @@ impl Watch {
         Ok(())
     }
 
-    /// An attempt in a slot is over.
+    /// An attempt in a slot has ended.
     pub(crate) fn on_ended(&mut self, now: Time, node: usize, cpus: u32) {
         let machine = &mut self.machines[node];
         machine.busy = machine.busy.saturating_sub(cpus);
@@ -256,7 +257,7 @@ impl Watch {
         machine.settle(now, true);
     }
 
-    /// The process is gone, or is there again with nothing in its slots.
+    /// The process died, or restarted with free slots.
     pub(crate) fn on_up(&mut self, now: Time, node: usize, is_up: bool) {
         let machine = &mut self.machines[node];
         (machine.busy, machine.fetches) = (0, 0);
@@ -264,7 +265,7 @@ impl Watch {
         self.waiting.retain(|_, waiting| waiting.node != node);
     }
 
-    /// All jobs have ended: whoever still waits was forgotten, and by now for how long.
+    /// All jobs have ended: a task that still waits was forgotten. Judges its wait.
     pub(crate) fn on_end(&mut self, now: Time) -> Verdict {
         self.waiting
             .clone()
@@ -309,11 +310,11 @@ mod tests {
         let other = (TaskId::new(1, 8), Attempt(1));
         watch.on_launch(seconds(1), 0, other, 2).expect("it waited nowhere");
         watch.on_launch(seconds(1), 1, other, 1).expect("it waited nowhere");
-        // Too wide for the one slot that is left.
+        // Too wide for the one remaining slot.
         watch.on_event(seconds(5), 0, &queued(false), 2).expect("it begins to wait");
         watch.on_ended(seconds(30), 0, 2);
         watch.on_launch(seconds(31), 0, at(), 2).expect("only for a second could it run");
-        // Nor does what a slot waits for, nor what was before the healing.
+        // A slot that waits for objects does not count, and neither does time before the healing.
         watch.on_event(seconds(40), 0, &queued(false), 1).expect("it begins to wait");
         watch.on_fetch(seconds(40), 1);
         watch.on_launch(seconds(90), 0, at(), 1).expect("n1 waits for its object");
@@ -335,7 +336,7 @@ mod tests {
         assert!(watch.on_end(seconds(99)).is_err(), "n1 could have run it");
     }
 
-    /// It is lost for want of inputs, and should have been long before.
+    /// The task fails for lack of inputs, and should have started long before.
     #[test]
     fn a_task_that_ends_without_a_start_has_waited_too() {
         let (task, attempt) = at();

@@ -9,12 +9,12 @@ use crate::truth::Promise;
 use crate::world::World;
 
 impl World {
-    /// The whole job, one task of it, or a tenth of them.
+    /// Cancels the whole job, one task, or a tenth of the tasks.
     pub(super) fn cancel(&mut self, index: usize) {
         let share_permille = self.dice.pick(&[0, 1, 100]);
         let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
         if share_permille == 0 && self.clients[index].stage != Stage::Watching {
-            // A home that does not know the job yet would say so, perhaps after the commit.
+            // A home that does not know the job yet would report that, perhaps after the commit.
             return self.forbid(index);
         }
         if share_permille == 0 {
@@ -28,7 +28,7 @@ impl World {
         self.cancel_tasks(index, named);
     }
 
-    /// This client cancels these tasks of its job now.
+    /// Cancels these tasks of the client's job now.
     pub fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
         self.truth(index).named.extend(&named);
         let mut by_home: BTreeMap<usize, Vec<LocalId>> = BTreeMap::new();
@@ -43,14 +43,14 @@ impl World {
         }
     }
 
-    /// The client does not want the job that it is about to submit.
+    /// The client cancels the job that it is about to submit.
     pub(super) fn forbid(&mut self, index: usize) {
         let truth = self.truth(index);
         (truth.cancelled, truth.forbidden) = (true, true);
         self.ask(index, Ask::Forbid);
     }
 
-    /// What was not committed by now never will be.
+    /// The home confirmed it: a job that is not committed by now never will be.
     pub(super) fn forbidden(&mut self, index: usize) {
         if self.truth(index).promise == Promise::Staged {
             self.tell(|| format!("client {index} hears that its job may not be committed"));

@@ -11,7 +11,7 @@ use crate::truth::Promise;
 use crate::world::World;
 
 impl World {
-    /// The job of this client has ended for it, and is to be forgotten some time later.
+    /// This client's job has ended, and is to be forgotten later.
     pub(super) fn forgets_later(&mut self, index: usize) {
         if self.clients[index].plan.forgets {
             let after = self.dice.span(Span::ZERO, Span::from_secs(2));
@@ -19,7 +19,7 @@ impl World {
         }
     }
 
-    /// What an ended client does next: it has its job forgotten, or looks at it once more.
+    /// The next request of an ended client: it has its job forgotten, or queries it once more.
     pub(super) fn look_back(&mut self, index: usize) {
         let plan = &mut self.clients[index].plan;
         if std::mem::take(&mut plan.forgets) {
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// It is forgotten: what is asked from now on may not tell of it.
+    /// The home confirmed it: answers to later requests may not contain the job.
     pub(super) fn forgotten(&mut self, index: usize) {
         let next = self.next_request;
         let client = &mut self.clients[index];
@@ -42,13 +42,13 @@ impl World {
         self.truth(index).is_forgotten = true;
     }
 
-    /// The job may be forgotten, or retention may have removed what this asks for.
+    /// True if the job may be forgotten, or if retention may have removed the requested records.
     pub(super) fn is_of_the_past(&mut self, index: usize, ask: &Ask) -> bool {
         let is_aged = self.options.tuning.history_age != UNLIMITED_AGE;
         let now = self.now;
         let truth = self.truth(index);
         if is_aged && matches!(ask, Ask::Retry(_)) {
-            truth.promise = Promise::Ended; // Of the round before.
+            truth.promise = Promise::Ended; // The job stays in the previous round.
             let client = &mut self.clients[index];
             (client.stage, client.ended) = (Stage::Ended, Some(now));
             return true;
@@ -68,7 +68,7 @@ impl World {
         self.clients[index].forgotten_before.is_some_and(|before| id >= before)
     }
 
-    /// No machine has anything of what was forgotten, after a while.
+    /// Checks that no machine has anything of a forgotten job after `FORGOTTEN_BOUND`.
     pub(crate) fn must_be_forgotten(&mut self) -> Verdict {
         use crate::checkers::past;
         let left = |world: &Self| past::remains(&world.jobs, &world.machines);
@@ -79,14 +79,15 @@ impl World {
     }
 }
 
-/// Whether something of a job that began then may be so old that it is removed. Its home's clock
-/// may go ahead.
+/// True if retention may have removed records of a job that started then. The home's clock may be
+/// ahead.
 fn may_be_removed(started: Time, age: Span, factor: u64, skew: Span, now: Time) -> bool {
     let age = age.0.saturating_mul(factor).saturating_sub(2 * skew.0);
     now.0 >= started.0.saturating_add(age)
 }
 
-/// A node that was away hears of it when it is back, and writes once.
+/// Includes the time for a node that was down: it learns of this after its restart, and writes
+/// once.
 const FORGOTTEN_BOUND: Span = Span::from_secs(60);
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::truth::Promise;
 use crate::world::World;
 
 impl World {
-    /// Retries the job of this client, if it wants to and some tasks are not done.
+    /// Retries this client's job if the client has retries left and some tasks are not done.
     pub(super) fn retry(&mut self, index: usize, state: &wire::JobState) -> bool {
         let job = self.clients[index].job;
         let sum = state.sum.clone().unwrap_or_default();
@@ -30,7 +30,7 @@ impl World {
         true
     }
 
-    /// It asks for a round that this client has asked for before.
+    /// True if the request is for an earlier round than the client's current one.
     pub(super) fn is_old_retry(&self, index: usize, ask: &Ask) -> bool {
         matches!(ask, Ask::Retry(round) if *round < self.clients[index].round)
     }

@@ -1,11 +1,11 @@
-//! What a scheduler is told of lengths and sizes before they are known (the *imode* of Beránek,
-//! Ada Böhm, et al., "Analysis of workflow schedulers in simulated distributed environments", 2022).
+//! A scheduler's advance knowledge of lengths and sizes (the *imode* of Beránek, Ada Böhm, et al.,
+//! "Analysis of workflow schedulers in simulated distributed environments", 2022).
 
 use std::collections::BTreeMap;
 
 use super::problem::{ObjectSpec, Problem, TaskSpec};
 
-/// How much a scheduler knows beforehand.
+/// The advance knowledge of a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Info {
     /// True lengths and sizes.
@@ -13,7 +13,7 @@ pub enum Info {
     Exact,
     /// One mean length and one mean size for everything.
     Mean,
-    /// What the user said of each task; where he said nothing, the mean of its kind.
+    /// The user's estimate for each task, or the mean of its kind without one.
     User,
 }
 
@@ -28,7 +28,7 @@ impl Info {
     }
 }
 
-/// Lengths in ns on a worker of speed 1, and sizes in bytes, as the scheduler believes them.
+/// Estimated lengths in ns on a worker of speed 1, and estimated sizes in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Estimates {
     info: Info,
@@ -70,8 +70,8 @@ impl Estimates {
         self.bytes[object as usize]
     }
 
-    /// On a certain worker. Who knows exact lengths knows a table of costs too; who does not knows
-    /// the speeds.
+    /// On a certain worker. With exact knowledge a cost table is used, otherwise the worker's
+    /// speed.
     #[must_use]
     pub fn run_ns(&self, problem: &Problem, task: usize, worker: usize) -> f64 {
         match self.info {
@@ -80,7 +80,7 @@ impl Estimates {
         }
     }
 
-    /// Mean over the workers that have cores enough.
+    /// The mean over the workers with enough cores.
     #[must_use]
     pub fn mean_run_ns(&self, problem: &Problem, task: usize) -> f64 {
         let fits = |worker: &usize| problem.workers[*worker].cores >= problem.tasks[task].cores;
@@ -107,7 +107,7 @@ fn told_lengths(problem: &Problem) -> Vec<f64> {
     problem.tasks.iter().zip(&problem.kinds).map(told).collect()
 }
 
-/// Where nobody said anything, the k-th outputs of the tasks of one kind are of one size.
+/// Without user estimates, the k-th outputs of all tasks of one kind have the same size.
 fn told_sizes(problem: &Problem) -> Vec<f64> {
     let mut sums = BTreeMap::<(u32, usize), (f64, f64)>::new();
     for (task, &kind) in problem.tasks.iter().zip(&problem.kinds) {

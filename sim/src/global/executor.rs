@@ -13,9 +13,9 @@ use crate::Dice;
 
 #[derive(Clone, Debug)]
 struct TaskState {
-    /// Inputs that do not exist yet, and its release while that has not come.
+    /// The number of inputs that do not exist yet, plus one before its release.
     unmade: u32,
-    /// Inputs that are not on its worker, and its release.
+    /// The number of inputs that are not on its worker, plus one before its release.
     missing: u32,
     assigned: Option<Assignment>,
     started_ns: Option<u64>,
@@ -23,12 +23,12 @@ struct TaskState {
     moved_bytes: u64,
 }
 
-/// Where everything stands.
+/// The state of all tasks, objects and workers.
 #[derive(Debug)]
 pub(super) struct State {
     tasks: Vec<TaskState>,
     made: Vec<bool>,
-    /// The machine that has the object first of all.
+    /// The machine that had the object first.
     source: Vec<u32>,
     workers: Vec<WorkerState>,
 }
@@ -59,13 +59,13 @@ pub(super) struct Executor<'p> {
     /// Workers that may start or fetch something.
     stirred: BTreeSet<u32>,
     update: Update,
-    /// Something happened that the scheduler is to hear of.
+    /// An event occurred for which the scheduler must be called.
     woken: bool,
     may_ask_ns: u64,
-    /// What it said, and when that counts.
+    /// The scheduler's last decisions, and the time at which they count.
     said: Option<(u64, Vec<Assignment>)>,
     unended: usize,
-    /// Outputs on their way to the origin.
+    /// Outputs in transfer to the origin.
     returning: usize,
     ran: Ran,
     dice: Dice,
@@ -126,7 +126,7 @@ impl<'p> Executor<'p> {
     }
 
     /// # Errors
-    /// When the scheduler leaves something undone, or asks for what cannot be.
+    /// When the scheduler leaves a task unfinished, or makes an impossible assignment.
     pub(super) fn run(mut self, scheduler: &mut dyn Scheduler) -> Result<Ran, RunError> {
         self.wants_starts = scheduler.wants_starts();
         while self.unended > 0 || self.returning > 0 {
@@ -171,7 +171,7 @@ impl<'p> Executor<'p> {
         [end_ns, release_ns, self.wires.next_ns()].into_iter().flatten().min()
     }
 
-    /// All that happens now.
+    /// Handles all events that are due now.
     fn happen(&mut self) {
         while let Some(&Reverse((at_ns, _, task))) = self.ends.peek() {
             if at_ns > self.now_ns {
@@ -188,7 +188,7 @@ impl<'p> Executor<'p> {
             self.release(task);
         }
         while self.wires.next_ns().is_some_and(|at_ns| at_ns <= self.now_ns) {
-            // What is due may be the end of a latency only.
+            // The due event may be only the end of a latency.
             if let Some(transfer) = self.wires.take_ended(self.now_ns) {
                 self.arrive(transfer);
             }
@@ -296,7 +296,7 @@ impl<'p> Executor<'p> {
         self.stirred.insert(at as u32);
     }
 
-    /// Workers begin what they can.
+    /// Makes workers start the tasks and transfers that they can.
     fn stir(&mut self) {
         while let Some(worker) = self.stirred.pop_first() {
             let at = worker as usize;
@@ -381,7 +381,7 @@ impl<'p> Executor<'p> {
         }
     }
 
-    /// An object begins to exist on a worker.
+    /// An object is created on a worker.
     fn make(&mut self, object: u32, at: u32) {
         let spec = &self.problem.objects[object as usize];
         self.state.made[object as usize] = true;
@@ -419,7 +419,7 @@ impl<'p> Executor<'p> {
         }
     }
 
-    /// An object is on a worker from now on.
+    /// A worker gets an object.
     fn add(&mut self, object: u32, at: u32) {
         let worker = &mut self.state.workers[at as usize];
         worker.has[object as usize] = true;

@@ -1,9 +1,9 @@
-//! Levels of tasks: how long the paths before and behind them are. All in nanoseconds.
+//! Levels of tasks: the lengths of the paths before and behind them, in nanoseconds.
 
 use super::problem::Problem;
 
-/// Length of the longest path from the start of each task to an end of the graph, itself included
-/// (*b-level*). `run` is a task's length, `carry` what an object adds between two tasks.
+/// The longest path from the start of each task to an end of the graph, including the task
+/// (*b-level*). `run` is a task's length, `carry` the time of an object between two tasks.
 #[must_use]
 pub fn b_levels(
     problem: &Problem,
@@ -18,7 +18,7 @@ pub fn b_levels(
     levels
 }
 
-/// Length of the longest path from a start of the graph to the start of each task (*t-level*).
+/// The longest path from a start of the graph to the start of each task (*t-level*).
 #[must_use]
 pub fn t_levels(
     problem: &Problem,
@@ -34,9 +34,9 @@ pub fn t_levels(
     levels
 }
 
-/// T-levels as Estee computes them: a reader of several objects of one parent is told of it once,
-/// but waits to be told once for each; it and all behind it are never finished. Where such edges
-/// are, whatever lies behind them keeps a level of 0 or little more.
+/// T-levels as Estee computes them. A reader of several objects of one parent is notified once, but
+/// waits for one notification for each object. So this reader and all tasks behind it are never
+/// finished. All tasks behind such edges keep a level of 0 or little more.
 pub(super) fn estee_t_levels(problem: &Problem, run: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut levels = vec![0.0_f64; problem.tasks.len()];
     let mut untold: Vec<usize> = problem.tasks.iter().map(|task| task.inputs.len()).collect();

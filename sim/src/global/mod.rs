@@ -1,16 +1,17 @@
 /*!
-Schedulers that see everything, to measure ours against: a small executor of its own, the textbook's
-list schedulers, and those of a study (Beránek, Böhm, et al., "Analysis of workflow schedulers in
-simulated distributed environments", J. Supercomputing 78, 2022; its simulator is *Estee*).
+Schedulers with a complete view, as baselines for Starling. The module has a small executor, the
+textbook's list schedulers, and those of a study (Beránek, Böhm, et al., "Analysis of workflow
+schedulers in simulated distributed environments", J. Supercomputing 78, 2022; its simulator is
+*Estee*).
 
-Nothing here runs on a node. A global scheduler knows the whole graph, where every object lies and
-what every worker does, at once and for nothing; that is the most any cluster could know.
+Nothing here runs on a node. A global scheduler knows the whole graph, the place of every object
+and the state of every worker, at once and without cost. No real scheduler can know more.
 
-The executor ([`run`]): workers with cores, tasks that take some of them, outputs with sizes, a
-network ([`Wiring`]). It asks the scheduler whenever something happened, though not more often than
-the minimal scheduling delay says; what it is told counts after the decision time. What is assumed,
-and where it differs from the simulators it is compared with, is in
-`docs/design/015-global-schedulers.md`.
+The executor ([`run`]) has workers with cores, tasks that use some of them, outputs with sizes and
+a network ([`Wiring`]). It calls the scheduler after every event, but not more often than the
+minimal scheduling delay allows. Decisions count after the decision time.
+`docs/design/015-global-schedulers.md` lists the assumptions, and the differences from other
+simulators.
 */
 
 mod estimate;
@@ -38,21 +39,22 @@ pub use view::{Assignment, Scheduler, Update, View};
 pub use wires::Wiring;
 pub use worker::Downloads;
 
-/// How a problem is run.
+/// The options of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     pub wiring: Wiring,
     pub downloads: Downloads,
     pub info: Info,
-    /// The scheduler is asked no sooner than this after its last decision counted.
+    /// The minimal scheduling delay: the shortest time between a decision that counts and the next
+    /// call.
     pub msd: Span,
-    /// What it decides counts after this.
+    /// The time until a decision counts.
     pub decision: Span,
     pub seed: u64,
 }
 
 impl Options {
-    /// Everything known, no delay, any number of transfers at a time.
+    /// Exact knowledge, no delay, any number of simultaneous transfers.
     #[must_use]
     pub fn new(wiring: Wiring) -> Self {
         Self {
@@ -66,17 +68,17 @@ impl Options {
     }
 }
 
-/// How one task went.
+/// The run of one task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskRun {
     pub worker: u32,
     pub started_ns: u64,
     pub ended_ns: u64,
-    /// Bytes of its inputs that were fetched for it and not for another task before.
+    /// The bytes of inputs that were fetched first for this task.
     pub moved_bytes: u64,
 }
 
-/// What came of a problem.
+/// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ran {
     pub makespan_ns: u64,
@@ -84,11 +86,11 @@ pub struct Ran {
     pub tasks: Vec<TaskRun>,
     pub transfers: u64,
     pub moved_bytes: u64,
-    /// How often the scheduler was asked.
+    /// The number of calls of the scheduler.
     pub decisions: u64,
 }
 
-/// What a scheduler did wrong. Tasks have the numbers of their graph.
+/// An error of a scheduler. Tasks have the numbers of their graph.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     #[error(
@@ -106,7 +108,7 @@ pub enum RunError {
 /// When the scheduler makes that impossible.
 ///
 /// # Panics
-/// When a task is wider than every worker; [`Problem::check`] says so beforehand.
+/// When a task is wider than every worker. [`Problem::check`] reports that beforehand.
 pub fn run(
     problem: &Problem,
     options: &Options,

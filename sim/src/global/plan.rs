@@ -1,10 +1,10 @@
 /*!
-Schedules that are made before anything runs: tasks are placed one after another on the cores of
-workers, by believed lengths and transfers that meet no others.
+Schedules that are made before the run. Tasks are placed one after another on the cores of workers,
+by estimated lengths and by transfers without contention.
 
-All list schedulers of the textbook share this; they differ in the order of the tasks, in what makes
-a place good, and in whether gaps count. When the schedule runs, each core keeps to its order; times
-follow from what really happens.
+All list schedulers of the textbook share this. They differ in the order of the tasks, in the
+measure of a good place, and in the use of gaps. In the run each core keeps its order; the times
+follow from the actual events.
 */
 
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use super::problem::{Maker, Problem};
 use super::timeline::Timeline;
 use super::view::{Assignment, View};
 
-/// Where a task could go.
+/// A possible place of a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Offer {
     pub task: usize,
@@ -23,7 +23,7 @@ pub(super) struct Offer {
     pub end_ns: f64,
 }
 
-/// What of a worker's time may be used.
+/// Whether a task may go into gaps before planned tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Gaps {
     Used,
@@ -36,7 +36,7 @@ pub(super) struct Plan<'v> {
     placed: Vec<Option<Offer>>,
     assignments: Vec<(f64, Assignment)>,
     unplaced_parents: Vec<usize>,
-    /// Whether transfers are believed to take their latency.
+    /// True if the plan includes the latency of transfers.
     pub latency_counts: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'v> Plan<'v> {
         self.view.problem
     }
 
-    /// When the last input is believed to be on the worker.
+    /// The estimated time at which the last input is on the worker.
     fn inputs_ns(&self, task: usize, worker: usize) -> f64 {
         let inputs = self.problem().tasks[task].inputs.iter();
         let released_ns = self.problem().tasks[task].release_ns as f64;
@@ -83,7 +83,7 @@ impl<'v> Plan<'v> {
         made_ns + wiring.alone_ns(from, worker, self.view.estimates.bytes(object)) - latency_ns
     }
 
-    /// What a worker offers; `None` where the task does not fit.
+    /// The place that a worker offers; `None` if the task does not fit.
     pub(super) fn offer(&self, task: usize, worker: usize, gaps: Gaps) -> Option<Offer> {
         let cores = self.problem().tasks[task].cores;
         let timeline = &self.timelines[worker];
@@ -99,21 +99,21 @@ impl<'v> Plan<'v> {
         Some(Offer { task, worker, start_ns, end_ns: start_ns + length_ns })
     }
 
-    /// The best of all workers' offers, the least value of `badness`; of equal ones the first.
+    /// The best of all workers' offers: the least value of `badness`, then the first worker.
     pub(super) fn best(&self, task: usize, gaps: Gaps, badness: impl Fn(&Offer) -> f64) -> Offer {
         let offers = (0..self.timelines.len()).filter_map(|it| self.offer(task, it, gaps));
         let best = offers.min_by(|a, b| badness(a).total_cmp(&badness(b)));
         best.expect("every task fits some worker")
     }
 
-    /// Takes an offer. The tasks that may be placed now that could not be before.
+    /// Places a task. Returns the tasks that may be placed after it.
     pub(super) fn place(&mut self, offer: Offer) -> Vec<usize> {
         let cores = self.problem().tasks[offer.task].cores;
         let length_ns = offer.end_ns - offer.start_ns;
         let lanes = self.timelines[offer.worker].take(offer.start_ns, length_ns, cores);
         self.placed[offer.task] = Some(offer);
         let mut assignment = Assignment::new(offer.task, offer.worker);
-        // What is needed first is fetched first.
+        // Inputs that are needed first are fetched first.
         assignment.priority = -offer.start_ns;
         assignment.block = f64::NEG_INFINITY;
         assignment.lanes = lanes;
@@ -137,8 +137,8 @@ impl<'v> Plan<'v> {
         (0..self.placed.len()).filter(|&task| self.unplaced_parents[task] == 0).collect()
     }
 
-    /// Places all tasks by falling `urgency`, of equal ones the lower number first, each after its
-    /// parents, where `badness` is least.
+    /// Places all tasks by falling `urgency`, then by number, each after its parents and where
+    /// `badness` is least.
     pub(super) fn place_all<K: Ord>(
         mut self,
         urgency: impl Fn(usize) -> K,
@@ -155,8 +155,8 @@ impl<'v> Plan<'v> {
         self.finish()
     }
 
-    /// Places all tasks; each time the best of all offers for all tasks whose parents are placed:
-    /// the greatest `goodness`, of equal ones the first in `order`, then the first worker.
+    /// Places all tasks. Each time it takes the best offer for all tasks with placed parents. That
+    /// is the greatest `goodness`, then the first in `order`, then the first worker.
     pub(super) fn place_pairs(
         mut self,
         order: &[f64],
@@ -190,14 +190,14 @@ impl<'v> Plan<'v> {
         self.finish()
     }
 
-    /// In the order of the planned starts.
+    /// The assignments in the order of the planned starts.
     fn finish(mut self) -> Vec<Assignment> {
         self.assignments.sort_by(|a, b| a.0.total_cmp(&b.0));
         self.assignments.into_iter().map(|(_, assignment)| assignment).collect()
     }
 }
 
-/// A number that can be ordered.
+/// A number with a total order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Ordered(pub f64);
 impl Eq for Ordered {}

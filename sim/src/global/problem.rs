@@ -1,33 +1,33 @@
-//! What is to be scheduled, and on what: a graph and a cluster in the columns that global
-//! schedulers need. Times are nanoseconds, sizes bytes.
+//! A scheduling problem: a graph and a cluster, in the columns that global schedulers need. Times
+//! are nanoseconds, sizes bytes.
 
 use std::collections::BTreeMap;
 
 use analysis::Kinds;
 use workloads::{Graph, expand};
 
-/// Where an object is before anything ran, or who makes it.
+/// The maker of an object, or its place before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Maker {
     Task(u32),
-    /// It lies on this worker from the start.
+    /// It is on this worker from the start.
     Worker(u32),
-    /// It lies outside the cluster, on a machine that runs nothing: [`Problem::origin`].
+    /// It is outside the cluster, on a machine that runs nothing: [`Problem::origin`].
     Origin,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskSpec {
-    /// Its number in the graph it came from.
+    /// Its number in its graph.
     pub name: u32,
     pub cores: u32,
     /// On a worker of speed 1.
     pub length_ns: u64,
-    /// On each worker, where lengths and speeds do not say it; empty where they do.
+    /// On each worker. Empty if lengths and speeds determine the cost.
     pub cost_ns: Vec<u64>,
-    /// It is not there before this.
+    /// The task is unknown before this time.
     pub release_ns: u64,
-    /// What the user says of its length.
+    /// The user's estimate of its length.
     pub told_ns: Option<u64>,
     /// Objects, each once.
     pub inputs: Vec<u32>,
@@ -37,32 +37,32 @@ pub struct TaskSpec {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ObjectSpec {
     pub bytes: u64,
-    /// What the user says of its size.
+    /// The user's estimate of its size.
     pub told_bytes: Option<u64>,
     pub maker: Maker,
     pub readers: Vec<u32>,
-    /// False for the mere order of two tasks: it is known everywhere at once.
+    /// False for the mere order of two tasks, which is known everywhere at once.
     pub travels: bool,
-    /// A reader on its maker's worker has to wait for it too, as long as the network says.
+    /// True if a reader on its maker's worker also waits for a transfer.
     pub travels_at_home: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WorkerSpec {
     pub cores: u32,
-    /// How much faster than the machine the lengths were told for.
+    /// The speed relative to the machine of the given lengths.
     pub speed: f64,
 }
 
-/// What becomes of data that are there before the run: those of tasks that only put data where a
-/// run shall find them, and files that no task writes.
+/// The treatment of data that exists before the run: outputs of tasks that only load data, and
+/// files that no task writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Loads {
-    /// The objects of such tasks lie on the workers from the start, dealt out in turn; such files
-    /// are read where they lie, for nothing.
+    /// The objects of load tasks are spread over the workers from the start. Other files are read
+    /// in place without cost.
     #[default]
     OnWorkers,
-    /// All lie outside the cluster.
+    /// All are outside the cluster.
     AtOrigin,
 }
 
@@ -72,15 +72,16 @@ pub struct Problem {
     pub tasks: Vec<TaskSpec>,
     pub objects: Vec<ObjectSpec>,
     pub workers: Vec<WorkerSpec>,
-    /// Objects that nobody reads travel to the origin, and the run ends when they are there.
+    /// If true, unread objects are transferred to the origin, and the run ends when they have
+    /// arrived.
     pub returns_outputs: bool,
-    /// Tasks of one number are of one kind: who knows kinds knows their mean length.
+    /// The kind of each task, for schedulers that know the mean length of a kind.
     pub kinds: Vec<u32>,
-    /// Tasks of the graph that are none here: they only put data somewhere.
+    /// Tasks of the graph that only load data, and are no tasks here.
     pub loads: Vec<u32>,
 }
 
-/// Why a graph cannot be scheduled on a cluster.
+/// The reason why a graph cannot be scheduled on a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProblemError {
     #[error("task {task} needs {cores} cores, and no worker has more than {most}")]
@@ -92,7 +93,7 @@ pub enum ProblemError {
 }
 
 impl TaskSpec {
-    /// One that reads and writes nothing yet.
+    /// A task without inputs and outputs.
     #[must_use]
     pub fn new(name: u32, cores: u32, length_ns: u64) -> Self {
         let (cost_ns, inputs, outputs) = (Vec::new(), Vec::new(), Vec::new());
@@ -101,7 +102,7 @@ impl TaskSpec {
 }
 
 impl ObjectSpec {
-    /// One that nobody reads yet.
+    /// An object without readers.
     #[must_use]
     pub fn new(bytes: u64, maker: Maker) -> Self {
         let readers = Vec::new();
@@ -110,8 +111,8 @@ impl ObjectSpec {
 }
 
 impl Problem {
-    /// Tasks and objects by hand. Whoever makes an object has it among its outputs, whoever is to
-    /// read it among its inputs; readers are found here.
+    /// A problem of given tasks and objects. `outputs` of a task lists the objects that it makes,
+    /// `inputs` those that it reads; the readers are computed.
     #[must_use]
     pub fn by_hand(
         tasks: Vec<TaskSpec>,
@@ -127,7 +128,7 @@ impl Problem {
         Self { tasks, objects, workers, returns_outputs: false, kinds, loads: Vec::new() }
     }
 
-    /// Alike workers.
+    /// Identical workers.
     #[must_use]
     pub fn alike(workers: u32, cores: u32) -> Vec<WorkerSpec> {
         vec![WorkerSpec { cores, speed: 1.0 }; workers as usize]
@@ -157,7 +158,8 @@ impl Problem {
         Ok(problem)
     }
 
-    /// The first object of each task of the graph; its order comes after its outputs.
+    /// Returns the first object of each task of the graph. The object for mere order follows the
+    /// outputs.
     fn add_tasks_and_objects(&mut self, graph: &Graph, loads: Loads) -> Vec<u32> {
         let mut first_of = Vec::with_capacity(graph.len());
         let kinds = Kinds::of(graph);
@@ -210,7 +212,7 @@ impl Problem {
         }
     }
 
-    /// Files that no task writes, each once.
+    /// Adds each file that no task writes, once.
     fn add_files(&mut self, graph: &Graph) {
         let mut known: BTreeMap<String, u32> = BTreeMap::new();
         for number in 0..self.tasks.len() {
@@ -240,13 +242,13 @@ impl Problem {
         }
     }
 
-    /// The machine outside the cluster, as networks number it.
+    /// The number of the machine outside the cluster in networks.
     #[must_use]
     pub fn origin(&self) -> usize {
         self.workers.len()
     }
 
-    /// How long a task takes on a worker.
+    /// The time of a task on a worker.
     #[must_use]
     pub fn run_ns(&self, task: usize, worker: usize) -> u64 {
         let spec = &self.tasks[task];
@@ -256,7 +258,7 @@ impl Problem {
         }
     }
 
-    /// Tasks that make an input of this one, each once.
+    /// The tasks that make an input of this one, each once.
     pub fn parents(&self, task: usize) -> impl Iterator<Item = usize> + '_ {
         let inputs = &self.tasks[task].inputs;
         let maker = |object: u32| match self.objects[object as usize].maker {
@@ -274,8 +276,8 @@ impl Problem {
             .map(|(_, found)| found)
     }
 
-    /// Edges to the tasks that read of this one: the reader, and the object. A reader of two
-    /// objects comes twice.
+    /// The edges to readers of this task: the reader and the object. A reader of two objects occurs
+    /// twice.
     pub fn reads(&self, task: usize) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.tasks[task].outputs.iter().flat_map(|&object| {
             let readers = &self.objects[object as usize].readers;
@@ -283,7 +285,7 @@ impl Problem {
         })
     }
 
-    /// Task numbers, parents before children; of equal ones the lower number first.
+    /// Task numbers with parents before children, then by number.
     #[must_use]
     pub fn topological(&self) -> Vec<usize> {
         let mut missing: Vec<usize> =

@@ -1,4 +1,4 @@
-//! A run of a global scheduler, with the report of a real one.
+//! The report of a run of a global scheduler, in the form of a real run's report.
 
 use analysis::{Entry, Fold, Kinds, RunFacts, RunReport};
 use proto::event::{End, Event};
@@ -9,28 +9,28 @@ use super::problem::{Problem, ProblemError};
 use super::{Options, Ran, RunError, SchedulerName};
 
 const JOB: JobId = JobId(1);
-/// Virtual time begins here.
+/// The begin of virtual time.
 const BEGIN: Time = Time(1_000_000_000_000);
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct GlobalRun {
     pub makespan: Span,
     pub ran: Ran,
     fold: Fold,
-    /// Bounds, CPU time and memory are for the caller to fill in.
+    /// The caller adds bounds, CPU time and memory.
     pub facts: RunFacts,
 }
 
 impl GlobalRun {
-    /// What `run --json` says of a real run.
+    /// The same report as that of `run --json` for a real run.
     #[must_use]
     pub fn report(&self) -> RunReport {
         RunReport::new(&self.fold, &self.facts)
     }
 }
 
-/// Why there was none.
+/// The reason why a run is impossible.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GlobalError {
     #[error(transparent)]
@@ -39,10 +39,11 @@ pub enum GlobalError {
     Run(#[from] RunError),
 }
 
-/// Runs a problem made of a graph under a scheduler, and writes down what happened.
+/// Runs a graph's problem under a scheduler and records the events.
 ///
 /// # Errors
-/// When a task fits no worker, or the scheduler leaves something undone: a bug of the scheduler.
+/// When a task fits no worker, or when the scheduler leaves a task unfinished (a bug of the
+/// scheduler).
 pub fn simulate_global(
     graph: &Graph,
     problem: &Problem,

@@ -1,8 +1,9 @@
 /*!
-Links that several pairs of machines share, and routes over them: max-min fair by progressive
-filling from scratch whenever a flow begins or ends, which is enough for the platforms of a study.
+Links that several pairs of machines share, and routes over them. Rates are max-min fair, by
+progressive filling from scratch at each start and end of a flow. That is fast enough for the
+platforms of a study.
 
-[`crate::MaxMin`] does the same for cards only, at the size of a machine room.
+[`crate::MaxMin`] does the same for network cards only, with thousands of nodes.
 */
 
 /// Links and the routes over them.
@@ -10,18 +11,18 @@ filling from scratch whenever a flow begins or ends, which is enough for the pla
 pub struct Routes {
     /// Bytes per second of each link.
     pub capacity: Vec<f64>,
-    /// Links of the way `[from][to]`; empty where they are one machine.
+    /// The links of the route `[from][to]`; empty within one machine.
     pub links: Vec<Vec<Vec<u32>>>,
-    /// From a transfer's start until its first byte counts, ns: `[from][to]`.
+    /// The delay before a transfer uses bandwidth, in ns: `[from][to]`.
     pub latency_ns: Vec<Vec<u64>>,
-    /// The most a single flow gets, bytes/s: `[from][to]`.
+    /// The highest rate of a single flow, in bytes/s: `[from][to]`.
     pub flow_max: Vec<Vec<f64>>,
-    /// The share of a full link that flows of the pair get is proportional to this: `[from][to]`.
+    /// A flow's share of a full link is proportional to this weight: `[from][to]`.
     pub weight: Vec<Vec<f64>>,
 }
 
 impl Routes {
-    /// Latency and bandwidth of the way when nothing else travels.
+    /// The latency and bandwidth of the route without other traffic.
     pub(super) fn alone(&self, from: usize, to: usize) -> (u64, f64) {
         let links = self.links[from][to].iter();
         let narrowest =
@@ -81,8 +82,8 @@ impl<T: Copy> Routed<T> {
         self.settled_ns = now_ns;
     }
 
-    /// Raises all rates together, each by its weight, and freezes those whose link is full or whose
-    /// own limit is reached, until all are frozen.
+    /// Raises all rates together in proportion to their weights. Flows on a full link and flows at
+    /// their own limit are frozen, until all are.
     fn solve(&mut self, now_ns: u64) {
         let mut free = self.routes.capacity.clone();
         let mut open: Vec<usize> = (0..self.flows.len()).collect();
@@ -95,7 +96,7 @@ impl<T: Copy> Routed<T> {
                     load[link as usize] += weight;
                 }
             }
-            // How far each link, and each flow's own limit, lets the level of all rise.
+            // The highest common level that each link, and each flow's own limit, allows.
             let level_of = |at: usize| {
                 let (links, weight, most) = self.route(at);
                 let shares = links.iter().map(|&link| free[link as usize] / load[link as usize]);
@@ -133,7 +134,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// Two links of 100 and 50 bytes/s; machine 0 reaches 1 over the first, 2 over both.
+    /// Two links of 100 and 50 bytes/s. Machine 0 reaches 1 over the first, and 2 over both.
     fn routes(weights: [f64; 2]) -> Routes {
         let table = |zero_one: f64, zero_two: f64| vec![vec![f64::INFINITY, zero_one, zero_two]; 1];
         Routes {
@@ -159,7 +160,7 @@ mod tests {
         network.start(0, 0, 1, 600, 1);
         network.start(0, 0, 1, 600, 2);
         network.start(0, 0, 2, 300, 3);
-        // Three share 100: a third each. When the short one is gone, half each.
+        // Three share 100: a third each. After the short one has ended, half each.
         assert_eq!(drain(network), [(9 * S, 3), (15 * S, 1), (15 * S, 2)]);
         let mut network = Routed::new(routes([1.0, 1.0]));
         network.start(0, 0, 1, 500, 1);

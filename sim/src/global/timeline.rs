@@ -1,9 +1,9 @@
-//! What the cores of one worker are planned to do, and where something fits between.
+//! The planned use of one worker's cores, and the search for free times.
 
-/// A worker's cores over time. Times are ns.
+/// A worker's cores over time, in ns.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
-    /// By core: (start, end), ascending; they do not overlap.
+    /// By core: (start, end), ascending, without overlaps.
     lanes: Vec<Vec<(f64, f64)>>,
 }
 
@@ -16,8 +16,8 @@ impl Timeline {
         self.lanes.len() as u32
     }
 
-    /// The earliest start from `from_ns` on at which so many cores are free for the whole length,
-    /// in gaps too. There must be that many cores.
+    /// The earliest start from `from_ns` on with `cores` free cores for the whole length, also in
+    /// gaps. The worker must have that many cores.
     pub(super) fn earliest_gap(&self, from_ns: f64, length_ns: f64, cores: u32) -> f64 {
         let mut start_ns = from_ns;
         loop {
@@ -30,14 +30,14 @@ impl Timeline {
         }
     }
 
-    /// The same behind all that is planned already.
+    /// The earliest start from `from_ns` on after all planned tasks.
     pub(super) fn earliest_behind(&self, from_ns: f64, cores: u32) -> f64 {
         let mut ends: Vec<f64> = self.lanes.iter().map(|lane| last_end(lane)).collect();
         ends.sort_by(f64::total_cmp);
         from_ns.max(ends[cores as usize - 1])
     }
 
-    /// Plans it on the first cores that are free, and says which.
+    /// Plans a task on the first free cores, and returns them.
     pub(super) fn take(&mut self, start_ns: f64, length_ns: f64, cores: u32) -> Vec<u32> {
         let mut taken = Vec::with_capacity(cores as usize);
         for (number, lane) in self.lanes.iter_mut().enumerate() {
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(timeline.earliest_gap(12.0, 9.0, 2), 30.0);
         assert_eq!(timeline.earliest_behind(3.0, 1), 30.0);
         assert_eq!(timeline.take(0.0, 20.0, 1), [1]);
-        // Nothing takes no time, and fits between two that touch.
+        // A task of length 0 fits between two tasks that touch.
         assert_eq!(timeline.earliest_gap(20.0, 0.0, 2), 30.0);
         assert_eq!(timeline.earliest_gap(10.0, 0.0, 1), 10.0);
     }

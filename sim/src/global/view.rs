@@ -1,4 +1,4 @@
-//! What a global scheduler sees, and what it says.
+//! The input and output of a global scheduler.
 
 use super::estimate::Estimates;
 use super::executor::State;
@@ -6,16 +6,16 @@ use super::problem::{Maker, Problem};
 use super::wires::Wiring;
 use crate::Dice;
 
-/// A task shall run on a worker.
+/// The assignment of a task to a worker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Assignment {
     pub task: u32,
     pub worker: u32,
-    /// Tasks of higher priority start and fetch first; of equal ones those that came first.
+    /// Tasks of higher priority start and fetch first, then by age.
     pub priority: f64,
     /// While this task lacks cores, only tasks of at least this priority may start before it.
     pub block: f64,
-    /// The very cores it is planned for, in the order of the plan; empty: any that are free.
+    /// The cores in the plan, in order; empty: any free cores.
     pub lanes: Vec<u32>,
 }
 
@@ -27,20 +27,20 @@ impl Assignment {
     }
 }
 
-/// What happened since the scheduler was asked last.
+/// The events since the last call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Update {
-    /// Nothing was asked before.
+    /// This is the first call.
     pub first: bool,
     /// All parents have ended.
     pub ready: Vec<u32>,
     pub started: Vec<u32>,
     pub finished: Vec<u32>,
-    /// They were to move to another worker, but run already.
+    /// Tasks that should have moved to another worker, but run already.
     pub refused: Vec<u32>,
 }
 
-/// The cluster, as the scheduler sees it: all of it, without delay.
+/// The scheduler's view of the whole cluster, without delay.
 #[derive(Debug)]
 pub struct View<'v> {
     pub problem: &'v Problem,
@@ -51,19 +51,19 @@ pub struct View<'v> {
 }
 
 impl View<'_> {
-    /// Whether the worker has the object.
+    /// True if the worker has the object.
     #[must_use]
     pub fn has(&self, worker: usize, object: u32) -> bool {
         !self.problem.objects[object as usize].travels || self.state.has(worker, object)
     }
 
-    /// Where a task was assigned to, if it was.
+    /// The worker of an assigned task.
     #[must_use]
     pub fn worker_of(&self, task: u32) -> Option<u32> {
         self.state.worker_of(task)
     }
 
-    /// The size, where the object exists; what is believed of it before.
+    /// The size of an existing object; the estimate before.
     #[must_use]
     pub fn bytes(&self, object: u32) -> f64 {
         let spec = &self.problem.objects[object as usize];
@@ -74,12 +74,12 @@ impl View<'_> {
     }
 }
 
-/// Decides where tasks run, seeing everything.
+/// Assigns tasks to workers, with a complete view.
 pub trait Scheduler {
-    /// Whether it wants to be told when tasks start.
+    /// True if the scheduler needs the starts of tasks.
     fn wants_starts(&self) -> bool {
         false
     }
-    /// Says what is to run where. Called first when nothing has happened yet.
+    /// Returns the next assignments. The first call precedes all events.
     fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment>;
 }

@@ -1,4 +1,4 @@
-//! How objects travel in a run of a global scheduler.
+//! The transfers of objects in a run of a global scheduler.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,9 +9,9 @@ use crate::MaxMin;
 /// The network. Machine `w` is worker `w`; the one after the last worker is the origin.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Wiring {
-    /// Each transfer takes its latency and bytes / bandwidth, whatever else travels.
+    /// Each transfer takes its latency and bytes / bandwidth, without contention.
     Flat { latency_ns: u64, bytes_per_s: f64 },
-    /// The same, and all transfers of a machine share its full-duplex card, max-min fair.
+    /// The same, but all transfers of a machine share its full-duplex card, max-min fair.
     MaxMin { latency_ns: u64, bytes_per_s: f64 },
     /// As flat, with latency (ns) and bandwidth (bytes/s) of each pair: `[from][to]`.
     Matrix { latency_ns: Vec<Vec<u64>>, bytes_per_s: Vec<Vec<f64>> },
@@ -30,7 +30,7 @@ impl Wiring {
         }
     }
 
-    /// How long these bytes travel when nothing else does, in ns.
+    /// The time of these bytes without other traffic, in ns.
     #[must_use]
     pub fn alone_ns(&self, from: usize, to: usize, bytes: f64) -> f64 {
         if from == to {
@@ -40,7 +40,7 @@ impl Wiring {
         latency_ns as f64 + wire_ns(bytes, bytes_per_s)
     }
 
-    /// Mean over all pairs of different machines of the first so many, in ns.
+    /// The mean over all pairs of the first `machines` machines, in ns.
     #[must_use]
     pub fn mean_ns(&self, machines: usize, bytes: f64) -> f64 {
         if machines < 2 {
@@ -73,7 +73,7 @@ fn wire_ns(bytes: f64, bytes_per_s: f64) -> f64 {
     if bytes_per_s > 0.0 { bytes * 1e9 / bytes_per_s } else { 0.0 }
 }
 
-/// An object on its way.
+/// An object in transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Transfer {
     pub object: u32,
@@ -81,14 +81,14 @@ pub(super) struct Transfer {
     pub to: u32,
 }
 
-/// Transfers under way.
+/// Current transfers.
 #[derive(Debug)]
 pub(super) struct Wires {
     wiring: Wiring,
     sequence: u64,
-    /// Those that end at a time known beforehand.
+    /// Transfers with an end that is known beforehand.
     alone: BinaryHeap<Reverse<(u64, u64, Transfer)>>,
-    /// Those whose latency has not passed yet, with their bytes.
+    /// Transfers still in their latency, with their bytes.
     coming: BinaryHeap<Reverse<(u64, u64, Transfer, u64)>>,
     cards: Option<MaxMin<Transfer>>,
     routed: Option<Routed<Transfer>>,
@@ -127,7 +127,7 @@ impl Wires {
         }
     }
 
-    /// Lets those share the links whose latency has passed.
+    /// Starts the transfers that have passed their latency on shared links.
     fn begin(&mut self, now_ns: u64) {
         while let Some(&Reverse((at_ns, _, transfer, bytes))) = self.coming.peek() {
             if at_ns > now_ns {
@@ -143,7 +143,7 @@ impl Wires {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub(super) fn next_ns(&mut self) -> Option<u64> {
         let alone = self.alone.peek().map(|Reverse((at_ns, ..))| *at_ns);
         let coming = self.coming.peek().map(|Reverse((at_ns, ..))| *at_ns);
@@ -152,7 +152,7 @@ impl Wires {
         [alone, coming, cards, routed].into_iter().flatten().min()
     }
 
-    /// Takes one transfer that has ended by now.
+    /// Removes one transfer that has ended by now.
     pub(super) fn take_ended(&mut self, now_ns: u64) -> Option<Transfer> {
         if let Some(&Reverse((at_ns, _, transfer))) = self.alone.peek()
             && at_ns <= now_ns

@@ -1,19 +1,19 @@
 /*!
-One worker: what it has, what it fetches next, what it starts next.
+One worker: its objects, its next fetch, and its next task.
 
-The rules are those of the workers of Estee (Beránek, Böhm, et al., 2022): a worker fetches at most
-so many objects at a time, and so many from one source; those for tasks that are ready go first,
-then by priority. A task that has all inputs waits for cores; while it does, only tasks whose
-priority reaches its *block* may pass it.
+The rules are those of the workers of Estee (Beránek, Böhm, et al., 2022). A worker fetches a
+limited number of objects at a time, in all and from one source. Inputs of ready tasks are fetched
+first, then by priority. A task with all inputs waits for cores. While it waits, a task may start
+before it only if its priority reaches the *block* of the waiting task.
 */
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What tasks whose parents have all ended have ahead of the others when they fetch: more than any
-/// b-level in ns (10^5 s, as in Estee).
+/// The fetch priority that tasks with ended parents have over all others. It exceeds any b-level in
+/// ns (10^5 s, as in Estee).
 const READY_FIRST: f64 = 1e14;
 
-/// How many objects a worker fetches at a time.
+/// The limits on a worker's simultaneous fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Downloads {
     pub at_once: u32,
@@ -21,7 +21,7 @@ pub struct Downloads {
 }
 
 impl Downloads {
-    /// As many as there are.
+    /// No limits.
     pub const UNLIMITED: Self = Self { at_once: u32::MAX, per_source: u32::MAX };
     /// Estee's default.
     pub const FEW: Self = Self { at_once: 4, per_source: 2 };
@@ -33,9 +33,9 @@ type Turn = (u64, u64);
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     turn: Turn,
-    /// Tasks here that wait for it.
+    /// The number of tasks here that wait for it.
     readers: u32,
-    /// The task it was first fetched for.
+    /// The task that requested it first.
     first_for: u32,
     under_way: bool,
 }
@@ -46,7 +46,7 @@ pub(super) struct WorkerState {
     pub has: Vec<bool>,
     fetches: BTreeMap<u32, Fetch>,
     waiting: BTreeMap<Turn, u32>,
-    /// Sources of the fetches under way.
+    /// The sources of the current fetches.
     sources: Vec<u32>,
     /// Tasks with all inputs here: the task, and its block.
     prepared: BTreeMap<Turn, (u32, f64)>,
@@ -56,7 +56,7 @@ pub(super) struct WorkerState {
     age: u64,
 }
 
-/// Falls as the priority rises.
+/// A number that falls as the priority rises.
 fn falling(priority: f64) -> u64 {
     let bits = (priority + 0.0).to_bits();
     let rising = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
@@ -100,7 +100,7 @@ impl WorkerState {
         self.waiting.insert(turn, object);
     }
 
-    /// A task that wanted it goes elsewhere.
+    /// A task that needed the object moves to another worker.
     pub(super) fn unwant(&mut self, object: u32) {
         let Some(fetch) = self.fetches.get_mut(&object) else { return };
         fetch.readers = fetch.readers.saturating_sub(1);
@@ -110,7 +110,7 @@ impl WorkerState {
         }
     }
 
-    /// The next object to fetch, if another may begin. `source` is where an object lies.
+    /// The next object to fetch, within the limits. `source` is the place of an object.
     pub(super) fn next_fetch(
         &mut self,
         limits: Downloads,
@@ -131,7 +131,7 @@ impl WorkerState {
         Some((object, from))
     }
 
-    /// An object came. The task it was fetched for.
+    /// An object has arrived. Returns the task that requested it first.
     pub(super) fn fetched(&mut self, object: u32, from: u32) -> u32 {
         let at = self.sources.iter().position(|&source| source == from);
         self.sources.swap_remove(at.expect("it was under way"));

@@ -3,7 +3,7 @@ use crate::Dice;
 
 const S: u64 = 1_000_000_000;
 
-/// Runs until everything has ended: (time, tag), sorted.
+/// Runs until every transfer has ended: (time, tag), sorted.
 fn drain(network: &mut MaxMin<u32>) -> Vec<(u64, u32)> {
     let mut ends = Vec::new();
     while let Some(at) = network.next_end_ns() {
@@ -21,7 +21,7 @@ fn two_transfers_over_one_card_take_twice_as_long() {
     network.start(10 * S, 0, 1, 1000, 1);
     network.start(10 * S, 0, 2, 1000, 2);
     assert_eq!(drain(&mut network), [(30 * S, 1), (30 * S, 2)]);
-    // In and out are two ways.
+    // Out and in are separate links.
     network.start(30 * S, 0, 1, 1000, 1);
     network.start(30 * S, 1, 0, 1000, 2);
     assert_eq!(drain(&mut network), [(40 * S, 1), (40 * S, 2)]);
@@ -29,7 +29,7 @@ fn two_transfers_over_one_card_take_twice_as_long() {
 
 #[test]
 fn who_is_held_up_elsewhere_leaves_the_rest_to_others() {
-    // Three into node 3: each a third; the second flow of node 0 gets two thirds of its card.
+    // Three into node 3: each a third. The second flow of node 0 gets two thirds of its card.
     let mut network = MaxMin::new(5, 90.0);
     for from in 0..3 {
         network.start(0, from, 3, 300, from as u32);
@@ -47,7 +47,7 @@ fn a_transfer_that_ends_speeds_the_other_up() {
     assert!(network.is_empty());
 }
 
-/// Progressive filling from scratch, as a textbook has it.
+/// Textbook progressive filling from scratch.
 fn naive(flows: &[Vec<u32>], capacities: &[f64]) -> Vec<f64> {
     let mut rates = vec![f64::NAN; flows.len()];
     let mut free = capacities.to_vec();
@@ -124,11 +124,11 @@ fn a_rack_s_way_out_is_shared_by_its_nodes() {
     for node in 0..4 {
         network.start(0, node, node + 4, 1000, node as u32);
     }
-    // Within a rack nothing is short but the cards: node 1 has 75 left beside its 25 upwards.
+    // Within a rack only the cards limit: node 1 has 75 left beside its 25 upwards.
     network.start(0, 1, 2, 3000, 9);
     let ends = drain(&mut network);
     assert_eq!(ends, [(40 * S, 0), (40 * S, 1), (40 * S, 2), (40 * S, 3), (40 * S, 9)]);
-    // The other way is another link, and a single flow has all of it.
+    // The other direction is another link, and a single flow gets all of it.
     network.start(40 * S, 4, 0, 1000, 1);
     network.start(40 * S, 0, 4, 500, 2);
     assert_eq!(drain(&mut network), [(45 * S, 2), (50 * S, 1)]);
@@ -136,7 +136,7 @@ fn a_rack_s_way_out_is_shared_by_its_nodes() {
 
 #[test]
 fn racks_are_even_and_the_uneven_one_has_a_thinner_way_out() {
-    // 5 nodes in 2 racks: three and two; 90 x 3 / 3 = 90 up from the first, 60 from the second.
+    // 5 nodes in 2 racks: three and two. The first has 90 x 3 / 3 = 90 up, the second 60.
     let mut network = MaxMin::tree(5, 90.0, Racks { racks: 2, oversubscription: 3.0 });
     network.start(0, 0, 3, 900, 1);
     assert_eq!(drain(&mut network), [(15 * S, 1)], "60 into the second rack");
@@ -145,7 +145,7 @@ fn racks_are_even_and_the_uneven_one_has_a_thinner_way_out() {
     assert_eq!(drain(&mut network), [(25 * S, 1), (25 * S, 2)], "30 each out of the second");
 }
 
-/// Where the ways up carry what the cards can, they are never short.
+/// If the links up carry as much as the cards, they never limit.
 #[test]
 fn without_oversubscription_a_tree_is_no_tree() {
     for seed in 0..20 {
@@ -173,7 +173,7 @@ fn without_oversubscription_a_tree_is_no_tree() {
     }
 }
 
-/// What a hundred busy cards cost; printed, not demanded.
+/// Prints the cost of a hundred busy cards, without a limit.
 #[test]
 fn a_change_touches_few_flows() {
     let mut dice = Dice::new(7);

@@ -1,4 +1,4 @@
-//! Tasks that make other bytes in each attempt, while nodes are lost with what they have made.
+//! Tasks that make other bytes in each attempt, while nodes are lost with their outputs.
 
 use proto::{JobId, PartitionId, Span, wire};
 use scheduler::Mutant;
@@ -10,7 +10,7 @@ const LAYERS: usize = 12;
 const WIDTH: usize = 6;
 const SEEDS: u64 = 24;
 
-/// Readers far down the graph want outputs whose other readers have long ended.
+/// Readers far down the graph need outputs with other readers that ended long before.
 fn draft(dice: &mut Dice) -> Draft {
     let mut draft = Draft::bag(LAYERS * WIDTH, Span::ZERO);
     for task in &mut draft.tasks {
@@ -30,10 +30,10 @@ fn draft(dice: &mut Dice) -> Draft {
     draft
 }
 
-/// One seed: two nodes are lost with their disks, and any others die and come back.
+/// One seed: two nodes are lost with their disks, and others die and restart.
 ///
 /// # Errors
-/// The demand that did not hold.
+/// The violation.
 pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
     let mut dice = Dice::new(seed);
     let mut options = WorldOptions::healthy(seed, NODES, 2);
@@ -54,7 +54,7 @@ pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation>
     for lost in lost {
         world.run_for(dice.span(Span::from_secs(1), Span::from_secs(8)));
         world.lose(lost);
-        // While copies are made again no second one goes.
+        // No second node is lost while replicas are recreated.
         world.must_be_whole()?;
         for _ in 0..dice.below(5) {
             world.run_for(dice.span(Span::ZERO, Span::from_secs(2)));
@@ -73,7 +73,7 @@ pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation>
     Ok(world)
 }
 
-/// As many seeds as show each bug.
+/// The number of seeds that suffices for each bug.
 pub(crate) fn outputs_are_made_again(mutant: Option<Mutant>) -> Result<(), Violation> {
     (1..=SEEDS).try_for_each(|seed| made_again(seed, mutant).map(drop))
 }

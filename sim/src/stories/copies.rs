@@ -1,4 +1,4 @@
-//! A disk is gone while voters must not forget what they promised.
+//! A voter loses its disk while others rely on its promises.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,14 @@ fn world(mutant: Option<Mutant>) -> World {
     World::new(options)
 }
 
-/// Two of three voters agree on something. Then one of them loses its disk and the other is cut
-/// off: the third knows nothing of it, and must not agree on anything with an empty disk.
+/// Two of three voters commit an entry. Then one of them loses its disk and the other is cut off.
+/// The third lacks the entry and must not form a majority with the empty disk.
 pub(super) fn a_voter_loses_its_disk(mutant: Option<Mutant>) -> Result<(), Violation> {
     for (stays, empty, behind) in [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     {
         let mut world = world(mutant);
         world.must_be_whole()?;
-        // First the one that is to be behind is cut off, then the one that stays.
+        // First the voter that will be behind is cut off, then the one that stays.
         let apart = [behind, stays].map(NodeId);
         let switches = [Switch::default(), Switch::default()];
         let cuts = switches.clone();

@@ -1,4 +1,4 @@
-//! Stories about copies of objects.
+//! Scenarios about copies of objects.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use proto::event::Again;
 use proto::{Event, JobId, PartitionId, Span, wire};
 use scheduler::Mutant;
 
-/// Copies go as soon as nobody uses them, and other nodes are sent to where they were.
+/// Copies are evicted as soon as no task uses them, while other nodes are still directed to them.
 pub(crate) fn copies_are_gone_when_they_are_asked_for(
     mutant: Option<Mutant>,
 ) -> Result<(), Violation> {
@@ -26,9 +26,9 @@ pub(crate) fn copies_are_gone_when_they_are_asked_for(
     world.must_leave_nothing()
 }
 
-/// Task 0 is so wide that only node 3 can run it. All nodes read what it makes, node 3 dies, and
-/// then all read two other objects, for which there is no room beside the copies of the first.
-/// Tasks that read that one come last, and nobody is left who could make it again.
+/// Only node 3 is wide enough for task 0. All nodes read its output, and node 3 dies. Then all
+/// nodes read two other objects that do not fit beside the copies of the first. The last tasks read
+/// the first output again, and no remaining node could rebuild it.
 pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     mutant: Option<Mutant>,
 ) -> Result<(), Violation> {
@@ -53,7 +53,7 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     }));
     let mut draft = Draft::bag(35, Span::from_millis(500));
     (draft.tasks[0].cpus, draft.tasks[0].output_sizes) = (2, vec![BYTES]);
-    // These two take so long that the first maker is known to be dead by then.
+    // These two run until the death of the first maker is known.
     for long in [1, 2] {
         draft.tasks[long].duration = Span::from_secs(60);
         draft.tasks[long].output_sizes = vec![BYTES];
@@ -73,8 +73,8 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     world.must_leave_nothing()
 }
 
-/// Two of three nodes run tasks of a minute. Short ones that are homed there have their input
-/// fetched for them meanwhile, and the third node is idle.
+/// Two of three nodes run tasks of a minute. The inputs of short tasks that are homed there are
+/// staged meanwhile, and the third node is idle.
 pub(crate) fn short_tasks_are_staged_behind_long_ones(
     mutant: Option<Mutant>,
 ) -> Result<(), Violation> {
@@ -96,21 +96,21 @@ pub(crate) fn short_tasks_are_staged_behind_long_ones(
     world.must_leave_nothing()
 }
 
-/// Of five nodes with two copies two that made something are lost for good: the second when all has
-/// two copies again.
+/// Of five nodes with two copies of everything, two with outputs are lost permanently. The second
+/// is lost when everything has two copies again.
 pub(crate) fn makers_die_one_after_another(mutant: Option<Mutant>) -> Result<(), Violation> {
     makers_die(mutant, |_| {})
 }
 
-/// As above, and what they know of each other dies before them.
+/// As above, but all nodes restart before, so that their knowledge of each other is lost.
 pub(crate) fn makers_die_after_all_have_started_anew(
     mutant: Option<Mutant>,
 ) -> Result<(), Violation> {
     makers_die(mutant, |world| (0..5).for_each(|node| world.crash(node)))
 }
 
-/// One node has results alone. When others have come, and the nodes say that the loss of one costs
-/// nothing, the first is lost.
+/// A single node has all results. It is lost after others have joined and the nodes report that one
+/// loss is survivable.
 pub(crate) fn one_node_gets_company(mutant: Option<Mutant>) -> Result<(), Violation> {
     for slots in [1, 0] {
         let mut options = WorldOptions::healthy(11, 1, 2);
@@ -157,7 +157,7 @@ fn makers_die(mutant: Option<Mutant>, before: fn(&mut World)) -> Result<(), Viol
     world.must_remember()
 }
 
-/// A job of which two files of each task are to be kept.
+/// A job with two kept files for each task.
 fn keep_results(world: &mut World) {
     let mut draft = Draft::bag(40, Span::from_millis(200));
     for task in &mut draft.tasks {

@@ -1,5 +1,5 @@
-//! A primary is cut off from all others, and somebody else takes its partitions over; its clients
-//! still reach it.
+//! A primary is cut off from all other nodes, which take its partitions over. Its clients still
+//! reach it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ fn world(seed: u64, mutant: Option<Mutant>) -> World {
     World::new(options)
 }
 
-/// Nothing goes to the primary or comes from it while this is set.
+/// While this is set, no message reaches or leaves the primary.
 fn cut_off(world: &mut World) -> Arc<AtomicBool> {
     let is_cut = Arc::new(AtomicBool::new(false));
     let cut = Arc::clone(&is_cut);
@@ -42,8 +42,8 @@ fn ends_well(world: &mut World) -> Result<(), Violation> {
     world.must_remember()
 }
 
-/// It is cut off for so long, while callers go on for a second more; `replaced`: declared dead at
-/// once, of which it does not hear.
+/// Cuts the primary off for `span`, while clients continue for one more second. `replaced`: it is
+/// declared failed at once and does not learn it.
 fn is_cut_off(mutant: Option<Mutant>, span: Span, replaced: bool) -> Result<(), Violation> {
     for seed in 1..=8 {
         let mut world = world(seed, mutant);
@@ -62,7 +62,7 @@ fn is_cut_off(mutant: Option<Mutant>, span: Span, replaced: bool) -> Result<(), 
     Ok(())
 }
 
-/// It is silent until the others take it for dead.
+/// The primary is silent until the other nodes declare it failed.
 pub(super) fn a_primary_is_silent(mutant: Option<Mutant>) -> Result<(), Violation> {
     is_cut_off(mutant, Span::from_secs(8), false)
 }
@@ -71,8 +71,8 @@ pub(super) fn a_primary_is_replaced_at_once(mutant: Option<Mutant>) -> Result<()
     is_cut_off(mutant, Span::from_secs(1), true)
 }
 
-/// Its machine is suspended, and it is replaced meanwhile. It wakes up with questions before it
-/// that its clients have just asked, and no word of the others.
+/// The primary's machine is suspended, and it is replaced meanwhile. When it resumes, its inbox has
+/// recent requests of clients, but no message of the other nodes.
 pub(super) fn a_primary_is_suspended(mutant: Option<Mutant>) -> Result<(), Violation> {
     for seed in 1..=8 {
         let mut world = world(seed, mutant);

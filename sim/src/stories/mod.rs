@@ -1,5 +1,5 @@
-//! Stories that random seeds hardly ever tell: one exact order of events each. They pass as the
-//! nodes are, and fail with the bug on purpose that they are about.
+//! Scripted scenarios: orders of events that random seeds rarely reach. They pass on the correct
+//! code, and fail with the mutant that they are about.
 
 pub mod bytes;
 mod copies;
@@ -24,7 +24,7 @@ use workloads::{Placement, generate};
 
 const JOB: u64 = 0x5eed_0000_0000;
 
-/// The home of the tasks, and those that steal, each from the one before.
+/// The home of the tasks, and a chain of thieves. Each steals from the node before it.
 const HOME: NodeId = NodeId(0);
 const FIRST: NodeId = NodeId(1);
 const SECOND: NodeId = NodeId(2);
@@ -32,11 +32,11 @@ const THIRD: NodeId = NodeId(3);
 
 type Telling = fn(Option<Mutant>) -> Result<(), Violation>;
 
-/// One exact order of events, and the bug on purpose that it shows.
+/// One exact order of events, and the mutant that it detects.
 #[derive(Clone, Copy, Debug)]
 pub struct Story {
     pub about: Mutant,
-    /// What happens in it.
+    /// A short description of the events.
     pub name: &'static str,
     telling: Telling,
 }
@@ -46,23 +46,23 @@ impl Story {
         Self { about, name, telling }
     }
 
-    /// The story that shows this bug, where seeds hardly ever do.
+    /// The scenario that detects this mutant, if seeds rarely do.
     #[must_use]
     pub fn about(mutant: Mutant) -> Option<Self> {
         STORIES.into_iter().find(|story| story.about == mutant)
     }
 
-    /// Tells it, with a bug or without. A panic of a node is a finding like any other.
+    /// Runs it, with or without a mutant. A panic of a node counts as a violation.
     ///
     /// # Errors
-    /// The demand that did not hold.
+    /// The violation.
     pub fn tell(&self, mutant: Option<Mutant>) -> Result<(), Violation> {
         let told = catch_unwind(AssertUnwindSafe(|| (self.telling)(mutant)));
         told.unwrap_or_else(|panic| Err(Violation::of_panic(&*panic)))
     }
 }
 
-/// All of them.
+/// All scenarios.
 pub const STORIES: [Story; 23] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
@@ -173,7 +173,7 @@ fn world(nodes: u32, slots: u32, mutant: Option<Mutant>) -> World {
     World::new(options(nodes, slots, mutant))
 }
 
-/// A job whose record is on the second node, and partitions of the first for its tasks.
+/// A job with its record on the second node, and partitions of the first node for its tasks.
 fn away(world: &World) -> (JobId, Vec<PartitionId>) {
     let mut all = (0..).map(|n| JobId(JOB + n));
     let job = all.find(|job| world.job_home(*job) == FIRST.0 as usize);
@@ -181,14 +181,14 @@ fn away(world: &World) -> (JobId, Vec<PartitionId>) {
     (job.expect("jobs are spread over all nodes"), partitions.collect())
 }
 
-/// A bag on the first node.
+/// Submits a bag to the first node.
 fn submit(world: &mut World, tasks: usize, duration: Span) -> usize {
     let (job, held) = away(world);
     let submission = Draft::bag(tasks, duration).submission(&mut Dice::new(7), job, &held);
     world.add_job(submission, ClientPlan::simple())
 }
 
-/// What a story has seen so far.
+/// The observations of a scenario so far.
 #[derive(Debug, Default)]
 struct Seen {
     stolen: bool,
@@ -204,13 +204,13 @@ fn ended(world: &mut World) -> Result<(), Violation> {
     world.must_leave_nothing()
 }
 
-/// Neighbours in the line steal from one another; nobody else does.
+/// True unless the nodes are neighbours in the chain. Only neighbours may steal from each other.
 fn out_of_line(from: NodeId, to: NodeId) -> bool {
     from.0.abs_diff(to.0) != 1
 }
 
-/// A task goes from its home over two thieves to a third, and the home hears of the last move
-/// first. Then the third dies: the home must know that it had the task.
+/// A task moves from its home over two thieves to a third, and the home learns of the last move
+/// first. Then the third thief dies: the home must know that it had the task.
 fn moves_are_heard_in_the_wrong_order(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = world(4, 1, mutant);
     let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
@@ -245,7 +245,7 @@ fn is_moved(body: &Body) -> bool {
     matches!(body, Body::Moved(_))
 }
 
-/// What the second says of its steals does not reach the home for a while.
+/// The second thief's reports of its steals do not reach the home for some time.
 fn silence_between_the_second_and_home(world: &mut World) -> Arc<Mutex<Seen>> {
     let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
     let shared = Arc::clone(&seen);
@@ -271,14 +271,14 @@ fn until_the_second_stole(world: &mut World, seen: &Mutex<Seen>) {
     panic!("the second should steal from the first");
 }
 
-/// Tasks are on their way from one thief to another when they are cancelled. The second dies; what
+/// Tasks are in transit between two thieves when they are cancelled. The second dies. Tasks that
 /// the first takes back must not run.
 fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = world(3, 1, mutant);
     let seen = silence_between_the_second_and_home(&mut world);
     let client = submit(&mut world, 40, Span::from_secs(8));
     until_the_second_stole(&mut world, &seen);
-    // One task, at home, goes on: the end of its job would let go of whatever is on its way.
+    // One task runs on at the home: the end of the job would free everything in transit.
     let named = world.tasks_of(client).split_off(1);
     world.cancel_tasks(client, named);
     world.run_for(Span::from_millis(1_500));
@@ -287,7 +287,7 @@ fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Vi
     ended(&mut world)
 }
 
-/// A thief has long work. Its home cancels all but two tasks, so that the job goes on.
+/// A thief has long work. Its home cancels all but two tasks, so that the job continues.
 fn what_a_thief_has_is_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = world(2, 1, mutant);
     // The home does not steal its tasks back.
@@ -304,7 +304,7 @@ fn what_a_thief_has_is_cancelled(mutant: Option<Mutant>) -> Result<(), Violation
     ended(&mut world)
 }
 
-/// The network repeats a request for tasks, and the thief dies before homes know what it got.
+/// The network repeats a steal request, and the thief dies before homes know which tasks it got.
 fn a_request_is_heard_twice(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = options(3, 1, mutant);
     options.network.repeated_permille = 1_000;
@@ -319,7 +319,7 @@ fn a_request_is_heard_twice(mutant: Option<Mutant>) -> Result<(), Violation> {
     ended(&mut world)
 }
 
-/// A home that ends thousands of tasks of a cancelled job, some at a time, dies before the last.
+/// A home ends thousands of tasks of a cancelled job step by step, and dies before the last one.
 fn a_home_dies_in_the_middle_of_a_removal(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = options(2, 1, mutant);
     options.census_steps = 0;

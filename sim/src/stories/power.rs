@@ -1,5 +1,5 @@
-//! A home loses power after any of its first words, while its disk is slow to sync: whatever it
-//! had acknowledged by then it must have.
+//! A home loses power after each of its first messages, while its disk syncs slowly. It must still
+//! have everything that it had acknowledged.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,11 +1,11 @@
-//! Tasks that wait for their time.
+//! Tasks with release times.
 
 use crate::{Mishaps, SimulationOptions, Violation, simulate};
 use proto::{Span, wire};
 use scheduler::Mutant;
 use workloads::{Graph, GraphBuilder, TaskInit};
 
-/// Tasks of 2 s, each released 10 s after the one before; the last one reads the first.
+/// Tasks of 2 s, each released 10 s after the previous one. The last one reads the first.
 pub(crate) fn arrivals(tasks: u64) -> Graph {
     let mut builder = GraphBuilder::new("arrivals");
     let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
@@ -18,7 +18,8 @@ pub(crate) fn arrivals(tasks: u64) -> Graph {
     builder.finish().expect("the graph makes sense")
 }
 
-/// Every home dies while most tasks wait for their release, and knows afterwards when that is.
+/// Every home dies while most tasks wait for their release. It must still know the release times
+/// afterwards.
 pub(crate) fn homes_die_before_the_release(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = SimulationOptions::new(3, 2);
     options.mishaps = Mishaps { kills: 3, ..Mishaps::default() };

@@ -1,4 +1,4 @@
-//! A job is retried while a credit of the first round is still under way.
+//! A job is retried while a credit of its first round is still in transit.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,15 +11,15 @@ use scheduler::Mutant;
 
 use super::{THIRD, any, away, options};
 
-/// Placements of the tasks that are tried: in some the child is homed where a skip comes late.
+/// The number of placements. In some of them the home of the child gets a skip late.
 const PLACEMENTS: u64 = 8;
 
 pub(super) fn a_skip_comes_in_the_next_round(mutant: Option<Mutant>) -> Result<(), Violation> {
     (1..=PLACEMENTS).try_for_each(|placement| comes_late(placement, mutant))
 }
 
-/// Parents on three nodes fail, and their child is skipped. What the third node says of that
-/// arrives when the child waits again.
+/// Parents on three nodes fail, and their child is skipped. The third node's credit arrives when
+/// the child waits again.
 fn comes_late(placement: u64, mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = World::new(options(4, 2, mutant));
     let is_open = Arc::new(Mutex::new(false));

@@ -1,4 +1,4 @@
-//! One machine becomes slow, its disk, its network and its steps, and is not dead.
+//! One machine becomes slow, with its disk, network and steps, but does not fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use proto::{Span, Time};
 use scheduler::Mutant;
 
 const VICTIM: usize = 1;
-/// How long the others may be slow with it.
+/// The time for which the other nodes may be slow with it.
 const PATIENCE: Span = Span::from_secs(15);
-/// What they may take after that, over what they took before.
+/// The largest factor between their waiting times afterwards and before.
 const SLOWER_MAX: u64 = 3;
-/// So many operations tell something.
+/// The number of operations that makes a percentile meaningful.
 const TELLING: usize = 100;
 
-/// Syncs of 5 to 10 ms.
+/// A world with syncs of 5 to 10 ms.
 pub fn world(seed: u64, nodes: u32, copies: u32, mutant: Option<Mutant>) -> World {
     let mut options = WorldOptions::healthy(seed, nodes, 2);
     (options.copies, options.faultless, options.mutant) = (copies, false, mutant);
@@ -24,7 +24,7 @@ pub fn world(seed: u64, nodes: u32, copies: u32, mutant: Option<Mutant>) -> Worl
     World::new(options)
 }
 
-/// Counts the incarnations that the others take for dead.
+/// Counts the incarnations that are declared failed.
 pub fn count_fenced(world: &mut World) -> Arc<AtomicU64> {
     let fenced = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&fenced);
@@ -37,7 +37,7 @@ pub fn count_fenced(world: &mut World) -> Arc<AtomicU64> {
     fenced
 }
 
-/// Clients of keys of each node.
+/// Adds clients with keys of each node.
 pub fn add_meters(world: &mut World, operations: u32) {
     for node in 0..world.nodes() {
         for _ in 0..3 {
@@ -46,8 +46,8 @@ pub fn add_meters(world: &mut World, operations: u32) {
     }
 }
 
-/// What all but one in a hundred took at most, of keys whose first home is not the victim. `None`:
-/// there were too few to tell.
+/// The 99th percentile of waits for keys that were not homed on the victim. `None`: there were too
+/// few.
 fn p99(world: &World, from: Time) -> Option<Span> {
     let waits = world.kv_waits(from, world.now());
     let waits = waits.iter().filter(|wait| wait.home != VICTIM);

@@ -1,12 +1,12 @@
-//! Nodes that are stopped in order, and started again.
+//! Nodes that are stopped in order and restarted.
 
 use super::{HOME, JOB, SECOND};
 use crate::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
 use proto::{JobId, PartitionId, Span};
 use scheduler::Mutant;
 
-/// The home and a thief are stopped again and again while they run commands: that is nothing
-/// against these, and they end.
+/// The home and a thief are stopped repeatedly while they run commands. The stops are no strikes,
+/// and the commands end.
 pub(crate) fn nodes_are_stopped_again_and_again(mutant: Option<Mutant>) -> Result<(), Violation> {
     for copies in [1, 2] {
         let mut options = WorldOptions::healthy(11, 3, 1);

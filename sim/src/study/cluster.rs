@@ -1,4 +1,4 @@
-//! The loop of a study.
+//! The event loop of a study.
 
 mod launches;
 
@@ -24,17 +24,17 @@ use crate::dice::Dice;
 use crate::service::{ByteTimes, Counts, Part, PriceList};
 
 const CLIENT: ClientId = ClientId(1);
-/// Without an end of a task for this many steps, and so much virtual time, nothing will end.
+/// A run has stalled after this many steps and this time without an end of a task.
 const STEPS_WITHOUT_END_MAX: u64 = 200_000_000;
 const SPAN_WITHOUT_END_MAX: Span = Span::from_secs(1_000_000);
-/// Inputs for which an empty inbox keeps its room.
+/// An empty inbox keeps its allocation up to this size.
 const INBOX_KEPT: usize = 8;
 const NO_CPU_IS_FREE: &str = "an attempt that ran gives its slots back";
 
 pub(super) struct Cluster<'a, 'm> {
     pub(super) now: Time,
     graph: &'a Graph,
-    /// Work over slots.
+    /// The work divided by the slots.
     pub(super) area: Span,
     pub(super) fate: Fate,
     pub(super) struck: Struck,
@@ -48,25 +48,25 @@ pub(super) struct Cluster<'a, 'm> {
     sync_gap: Span,
     run_delay: Span,
     pub(super) bytes: ByteTimes,
-    /// Loads take the time that their bytes need.
+    /// Loads take the time of their bytes.
     loads_count: bool,
     pub(super) client: Submitter<'a>,
     pub(super) sent: Vec<Sent>,
     fold: Fold,
     kinds: Kinds,
     wide: bool,
-    /// The last release time of a task, if there is any.
+    /// The last release time of a task, if any.
     last_release: Option<Time>,
     ended: u64,
     launches: Vec<u64>,
-    /// The first of all, and how long after it every node had launched something.
+    /// The first launch of any task, and how long after it every node had launched one.
     first_launch: Option<Time>,
     spread: Option<Span>,
     without_work: usize,
     loop_busy: Vec<Span>,
     pub(super) packets: u64,
     steps: u64,
-    /// Steps and time at the last end of a task.
+    /// The steps and the time at the last end of a task.
     progress: (u64, Time),
     violation: Option<Violation>,
     meter: Option<Meter<'m>>,
@@ -100,7 +100,7 @@ pub(super) fn run(
         };
         let mut node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
-        // The job is submitted to a cluster that has been there for a while.
+        // The job is submitted to a cluster at rest.
         node.rest();
         machines.push(Machine::new(node));
     }
@@ -154,7 +154,7 @@ pub(super) fn run(
 }
 
 impl Cluster<'_, '_> {
-    /// From the first byte of the submission until the client knows the end.
+    /// Runs from the start of the submission until the client knows the end.
     fn live(&mut self) {
         for node in 0..self.machines.len() {
             self.wake(node);
@@ -274,7 +274,7 @@ impl Cluster<'_, '_> {
     }
 
     fn put(&mut self, node: usize, waiting: Waiting) {
-        // Nobody hears what is said to the dead.
+        // A dead process receives nothing.
         if self.machines[node].up {
             self.machines[node].inbox.push_back(waiting);
             self.wake(node);
@@ -296,7 +296,7 @@ impl Cluster<'_, '_> {
         }
     }
 
-    /// All inputs at hand, as many generations of no-ops as a real loop allows, one write.
+    /// One step: all inputs at hand, generations of no-ops up to the real limits, one write.
     fn step(&mut self, index: usize) {
         let (now, machine) = (self.now, &mut self.machines[index]);
         machine.step_scheduled = false;
@@ -304,7 +304,7 @@ impl Cluster<'_, '_> {
             return;
         }
         if machine.busy_until > now {
-            return self.wake(index); // It was struck meanwhile.
+            return self.wake(index); // It was frozen or killed meanwhile.
         }
         self.steps += 1;
         let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
@@ -314,14 +314,14 @@ impl Cluster<'_, '_> {
         counts.add(Part::Step, 1.0);
         let mut written = Written::default();
         for _ in 0..limits::STEP_GENERATIONS_MAX {
-            // Dropping what has been taken in is part of the work; counting it is not.
+            // Dropping handled inputs is part of the work; counting them is not.
             inputs.iter().for_each(|input| count_input(&mut counts, input));
             self.mark(Mark::Work);
             let node = &mut self.machines[index].node;
             for input in inputs.drain(..) {
                 node.handle(now, input);
             }
-            // A timer tells a node nothing but the time, and that it is told anyway.
+            // A timer passes only the time, which every step passes.
             node.flush(now, &mut self.effects);
             self.mark(Mark::Rest);
             self.sort(index, &mut counts, &mut inputs, &mut written);
@@ -334,7 +334,7 @@ impl Cluster<'_, '_> {
             counts.add(Part::PersistedKibiByte, written.bytes as f32 / 1024.0);
         }
         self.mark(Mark::Over(&counts));
-        // What no-ops left over waits in front of what has come meanwhile.
+        // Remaining no-ops go before the inputs that arrived meanwhile.
         for input in inputs.drain(..).rev() {
             self.machines[index].inbox.push_front(Waiting::of(input));
         }
@@ -344,7 +344,7 @@ impl Cluster<'_, '_> {
         self.act(index, now + cost, written.seq);
     }
 
-    /// Answers at once what needs no world; keeps the rest.
+    /// Answers effects that need no other node at once, and keeps the others.
     fn sort(
         &mut self,
         index: usize,
@@ -396,7 +396,7 @@ impl Cluster<'_, '_> {
         self.effects = effects;
     }
 
-    /// What the step decided happens when the node is done with it.
+    /// Carries out the effects of a step at its end.
     fn act(&mut self, index: usize, done: Time, written_seq: u64) {
         let mut held = std::mem::take(&mut self.held);
         for effect in held.drain(..) {
@@ -449,7 +449,7 @@ impl Cluster<'_, '_> {
         }
     }
 
-    /// Begins a sync when one is due, or makes sure that one begins when it is.
+    /// Starts a sync if one is due, or schedules it.
     fn consider_sync(&mut self, index: usize, now: Time) {
         let (sync, gap) = (self.sync, self.sync_gap);
         let machine = &mut self.machines[index];
@@ -484,7 +484,7 @@ impl Cluster<'_, '_> {
             return self.wake(index);
         }
         let at = deadline.max(machine.busy_until);
-        // One that comes too early looks again.
+        // A timer that fires too early is set again.
         if machine.timer_at.is_none_or(|timer| at < timer) {
             machine.timer_at = Some(at);
             self.queue.push(at, What::Timer(index as u32));
@@ -530,8 +530,7 @@ impl Cluster<'_, '_> {
         let job_home = self.client.job_home();
         let card = |machine: &Machine| machine.out_bytes.max(machine.in_bytes);
         let card_bytes_max = self.machines.iter().map(card).max().unwrap_or(0);
-        // One node after another is let go of: there may be millions, and what each has measured
-        // nobody asks for.
+        // Frees nodes one by one: there may be millions. Reports need none of their kinds.
         let now = self.now;
         let states = self.machines.into_iter().map(|machine| wire::NodeState {
             sources: Vec::new(),
@@ -566,7 +565,7 @@ fn last_release(graph: &Graph) -> Option<Time> {
     (last_ns > 0).then(|| BEGIN + Span(last_ns))
 }
 
-/// The work of a graph, over all slots.
+/// The work of a graph divided by all slots.
 fn area(graph: &Graph, options: &SimulationOptions) -> Span {
     let work = |task| graph.task(task).duration_ns as f64 * f64::from(graph.cpus(task));
     let slots = f64::from(options.nodes) * f64::from(options.slots);
@@ -591,7 +590,7 @@ fn count_input(counts: &mut Counts, input: &Input) {
     }
 }
 
-/// An event tells of one task, or of a run of them.
+/// An event describes one task, or a run of tasks.
 fn events_in(event: &Event) -> f32 {
     match event {
         Event::NodeStarted { .. } | Event::Staged { .. } => 0.0,

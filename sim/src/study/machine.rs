@@ -1,4 +1,4 @@
-//! One machine of a study: a node, and what it takes to serve its inputs one after another.
+//! One machine of a study: a node that serves its inputs one after another, with their cost.
 
 use std::collections::VecDeque;
 
@@ -19,28 +19,29 @@ pub(super) struct Attempting {
     pub(super) objects: Vec<(ObjectId, u64)>,
 }
 
-/// An object that lies on a machine.
+/// An object on a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) size_bytes: u64,
-    /// Made elsewhere.
+    /// Another node made it.
     pub(super) copy: bool,
 }
 
-/// How far the log is durable, as in the loop of a real node.
+/// The progress of syncs of the log, as in the loop of a real node.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) written_seq: u64,
-    /// The batch up to which a sync is under way.
+    /// The last batch of the current sync.
     pub(super) asked_seq: u64,
     pub(super) synced_seq: u64,
     pub(super) synced_at: Time,
     pub(super) client_waits: bool,
-    /// A sync will begin by itself then.
+    /// The time at which the next sync starts by itself.
     pub(super) begins_at: Option<Time>,
 }
 
-/// What a node has not looked at yet. In large clusters that is mostly small talk, in crowds.
+/// An input that the node has not handled yet. In large clusters most of them are steal probes and
+/// their answers.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Talk(Talk),
@@ -62,10 +63,10 @@ impl Waiting {
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) node: Node,
-    /// It is not while its process is dead; then what `node` was is of no account.
+    /// False while the process is dead. Then `node` is out of date.
     pub(super) up: bool,
     pub(super) incarnation: u32,
-    /// Of those who will die.
+    /// Only on nodes that will die.
     pub(super) disk: Option<Box<Disk>>,
     pub(super) inbox: VecDeque<Waiting>,
     pub(super) busy_until: Time,
@@ -73,13 +74,13 @@ pub(super) struct Machine {
     pub(super) timer_at: Option<Time>,
     pub(super) log: Log,
     pub(super) busy_slots: u32,
-    /// Boxed, as a table has room for more than it holds.
+    /// Boxed, because a table has more room than entries.
     pub(super) running: HashMap<(TaskId, Attempt), Box<Attempting>, FixedState>,
     pub(super) objects: HashMap<ObjectId, Held, FixedState>,
-    /// Transfers under way to this node, and those that wait because there are too many.
+    /// Current transfers to this node, and those above the limit that wait.
     pub(super) fetching: usize,
     pub(super) fetches: VecDeque<Fetch>,
-    /// Objects that went out over its card, and those that came in.
+    /// The bytes of objects that its card sent and received.
     pub(super) out_bytes: u64,
     pub(super) in_bytes: u64,
 }
@@ -106,13 +107,13 @@ impl Machine {
         }
     }
 
-    /// An attempt has made these here.
+    /// Stores the outputs of an attempt that ended here.
     pub(super) fn keep(&mut self, objects: Vec<(ObjectId, u64)>) {
         let held = |size_bytes| Held { size_bytes, copy: false };
         self.objects.extend(objects.into_iter().map(|(object, size)| (object, held(size))));
     }
 
-    /// The process ends: what it had in memory and in its slots is gone.
+    /// Ends the process: its memory and its running attempts are lost.
     pub(super) fn stop(&mut self) {
         self.up = false;
         self.inbox.clear();

@@ -1,8 +1,8 @@
-//! What goes wrong in a study, if anything is to: nodes that die and come back, nodes that freeze.
+//! Injected faults of a study: nodes that die and restart, and nodes that freeze.
 //!
-//! The victims are drawn before the run begins: only they keep a disk, because only they will have
-//! to recover from one. They are struck at random times within as long as the work takes on all
-//! slots, from the moment on when the client knows that the job is accepted.
+//! The victims are drawn before the run. Only they keep a disk, because only they must recover from
+//! one. They are struck at random times after the client knows that the job is accepted. The latest
+//! time is the total work divided by all slots.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use super::queue::What;
 use crate::checkers::Violation;
 use crate::dice::Dice;
 
-/// How many nodes are struck, and for how long.
+/// The number of faults and their durations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mishaps {
-    /// Processes that die between two steps. What they wrote stays; they start again.
+    /// Processes that die between two steps. Their writes remain, and they restart.
     pub kills: u32,
     pub restart_after: Span,
-    /// Processes whose loop stands still for a while. Tasks in slots go on.
+    /// Processes with an event loop that pauses. Tasks in slots continue.
     pub pauses: u32,
     pub pause: Span,
 }
@@ -36,7 +36,7 @@ impl Default for Mishaps {
     }
 }
 
-/// A fault spec is none.
+/// An invalid fault specification.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MishapError {
     #[error("'{0}' is no fault: known are kill=N, pause=N, back=DURATION and for=DURATION")]
@@ -51,10 +51,11 @@ impl Mishaps {
         self.kills == 0 && self.pauses == 0
     }
 
-    /// `kill=2,pause=1`; also `back=5s` (a killed node starts again after) and `for=2s` (a pause).
+    /// Parses `kill=2,pause=1`; also `back=5s` (until a killed node restarts) and `for=2s` (the
+    /// length of a pause).
     ///
     /// # Errors
-    /// Which part of it means nothing.
+    /// The invalid part of the specification.
     pub fn parse(
         text: &str,
         span: impl Fn(&str) -> Result<Span, String>,
@@ -86,7 +87,7 @@ impl Mishaps {
 pub(super) struct Fate {
     mishaps: Mishaps,
     dice: Dice,
-    /// Those who die, then those who freeze; no node twice.
+    /// The nodes that die, then the nodes that freeze. No node is struck twice.
     victims: Vec<u32>,
     map: Arc<wire::ClusterMap>,
     slots: u32,
@@ -102,7 +103,7 @@ impl Fate {
         map: &Arc<wire::ClusterMap>,
     ) -> Result<Self, Violation> {
         let mishaps = options.mishaps;
-        // A stream of its own: the same run without faults draws the same otherwise.
+        // A separate stream, so that a run without faults has the same other draws.
         let mut dice = Dice::new(options.seed ^ 0x6d69_7368_6170_7321);
         let wanted = mishaps.kills.saturating_add(mishaps.pauses) as usize;
         if wanted > options.nodes as usize {
@@ -120,14 +121,14 @@ impl Fate {
         Ok(Self { mishaps, dice, victims, map, slots, tuning, mutant: options.mutant })
     }
 
-    /// Those who will need their disk again.
+    /// The nodes that will need their disk again.
     pub(super) fn mortals(&self) -> &[u32] {
         &self.victims[..self.mishaps.kills as usize]
     }
 }
 
 impl Cluster<'_, '_> {
-    /// The job is accepted: from now on things go wrong.
+    /// Schedules the faults once the job is accepted.
     pub(super) fn begin_mishaps(&mut self) {
         let mortals = self.fate.mishaps.kills as usize;
         for (at, victim) in std::mem::take(&mut self.fate.victims).into_iter().enumerate() {
@@ -137,7 +138,7 @@ impl Cluster<'_, '_> {
         }
     }
 
-    /// The process ends between two steps: what it decided before has been carried out.
+    /// Ends the process between two steps: its earlier decisions have been carried out.
     pub(super) fn die(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         if machine.busy_until > self.now {
@@ -150,12 +151,12 @@ impl Cluster<'_, '_> {
         self.queue.push(at, What::Start(index as u32));
     }
 
-    /// It comes back, with what is on its disk.
+    /// Restarts a node from its disk.
     pub(super) fn start_again(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.incarnation += 1;
         let disk = machine.disk.as_mut().expect("those who die have a disk");
-        // The store is synced when it is opened: what recovery reads can be relied on.
+        // A store is synced when it is opened, so recovery can rely on its records.
         disk.sync(0);
         let config = Config {
             node: NodeId(index as u32),
@@ -183,7 +184,7 @@ impl Cluster<'_, '_> {
         let mut objects: Vec<Stored> = machine.objects.iter().map(stored).collect();
         objects.sort_unstable_by_key(|stored| stored.object);
         self.deliver(index, Input::Stored { objects });
-        // A client that watched the job there asks again.
+        // A client that watched the job there sends its request again.
         self.client.watch_again(self.now, index as u32, &mut self.sent);
         self.send_requests();
     }
@@ -194,7 +195,7 @@ impl Cluster<'_, '_> {
         machine.busy_until = machine.busy_until.max(self.now) + self.fate.mishaps.pause;
     }
 
-    /// A batch goes to the disk of those who will need it.
+    /// Writes a batch to the disk of a node that will die.
     pub(super) fn write(&mut self, index: usize, batch: &Batch) {
         if let Some(disk) = &mut self.machines[index].disk {
             disk.write(batch);
@@ -202,7 +203,7 @@ impl Cluster<'_, '_> {
     }
 }
 
-/// What all nodes of a study have alike.
+/// The configuration that all nodes of a study share.
 pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
     Config {
         node: NodeId(0),
@@ -222,7 +223,7 @@ pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
     }
 }
 
-/// Faults that were injected.
+/// The injected faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Struck {
     pub kills: u32,

@@ -1,15 +1,15 @@
 /*!
-Scaling studies: one workflow on a healthy cluster of real [`node::Node`]s, at the size of a machine
-room, with time charged for everything.
+Scaling studies: one workflow on a healthy cluster of real [`node::Node`]s, with thousands of nodes
+and a cost for every action.
 
-The world of the faults ([`crate::World`]) keeps disks that can be cut back and a truth to compare
-with; here nothing fails, so a run needs neither, and costs little more than the nodes themselves.
-What is still checked, always: every task ends exactly once, no slot runs two tasks, no task runs
-without its inputs, and the run ends.
+The fault world ([`crate::World`]) needs disks that can lose writes and its own record of the
+truth. A study needs neither, because nothing fails. So a run costs little more than the nodes
+themselves. Four invariants are always checked. Every task ends exactly once. No slot runs two
+tasks. No task runs without its inputs. The run ends.
 
-Service times are charged step by step: a node takes all inputs at hand, as the loop of a real one
-does, works for as long as its [`crate::Service`] says, and only then do its packets leave, its
-tasks start and its writes count.
+Service times are charged step by step. A node takes all inputs at hand, like the loop of a real
+node, and is busy for the time in [`crate::Service`]. Only then its packets leave, its tasks start
+and its writes count.
 */
 
 mod cluster;
@@ -31,23 +31,23 @@ use crate::service::{Counts, Service};
 pub use mishaps::{MishapError, Mishaps, Struck};
 pub use transport::NetworkModel;
 
-/// The job of a study; the cluster is its own.
+/// The only job of a study.
 const JOB: JobId = JobId(1);
-/// Virtual time begins here.
+/// The begin of virtual time.
 const BEGIN: Time = Time(1_000_000_000_000);
 
-/// Which nodes' partitions get the tasks.
+/// The nodes that get the tasks in their partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Submit {
     /// Every node gets its share.
     #[default]
     Best,
-    /// Everything goes to one node, the paper's worst case.
+    /// One node gets everything, as in the paper's worst case.
     Worst,
     Nodes(Vec<NodeId>),
 }
 
-/// The cluster a workflow is simulated on.
+/// The cluster on which a workflow is simulated.
 #[derive(Clone, Debug)]
 pub struct SimulationOptions {
     pub seed: u64,
@@ -59,10 +59,10 @@ pub struct SimulationOptions {
     pub submit: Submit,
     pub network: NetworkModel,
     pub service: Service,
-    /// Bytes are written and read, which takes time of its own, not only moved.
+    /// Bytes are also written and read, which takes additional time.
     pub real_data: bool,
     pub mishaps: Mishaps,
-    /// A bug on purpose.
+    /// A seeded bug.
     pub mutant: Option<Mutant>,
 }
 
@@ -86,65 +86,65 @@ impl SimulationOptions {
     }
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Simulation {
-    /// From the first byte of the submission to the client's knowledge of the end.
+    /// From the start of the submission to the client's knowledge of the end.
     pub makespan: Span,
     pub job: wire::JobState,
     /// Tasks launched, by node.
     pub launches: Vec<u64>,
-    /// From the first launch until every node had launched something; `None`: some never did.
+    /// From the first launch until every node had launched a task. `None`: some node launched none.
     pub spread: Option<Span>,
-    /// Packets between nodes, and steps all nodes took.
+    /// Packets between nodes, and steps of all nodes.
     pub packets: u64,
     pub steps: u64,
-    /// Faults that were injected.
+    /// Injected faults.
     pub struck: Struck,
-    /// The node that is home of the job.
+    /// The home of the job.
     pub job_home: NodeId,
-    /// Slot time and loop time that the nodes were busy, by node: who was short of what.
+    /// The busy time of event loops, by node.
     pub loop_busy: Vec<Span>,
-    /// Bytes of objects over the busiest card, in the direction that carried more.
+    /// Bytes of objects over the busiest card, in its busier direction.
     pub card_bytes_max: u64,
     pub nodes: Vec<wire::NodeState>,
-    /// For [`RunReport::new`]; bounds, CPU time and memory are for the caller to fill in.
+    /// For [`RunReport::new`]. The caller adds bounds, CPU time and memory.
     pub fold: Fold,
     pub facts: RunFacts,
 }
 
 impl Simulation {
-    /// What `run --json` says of a real run.
+    /// The same report as that of `run --json` for a real run.
     #[must_use]
     pub fn report(&self) -> RunReport {
         RunReport::new(&self.fold, &self.facts)
     }
 }
 
-/// Where a step of a node stands, for those who take its time.
+/// A point in a step of a node, for time measurements.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark<'c> {
-    /// The node begins to work, or goes on.
+    /// The node begins to work, or continues.
     Work,
-    /// What follows is the simulator's own business.
+    /// The simulator works from here on.
     Rest,
-    /// The step is over, and this is what it was.
+    /// The step is over, with these counts.
     Over(&'c Counts),
 }
 
-/// Sees the steps of all nodes.
+/// Called at the marks of all nodes' steps.
 pub type Meter<'m> = &'m mut dyn FnMut(Mark<'_>);
 
 /// Runs a graph from submission to its end.
 ///
 /// # Errors
-/// When a demand does not hold: a bug of the nodes, not of the graph. Also when the nodes to submit
-/// to do not exist.
+/// When an invariant is violated: a bug of the nodes, not of the graph. Also when a node of
+/// `submit` does not exist.
 pub fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Simulation, Violation> {
     simulate_metered(graph, options, None)
 }
 
-/// As [`simulate`], for those who measure steps.
+/// Like [`simulate`], with a meter for the steps.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -162,7 +162,7 @@ pub fn simulate_metered(
     cluster::run(graph, &plan, options, map, meter)
 }
 
-/// The partitions of each node that takes part.
+/// The partitions of each node that gets tasks.
 fn homes(map: &wire::ClusterMap, submit: &Submit) -> Result<Vec<Vec<PartitionId>>, Violation> {
     let mut held: Vec<Vec<PartitionId>> = vec![Vec::new(); map.members.len()];
     for (at, entry) in map.partitions.iter().enumerate() {
@@ -186,7 +186,7 @@ fn homes(map: &wire::ClusterMap, submit: &Submit) -> Result<Vec<Vec<PartitionId>
     Ok(homes)
 }
 
-/// The report's facts that a run knows.
+/// The facts of the report that a run knows.
 fn facts(
     graph: &Graph,
     plan: &Plan<'_>,

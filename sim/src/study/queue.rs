@@ -1,12 +1,12 @@
-//! What is going to happen in a study, by time and then in the order in which it was decided. Small
-//! entries: a run of a million tasks handles tens of millions of them.
+//! The queue of future events of a study, by time and then by order of insertion. Entries are
+//! small, because a run of a million tasks has tens of millions of them.
 //!
-//! A radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990): nothing is ever decided for the past, so
-//! an entry only has to lie in the bucket of the highest bit in which its time differs from now. A
-//! bucket is looked through once when its turn comes, and its entries move to lower ones. Unlike a
-//! binary heap it walks through memory in order, which counts when there are millions of entries;
-//! and entries of one time are always in one bucket, in the order in which they came. Entries lie
-//! in blocks that are let go of one by one: a crowd takes no more room than it fills.
+//! It is a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990). No event is ever scheduled in the
+//! past. So the bucket of an entry is the highest bit in which its time differs from the current
+//! one. Each bucket is scanned once when it is due, and its entries move to lower buckets. Unlike a
+//! binary heap, this reads memory in order, which matters with millions of entries. Entries with
+//! equal times are always in one bucket, in order of insertion. Entries are stored in blocks that
+//! are freed one by one, so the queue takes little more memory than it fills.
 
 use std::collections::VecDeque;
 
@@ -22,25 +22,25 @@ pub(super) enum What {
     Packet(Box<wire::Packet>),
     Talk(Talk),
     Ended(u32, Box<(TaskId, Attempt)>),
-    /// The request for an object has reached the node that has it.
+    /// The request for an object has arrived at its source.
     Serve(Box<Transfer>),
-    /// The last byte is here.
+    /// The last byte has arrived.
     Arrived(Box<Transfer>),
     SyncBegin(u32),
     /// Of a node's incarnation, up to this batch.
     SyncEnd(u32, u32, u64),
-    /// The process of a node ends, starts again, or stands still.
+    /// The process of a node dies, restarts or freezes.
     Die(u32),
     Start(u32),
     Freeze(u32),
     /// The client has time for its next chunk.
     Submit,
-    /// The client sends what it has prepared.
+    /// The client sends a prepared request.
     Request(u32, Box<wire::Request>),
     Response(Box<wire::Response>),
-    /// A packet so large that it takes its time of the sender's card.
+    /// A packet large enough to take time on the sender's card.
     LargePacket(Box<wire::Packet>),
-    /// A load whose time counts begins to come in.
+    /// The bytes of a load start to arrive.
     Load(Box<Load>),
 }
 
@@ -52,14 +52,14 @@ pub(super) struct Load {
     pub(super) bytes: u64,
 }
 
-/// An object on its way.
+/// An object in transfer.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) to: u32,
     pub(super) fetch: Fetch,
-    /// Of the node that asked.
+    /// Of the requesting node.
     pub(super) incarnation: u32,
-    /// The incarnation of the node that had it; 0 when it has it not.
+    /// The incarnation of the source; 0 if the source does not have the object.
     pub(super) found: u32,
 }
 
@@ -68,13 +68,13 @@ const BITS: usize = u64::BITS as usize;
 type Entry = (Time, What);
 const _: () = assert!(size_of::<Entry>() <= 32);
 
-/// Entries of one block; in tests so few that many blocks come and go.
+/// Entries of one block. In tests blocks are small, so that many are allocated and freed.
 const BLOCK_ENTRIES: usize = if cfg!(test) { 16 } else { 2048 };
 
-/// First in, first out.
+/// A first-in, first-out queue.
 #[derive(Debug, Default)]
 struct Line {
-    /// None is empty but the last.
+    /// Only the last block may be empty.
     blocks: VecDeque<VecDeque<Entry>>,
 }
 
@@ -93,7 +93,7 @@ impl Line {
     fn pop(&mut self) -> Option<Entry> {
         let block = self.blocks.front_mut()?;
         let entry = block.pop_front();
-        // The room of the last one serves again.
+        // The last block is reused.
         if block.is_empty() && self.blocks.len() > 1 {
             self.blocks.pop_front();
         }
@@ -119,11 +119,11 @@ impl Default for Bucket {
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// The time that was taken out last.
+    /// The time of the last removed entry.
     now: Time,
-    /// Of exactly that time.
+    /// Entries of exactly that time.
     current: Line,
-    /// By the highest bit in which the times of the entries differ from `now`.
+    /// By the highest bit in which an entry's time differs from `now`.
     later: Vec<Bucket>,
     /// A bit for each bucket that is not empty.
     filled: u64,
@@ -168,7 +168,7 @@ impl Queue {
             let latest = std::mem::replace(&mut bucket.latest, Time::ZERO);
             let mut entries = std::mem::take(&mut bucket.entries);
             if latest == self.now {
-                // All at once: nodes that do the same take the same time for it.
+                // All entries of one time at once: nodes in the same state take the same time.
                 bucket.entries = std::mem::replace(&mut self.current, entries);
             } else {
                 while let Some((at, what)) = entries.pop() {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use crate::dice::Dice;
 
-    /// As a sorted list would have it: by time, then in the order of arrival.
+    /// Compares it with a sorted list: by time, then by order of insertion.
     #[test]
     fn it_is_a_stable_priority_queue() {
         for seed in 0..50 {

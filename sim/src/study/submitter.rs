@@ -1,4 +1,4 @@
-//! The client of a study: sends the chunks of a plan with a window for each node, commits, and
+//! The client of a study. It sends the chunks of a plan with a window for each node, commits, and
 //! waits for the end.
 
 use proto::wire::{ErrorCode, request, response};
@@ -11,25 +11,26 @@ use crate::checkers::{Verdict, Violation, durable};
 const COMMIT: u64 = 1 << 62;
 const WATCH: u64 = COMMIT + 1;
 
-/// A request, when it is ready to leave, and for whom.
+/// The time, the target node and the request.
 pub(super) type Sent = (Time, u32, Box<wire::Request>);
 
 #[derive(Debug)]
 pub(super) struct Submitter<'p> {
     chunks: Chunks<'p>,
-    /// For a node whose window is full.
+    /// A chunk for a node with a full window.
     held: Option<(u32, wire::Chunk)>,
     all_sent: bool,
     commit: Option<wire::JobCommit>,
     job: JobId,
     job_home: u32,
     owners: Vec<u32>,
-    /// Chunks that are not answered yet, by node; who is asked by which request.
+    /// Unanswered chunks by node, and the target node of each request.
     windows: Vec<usize>,
     asked: Vec<u32>,
     unanswered: u64,
     task_cost_ns: f64,
-    /// Until then it makes the chunks that it has sent, and when it goes on by itself.
+    /// The client prepares sent chunks until `free_at`. `wakes_at` is the time at which it
+    /// continues.
     free_at: Time,
     wakes_at: Option<Time>,
     pub(super) accepted: Option<Time>,
@@ -69,7 +70,7 @@ impl<'p> Submitter<'p> {
         }
     }
 
-    /// When it wants to go on making chunks; each time is told once.
+    /// The time at which it will prepare further chunks. Each time is returned once.
     pub(super) fn wakes_at(&mut self, now: Time) -> Option<Time> {
         if self.all_sent || self.free_at <= now || self.wakes_at == Some(self.free_at) {
             return None;
@@ -78,8 +79,8 @@ impl<'p> Submitter<'p> {
         self.wakes_at
     }
 
-    /// Sends what the windows allow. A chunk is made when its turn comes, not before: all of them
-    /// together would take more room than the cluster.
+    /// Sends chunks within the windows. A chunk is created just before it is sent: all of them
+    /// together would take more memory than the cluster.
     pub(super) fn pump(&mut self, now: Time, sent: &mut Vec<Sent>) {
         while !self.all_sent && self.free_at <= now {
             let next = self.held.take().or_else(|| {
@@ -113,7 +114,7 @@ impl<'p> Submitter<'p> {
         }
     }
 
-    /// The node came back: who watches a job there asks again.
+    /// The node restarted: a client that watches its job there sends the request again.
     pub(super) fn watch_again(&self, now: Time, node: u32, sent: &mut Vec<Sent>) {
         if node == self.job_home && self.accepted.is_some() && self.ended.is_none() {
             sent.push((now, self.job_home, self.watch()));

@@ -1,7 +1,6 @@
-//! The small talk of thieves, as it lies in the queue. In a large cluster nearly every packet is a
-//! probe, an answer or a hint of a node that has nothing to do; tens of millions of them can be
-//! under way at once, and a packet as such takes several hundred bytes. Whatever does not fit this
-//! form exactly stays a packet.
+//! A compact form of steal probes, their answers and hints in the queue. In a large cluster nearly
+//! every packet is one of an idle node. Tens of millions may be in flight, and each full packet
+//! takes several hundred bytes. A packet that does not fit this form exactly remains a packet.
 
 use proto::wire;
 use proto::wire::message::Body;
@@ -15,24 +14,24 @@ pub(super) enum Kind {
     Hint,
 }
 
-/// A packet with one message of thieves, and at most the load of an idle node.
+/// A packet with one steal message, and at most the load of an idle node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Talk {
     from: u32,
     pub(super) to: u32,
-    /// Of the probe; 0 for a hint.
+    /// The probe number; 0 for a hint.
     probe: u32,
-    /// What may be stolen; 0 for a probe.
+    /// The number of stealable tasks; 0 for a probe.
     shared: u32,
     from_incarnation: u8,
     to_incarnation: u8,
-    /// Of an idle node that tells its load; 0: it does not.
+    /// The slots of an idle node that sends its load; 0 without a load.
     idle_slots: u8,
     kind: Kind,
 }
 
 impl Talk {
-    /// `None` when the packet says more than this.
+    /// `None` if the packet contains anything else.
     pub(super) fn of(packet: &wire::Packet) -> Option<Self> {
         let [wire::Message { body: Some(body) }] = packet.loose.as_slice() else { return None };
         let (kind, probe, shared) = match body {
@@ -56,7 +55,7 @@ impl Talk {
         talk.says(packet).then_some(talk)
     }
 
-    /// Whether this is all that the packet says.
+    /// True if the packet contains nothing else.
     fn says(&self, packet: &wire::Packet) -> bool {
         let (_, load) = self.said();
         let wire::Packet { first_seq, ack, reliable, seen, copies, .. } = packet;
@@ -77,7 +76,7 @@ impl Talk {
         (body, (slots > 0).then(|| wire::Load { slots, ..Default::default() }))
     }
 
-    /// As it arrives.
+    /// The packet that arrives.
     pub(super) fn into_packet(self) -> Box<wire::Packet> {
         let (body, load) = self.said();
         Box::new(wire::Packet {

@@ -1,4 +1,4 @@
-//! What a study's nodes send one another: packets, and the objects that tasks read.
+//! The traffic between a study's nodes: packets, and the objects that tasks read.
 
 use node::Input;
 use proto::work::{Fetch, FetchError};
@@ -9,7 +9,7 @@ use super::machine::Held;
 use super::queue::{Load, Transfer, What};
 use super::talk::Talk;
 
-/// What shares a node's card with others.
+/// A transfer that shares a node's card with others.
 #[derive(Debug)]
 pub(super) enum Flow {
     Object(Box<Transfer>),
@@ -24,7 +24,7 @@ impl Cluster<'_, '_> {
         if self.transport.is_shared(bytes) {
             self.queue.push(done, What::LargePacket(packet));
         } else {
-            // What is small goes between the pieces of what is large.
+            // Small packets fit between the pieces of large ones.
             let what = match Talk::of(&packet) {
                 Some(talk) => What::Talk(talk),
                 None => What::Packet(packet),
@@ -46,7 +46,7 @@ impl Cluster<'_, '_> {
         self.queue.push(at + files + self.transport.latency(), What::Serve(transfer));
     }
 
-    /// A request for an object has arrived where it should be.
+    /// A request for an object has arrived at its source.
     pub(super) fn serve(&mut self, mut transfer: Box<Transfer>) {
         let (from, to) = (transfer.fetch.from.0 as usize, transfer.to as usize);
         let bytes = transfer.fetch.size_bytes;
@@ -77,7 +77,7 @@ impl Cluster<'_, '_> {
         self.queue.push(at, what);
     }
 
-    /// What a load brings comes over the card of its node, as all that is on its way there.
+    /// Starts a load: its bytes use the card of its node like other transfers to that node.
     pub(super) fn load(&mut self, load: Box<Load>) {
         let (node, bytes) = (load.node as usize, load.bytes);
         if self.transport.is_shared(bytes) {
@@ -95,10 +95,10 @@ impl Cluster<'_, '_> {
         let Transfer { to, fetch, incarnation, found } = transfer;
         let (to, object, number) = (to as usize, fetch.object, fetch.number);
         if !self.machines[to].up || self.machines[to].incarnation != incarnation {
-            return; // Who asked is dead.
+            return; // The requesting process is dead.
         }
         let source = &self.machines[fetch.from.0 as usize];
-        // What its sender was in the middle of when it died has not come.
+        // A transfer fails if its source died before the end.
         let result = match found != 0 && source.up && source.incarnation == found {
             true => {
                 let held = Held { size_bytes: fetch.size_bytes, copy: true };

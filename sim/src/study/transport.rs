@@ -1,26 +1,27 @@
-//! How long packets and objects are under way between simulated nodes.
+//! The times of packets and objects between simulated nodes.
 
 use proto::{Span, Time};
 
 use crate::maxmin::{MaxMin, Racks};
 
-/// Smaller packets and objects take their time of an idle card; they disturb nobody.
+/// Smaller packets and objects take their time of an idle card and slow nothing else down.
 const FLOW_BYTES_MIN: u64 = 64 << 10;
 
-/// How bytes travel between nodes.
+/// The model of the network between nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NetworkModel {
-    /// Each transfer takes latency and bytes over bandwidth, however many there are.
+    /// Each transfer takes the latency, plus its bytes over the bandwidth. Transfers do not slow
+    /// each other down.
     Flat { latency: Span, bytes_per_s: f64 },
-    /// Each node has a card that carries so much in and as much out at the same time; transfers
-    /// share it, max-min fair. Nothing between the cards is a bottleneck.
+    /// Each node has a full-duplex card of this bandwidth. Transfers share it, max-min fair.
+    /// Between the cards there is no bottleneck.
     MaxMin { latency: Span, bytes_per_s: f64 },
-    /// As [`Self::MaxMin`], and between racks transfers share the racks' links up and down.
+    /// Like [`Self::MaxMin`], but transfers between racks also share the racks' links up and down.
     Tree { latency: Span, bytes_per_s: f64, racks: Racks },
 }
 
 impl NetworkModel {
-    /// The paper's testbed: 1 Gbit/s full duplex a node; a latency of 100 us is our assumption.
+    /// The paper's testbed: 1 Gbit/s full duplex a node. The latency of 100 us is our assumption.
     pub const KODIAK: Self = Self::MaxMin { latency: Span::from_micros(100), bytes_per_s: 125e6 };
 
     #[must_use]
@@ -47,7 +48,7 @@ impl NetworkModel {
     }
 }
 
-/// The network of a run. What travels is known by its `T`.
+/// The network of a run. `T` identifies a transfer.
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     model: NetworkModel,
@@ -73,12 +74,12 @@ impl<T> Transport<T> {
         self.model.latency()
     }
 
-    /// Whether so many bytes share a card with others.
+    /// True if a transfer of this size shares a card with others.
     pub(super) fn is_shared(&self, bytes: u64) -> bool {
         self.shared.is_some() && bytes >= FLOW_BYTES_MIN
     }
 
-    /// What the bytes take by themselves.
+    /// The time of the bytes without other traffic.
     pub(super) fn alone(&self, bytes: u64) -> Span {
         Span((bytes as f64 / self.model.bytes_per_s() * 1e9) as u64)
     }

@@ -1,8 +1,8 @@
-//! Reference data, where they are.
+//! Access to the reference data, where they exist.
 
 use std::path::PathBuf;
 
-/// A file or folder of the reference data; `None`, with a word to the reader, where it is absent.
+/// A file or folder of the reference data. If it is absent, prints that and returns `None`.
 #[expect(clippy::print_stdout, reason = "a test says why it is skipped")]
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
@@ -14,7 +14,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Fields of the rows of a CSV file without its header; quotes may enclose commas.
+/// The fields of a CSV file's rows without its header; quotes may enclose commas.
 pub(crate) fn rows(name: &str) -> Option<Vec<Vec<String>>> {
     let text = std::fs::read_to_string(find(name)?).expect("it can be read");
     Some(text.lines().skip(1).map(fields).collect())

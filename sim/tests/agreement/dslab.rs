@@ -1,4 +1,4 @@
-//! DSLab's own runs of its schedulers (`dag-demo`, direct transfers).
+//! Comparison with DSLab's own runs of its schedulers (`dag-demo`, direct transfers).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use workloads::{Graph, LoadOptions, load};
 
 use crate::data;
 
-/// A cluster of DSLab's: cores and speeds in Gflop/s; all have links of 1000 MB/s and 100 us.
+/// A cluster of DSLab's: cores and speeds in Gflop/s; all links have 1000 MB/s and 100 us.
 pub(crate) fn workers(system: &str) -> Option<Vec<WorkerSpec>> {
     let list: &[(u32, f64)] = match system {
         "cluster-het-4-32cores.yaml" => &[(4, 10.0), (4, 20.0), (8, 15.0), (16, 5.0)],
@@ -34,7 +34,7 @@ pub(crate) fn workers(system: &str) -> Option<Vec<WorkerSpec>> {
     Some(list.iter().map(|&(cores, speed)| WorkerSpec { cores, speed }).collect())
 }
 
-/// Lengths are those of a machine of 1 Gflop/s.
+/// Lengths are those on a machine of 1 Gflop/s.
 fn graph(dag: &str) -> Option<Graph> {
     let path = data::find(dag)?;
     let options = LoadOptions { flops_per_s: 1e9, ..LoadOptions::default() };
@@ -51,8 +51,8 @@ fn makespan_s(problem: &Problem, wiring: Wiring, scheduler: &mut dyn Scheduler) 
     ran.makespan_ns as f64 / 1e9
 }
 
-/// One link for everybody. There it matters that DSLab sends an object once for each task that
-/// reads it, not once to each worker: here each reader has an object of its own.
+/// All machines share one link. DSLab sends an object once for each reading task, not once for each
+/// worker, which matters here. So each reader has its own object.
 #[test]
 fn heft_and_dls_need_what_dslabs_need_over_one_link() {
     let system = |system: &str| system.strip_suffix("-shared.yaml").map(|it| format!("{it}.yaml"));
@@ -69,15 +69,15 @@ fn heft_and_dls_need_what_dslabs_need_over_one_link() {
     rows_agree(system, one_link, one_object_for_each_reader);
 }
 
-/// Each row of HEFT and DLS on a network where transfers do not disturb one another.
+/// Each row of HEFT and DLS on a network without contention.
 #[test]
 fn heft_and_dls_need_what_dslabs_need() {
     let alone = |_| Wiring::Flat { latency_ns: 100_000, bytes_per_s: 1e9 };
     rows_agree(|system| Some(system.to_owned()), alone, |_| ());
 }
 
-/// `system` says which cluster a row is about, if it is to be looked at; `wiring` connects so many
-/// machines.
+/// `system` returns the cluster of a row, or `None` to skip it. `wiring` returns a network for a
+/// number of machines.
 #[expect(clippy::print_stdout, reason = "called by tests only")]
 fn rows_agree(
     system: impl Fn(&str) -> Option<String>,
@@ -123,7 +123,7 @@ fn rows_agree(
     assert!(outside.is_empty(), "{outside:#?}");
 }
 
-/// DSLab takes a recorded time for one of the machine that recorded it: flops = s x GHz.
+/// DSLab assumes that a recorded time is that of the recorded machine: flops = s x GHz.
 fn on_recorded_machines(problem: &mut Problem, graph: &Graph, dag: &str) {
     let path = data::find(dag).expect("looked for before");
     let text = std::fs::read_to_string(path).expect("it can be read");

@@ -1,4 +1,4 @@
-//! Estee's own runs of its schedulers on its graphs.
+//! Comparison with Estee's own runs of its schedulers on its graphs.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) fn options(network: &str) -> Options {
     }
 }
 
-/// Estee's name of a scheduler, as ours.
+/// Our scheduler for Estee's name.
 pub(crate) fn scheduler(name: &str) -> SchedulerName {
     let own = match name {
         "blevel" | "tlevel" | "dls" | "etf" | "mcp" | "tlevel-gt" => format!("{name}-estee"),
@@ -63,7 +63,7 @@ fn reference() -> Option<Vec<Row>> {
 }
 
 impl Row {
-    /// What ours takes, s: by seed, sorted; one value where nothing is drawn.
+    /// Our makespans in s by seed, sorted; one value without random choices.
     fn ours_s(&self, graph: &Graph, seeds: u64) -> Vec<f64> {
         let (workers, cores) = self.cluster.split_once('x').expect("8x4");
         let workers = Problem::alike(
@@ -85,8 +85,8 @@ impl Row {
     }
 }
 
-/// All 294 rows. A reference of three seeds says little of a scheduler that draws lots: one of its
-/// rows may lie a little outside (`ws` on gridcat: 25 % from its least to its greatest).
+/// All 294 rows. A reference of three seeds is weak evidence for a random scheduler: one of its
+/// rows may be a little outside. (`ws` on gridcat spreads by 25 %.)
 #[test]
 fn all_makespans_lie_where_estees_do() {
     const SEEDS: u64 = 5;
@@ -125,7 +125,7 @@ fn all_makespans_lie_where_estees_do() {
     assert!(outside.len() <= 1, "{outside:#?}");
 }
 
-/// Nodes of ours on Montage, 8 x 4, flat network, beside what the study's schedulers need.
+/// Our nodes on Montage, 8 x 4, flat network, beside the study's schedulers.
 #[test]
 fn our_nodes_stand_among_the_best_on_montage() {
     const FILE: &str = "estee/pegasus/montage.estee.json";

@@ -1,4 +1,4 @@
-//! Small graphs on unlike processors, with published schedules and proven optima.
+//! Small graphs on heterogeneous processors, with published schedules and proven optima.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::data;
 
 const S_NS: f64 = 1e9;
 
-/// Costs and transfers are in the file's unit of time, here seconds; an edge of weight w is an
+/// Costs and transfers are in the file's unit of time, here seconds. An edge of weight w is an
 /// object of w bytes over 1 byte/s.
 pub(crate) fn read(path: &Path) -> (Problem, serde_json::Value) {
     let text = std::fs::read_to_string(path).expect("it can be read");
@@ -62,7 +62,7 @@ fn makespan_s(problem: &Problem, scheduler: &mut dyn Scheduler) -> f64 {
     ran.makespan_ns as f64 / S_NS
 }
 
-/// HEFT's own example: 80, where the optimum is 73.
+/// HEFT's own example: 80, with an optimum of 73.
 #[test]
 fn heft_needs_80_for_the_graph_of_its_paper() {
     let Some(path) = data::find("hetero/topcuoglu10.json") else { return };
@@ -93,7 +93,7 @@ fn heft_needs_98_for_the_graph_of_dslabs_test() {
     }
 }
 
-/// The proven schedule, carried out: the executor gives its times back.
+/// The executor runs the proven schedule and must reproduce its times.
 #[test]
 fn the_proven_schedule_takes_what_is_proven() {
     let Some(path) = data::find("hetero/topcuoglu10.json") else { return };
@@ -114,7 +114,7 @@ fn the_proven_schedule_takes_what_is_proven() {
     }
 }
 
-/// A schedule made elsewhere.
+/// A given schedule.
 struct Given(Vec<sim::global::Assignment>);
 
 impl Given {

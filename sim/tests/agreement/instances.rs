@@ -1,4 +1,4 @@
-//! WfInstances: recorded workflows on machines like those that recorded them.
+//! WfInstances: recorded workflows on machines like those of the recordings.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The machines that are named, and their cores: as many nodes, each with the cores of the least.
+/// The number of machines in the file, and the least number of cores of any of them. Each machine
+/// becomes a node with this number.
 fn machines(path: &Path) -> Option<(u32, u32)> {
     let file: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
@@ -41,8 +42,8 @@ fn machines(path: &Path) -> Option<(u32, u32)> {
     Some((machines.len().max(1) as u32, (cores.max(1)) as u32))
 }
 
-/// Never below the critical path, nor below the work over all cores: our nodes, and global
-/// schedulers.
+/// No run is below the critical path, or below the work divided by all cores. Covers our nodes and
+/// global schedulers.
 #[test]
 fn recorded_workflows_take_no_less_than_they_must() {
     let Some(folder) = data::find("wfinstances") else { return };

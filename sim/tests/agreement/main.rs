@@ -1,5 +1,5 @@
-//! Agreement with what others published. The reference data are not part of the project: where they
-//! are absent a test says so and passes. `docs/agreement.md` has the tables and what they mean.
+//! Comparison with published results. The reference data are not part of the project: if they are
+//! absent, a test prints that and passes. `docs/agreement.md` has the tables and their discussion.
 
 mod data;
 mod dslab;

@@ -1,8 +1,8 @@
-//! What SimGrid's own tests assert of its examples.
+//! Comparison with the assertions of SimGrid's own tests of its examples.
 //!
-//! SimGrid's default network (LV08: Velho, Legrand, "Accuracy study and improvement of network
-//! simulation in the SimGrid framework", 2009) lets a transfer wait 13.01 times the latency of its
-//! way, then share 0.97 of each link.
+//! In SimGrid's default network (LV08: Velho, Legrand, "Accuracy study and improvement of network
+//! simulation in the SimGrid framework", 2009) a transfer waits 13.01 latencies of its route. Then
+//! it shares 0.97 of each link.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::data;
 const LATENCY_FACTOR: f64 = 13.01;
 const BANDWIDTH_FACTOR: f64 = 0.97;
 
-/// What was printed of an activity: from, until, where.
+/// The printed start, end and host of an activity.
 struct Printed {
     start_s: f64,
     end_s: f64,
@@ -38,7 +38,7 @@ fn executions(text: &str) -> BTreeMap<String, Printed> {
     text.lines().filter_map(read).collect()
 }
 
-/// 100 hosts of 1 Gflop/s with split duplex links of 125 MB/s and 50 us to a backbone of 2.25 GB/s
+/// 100 hosts of 1 Gflop/s. Split duplex links of 125 MB/s and 50 us lead to a backbone of 2.25 GB/s
 /// and 500 us.
 fn cluster() -> Routes {
     const HOSTS: usize = 100;
@@ -60,7 +60,7 @@ fn cluster() -> Routes {
     }
 }
 
-/// Everything where it was, from the beginning.
+/// Assigns every task to its host of the original run, at the start.
 struct There(Vec<Assignment>);
 
 impl Scheduler for There {
@@ -69,7 +69,7 @@ impl Scheduler for There {
     }
 }
 
-/// To 10^-6 of the time, or to the last digit that was printed.
+/// Equal to 10^-6 of the time, or to the last printed digit.
 fn same(ours_ns: u64, printed_s: f64) -> bool {
     let ours_s = ours_ns as f64 / 1e9;
     (ours_s - printed_s).abs() <= 1e-6 * printed_s.max(1.0)
@@ -85,7 +85,7 @@ fn a_graph_of_dot_takes_what_simgrid_says() {
     let mut problem = Problem::of(&graph, workers, Loads::OnWorkers).expect("it fits");
     let names: Vec<String> = problem.tasks.iter().map(|it| graph.task_name(it.name)).collect();
     let number = |name: &str| names.iter().position(|it| it == name).expect("it is there");
-    // SimGrid lets tasks without a child go before the one named end.
+    // SimGrid places tasks without a child before the one named end.
     let end = number("end");
     for task in 0..problem.tasks.len() {
         if task != end && problem.reads(task).next().is_none() {
@@ -130,15 +130,15 @@ fn decisions(text: &str) -> Vec<(f64, String, String)> {
     text.lines().filter_map(read).collect()
 }
 
-/// Every other piece of a line between two marks.
+/// The value of an XML attribute in a line.
 fn quoted<'t>(line: &'t str, key: &str) -> Option<&'t str> {
     line.split_once(&format!("{key}=\""))?.1.split_once('"').map(|(value, _)| value)
 }
 
-/// Hosts with their speeds in Gflop/s, and the routes between them: a link carries both directions,
-/// and what a transfer's acknowledgements take of the way back is 0.05 of it (*cross traffic*).
-/// Shares of a full link are as the inverse of the latency and weight of all links of a way, here
-/// as the inverse of their number. On one host a transfer has 10 GB/s for itself.
+/// Hosts with their speeds in Gflop/s, and the routes between them. A link carries both directions,
+/// and the acknowledgements of a transfer use 0.05 of it on the way back (*cross traffic*). Shares
+/// of a full link are inversely proportional to the latency and weight of all links of a route,
+/// here to their number. On one host a transfer has 10 GB/s for itself.
 fn seven_hosts(text: &str) -> (Vec<(String, f64)>, Routes) {
     let mut hosts = Vec::new();
     let mut links: Vec<String> = Vec::new();
@@ -184,8 +184,9 @@ fn seven_hosts(text: &str) -> (Vec<(String, f64)>, Routes) {
     (hosts, routes)
 }
 
-/// One object for each reader of each file. `root` has what no task writes, `end` takes what none
-/// reads. Tasks after these two wake the scheduler at the times of SimGrid's decisions.
+/// One object for each reader of each file. `root` makes the files that no task writes, and `end`
+/// reads those that no task reads. Tasks after these two call the scheduler at the times of
+/// SimGrid's decisions.
 fn montage(graph: &Graph, wakes_s: &[f64], hosts: &[(String, f64)]) -> Problem {
     let count = graph.len();
     let (root, end) = (count, count + 1);
@@ -227,12 +228,12 @@ fn montage(graph: &Graph, wakes_s: &[f64], hosts: &[(String, f64)]) -> Problem {
     Problem::by_hand(tasks, objects, workers)
 }
 
-/// Decides what SimGrid's min-min decided, when it did.
+/// Repeats the decisions of SimGrid's min-min at their times.
 struct Replay {
     /// Time, task, worker.
     decisions: Vec<(u64, usize, usize)>,
     first_wake: usize,
-    /// When something happened that was no wake.
+    /// The times of calls that were no wake-up.
     happened_ns: Vec<u64>,
 }
 
@@ -244,7 +245,7 @@ impl Scheduler for Replay {
         let now = self.decisions.iter().take_while(|(at_ns, ..)| *at_ns <= view.now_ns).count();
         let due = self.decisions.drain(..now).map(|(_, task, at)| Assignment::new(task, at));
         let mut said: Vec<Assignment> = due.collect();
-        // Whoever only wakes takes no core from anybody: it takes no time.
+        // A wake-up task has length 0 and delays no other task.
         let wakes = update.ready.iter().filter(|task| **task as usize >= self.first_wake);
         said.extend(
             wakes.map(|&task| Assignment { priority: 1.0, ..Assignment::new(task as usize, 0) }),
@@ -253,9 +254,9 @@ impl Scheduler for Replay {
     }
 }
 
-/// The decisions of SimGrid's min-min at the times they were made, carried out: tasks and transfers
-/// then take what they took there, to the end. Each decision was made when something ended here,
-/// or when the latency of a transfer had passed.
+/// Repeats the decisions of SimGrid's min-min at their times. Tasks and transfers must then take
+/// the same times as there, until the end. Each decision follows an end here, or the end of a
+/// transfer's latency.
 #[test]
 fn montage_on_seven_hosts_takes_what_simgrid_says() {
     const MAKESPAN_S: f64 = 98.135796;

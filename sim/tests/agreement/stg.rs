@@ -1,4 +1,4 @@
-//! Standard task graphs, 180 of them on 2, 4, 8 and 16 processors, with proven optima.
+//! Standard task graphs: 180 of them on 2, 4, 8 and 16 processors, with proven optima.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::data;
 
 const S_NS: f64 = 1e9;
 
-/// A unit of time is read as a second; the optimum lies between two whole numbers of them.
+/// A unit of time counts as a second. The optimum is between two whole numbers of units.
 struct Row {
     graph: String,
     processors: u32,
@@ -37,7 +37,7 @@ fn graph(name: &str) -> Graph {
     load(path, None, &LoadOptions::default()).expect("it is a graph")
 }
 
-/// Our nodes where nothing takes time but tasks: one node of so many slots, or so many of one.
+/// Our nodes when only tasks take time: one node with many slots, or many nodes with one.
 fn nodes_s(graph: &Graph, nodes: u32, slots: u32, policy: Policy) -> f64 {
     let options = SimulationOptions {
         service: Service::zero(),
@@ -88,7 +88,7 @@ fn no_lower_bound_is_above_an_optimum() {
         }
         let lower = bounds.lower().0 as f64 / S_NS;
         sum += lower / row.high;
-        // An optimum of whole units lies on the next whole number.
+        // An optimum of whole units is at least the next whole number.
         equal += u32::from((lower - 1e-9).ceil() >= row.low);
     }
     println!("{} pairs: mean bound / optimum {:.4}", rows.len(), sum / rows.len() as f64);
@@ -96,7 +96,7 @@ fn no_lower_bound_is_above_an_optimum() {
     assert!(rows.is_empty() || equal as usize * 10 > rows.len() * 7);
 }
 
-/// No makespan is below an optimum: list schedulers on all pairs.
+/// List schedulers on all pairs: no makespan is below an optimum.
 #[test]
 fn list_schedulers_stay_at_or_above_the_optima() {
     let Some(rows) = reference() else { return };
@@ -116,7 +116,7 @@ fn list_schedulers_stay_at_or_above_the_optima() {
     ratios.print();
 }
 
-/// Our nodes: a ninth of the graphs here, all in [`our_nodes_on_all`].
+/// Our nodes on a ninth of the graphs; [`our_nodes_on_all`] runs all.
 #[test]
 fn our_nodes_stay_at_or_above_the_optima() {
     our_nodes(9);

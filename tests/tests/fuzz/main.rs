@@ -1,8 +1,8 @@
-//! Fuzzing of everything that reads what others wrote: messages, event logs, maps, records and
-//! workflow files, each from good samples that are damaged at random.
+//! Fuzzing of all readers of foreign data: messages, event logs, maps, records and workflow files.
+//! Good samples are damaged at random.
 //!
-//! A short run is part of the suite; `STARLING_FUZZ_RUNS` makes it longer (see `docs/faults.md`).
-//! A failure prints its input, made as small as it gets, and its seed: `BOLERO_RANDOM_SEED`.
+//! A short run is part of the tests; `STARLING_FUZZ_RUNS` makes it longer (see `docs/faults.md`). A
+//! failure prints its minimized input and its seed: `BOLERO_RANDOM_SEED`.
 
 mod messages;
 mod records;
@@ -10,19 +10,19 @@ mod workflows;
 
 use std::collections::BTreeMap;
 
-/// Executions of each target, unless `STARLING_FUZZ_RUNS` says otherwise.
+/// Executions of each target, unless `STARLING_FUZZ_RUNS` sets another number.
 const RUNS: usize = 2000;
 
 fn runs() -> usize {
     std::env::var("STARLING_FUZZ_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(RUNS)
 }
 
-/// One change: what kind, where (a fraction of the whole), and with which byte.
+/// One change: its kind, its place (a fraction of the whole), and a byte.
 type Edit = (u8, u16, u8);
-/// Which of the samples, and what is done to it.
+/// The sample, and its changes.
 type Damage = (u8, Vec<Edit>);
 
-/// Runs a target on so many damaged samples.
+/// Runs a target on [`runs`] damaged samples.
 fn fuzz(samples: &[Vec<u8>], check: impl Fn(usize, &[u8]) + std::panic::RefUnwindSafe) {
     assert!(!samples.is_empty(), "there are samples");
     bolero::check!().with_iterations(runs()).with_type::<Damage>().for_each(|(choice, edits)| {
@@ -46,7 +46,7 @@ fn damaged(sample: &[u8], edits: &[Edit]) -> Vec<u8> {
                 drop(bytes.splice(at..at, piece));
             }
             4 => bytes[at..end.max(at)].fill(byte),
-            // As lengths and varints like it.
+            // Long lengths and varints.
             5 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([byte]))),
             6 => {
                 if let Some(digit) = bytes[at..].iter_mut().find(|b| b.is_ascii_digit()) {
@@ -63,7 +63,7 @@ fn damaged(sample: &[u8], edits: &[Edit]) -> Vec<u8> {
     bytes
 }
 
-/// The golden samples of one file: by name their bytes.
+/// The golden samples of one file by name.
 fn golden(file: &str) -> BTreeMap<String, Vec<u8>> {
     let path = starling_tests::repository().join("tests/golden").join(file);
     let text = std::fs::read_to_string(path).expect("the golden bytes are there");

@@ -1,4 +1,4 @@
-//! Messages and event logs.
+//! Fuzzing of messages and event logs.
 
 use analysis::{Merged, NodeLog};
 use prost::Message;
@@ -7,7 +7,7 @@ use proto::{NodeId, wire};
 
 use crate::{fuzz, golden};
 
-/// What is read is written again, and reads the same: a forwarded message is not another one.
+/// A decoded message is encoded and decoded again without change: forwarding does not alter it.
 fn settles<M: Message + Default>(bytes: &[u8]) {
     let Ok(message) = M::decode(bytes) else { return };
     let written = message.encode_to_vec();
@@ -53,7 +53,7 @@ fn blocks() -> Vec<u8> {
 fn event_blocks_end() {
     fuzz(&[blocks()], |_, bytes| {
         let mut decoder = Decoder::new(bytes);
-        // Each event takes a byte at least, and nothing follows an error.
+        // Each event takes at least one byte, and no event follows an error.
         let events = decoder.by_ref().take(bytes.len() + 1).count();
         assert!(events <= bytes.len(), "more events than bytes");
         assert!(decoder.next().is_none(), "a block ends");

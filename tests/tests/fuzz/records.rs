@@ -1,4 +1,4 @@
-//! Maps and records: what a node finds when it starts.
+//! Fuzzing of maps and records, which a node reads when it starts.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn damaged_records_are_refused_or_loaded() {
         .into_iter()
         .filter(|(name, _)| name.ends_with("Record") || name == "Chunk" || name == "JobCommit")
         .unzip();
-    // In front of the record: whose it is, as its key says.
+    // The bytes before the record select its key.
     let samples: Vec<Vec<u8>> =
         samples.into_iter().map(|sample| [vec![0; 4], sample].concat()).collect();
     let kinds: Vec<u8> = (b'a'..=b'z').collect();
@@ -70,7 +70,7 @@ fn damaged_records_are_refused_or_loaded() {
             former: (Incarnation(0), wire::LifeEnd::LifeDied),
         };
         let recovered = Node::recover(config, std::iter::once(record), Time(1));
-        // Refused with a sentence, or loaded.
+        // Refused with an error text, or loaded.
         if let Err(error) = recovered {
             assert!(!error.to_string().is_empty());
         }

@@ -1,10 +1,10 @@
-//! Workflow files of every format.
+//! Fuzzing of workflow files of every format.
 
 use workloads::{Format, LoadOptions, OutputFormat, generate, read, write};
 
 use crate::fuzz;
 
-/// Refused in one line, or a graph whose figures can be had and which goes through DOT unchanged.
+/// A text is refused in one line, or it becomes a graph with valid figures that DOT reproduces.
 fn check(format: Option<Format>, text: &[u8]) {
     let options = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
     match read(text, "w", format, &options) {
@@ -93,7 +93,7 @@ fn traces() {
     fuzz_format(Format::Alibaba, &[objects, columns]);
 }
 
-/// The kind of a text is told from its content, whatever that is.
+/// Detects the format of a text by its content.
 #[test]
 fn whatever_it_is() {
     let samples = [

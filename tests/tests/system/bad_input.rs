@@ -1,12 +1,12 @@
-//! What is wrong with the input is said in one line, with the place and a next step; the exit code
-//! is the contract's; nothing is left behind.
+//! Errors in the input: one line with the place and a next step, the documented exit code, and no
+//! leftover files.
 
 use std::fs;
 use std::process::Command;
 
 use starling_tests::{Sandbox, binary, skip};
 
-/// File content, exit code, and what the message must contain.
+/// The content of a file, the exit code, and required parts of the message.
 struct Case {
     name: &'static str,
     text: &'static str,
@@ -121,13 +121,13 @@ fn bad_workflows_are_refused_with_their_place() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whatever is in the sandbox besides what the test put there.
+/// Files in the sandbox that the test did not create.
 fn left_behind(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let known =
         |entry: &str| entry == name || entry.starts_with("stdout.") || entry.starts_with("stderr.");
     let entries = fs::read_dir(sandbox.path(".")).expect("the sandbox is readable").flatten();
     let entries = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // The default instance directory's own folder may stay, but only empty.
+    // The folder of the default instance directory may remain, but only empty.
     let full = |entry: &String| {
         fs::read_dir(sandbox.path(entry)).map_or(true, |mut inside| inside.next().is_some())
     };
@@ -198,7 +198,7 @@ fn listening_beyond_this_host_is_refused() {
     assert!([2, 4].contains(&ran.code), "{ran:?}");
     assert!(ran.stderr.contains("0.0.0.0"), "{}", ran.stderr);
     assert!(ran.stderr.contains("hint: give the address"), "{}", ran.stderr);
-    // An address of this host is fine, but not without keys.
+    // An address of this host is accepted, but not without keys.
     let arguments = ["--dir", &directory, "node", "--insecure", "--listen", "192.0.2.1:0"];
     let ran = sandbox.starling(&arguments);
     assert_eq!(ran.code, 2, "{ran:?}");
@@ -218,7 +218,7 @@ fn a_port_that_is_taken_is_named() {
     drop(taken);
 }
 
-/// A small file system of its own, if this machine lets us make one.
+/// A small file system, if this machine permits one.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -256,7 +256,8 @@ fn a_full_disk_is_named_and_nothing_stays_on_it() {
         "[[task]]\nname='big'\noutputs={x='x'}\n\
          command=['sh','-c','head -c 100000000 /dev/zero > x']\n",
     );
-    // The task fails; or the node, which has no room for its records either, stops. Both say why.
+    // Either the task fails, or the node stops because it has no space for its records. Both report
+    // the reason.
     for workflow in ["big.toml", "bag:tasks=600000,body=noop"] {
         let ran = run(workflow);
         assert!([1, 3].contains(&ran.code), "{ran:?}");
@@ -266,7 +267,7 @@ fn a_full_disk_is_named_and_nothing_stays_on_it() {
     assert_eq!(left, 0, "an embedded cluster leaves nothing behind");
 }
 
-/// The binary as one whom permissions stop: root gives up the right to pass them over.
+/// The binary without the right of root to ignore file permissions.
 fn restricted(sandbox: &Sandbox, closed: &std::path::Path) -> Option<fn() -> Command> {
     fn plain() -> Command {
         Command::new(binary())
@@ -328,7 +329,7 @@ fn what_may_not_be_read_or_written_is_named() {
     allow(&closed, 0o755);
 }
 
-/// Paths that nobody can make, whatever the rights.
+/// Paths that cannot be created with any rights.
 #[test]
 fn an_instance_below_a_file_is_refused() {
     let sandbox = Sandbox::new();

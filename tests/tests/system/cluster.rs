@@ -1,4 +1,4 @@
-//! Nodes that are processes of their own: up, submit, look, store, down.
+//! Nodes as separate processes: up, submit, look, store, down.
 
 use serde_json::Value;
 use starling_tests::{Instance, Sandbox, is_alive, wait_until};
@@ -45,7 +45,7 @@ fn keys_are_for_the_owner_alone() {
     for role in ["authority", "node", "client", "observer"] {
         assert_eq!(mode(&format!("keys/{role}.pem")), 0o600);
     }
-    // The key of another cluster opens nothing.
+    // The key of another cluster is refused.
     let other = Instance::up(1, 1);
     let key = "keys/client.pem";
     std::fs::copy(other.directory().join(key), instance.directory().join(key)).expect("ours");

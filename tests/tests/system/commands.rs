@@ -1,4 +1,4 @@
-//! Workflows of real commands: files in, files out, edges that follow from them, and failures.
+//! Workflows of real commands: input and output files, the resulting edges, and failures.
 
 use std::fs;
 
@@ -89,7 +89,7 @@ outputs = { report = { file = "report", keep = true } }
     assert_eq!(line("oom="), "1000", "where memory runs out it goes before its node");
 }
 
-/// Order without files: `after` alone.
+/// Order without files, by `after` alone.
 #[test]
 fn after_orders_tasks_that_share_no_file() {
     let sandbox = Sandbox::new();

@@ -1,5 +1,5 @@
-//! Nodes in network namespaces of their own, on one bridge, with keys: links are cut both ways and
-//! one way, and heal. Jobs complete, each task counted once, and no acknowledged key is lost.
+//! Nodes in separate network namespaces on one bridge, with keys. Links are cut both ways and one
+//! way, and heal. Jobs complete, each task counts once, and no acknowledged key is lost.
 
 use std::fs;
 use std::process::Command;
@@ -10,13 +10,13 @@ use starling_tests::{Foreground, Sandbox, Shape, skip, wait_until};
 use crate::replicas::{TREE, TREE_TASKS, Writer, all_found};
 
 const NODES: u32 = 5;
-/// A link between two nodes stays cut for so long: longer than a silent node is put up with.
+/// The duration of a cut between two nodes: longer than the failure timeout.
 const CUT_FOR: Duration = Duration::from_secs(8);
-/// A silent node is given up within 10 s, and its tasks run elsewhere; three times that where the
-/// machine does other things as well.
+/// A silent node is declared failed within 10 s, and its tasks run elsewhere. Three times that is
+/// allowed for loaded machines.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What of a node's packets gets lost.
+/// The direction in which a node loses packets.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     In,
@@ -24,13 +24,13 @@ enum Way {
     Both,
 }
 
-/// Namespaces and the bridge between them; they go when this is dropped.
+/// Namespaces and the bridge between them. They are removed when this is dropped.
 struct Net {
     tag: u32,
 }
 
 impl Net {
-    /// `None`, with a printed reason, where it cannot be made.
+    /// `None`, with a printed reason, if it cannot be created.
     fn make() -> Option<Self> {
         // Two runs on one machine must not share names.
         let net = Self { tag: std::process::id() % 50_000 };
@@ -54,7 +54,7 @@ impl Net {
             run(&format!("ip -n {name} addr add {address}/24 dev eth0"))?;
             run(&format!("ip -n {name} link set lo up"))?;
             run(&format!("ip -n {name} link set eth0 up"))?;
-            // The tables must be there before anything is to be cut.
+            // The tables must exist before the first cut.
             run(&format!("ip netns exec {name} iptables -S"))?;
         }
         Ok(())
@@ -73,7 +73,8 @@ impl Net {
         format!("10.{}.{}.{last}", 100 + self.tag / 250 % 100, self.tag % 250)
     }
 
-    /// Nothing of this kind passes between a node and these; all others where there are none.
+    /// Drops packets in this direction between a node and `others`, or all packets without
+    /// `others`.
     fn cut(&self, node: u32, way: Way, others: &[u32]) {
         let drop_packets = |chain: &str, side: &str| {
             let name = self.name(node);
@@ -139,7 +140,7 @@ fn submit(cluster: &Foreground) -> String {
     submitted["job"].as_str().expect("jobs have ids").to_owned()
 }
 
-/// Each task is done, and was counted once.
+/// Each task is done, and counts once.
 fn must_be_whole(cluster: &Foreground, id: &str) {
     cluster.starling(&["job", "wait", id, "--timeout", "110s"]).ok();
     let info = cluster.json(&["job", "info", id]);
@@ -152,8 +153,8 @@ fn incarnations(cluster: &Foreground) -> Vec<Option<u64>> {
     (0..NODES).map(|node| cluster.seen(node).map(|seen| seen.incarnation)).collect()
 }
 
-/// Cuts nodes off from others (none named: from all, us too) until they are given up; then they
-/// come back. Tells how long it took until they were.
+/// Cuts nodes off from others until they are declared failed; then they return. Without `others`,
+/// they are cut off from all nodes and from us. Returns the time until they were declared failed.
 fn give_up_and_take_back(
     net: &Net,
     cluster: &Foreground,
@@ -190,9 +191,8 @@ fn give_up_and_take_back(
     last
 }
 
-/// Tells how long it took from the cut until what the silent node ran had begun elsewhere. Each
-/// node runs one task, which waits; they end when the cut is made, of which the silent node tells
-/// nobody.
+/// Returns the time from the cut until the silent node's task has started elsewhere. Each node runs
+/// one task, which waits. The tasks end after the cut, so the silent node cannot report its end.
 fn runs_elsewhere(net: &Net, cluster: &Foreground, silent: u32) -> Duration {
     let began = |number: u32| {
         let text = fs::read_to_string(cluster.sandbox().path(&format!("began-{number}")));
@@ -235,7 +235,7 @@ fn cut_links_lose_nothing_and_do_nothing_twice() {
     eprintln!("what a silent node ran had begun elsewhere after {took:.1?}");
     assert!(took <= NOTICED_WITHIN, "{took:?}");
     let writer = Writer::start_in(cluster.directory());
-    // The last two hear each other, and we hear them.
+    // The last two can reach each other, and we can reach them.
     for (nodes, way, others) in [
         (&[1][..], Way::Both, &[][..]),
         (&[2], Way::In, &[]),
@@ -246,7 +246,7 @@ fn cut_links_lose_nothing_and_do_nothing_twice() {
         eprintln!("n{nodes:?} cut off ({way:?}): given up after {took:.1?}");
         assert!(took <= NOTICED_WITHIN, "{took:?}");
     }
-    // Two that cannot hear each other are heard by the rest: nobody is given up.
+    // Two nodes without a connection are reached by all others: neither is declared failed.
     let before = incarnations(&cluster);
     for way in [Way::Both, Way::In] {
         let id = submit(&cluster);
@@ -263,7 +263,7 @@ fn cut_links_lose_nothing_and_do_nothing_twice() {
     let twice: Vec<_> = commits.iter().filter(|(_, times)| **times > 1).collect();
     assert!(twice.is_empty(), "counted twice: {twice:?}");
     for node in 0..NODES {
-        // Keys are asked of everybody, also on a network of our own.
+        // Keys are required from every client, also on a private network.
         let said = fs::read_to_string(cluster.directory().join(format!("nodes/{node}/state/log")));
         assert!(said.is_ok_and(|text| text.contains("listens on 10.")), "n{node}");
     }

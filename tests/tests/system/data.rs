@@ -1,4 +1,4 @@
-//! Bytes between nodes, in their stores, and on their way in.
+//! Bytes between nodes, in their stores, and from clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use starling_tests::{Instance, files_below, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
-/// Files below a folder of a node's state.
+/// The files below a folder of a node's state.
 pub(crate) fn files(instance: &Instance, node: u32, folder: &str) -> Vec<PathBuf> {
     let root = instance.directory().join(format!("nodes/{node}/state/{folder}"));
     files_below(&root)
@@ -31,7 +31,8 @@ fn done(instance: &Instance, id: &str) -> Value {
     job(instance, id)
 }
 
-/// One task makes a file, many on both nodes read it: it moves at most once.
+/// One task makes a file, and many tasks on both nodes read it. The file is transferred at most
+/// once.
 #[test]
 fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
     let instance = Instance::up_with_copies(2, 2, 1);
@@ -55,7 +56,7 @@ fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
     let nodes = fs::read_to_string(instance.sandbox().path("nodes")).expect("tasks wrote it");
     assert!(nodes.contains('0') && nodes.contains('1'), "both nodes took part: {nodes}");
     assert_eq!(end["data"]["bytes_moved"], 3_000_000, "to the other node, once: {end}");
-    // The end of a job is told to every node; then only what is kept is left.
+    // The end of a job is sent to every node. Then only kept outputs remain.
     let all = || [0, 1].map(|node| files(&instance, node, "objects")).concat();
     wait_until("what nobody keeps is gone", || all().len() == 40);
     assert!(all().iter().all(|path| path.to_string_lossy().ends_with("-kept")), "{:?}", all());
@@ -73,7 +74,8 @@ fn kept_objects_survive_restarts_and_what_an_ended_job_left_does_not() {
             .replace("DIR", &instance.sandbox().path("").display().to_string()),
     );
     let id = submit(&instance, &["--file", "w.toml"]);
-    // Killed before, it would make both again, and the kept file of the first attempt would stay.
+    // If it was killed before, the new attempt would make both outputs, and the kept file of the
+    // first attempt would remain.
     wait_until("its end is known", || job(&instance, &id)["tasks"]["done"] == 1);
     assert_eq!(files(&instance, 0, "objects").len(), 2);
     instance.sandbox().write("go", "");
@@ -131,7 +133,7 @@ fn a_staged_file_is_copied_once_to_each_node() {
     instance.down();
 }
 
-/// The node that has the input dies while it is read, and comes back.
+/// The node with the input dies during the transfer, and restarts.
 #[test]
 fn a_fetch_survives_the_death_of_its_source() {
     let mut instance = Instance::up_with_copies(2, 1, 1);
@@ -162,7 +164,7 @@ fn a_fetch_survives_the_death_of_its_source() {
     instance.down();
 }
 
-/// A source that stops answering is asked again, and holds nothing up for good.
+/// A stopped source is tried again, and blocks nothing permanently.
 #[test]
 fn a_source_that_stands_still_is_waited_for() {
     let instance = Instance::up_with_copies(2, 1, 1);
@@ -193,7 +195,7 @@ fn a_source_that_stands_still_is_waited_for() {
     let pid = Pid::from_raw(raw).expect("a node's pid is not zero");
     kill_process(pid, Signal::STOP).expect("the node runs");
     instance.sandbox().write("go", "");
-    // It goes on only when the other one has asked in vain for as long as it is patient.
+    // It continues only after the other node's fetch has timed out.
     let log = instance.directory().join(format!("nodes/{awake}/state/log"));
     let given_up = || {
         let text = fs::read_to_string(&log).unwrap_or_default();
@@ -210,7 +212,7 @@ fn a_source_that_stands_still_is_waited_for() {
     instance.down();
 }
 
-/// Strangers and noise on the data port: refused, and the node lives.
+/// Unauthenticated connections and noise on the data port are refused, and the node lives.
 #[test]
 fn the_data_port_believes_nodes_alone() {
     let instance = Instance::up_with_copies(2, 1, 1);
@@ -261,11 +263,11 @@ fn the_data_port_believes_nodes_alone() {
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 65_536], &plain] {
         let mut stream = TcpStream::connect(&address).expect("the port is open");
         let said = say(&mut stream, noise);
-        // A last word of TLS (an alert, 7 bytes) at most.
+        // At most a TLS alert of 7 bytes.
         assert!(said.len() <= 7, "nothing is said to noise: {said:?}");
         assert!(answer(Role::Node, noise).is_empty() || noise == plain, "nor to noise of a node");
     }
-    // One who is believed and asks for what is not there, then nonsense.
+    // An authenticated peer that requests absent objects, and then sends noise.
     let mut asks = hello(ours, cluster, 0);
     asks.extend([7; 28 * 3]);
     asks.extend([0xff; 11]);
@@ -281,7 +283,7 @@ fn the_data_port_believes_nodes_alone() {
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
-/// Nodes that are up are not taken for dead: what they made is fetched, not made again.
+/// Nodes that are up are not declared failed: their outputs are fetched, not rebuilt.
 #[test]
 fn what_other_nodes_made_is_fetched_and_not_made_again() {
     let sandbox = starling_tests::Sandbox::new();
@@ -293,7 +295,7 @@ fn what_other_nodes_made_is_fetched_and_not_made_again() {
     }
 }
 
-/// A file system of its own for the node, where that is permitted.
+/// Uses a separate file system for the node, where that is permitted.
 #[test]
 fn a_full_disk_is_told_and_leaves_nothing_half_written() {
     let sandbox = starling_tests::Sandbox::new();
@@ -312,7 +314,7 @@ fn a_full_disk_is_told_and_leaves_nothing_half_written() {
     );
     let full = sandbox.path("full");
     fs::create_dir(&full).expect("a directory");
-    // Looked at while the node still runs: an end tidies up.
+    // Checked while the node still runs, because its end cleans up.
     let script = "mount -t tmpfs -o size=40m tmpfs \"$1\" && export TMPDIR=\"$1\" && \
                   export STARLING_DIR=\"$1/i\" && \"$2\" up --nodes 1 --store-hard 1GB >&2 && \
                   \"$2\" submit --file w.toml --data real --wait --json; code=$?; \

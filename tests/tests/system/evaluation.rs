@@ -43,10 +43,10 @@ fn the_evaluation_writes_its_page_and_can_be_repeated() {
         assert!(length.as_ref().is_ok_and(|length| *length > 100), "{file}: {length:?}");
     }
 
-    // What is simulated is a function of its command line.
+    // Simulated results depend only on the command line.
     let again = evaluate(&["--only", "fig6a", "--seed", "1", "--reuse"]).ok().json();
     assert!(again["runs"].as_array().expect("a list").iter().all(|run| run["reused"] == true));
-    // And of nothing that its user has set.
+    // They do not depend on the user's settings.
     sandbox.write("starling.toml", "policy = \"mdl\"\nbandwidth = \"1Mbit\"\n");
     let fresh = evaluate(&["--only", "fig6a", "--seed", "1"]).ok().json();
     let efficiency = |told: &serde_json::Value| told["runs"][0]["report"]["efficiency"].clone();

@@ -1,11 +1,12 @@
-/* A disk that fails, for one process: loaded before libc (LD_PRELOAD), it lets calls on files whose
-   path begins with $FAIL_BELOW end with EIO while the file $FAIL_TRIGGER is there. $FAIL_WHAT says
-   which: "sync", "write", or "sync-once", after which all goes well, as Linux does it: an error of
-   writing back is told once, the pages count as clean, and the next fsync says yes.
+/* A failing disk for one process, loaded before libc (LD_PRELOAD). While the file $FAIL_TRIGGER
+   exists, calls fail with EIO on files with paths that begin with $FAIL_BELOW. $FAIL_WHAT selects
+   the calls: "sync", "write", or "sync-once". After "sync-once" all calls succeed, as on Linux.
+   There an error of write-back is reported once, the pages count as clean, and the next fsync
+   succeeds.
 
-   Each such call to make something durable is noted in $FAIL_NOTES, so that a test can see whether
-   one was tried again after it had failed: "CALL failed|passed FILE PATH", a line each. FILE is its
-   inode and the time it was made: inodes are used again, and names change. */
+   Each sync call on these files is recorded in $FAIL_NOTES, so that a test finds repeated calls
+   after a failure: "CALL failed|passed FILE PATH", one on each line. FILE is the inode and its time
+   of creation, because inodes are reused and names change. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,8 +38,8 @@ static void note(int fd, const char *path, const char *call, const char *outcome
     close(out);
 }
 
-/* Whether this call is to fail. Its kind is "sync", "write", or "hint": the kernel is asked to begin
-   writing back. */
+/* True if this call must fail. Its kind is "sync", "write", or "hint" (a request to start
+   write-back). */
 static int fails(int fd, const char *kind, const char *call) {
     const char *below = getenv("FAIL_BELOW"), *trigger = getenv("FAIL_TRIGGER");
     const char *what = getenv("FAIL_WHAT");
@@ -52,7 +53,7 @@ static int fails(int fd, const char *kind, const char *call) {
     int failing = 0;
     if (strncmp(path, below, strlen(below)) == 0) {
         if (strcmp(what, "sync-once") == 0) {
-            /* Of several threads that come at the same time, one alone takes the trigger away. */
+            /* Only one of several simultaneous threads removes the trigger. */
             failing = strcmp(kind, "sync") == 0 && unlink(trigger) == 0;
         } else {
             int is_hint = strcmp(kind, "hint") == 0 && strcmp(what, "sync") == 0;

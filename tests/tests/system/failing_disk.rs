@@ -1,5 +1,5 @@
-//! The disk of one of three nodes fails: its node gives up what is there and never asks it twice,
-//! nothing that was acknowledged is lost, and the others go on.
+//! The disk of one of three nodes fails. Its node discards its records and never retries a failed
+//! sync. No acknowledged data are lost, and the other nodes continue.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,20 +14,20 @@ const VICTIM: u32 = 1;
 const TASKS: u64 = 60;
 const BAG: &str = "bag:tasks=60,duration=200ms";
 
-/// Stands between a node and libc, and fails what concerns the files of its store when told to.
+/// A library between a node and libc that makes operations on the store's files fail on request.
 struct FailingDisk {
     library: PathBuf,
     trigger: PathBuf,
     notes: PathBuf,
-    /// The store, and what is put aside of it: their paths begin like this.
+    /// The common beginning of the paths of the store and of moved-aside records.
     below: PathBuf,
 }
 
 impl FailingDisk {
-    /// `None`, with a printed reason, where it cannot be built.
+    /// `None`, with a printed reason, if it cannot be built.
     fn build(sandbox: &Sandbox) -> Option<Self> {
         let source = sandbox.write("failing_disk.c", include_str!("failing_disk.c"));
-        // As the kernel names it, whatever links lead there.
+        // The path as the kernel reports it, without links.
         let root = sandbox.path("").canonicalize().expect("it was made");
         let library = root.join("failing_disk.so");
         let mut command = Command::new("cc");
@@ -46,7 +46,7 @@ impl FailingDisk {
         Some(Self { library, trigger: root.join("trigger"), notes: root.join("notes"), below })
     }
 
-    /// The words before a program whose disk it is to be.
+    /// The words before a program that is to use this disk.
     fn place(&self, what: &str) -> Vec<String> {
         let set = |name: &str, value: &PathBuf| format!("{name}={}", value.display());
         vec![
@@ -59,7 +59,7 @@ impl FailingDisk {
         ]
     }
 
-    /// What was given up.
+    /// The records that were moved aside.
     fn aside(&self) -> PathBuf {
         self.below.with_extension("damaged")
     }
@@ -72,9 +72,9 @@ impl FailingDisk {
         fs::remove_file(&self.trigger).expect("it was made to fail");
     }
 
-    /// Once a sync of a file has failed, nobody knows what is on disk of what was written before,
-    /// and a second one that goes well says nothing of it. Tells how many files failed. As RocksDB
-    /// calls it, `sync_file_range` waits for nothing: an error is left for the next sync to tell.
+    /// After a failed sync of a file the state of its earlier writes is unknown, and a later
+    /// successful sync proves nothing. Returns the number of failed files. RocksDB calls
+    /// `sync_file_range` without waiting, so the next sync reports its error.
     fn was_never_asked_twice(&self) -> usize {
         let notes = fs::read_to_string(&self.notes).expect("the node synced");
         let mut failed = BTreeSet::new();
@@ -93,8 +93,8 @@ impl FailingDisk {
     }
 }
 
-/// Three nodes, one of them on a disk that begins to fail while a job runs and keys are written.
-/// Tells how many keys were acknowledged when the job has ended without it.
+/// Runs three nodes while one disk starts to fail during a job and key writes. Returns the number
+/// of acknowledged keys after the job has ended without that node.
 fn runs_on_a_failing_disk(disk: &FailingDisk, sandbox: Sandbox, what: &str) -> (Foreground, u32) {
     let mut shape = Shape::new(3, 1, 2);
     shape.place.insert(VICTIM, disk.place(what));
@@ -123,7 +123,7 @@ fn runs_on_a_failing_disk(disk: &FailingDisk, sandbox: Sandbox, what: &str) -> (
     (cluster, written)
 }
 
-/// What it has since is as good as any copy: another node may go.
+/// Its new records are as good as any replica: another node may be lost.
 fn is_worth_as_much_as_any(mut cluster: Foreground, written: u32) {
     wait_until("it is one of those who agree again", || {
         (0..3).all(|node| cluster.seen(node).is_some_and(|seen| seen.is_up && seen.votes))
@@ -133,7 +133,7 @@ fn is_worth_as_much_as_any(mut cluster: Foreground, written: u32) {
     all_found(written, |arguments| cluster.starling(arguments));
 }
 
-/// It fails for good: no store can be made there in place of the first either.
+/// The disk fails permanently: no new store can be created there either.
 fn a_disk_that_fails_for_good(what: &str) {
     let sandbox = Sandbox::new();
     let Some(disk) = FailingDisk::build(&sandbox) else { return };
@@ -162,8 +162,8 @@ fn a_disk_that_does_not_write_stops_its_node_and_costs_nothing_else() {
     a_disk_that_fails_for_good("write");
 }
 
-/// An error of writing back is told once, and the next sync says that all is well, although what
-/// was to be written is gone. Whoever tried again would serve on without it.
+/// The kernel reports a failed write-back once. The next sync succeeds although the data are lost.
+/// A node that retried would serve without them.
 #[test]
 fn a_sync_that_fails_once_costs_the_node_its_copies() {
     let sandbox = Sandbox::new();

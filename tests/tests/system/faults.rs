@@ -1,5 +1,5 @@
-//! Nodes and clients die at bad moments; no task is lost, none counts twice. With one copy of each
-//! partition: what others take over is in `replicas`.
+//! Nodes and clients die at critical moments; no task is lost, and none counts twice. Partitions
+//! have one copy here; `replicas` tests failover.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use starling_tests::{Instance, Sandbox, is_alive, wait_until};
 
 use crate::cluster::{job, submit, wait_for_pid};
 
-/// A graph of many short commands that note their execution, in three layers; the last one waits
-/// while there is a file `hold`.
+/// A graph of many short commands in three layers that record their runs. The last one waits while
+/// there is a file `hold`.
 fn layers(instance: &Instance, tasks: u32) {
     let log = instance.sandbox().path("ran").display().to_string();
     let hold = instance.sandbox().path("hold").display().to_string();
@@ -31,7 +31,7 @@ fn layers(instance: &Instance, tasks: u32) {
     );
 }
 
-/// How often each task ran, from what the tasks noted themselves.
+/// The number of runs of each task, as the tasks recorded them.
 fn executions(instance: &Instance) -> BTreeMap<String, u32> {
     let text = fs::read_to_string(instance.sandbox().path("ran")).unwrap_or_default();
     let mut times = BTreeMap::new();
@@ -50,7 +50,7 @@ fn ended_whole(instance: &Instance, id: &str, tasks: u64) {
     let info = job(instance, id);
     assert_eq!(info["state"], "finished", "{info}");
     assert_eq!(info["tasks"]["total"], tasks, "{info}");
-    // Counts are of commits: one a task, however often it ran.
+    // Counts are commits: one for each task, however often it ran.
     assert_eq!(info["tasks"]["done"], tasks, "{info}");
     assert_eq!(info["tasks"]["failed"], 0, "{info}");
     let ran = executions(instance);
@@ -115,7 +115,7 @@ fn a_killed_client_leaves_its_job_running_and_another_attaches() {
 fn a_command_dies_with_its_node() {
     let mut instance = Instance::up_with_copies(2, 1, 1);
     let pid_file = instance.sandbox().path("pid").display().to_string();
-    // Its second execution, after the node's return, ends at once.
+    // Its second run, after the node's return, ends at once.
     let script = format!(
         "if test -e {pid_file}; then exit 0; fi; echo $$ > {pid_file}.new; \
          mv {pid_file}.new {pid_file}; sleep 1000 & wait"
@@ -146,14 +146,14 @@ fn children(pid: u32) -> Vec<u32> {
 fn an_interrupted_run_stops_its_cluster_and_exits_130() {
     let sandbox = Sandbox::new();
     let running = sandbox.start(&["run", "bag:tasks=4,duration=600s", "--nodes", "2"]);
-    // Long enough to be under way on any machine; too early is an interrupt all the same.
+    // Normally the run is in progress by then. An interrupt before that must work as well.
     std::thread::sleep(Duration::from_secs(1));
     running.signal(Signal::INT);
     let ran = running.end();
     assert_eq!(ran.code, 130, "{ran:?}");
 }
 
-/// Bytes that are no frames at all never take a node down.
+/// Bytes that are no frames never crash a node.
 #[test]
 fn garbage_on_its_port_does_not_crash_a_node() {
     use std::io::Write;
@@ -175,8 +175,8 @@ fn garbage_on_its_port_does_not_crash_a_node() {
     instance.down();
 }
 
-/// Short campaigns of kills and stops; their trees have a published size, and callers use the
-/// store meanwhile.
+/// Short campaigns of kills and stops. The trees have a published size, and callers use the store
+/// meanwhile.
 #[test]
 fn a_campaign_loses_nothing_and_does_nothing_twice() {
     let sandbox = Sandbox::new();

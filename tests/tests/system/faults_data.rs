@@ -1,6 +1,5 @@
-//! All pairs of a set of files, with real bytes on real processes, while nodes are killed, stopped
-//! and restarted, and where there are copies a disk is lost: the answers are those of a run that
-//! nobody disturbed.
+//! All pairs of a set of files, with real bytes on real processes. Nodes are killed, stopped and
+//! restarted, and with replicas a disk is lost. The answers are those of an undisturbed run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,14 +13,14 @@ use crate::cluster::{job, submit};
 const NODES: u32 = 4;
 const FILES: u32 = 12;
 const FILE_BYTES: u32 = 200_000;
-/// Files, pairs, and the task that puts all answers together.
+/// Files, pairs, and the task that concatenates all answers.
 const TASKS: u64 = (FILES + FILES * FILES + 1) as u64;
-/// A pause that its peers only wait for.
+/// A pause during which peers only wait.
 const STOPPED_FOR: Duration = Duration::from_millis(1_200);
-/// Longer than those who fetch from it are patient.
+/// Longer than the timeout of fetching nodes.
 const STOPPED_LONG: Duration = Duration::from_secs(7);
 
-/// Every file with every file: each pair is answered by a checksum of both.
+/// Every file with every file: the answer of a pair is a checksum of both.
 pub(crate) fn workflow() -> String {
     let mut text = format!(
         "[[task]]\nname='file-{{i}}'\narray='1-{FILES}'\noutputs={{f='f{{i}}'}}\n\
@@ -50,7 +49,7 @@ pub(crate) fn workflow() -> String {
     text
 }
 
-/// What the last task kept.
+/// The kept output of the last task.
 pub(crate) fn answers(instance: &Instance, id: &str) -> String {
     let folder = instance.sandbox().path("fetched");
     let name = folder.display().to_string();
@@ -68,7 +67,7 @@ fn signal(instance: &Instance, node: u32, signal: Signal) {
     kill_process(pid, signal).expect("the node runs");
 }
 
-/// A node that is stopped and goes on is not dead, whatever others think of it.
+/// Stops a node for some time. It has not failed, even if other nodes declare it failed.
 fn stop_for_a_while(instance: &Instance, node: u32, how_long: Duration) {
     signal(instance, node, Signal::STOP);
     std::thread::sleep(how_long);
@@ -84,7 +83,7 @@ pub(crate) fn undisturbed() -> String {
     answers
 }
 
-/// A node whose disk is lost: what it had made is made again.
+/// A node loses its disk: its outputs must be rebuilt.
 fn lose(instance: &mut Instance, node: u32) {
     instance.kill(node);
     let state = instance.directory().join(format!("nodes/{node}/state"));
@@ -92,7 +91,7 @@ fn lose(instance: &mut Instance, node: u32) {
     instance.start_missing();
 }
 
-/// Half of the nodes that make files, those that read them, and both at once.
+/// Disturbs half of the nodes that make files, the nodes that read them, and both at once.
 fn disturb(instance: &mut Instance, id: &str) {
     for (round, node) in [1, 2, 3, 0, 2, 1].into_iter().enumerate() {
         let after = 8 + 22 * round as u64;
@@ -118,14 +117,14 @@ fn disturb(instance: &mut Instance, id: &str) {
     }
 }
 
-/// Where there are copies: a node is killed, another loses its disk, a third stands still.
+/// With replicas: one node is killed, another loses its disk, a third is stopped.
 fn disturb_and_lose_a_disk(instance: &mut Instance, id: &str) {
     wait_until("the job gets on", || done(instance, id) >= 8);
     instance.kill(1);
     instance.start_missing();
     instance.wait_for_copies();
     lose(instance, 2);
-    // After its end only what is kept would be wanted, and that may lie on one disk alone.
+    // After the end of the job only kept outputs would be needed, and they may be on a single disk.
     assert_eq!(job(instance, id)["state"], "running", "the disk is lost in the middle");
     instance.wait_for_copies();
     stop_for_a_while(instance, 3, STOPPED_FOR);
@@ -143,7 +142,7 @@ fn all_pairs_survive(copies: u32) {
         disturb(&mut instance, &id);
         id
     } else {
-        // Copies take a while to be whole again.
+        // Replicas take some time to be complete again.
         instance.sandbox().write("pairs.toml", workflow().replace("sleep 0.1", "sleep 0.6"));
         instance.wait_for_copies();
         let id = submit(&instance, &["--file", "pairs.toml"]);
@@ -159,7 +158,7 @@ fn all_pairs_survive(copies: u32) {
     assert!(data["bytes_moved"].as_u64() >= Some(FILE_BYTES.into()), "bytes moved: {data}");
     assert!(answers(&instance, &id) == expected, "the answers differ");
     if copies == 1 {
-        // Where disks are lost so are logs, and tasks are done again.
+        // Lost disks lose event logs as well, and tasks run again.
         let commits = instance.commits();
         assert!(commits.len() as u64 > TASKS / 2, "{} of {TASKS} in the logs", commits.len());
         for (task, times) in commits {

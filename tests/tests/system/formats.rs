@@ -1,4 +1,4 @@
-//! Workflows of all formats through the verbs, and runs written as WfFormat instances.
+//! Verbs with workflows of all formats, and runs written as WfFormat instances.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn valid(schema: &Value, path: &Path, what: &str) -> Value {
     instance
 }
 
-/// As much of JSON Schema as this schema uses; a word that it does not know is a failure.
+/// The part of JSON Schema that this schema uses. An unknown keyword is a failure.
 fn validate(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let mut demand = |holds: bool, word: &str| {
         if !holds {

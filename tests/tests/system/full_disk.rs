@@ -1,5 +1,5 @@
-//! One of three disks fills up: its node stops and says why, nothing that was acknowledged is lost,
-//! and the others go on.
+//! One of three disks fills up. Its node stops and states the reason, no acknowledged data are
+//! lost, and the other nodes continue.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,7 +10,7 @@ use starling_tests::{Foreground, Sandbox, Shape, skip, wait_until};
 
 use crate::replicas::{TREE, TREE_TASKS, Writer, all_found};
 
-/// A file system in memory, of a size of our own; unmounted when dropped.
+/// A file system of limited size in memory. It is unmounted when dropped.
 pub(crate) struct SmallDisk {
     // Removed after it is unmounted.
     dir: tempfile::TempDir,
@@ -19,7 +19,7 @@ pub(crate) struct SmallDisk {
 impl SmallDisk {
     const BYTES: u32 = 48 << 20;
 
-    /// `None`, with a printed reason, where mounting is not permitted.
+    /// `None`, with a printed reason, if mounting is not permitted.
     pub(crate) fn mount() -> Option<Self> {
         let dir = tempfile::Builder::new().prefix("starling-disk-").tempdir();
         let dir = dir.expect("a temporary directory");
@@ -46,7 +46,7 @@ impl SmallDisk {
         self.dir.path().join("ballast")
     }
 
-    /// Until nothing more goes in.
+    /// Writes until the disk is full.
     pub(crate) fn fill(&self) {
         let mut file = File::create(self.ballast()).expect("the disk is not full yet");
         let (mut size, block) = (1 << 20, vec![7_u8; 1 << 20]);
@@ -65,7 +65,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a node that a failed test leaves may still be there for a moment.
+        // Lazily, because a node of a failed test may still run for a moment.
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).output();
     }
 }
@@ -90,10 +90,10 @@ fn a_full_disk_stops_its_node_and_costs_nothing_else() {
     let written = writer.end();
     all_found(written, |arguments| cluster.starling(arguments));
     assert!(cluster.is_running(0) && cluster.is_running(2), "the others go on");
-    // With room it comes back to what it had, and is worth as much as any copy.
+    // With free space it returns with its records, which are as good as any replica.
     disk.make_room();
     cluster.start_node(1);
-    // Two of the three must agree on what follows the next death: this one is needed for that.
+    // Two of the three must agree on the next death, so this node's vote is needed.
     wait_until("it is one of those who agree again", || {
         (0..3).all(|node| cluster.seen(node).is_some_and(|seen| seen.is_up && seen.votes))
     });

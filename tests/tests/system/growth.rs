@@ -1,5 +1,5 @@
-//! A cluster follows its nodes: copies grow with it, a launch may have another size, and keepers
-//! keep.
+//! A cluster that follows its nodes: replicas grow with it, launches may have other sizes, and
+//! keepers run no tasks.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::launchers::rank;
 const MAKERS: u64 = 30;
 const UPLOAD_BYTES: usize = 70_000;
 
-/// Each file has bytes of its own.
+/// Each file has different bytes.
 fn submit_makers(instance: &Instance) -> String {
     let text = format!(
         "[[task]]\nname='make-{{i}}'\narray='1-{MAKERS}'\n\
@@ -35,7 +35,7 @@ fn fetch(instance: &Instance, id: &str, to: &Path) {
     }
 }
 
-/// A file of the submitter whose reader waits until it may go on.
+/// A file of the submitter, with a reader that waits for permission.
 fn submit_upload(instance: &Instance, go: &Path) -> String {
     let bytes: Vec<u8> = (0..UPLOAD_BYTES).map(|at| (at * 31 % 251) as u8).collect();
     instance.sandbox().write("data.bin", bytes);
@@ -59,7 +59,7 @@ fn node(instance: &Instance, node: u64) -> Value {
     nodes.into_iter().find(|it| it["id"] == node).expect("the node is listed")
 }
 
-/// As when a machine is gone for good, with its disk.
+/// As if a machine was lost permanently with its disk.
 fn lose(instance: &mut Instance, node: u32) {
     instance.kill(node);
     let state = instance.directory().join(format!("nodes/{node}/state"));
@@ -83,7 +83,7 @@ fn a_node_that_is_lost_for_good_is_removed_and_not_drained() {
     assert_eq!(list["nodes"].as_array().expect("a list").len(), 2, "{list}");
     wait_until_survived(&instance, 0);
     fetch(&instance, &id, &instance.sandbox().path("two"));
-    // Now two are all that there are: the cluster can be drained to one.
+    // Now there are only two nodes: the cluster can be drained to one.
     instance.starling(&["node", "drain", "n1"]).ok();
     fetch(&instance, &id, &instance.sandbox().path("one"));
 }
@@ -119,17 +119,17 @@ fn what_one_node_had_survives_it_once_there_are_three() {
     instance.starling(&["up", "--nodes", "3", "--slots", "1"]).ok();
     wait_until_survived(&instance, 1);
     lose(&mut instance, 0);
-    // What all three had is there, bit by bit.
+    // All data of the three nodes are there, bit by bit.
     fetch(&instance, &id, &instance.sandbox().path("without-n0"));
     let city = instance.starling(&["kv", "lookup", "city"]).ok();
     assert!(city.stdout.contains("Chicago"), "{city:?}");
     fs::write(go, "").unwrap();
     instance.starling(&["job", "wait", &reader]).ok();
-    // The first node has no state: the others know it, and fill it.
+    // The first node has no state: the other nodes know it, and fill it.
     instance.starling(&["up"]).ok();
     wait_until_survived(&instance, 1);
     assert_eq!(node(&instance, 0)["state"], "up");
-    // One that had joined is gone with all that told of it: another one comes in its place.
+    // A joined node is lost with every trace of its identity: a new one replaces it.
     lose(&mut instance, 2);
     fetch(&instance, &id, &instance.sandbox().path("without-n2"));
     let more = instance.json(&["up", "--nodes", "3", "--slots", "1"]);
@@ -151,7 +151,7 @@ fn as_many_copies_are_made_as_were_asked_for_when_there_are_nodes() {
     let more = instance.json(&["up", "--nodes", "5", "--slots", "1"]);
     assert_eq!(more["started"], serde_json::json!([0, 5]), "{more}");
     wait_until_survived(&instance, 2);
-    // Nodes leave in order, and what they had stays. (The one that was lost counts as a member.)
+    // Nodes leave in order, and their data remain. (The lost one counts as a member.)
     for node in ["n5", "n4", "n2"] {
         instance.starling(&["node", "drain", node]).ok();
     }
@@ -187,24 +187,24 @@ fn fewer_nodes_are_launched_and_what_waits_for_the_others_is_named() {
     assert_eq!(list["fully_replicated"], false, "{list}");
     let shown = instance.starling(&["node", "list"]).ok();
     assert!(shown.stderr.contains("starling node drain n2 n3"), "{shown:?}");
-    // More than run now cannot be taken away by a launch.
+    // A launch cannot remove running nodes.
     let less = instance.starling(&["up", "--nodes", "1"]).expect_code(4);
     assert!(less.stderr.contains("drain n1"), "{less:?}");
-    // They come for draining, and nothing is lost.
+    // They return for draining, and nothing is lost.
     let all = instance.json(&["up", "--nodes", "4"]);
     assert_eq!(all["away"], serde_json::json!([]), "{all}");
     instance.starling(&["node", "drain", "n2", "n3"]).ok();
     wait_until_survived(&instance, 0);
     assert_eq!(instance.json(&["node", "list"])["waits_for"], serde_json::json!([]));
     fetch(&instance, &id, &instance.sandbox().path("drained"));
-    // And again more than there were: numbers of nodes that have left are not used again.
+    // The cluster grows again. The numbers of nodes that have left are not reused.
     let grown = instance.json(&["up", "--nodes", "4", "--slots", "1"]);
     assert_eq!(grown["started"], serde_json::json!([4, 5]), "{grown}");
     wait_until_survived(&instance, 1);
     instance.down();
 }
 
-/// Ranks of a launch, which end together with `down`.
+/// The ranks of a launch, which end together with `down`.
 fn launch(sandbox: &Sandbox, directory: &str, size: u32) -> Vec<Running> {
     (0..size).map(|number| rank(sandbox, directory, number, size, &[])).collect()
 }
@@ -273,7 +273,7 @@ fn either_of_two_nodes_may_be_lost_beside_a_keeper() {
         instance.starling(&["up"]).ok();
         wait_until_survived(&instance, 1);
     }
-    // While it is away no loss is survived; it comes back as what it was.
+    // While it is down no loss is survived. It returns as a keeper.
     instance.kill(2);
     wait_until("no loss is survived", || survived(&instance).1 == 0);
     instance.starling(&["up"]).ok();
@@ -291,13 +291,13 @@ fn keepers_alone_run_nothing_and_say_so() {
     let mut instance = Instance::up(2, 0);
     let refused = instance.starling(&["submit", "--", "true"]).expect_code(4);
     assert!(refused.stderr.contains("keepers"), "{refused:?}");
-    // A node that has slots changes that.
+    // A node with slots changes that.
     instance.starling(&["up", "--nodes", "3", "--slots", "1"]).ok();
     wait_until_survived(&instance, 1);
     let id = submit(&instance, &["--wait", "--", "true"]);
     assert_eq!(instance.json(&["job", "info", &id])["state"], "finished");
     wait_until("it is home of everything", || node(&instance, 0)["homes"] == 0);
-    // While it is away what was accepted waits, and says for what.
+    // While it is down accepted tasks wait, and report the reason.
     let sleeper = submit(&instance, &["--array", "1-3", "--", "sleep", "2"]);
     instance.kill(2);
     let waiting = || {

@@ -1,5 +1,5 @@
-//! A node whose records were damaged and that dies before it is filled again keeps those from
-//! before: while the others are away they may be the last copies of something.
+//! A node with damaged records dies before it is filled again. It must keep its old records: they
+//! may be the last copies while the other nodes are down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn a_store_that_was_not_filled_never_takes_the_place_of_the_one_before() {
     let [db, damaged, mark] = ["db", "db.damaged", "refilling"].map(|name| state.join(name));
     let records: Vec<Vec<u8>> = records_in(&db).into_iter().map(|(_, bytes)| bytes).collect();
 
-    // Alone it cannot be filled, and its disk goes on to fail.
+    // Alone it cannot be filled, and its disk fails again.
     for said in ["what was left of them is in", "they were not filled again yet", "little yet"] {
         fs::remove_file(db.join("CURRENT")).expect("a store");
         if said == "little yet" {
@@ -63,7 +63,7 @@ fn a_store_that_was_not_filled_never_takes_the_place_of_the_one_before() {
     assert_eq!(info["records_aside"], json!([path(&damaged)]), "the half-filled one is gone");
     let log = fs::read_to_string(state.join("log")).expect("a log");
     assert!(log.contains("remove it when you have looked at it"), "{log}");
-    // Now its copies are needed.
+    // Now its replicas are needed.
     cluster.kill(1);
     crate::replicas::all_found(KEYS, |arguments| cluster.starling(arguments));
 }

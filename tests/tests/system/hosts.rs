@@ -1,5 +1,5 @@
-//! Nodes on two machines: network namespaces with two interfaces each, names of their own, and a
-//! launcher's variables. No node is told its address.
+//! Nodes on two machines: network namespaces with two interfaces each, individual host names, and a
+//! launcher's variables. No node gets its address as an option.
 
 use std::fs;
 use std::process::Command;
@@ -10,23 +10,23 @@ use rustix::process::Signal;
 use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 
 const HOSTS: [&str; 2] = ["alpha", "beta"];
-/// Two machines; they go when this is dropped.
+/// Two machines. They are removed when this is dropped.
 struct Machines {
     tag: u32,
 }
 
-/// What is between them beside a network that works.
+/// The second network, besides one that works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Second {
     /// Another network that works.
     Works,
-    /// Networks that others cannot reach, each of which is told first: one from which no answer
-    /// comes, addresses of one link, and a bridge that both machines have.
+    /// Unreachable networks that each machine lists first: one without answers, link-local
+    /// addresses, and a bridge address that both machines have.
     LeadsNowhere,
 }
 
 impl Machines {
-    /// `None`, with a printed reason, where they cannot be made.
+    /// `None`, with a printed reason, if they cannot be created.
     fn make(second: Second) -> Option<Self> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -46,7 +46,8 @@ impl Machines {
         }
         if second == Second::LeadsNowhere {
             for (at, name) in names.iter().enumerate() {
-                // Made first, so that it is told first; its other end leads back to this machine.
+                // Created first, so that it is listed first. Its other end leads back to this
+                // machine.
                 run(&format!("ip -n {name} link add ib0 type veth peer name ib0x"))?;
                 run(&format!("ip -n {name} link set ib0 up"))?;
                 run(&format!("ip -n {name} link set ib0x up"))?;
@@ -63,7 +64,7 @@ impl Machines {
             Second::Works => self.join(1)?,
             Second::LeadsNowhere => {
                 for (at, name) in names.iter().enumerate() {
-                    // No answer at all: a machine says nothing of addresses of other interfaces.
+                    // A machine does not answer for addresses of its other interfaces.
                     let ignore = "/proc/sys/net/ipv4/conf/all/arp_ignore";
                     let mut write = Command::new("ip");
                     write.args(["netns", "exec", name, "sh", "-c", "echo 1 > $0", ignore]);
@@ -99,11 +100,11 @@ impl Machines {
         format!("10.{}.{}.{last}", 200 + self.tag % 50, network)
     }
 
-    /// A command on one of them.
+    /// A command on one of the machines.
     fn command(&self, at: usize) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name(at), "unshare", "--uts"]);
-        // No process of the one is seen by the other.
+        // Neither machine sees processes of the other.
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
         command.arg("echo $0 > /proc/sys/kernel/hostname && exec \"$@\"");
         command.arg(HOSTS[at]).arg(binary());
@@ -127,7 +128,7 @@ impl Machines {
         sandbox.start_command(command)
     }
 
-    /// A verb on the first of them, to its end.
+    /// Runs a verb on the first machine to its end.
     fn starling(&self, sandbox: &Sandbox, arguments: &[&str]) -> Ran {
         let mut command = self.command(0);
         command.arg("--dir").arg(sandbox.path("meet")).args(arguments);
@@ -143,8 +144,8 @@ impl Drop for Machines {
     }
 }
 
-/// Each maker says where it ran, beside bytes enough to need a connection of their own; the reader
-/// needs all of them.
+/// Each maker writes its node, and enough bytes to need a data connection. The reader needs all of
+/// them.
 fn workflow(sandbox: &Sandbox) -> String {
     let read = sandbox.path("read").display().to_string();
     sandbox.write(
@@ -237,7 +238,7 @@ fn a_dead_node_is_not_mistaken_for_the_one_that_answers_at_an_address_of_both() 
     };
     let states = || nodes().iter().map(|node| node["state"].clone()).collect::<Vec<_>>();
     wait_until("both nodes are up", || states() == ["up", "up"]);
-    // Its address file stays.
+    // Its address file remains.
     second.signal(Signal::KILL);
     drop(second.end());
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Commands that happen to run where nodes die or are stopped: none of them fails for that.
+//! Commands on nodes that die or are stopped: no command fails because of that.
 
 use std::fs;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use starling_tests::{Instance, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
-/// Lines that tasks wrote as they began.
+/// The number of starts that tasks recorded.
 fn began(instance: &Instance) -> usize {
     let text = fs::read_to_string(instance.sandbox().path("began")).unwrap_or_default();
     text.lines().count()
 }
 
-/// A task that notes that it began, and sleeps.
+/// A task that records its start, and sleeps.
 fn script(instance: &Instance, sleep_s: u32) -> String {
     format!("echo x >> {}; sleep {sleep_s}", instance.sandbox().path("began").display())
 }
@@ -84,8 +84,8 @@ fn a_command_of_a_node_that_stops_is_asked_first() {
     instance.down();
 }
 
-/// A batch system signals all processes of a step, one after another: the commands may be gone
-/// before the node has heard of it.
+/// A batch system signals all processes of a step one after another. The commands may end before
+/// their node gets the signal.
 #[test]
 fn commands_that_are_stopped_just_before_their_node_have_not_failed() {
     let mut instance = Instance::up(1, 2);
@@ -99,7 +99,7 @@ fn commands_that_are_stopped_just_before_their_node_have_not_failed() {
     let dies = submit(&instance, &["--", "sh", "-c", &script("")]);
     let acts = submit(&instance, &["--", "sh", "-c", &script("trap 'exit 3' TERM;")]);
     wait_until("both run", || self::began(&instance) == 2);
-    // The end of a command that acts on a signal is doubted for a share of its time.
+    // The end of a command that handles the signal is doubtful for a share of its runtime.
     std::thread::sleep(Duration::from_secs(3));
     let signal = |pid: u32| {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");

@@ -1,11 +1,11 @@
-//! Inputs reach a command as the workflow lists them: in order, whole, and under their names.
+//! Commands get their inputs as the workflow lists them: in order, complete, and under their names.
 
 use std::fs;
 
 use serde_json::Value;
 use starling_tests::{Instance, Sandbox};
 
-/// Runs the workflow; what it keeps under this name.
+/// Runs the workflow and returns the kept output of this name.
 fn kept(sandbox: &Sandbox, workflow: &str, file: &str) -> String {
     sandbox.write("w.toml", workflow);
     let _ = fs::remove_dir_all(sandbox.path("kept"));
@@ -186,7 +186,7 @@ after = ["unrelated"]
     assert_eq!(failed["stderr_tail"], "reference index is missing\n", "{failed}");
     let skipped = cluster.json(&["task", "explain", "last", "merge"]);
     assert_eq!(skipped["failed_tasks"][0], "align", "{skipped}");
-    // Its own ancestors alone, however far up.
+    // Only its own ancestors, however far up.
     for (task, cause) in [("merge", "align"), ("report", "align"), ("after", "unrelated")] {
         let skipped = cluster.json(&["task", "explain", "last", task]);
         let causes = skipped["caused_by"].as_array().expect("a list");

@@ -1,4 +1,4 @@
-//! What a workflow keeps outlives the nodes that made it.
+//! Kept outputs outlive the nodes that made them.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn fetch(instance: &Instance, id: &str, to: &Path) {
     }
 }
 
-/// Their job has ended, so nobody could make it again. With two copies one node may go at a time.
+/// Their job has ended, so they cannot be rebuilt. With two copies one node may be lost at a time.
 #[test]
 fn what_is_kept_outlives_nodes_that_go_one_after_another() {
     let mut instance = Instance::up_with_copies(4, 1, 2);
@@ -36,7 +36,7 @@ fn what_is_kept_outlives_nodes_that_go_one_after_another() {
     instance.down();
 }
 
-/// By the class of the output: the last that fits counts.
+/// By the class of the output: the last class that fits counts.
 #[test]
 fn an_output_lies_on_as_many_nodes_as_are_asked_for() {
     const BYTES: u64 = 100_000;

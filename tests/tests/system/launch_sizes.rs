@@ -1,4 +1,4 @@
-//! Launches of several sizes in one directory, some of whose nodes have lost their state or left.
+//! Launches of several sizes in one directory, after nodes have lost their state or left.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use starling_tests::{Instance, Ran, Running, Sandbox, wait_until};
 
 use crate::launchers::rank;
 
-/// A directory in which launches meet.
+/// A rendezvous directory for launches.
 struct Meeting {
     sandbox: Sandbox,
     directory: String,
@@ -44,7 +44,7 @@ impl Meeting {
         (0..size).map(|at| rank(&self.sandbox, &self.directory, at, size, more)).collect()
     }
 
-    /// Starts so many ranks; they are these nodes.
+    /// Starts `size` ranks, which must become `nodes`.
     fn launch(&self, size: u32, nodes: &[u64]) -> Vec<Running> {
         let ranks = self.start(size, &[]);
         wait_until("the ranks are up", || self.up() == nodes);
@@ -71,7 +71,7 @@ impl Meeting {
         fs::remove_dir_all(state).expect("its state was there");
     }
 
-    /// A launch in which no node comes up, since none has its state.
+    /// A launch in which no node comes up, because no rank has its state.
     fn is_refused(&self, size: u32) {
         for rank in self.start(size, &["--deadline", "2s"]) {
             let ran = rank.end();
@@ -92,7 +92,7 @@ fn a_first_node_without_state_founds_no_second_cluster_when_it_is_launched_alone
     there.end(ranks);
     there.lose_state(0);
     there.is_refused(1);
-    // The others know what it was.
+    // The other nodes know its former data.
     let ranks = there.launch(3, &[0, 1, 2]);
     assert_eq!(there.starling(&["kv", "lookup", "city"]).ok().stdout, "Chicago");
     there.end(ranks);
@@ -123,7 +123,7 @@ fn ranks_are_the_nodes_that_have_the_data_when_others_have_left() {
     let ranks = there.launch(2, &[2, 3]);
     assert_eq!(there.starling(&["kv", "lookup", "city"]).ok().stdout, "Chicago");
     there.end(ranks);
-    // A rank more is a new node, and again the next time.
+    // An additional rank is a new node, and the same node the next time.
     for _ in 0..2 {
         let ranks = there.launch(3, &[2, 3, 4]);
         there.end(ranks);

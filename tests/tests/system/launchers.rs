@@ -1,10 +1,11 @@
-//! Started by a launcher, one node a rank: by hand, and by Open MPI. Slurm has a file of its own.
+//! Launchers that start one node for each rank: by hand, and by Open MPI. Slurm has a separate
+//! file.
 
 use std::process::Command;
 
 use starling_tests::{Running, Sandbox, binary, skip, wait_until};
 
-/// A cluster that formed in a rendezvous directory runs a workflow from outside and ends by `down`.
+/// Runs a workflow on a cluster that formed in a rendezvous directory, and ends it by `down`.
 pub(crate) fn use_and_end(sandbox: &Sandbox, directory: &str, nodes: usize, ranks: Vec<Running>) {
     wait_until("all nodes are up", || {
         let ran = sandbox.starling(&["--dir", directory, "node", "list", "--json"]);
@@ -27,7 +28,7 @@ pub(crate) fn use_and_end(sandbox: &Sandbox, directory: &str, nodes: usize, rank
     }
 }
 
-/// A node as a launcher that speaks PMI would start it.
+/// A node as a PMI launcher would start it.
 pub(crate) fn rank(
     sandbox: &Sandbox,
     directory: &str,
@@ -78,7 +79,7 @@ fn open_mpi_starts_a_node_a_rank() {
     let mut command = Command::new("mpirun");
     command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4"]);
     command.arg(binary()).args(["node", "--rendezvous", &directory, "--slots", "1"]);
-    // Refuses to run as root without these, whatever its flag says.
+    // Without these Open MPI refuses to run as root, whatever its flag says.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let launcher = sandbox.start_command(command);
     use_and_end(&sandbox, &directory, 4, vec![launcher]);

@@ -1,4 +1,4 @@
-//! What commands and killed processes leave behind, and that one node is one process.
+//! Leftovers of commands and killed processes, and the rule of one process for each node.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use starling_tests::{Instance, Sandbox, is_alive, wait_until};
 
-/// The processes of this machine that have this variable in their environment.
+/// The processes of this machine with this variable in their environment.
 fn with_variable(variable: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("processes are listed");
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -18,7 +18,7 @@ fn with_variable(variable: &str) -> Vec<u32> {
     pids.filter(has).collect()
 }
 
-/// As `rm -rf` does it, again while nodes that run still make files there.
+/// Like `rm -rf`, repeated while running nodes still create files there.
 fn remove_from_living(directory: &Path) {
     wait_until("the directory is gone", || {
         let _ = fs::remove_dir_all(directory);
@@ -94,7 +94,7 @@ fn a_node_whose_directory_is_gone_leaves_and_up_starts_one() {
     wait_until("the process without a directory has left", || !is_alive(first));
     let second = instance.pid(2);
     instance.starling(&["submit", "--wait", "--timeout", "50s", "--", "true"]).ok();
-    // Without their files the nodes are found all the same.
+    // `down` also finds the nodes without their files.
     remove_from_living(&instance.directory().join("nodes"));
     instance.starling(&["down"]).ok();
     assert!(!is_alive(second));

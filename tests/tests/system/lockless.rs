@@ -1,5 +1,5 @@
-//! File systems that lack what nodes want of them, by fault injection: locks of both kinds, hard
-//! links. And directories as sites have them: of a project, with a long path.
+//! File systems without both kinds of locks or without hard links, by fault injection. Also unusual
+//! directories: of a project, or with a long path.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use starling_tests::{Running, Sandbox, binary, skip, wait_until};
 
-/// Whether system calls can be made to fail here.
+/// True if system calls can be made to fail here.
 fn can_inject() -> bool {
     let tried =
         Command::new("strace").args(["-o", "/dev/null", "-e", "trace=none", "true"]).output();
@@ -21,7 +21,7 @@ fn can_inject() -> bool {
     false
 }
 
-/// A cluster of one node, some of whose system calls fail.
+/// A cluster of one node with system calls that fail.
 struct Lacking {
     sandbox: Sandbox,
     directory: String,
@@ -42,7 +42,7 @@ impl Lacking {
         self.sandbox.starling(&all)
     }
 
-    /// A job with files of the submitter, between tasks, and kept.
+    /// Runs a job with files of the submitter, between tasks, and kept.
     fn use_it(&self) {
         self.sandbox.write("given.txt", "given\n".repeat(300_000));
         self.sandbox.write(
@@ -70,7 +70,7 @@ outputs = { lines = { file = "lines{i}", keep = true } }
         }
     }
 
-    /// What the node has said.
+    /// Ends the node and returns its standard error.
     fn end(self) -> String {
         self.starling(&["down"]).ok();
         let ran = self.node.end().ok();
@@ -97,7 +97,8 @@ fn a_node_starts_where_files_cannot_be_locked() {
         let injected = ["-e", "trace=flock", "-e", &inject];
         let lacking = Lacking::start(Sandbox::new(), &injected);
         lacking.use_it();
-        // The beat keeps a second one out, with locks and without; it takes no incarnation.
+        // The heartbeat keeps a second node out, with and without locks. It takes no incarnation
+        // number.
         let second = node(&lacking.sandbox, &lacking.directory, &injected).end().expect_code(4);
         assert!(second.stderr.contains("is in use by another node"), "{second:?}");
         let second = lacking.starling(&["node", "--slots", "1"]).expect_code(4);
@@ -116,7 +117,7 @@ fn a_machine_whose_lock_daemon_is_down_starts_no_second_node() {
         return;
     }
     let sandbox = Sandbox::new();
-    // The first has locks, on a file system that is not known to be this machine's own.
+    // The first node has locks, on a file system that may not be local to this machine.
     let lock = sandbox.path("d/nodes/0/state/lock").display().to_string();
     let injected = ["-P", &lock, "-e", "trace=fstatfs", "-e", "inject=fstatfs:error=ENOSYS"];
     let directory = sandbox.path("d").display().to_string();
@@ -193,7 +194,7 @@ fn directories_of_projects_and_long_paths_work() {
     let project = sandbox.path("project");
     fs::create_dir(&project).expect("a directory");
     fs::set_permissions(&project, fs::Permissions::from_mode(0o2775)).expect("it is ours");
-    // Longer than the name of a socket may be, by far.
+    // Far longer than the name of a socket may be.
     let long = ["a", "b", "c"].map(|letter| letter.repeat(200));
     let directory = long.iter().fold(project.clone(), |path, part| path.join(part));
     let meet = directory.display().to_string();

@@ -1,4 +1,4 @@
-//! What tasks printed and a node has lost is named, never passed over.
+//! Printed output that a node has lost is reported, never silently left out.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use starling_tests::{Instance, Sandbox, files_below, wait_until};
 
 use crate::cluster::submit;
 
-/// Lines of a job whose tasks print one each, on three nodes; and the node that ran most.
+/// A job of tasks that print one line each on three nodes, and the node that ran the most.
 fn printed_on_three_nodes(instance: &Instance) -> (String, u32) {
     let script = "echo line {i}; echo oops {i} >&2; sleep 0.1";
     let id = submit(instance, &["--array", "1-12", "--wait", "--", "sh", "-c", script]);
@@ -25,13 +25,13 @@ fn entries_of(instance: &Instance, id: &str, node: u32) -> Vec<String> {
     of_node.map(|task| task["id"].as_str().expect("a text").to_owned()).collect()
 }
 
-/// The last row of JSON, which says what is missing.
+/// The `missing` list in the last row of JSON.
 fn missing(rows: &str) -> Vec<Value> {
     let last: Value = serde_json::from_str(rows.lines().last().expect("a row")).expect("JSON");
     last["missing"].as_array().expect("a list").clone()
 }
 
-/// The packs of what tasks printed on a node, as other nodes have them.
+/// Other nodes' copies of a node's output packs.
 fn copied_packs(instance: &Instance, node: u32) -> Vec<PathBuf> {
     let all = files_below(&instance.directory().join("nodes"));
     let is_copy = |path: &PathBuf| {
@@ -41,7 +41,7 @@ fn copied_packs(instance: &Instance, node: u32) -> Vec<PathBuf> {
     all.into_iter().filter(is_copy).collect()
 }
 
-/// Takes a node's disk away once another node has what was printed there.
+/// Removes a node's disk after another node has a copy of its printed output.
 fn lose_a_disk(instance: &mut Instance, victim: u32) {
     let pack = instance.directory().join(format!("nodes/{victim}/state/streams/000000.pack"));
     let length = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -60,7 +60,7 @@ fn output_that_went_with_a_disk_is_read_from_its_copy() {
     let (id, victim) = printed_on_three_nodes(&instance);
     let whole = instance.starling(&["job", "output", &id]).ok();
     lose_a_disk(&mut instance, victim);
-    // While it is away, and when it has come back without what it had.
+    // While the node is down, and after it has returned with an empty disk.
     let away = instance.starling(&["job", "output", &id]).ok();
     assert_eq!(away.stdout, whole.stdout, "{away:?}");
     instance.start_missing();
@@ -70,7 +70,7 @@ fn output_that_went_with_a_disk_is_read_from_its_copy() {
         let ran = instance.starling(&[&["job", "output", &id], more].concat()).ok();
         assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (12, ""));
     }
-    // And what it kept of the one before it comes back to it.
+    // Its copy of the previous node's output is sent to it again.
     let before = (victim + 2) % 3;
     let streams = instance.directory().join(format!("nodes/{before}/state/streams"));
     wait_until("it has the copy that it is to have", || {
@@ -113,7 +113,7 @@ fn output_that_went_with_a_disk_and_its_copy_is_named() {
     let mut expected = lost.clone();
     expected.sort_unstable();
     assert_eq!(named, expected);
-    // One that is whole is no error; one that is lost is.
+    // A complete output is no error; a lost one is.
     let list = instance.json(&["task", "list", &id]);
     let tasks = list["tasks"].as_array().expect("a list of tasks");
     let well = tasks.iter().find(|task| task["node"] != victim).expect("others ran some");
@@ -123,7 +123,7 @@ fn output_that_went_with_a_disk_and_its_copy_is_named() {
     instance.down();
 }
 
-/// Half of a pack is there; tasks that run have nothing to miss.
+/// Half of a pack remains. Running tasks have no missing output.
 #[test]
 fn output_that_was_cut_off_is_named() {
     let instance = Instance::up(1, 2);
@@ -146,7 +146,7 @@ fn output_that_was_cut_off_is_named() {
     instance.down();
 }
 
-/// The node's disk does not fill, and the task's failure says why.
+/// The node's disk does not fill, and the task's error states the reason.
 #[test]
 fn a_task_that_prints_without_end_is_killed() {
     let sandbox = Sandbox::new();

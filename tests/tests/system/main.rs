@@ -1,4 +1,4 @@
-//! The whole system, from the command line: each test runs the real binary.
+//! System tests from the command line: each test runs the real binary.
 
 mod bad_input;
 mod cluster;

@@ -1,4 +1,4 @@
-//! A task is not deterministic and is done again: all that counts comes from one attempt of it.
+//! A task with random output runs again: all final results come from one attempt of it.
 
 use std::fs;
 use std::path::Path;
@@ -31,8 +31,8 @@ inputs = { d = "d", g = "g" }
 outputs = { c = { file = "c", keep = true } }
 "#;
 
-/// A job of which all but two tasks have ended; the node that ran its first task, and the file
-/// that lets it go on.
+/// Starts a job and waits until all but two tasks have ended. Returns the job, the node of its
+/// first task, and the file that lets it continue.
 fn begun(instance: &Instance) -> (String, u32, std::path::PathBuf) {
     let gate = instance.sandbox().path("gate");
     let file = instance.sandbox().path("w.toml");

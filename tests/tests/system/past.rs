@@ -1,4 +1,4 @@
-//! The past does not change: ended jobs say what was true in their time, until they are forgotten.
+//! Reports of ended jobs do not change until the jobs are forgotten.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,14 +8,14 @@ use starling_tests::{Instance, Sandbox, wait_until};
 
 use crate::cluster::{job, submit};
 
-/// What `job info` says of an ended job once it is recorded.
+/// The `job info` of an ended job after it is recorded.
 fn recorded(instance: &Instance, id: &str) -> Value {
     let info = job(instance, id);
     assert_eq!(info["recorded"], true, "{info}");
     info
 }
 
-/// Names of tasks in the order of their ids.
+/// The names of tasks in the order of their ids.
 fn names(instance: &Instance, id: &str) -> Vec<String> {
     let list = instance.json(&["task", "list", id]);
     let tasks = list["tasks"].as_array().expect("a list of tasks").iter();
@@ -71,7 +71,7 @@ fn a_node_that_died_before_it_told_is_named() {
     assert_eq!(recorded(&instance, &id), first, "it is back, and tells nothing more");
 }
 
-/// Two-slot tasks with names of their own.
+/// Two-slot tasks with individual names.
 fn wide(sandbox: &Sandbox, tasks: usize, seconds: &str) {
     let mut text = String::new();
     for task in 0..tasks {
@@ -102,8 +102,8 @@ fn wide_tasks_count_on_all_their_slots() {
     assert_eq!(drawn.count(), 80, "each on two slots");
 }
 
-/// With copies the end of an attempt is told when others have what it keeps; its slots are given
-/// to others before.
+/// With replicas the end of an attempt is reported only after other nodes have its kept outputs.
+/// Its slots are reused before.
 #[test]
 fn wide_tasks_that_keep_results_count_on_all_their_slots_with_copies() {
     let instance = Instance::up_with_copies(2, 4, 2);
@@ -180,7 +180,7 @@ fn a_forgotten_job_stays_forgotten() {
     instance.starling(&["job", "forget", "all"]).expect_code(4);
     assert_eq!(recorded(&instance, &id)["state"], "finished", "nothing was forgotten");
     instance.starling(&["job", "cancel", &other]).ok();
-    // A node that is away hears of it when it is back.
+    // A node that is down learns of this when it is back.
     let refused = instance.starling(&["job", "forget", &id]).expect_code(4);
     assert!(refused.stderr.contains("keeps results"), "{}", refused.stderr);
     assert!(refused.stderr.contains("--results"), "{}", refused.stderr);
@@ -191,7 +191,7 @@ fn a_forgotten_job_stays_forgotten() {
     instance.kill(2);
     let forgotten = instance.starling(&["job", "forget", &id, "--results"]).ok();
     assert!(forgotten.stderr.contains("n2 removes what it has"), "{}", forgotten.stderr);
-    // Again, as after a command that was interrupted.
+    // Again, as after an interrupted command.
     instance.starling(&["job", "forget", &id, "--results"]).ok();
     instance.starling(&["kv", "lookup", &list]).expect_code(1);
     let is_unknown = |instance: &Instance, when: &str| {
@@ -229,20 +229,20 @@ fn times(instance: &Instance, id: &str) -> Vec<(f64, f64)> {
     tasks.map(|it| (seconds(&it["started_s"]), seconds(&it["ended_s"]))).collect()
 }
 
-/// Files of all nodes that hold the text.
+/// The number of files with this text on all nodes.
 fn with_text(instance: &Instance, text: &str) -> usize {
     let files = starling_tests::files_below(instance.directory());
     let holds = |bytes: Vec<u8>| bytes.windows(text.len()).any(|it| it == text.as_bytes());
     files.iter().filter(|path| fs::read(path).is_ok_and(holds)).count()
 }
 
-/// Files of objects on all nodes.
+/// The number of object files on all nodes.
 fn objects(instance: &Instance) -> usize {
     let files = starling_tests::files_below(instance.directory());
     files.iter().filter(|path| path.to_string_lossy().contains("/objects/")).count()
 }
 
-/// Bytes of all event logs.
+/// The bytes of all event logs.
 fn events_bytes(instance: &Instance) -> u64 {
     let files = starling_tests::files_below(instance.directory());
     let logs = files.iter().filter(|path| path.to_string_lossy().contains("/events-"));
@@ -300,8 +300,7 @@ fn event_logs_stay_below_their_bound() {
         let first = |path: &std::path::PathBuf| path.ends_with("events-0000000001-000000.log");
         !files.iter().any(first)
     });
-    // Half of the bound is for events; the segment that is open, and one that an open job wrote,
-    // are beyond it.
+    // Half of the bound is for events. The open segment, and one written by an open job, exceed it.
     let bytes = events_bytes(&instance);
     assert!(0 < bytes && bytes < 3 << 19, "{bytes} bytes of events");
     let refused = instance.starling(&["node", "set", "--history", "much"]).expect_code(2);

@@ -1,5 +1,5 @@
-//! Commands that take down what runs them: they fail after three attempts, with an error that names
-//! them, and nobody else's work is lost. Their nodes are started again by whoever looks after them.
+//! Commands that kill their node: they fail after three attempts with an error that names them, and
+//! no other task fails. The test restarts the nodes as a supervisor would.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use proto::limits::CRASHES_MAX;
 use serde_json::Value;
 use starling_tests::{DEADLINE, Foreground, Sandbox, Shape};
 
-/// Beside each poison; each notes what it has done.
+/// The number of other tasks, each of which records its run.
 const INNOCENTS: u64 = 40;
 
-/// What a task does after it has noted that it began.
+/// A task that acts after it has recorded its start.
 struct Poison {
     name: &'static str,
     script: &'static str,
@@ -42,9 +42,9 @@ fn lines(sandbox: &Sandbox, file: &str) -> Vec<String> {
 
 struct Ended {
     state: Value,
-    /// Deaths of nodes, whatever died.
+    /// The number of deaths of nodes.
     deaths: u32,
-    /// How often each poison began.
+    /// The number of starts of each poison task.
     began: BTreeMap<String, u32>,
 }
 
@@ -56,7 +56,7 @@ impl Ended {
     }
 }
 
-/// Runs these beside innocents; what dies of them is started again.
+/// Runs these tasks beside innocent ones, and restarts nodes that die.
 fn run(shape: Shape, poisons: &[Poison]) -> Ended {
     let sandbox = Sandbox::new();
     workflow(&sandbox, poisons);
@@ -89,14 +89,14 @@ fn run(shape: Shape, poisons: &[Poison]) -> Ended {
     Ended { state, deaths, began }
 }
 
-/// The node is the parent of the process by which it starts commands.
+/// The node is the parent of the spawner.
 const KILL_NODE: &str = "kill -9 $(grep PPid: /proc/$PPID/status | cut -f2); sleep 60";
 
 fn taken_down_three_times(ended: &Ended, task: &str) {
     let error = ended.error_of(task);
     assert!(error.contains(&format!("died {CRASHES_MAX} times")), "{error}");
     assert!(error.contains("incarnation") && error.contains("node"), "{error}");
-    // Deaths that came before its first words count too.
+    // Deaths before its first output count too.
     let began = ended.began.get(task).copied().unwrap_or_default();
     assert!((1..=u32::from(CRASHES_MAX)).contains(&began), "{task} began {began} times");
 }
@@ -125,11 +125,11 @@ fn who_kills_what_starts_commands_counts_alike() {
     assert!(ended.deaths <= u32::from(CRASHES_MAX), "{} deaths", ended.deaths);
 }
 
-/// What harms only itself is tried as often as it may be, and no node dies of it.
+/// A task that harms only itself is tried up to its limit, and no node dies of it.
 #[test]
 fn who_harms_only_itself_is_tried_three_times() {
     let segfaults = Poison { name: "segfaults", script: "kill -SEGV $$", retries: 2 };
-    // More than it may have is refused to it, not to the node.
+    // The limit refuses memory to the task, not to the node.
     let eats = "ulimit -v 400000; exec tail /dev/zero";
     let eats = Poison { name: "eats-memory", script: eats, retries: 2 };
     let ended = run(Shape::new(3, 2, 2), &[segfaults, eats]);

@@ -1,4 +1,4 @@
-//! What a launcher's variables mean to a node and to its tasks; and ranks that do not come up.
+//! The effect of a launcher's variables on a node and its tasks; and ranks that do not come up.
 
 use std::path::Path;
 use std::process::Command;
@@ -94,7 +94,7 @@ fn ranks_of_one_machine_share_its_cpus_and_are_told() {
     );
 }
 
-/// What a task prints on a node of a launcher with two variables of each kind.
+/// The output of a task on a node of a launcher with two variables of each kind.
 fn in_a_task(more: &[&str], script: &str) -> String {
     let sandbox = Sandbox::new();
     let meet = text(&sandbox.path("meet"));
@@ -200,7 +200,7 @@ fn directories_differ_from_node_to_node() {
     assert!(ran.expect_code(2).stderr.contains("--rendezvous: {rank}"));
 }
 
-/// A rank whose state directory can be nowhere.
+/// Starts ranks, of which rank `fails` cannot create its state directory.
 fn launch(sandbox: &Sandbox, size: u32, fails: u32) -> (String, Vec<Running>) {
     let meet = text(&sandbox.path("meet"));
     let file = text(&sandbox.write("file", ""));
@@ -237,7 +237,7 @@ fn a_rank_without_a_disk_ends_alone() {
             ran.code == 0 && ran.json()["fully_replicated"] == true
         });
         starling(&["submit", "--array", "1-20", "--wait", "--", "true"]).ok();
-        // The last of them may have found a cluster that had begun.
+        // The last ranks may have found a cluster that had started.
         let said: String = ranks.iter().map(Running::errors_so_far).collect();
         assert!(said.contains(&format!("node {fails} did not start")), "{said}");
         starling(&["down"]).ok();
@@ -271,7 +271,7 @@ fn a_reason_is_told_whatever_a_rank_lacks() {
             let arguments = ["--rendezvous", &meet, "--slots", "1", "--deadline", "10h"];
             node(&sandbox, &variables, &[&arguments, more].concat())
         };
-        // The first alone votes: without it the other is too few.
+        // Only the first rank votes: without it the other one has no majority.
         let other = start("1", &[]);
         let fails = start("0", &[flag, value]).end();
         assert!(fails.code != 0 && fails.stderr.contains(reason), "{fails:?}");
@@ -294,7 +294,7 @@ fn a_failure_of_an_earlier_launch_ends_no_later_one() {
         node(&sandbox, &variables, &["--rendezvous", &meet, "--slots", "1"])
     };
     let second = start("1");
-    // Long enough for a look at the file.
+    // Long enough to read the file.
     std::thread::sleep(Duration::from_secs(2));
     let ranks = vec![start("0"), second];
     use_and_end(&sandbox, &meet, 2, ranks);
@@ -323,7 +323,7 @@ fn a_directory_may_have_the_characters_of_placeholders() {
     std::fs::create_dir(&odd).expect("a directory");
     let starling = |arguments: &[&str]| {
         let mut command = Command::new("env");
-        // The default directory, and that of a run, lie in it.
+        // It contains the default directory, and that of a run.
         command.current_dir(&odd).arg(format!("TMPDIR={}", text(&odd)));
         command.arg(binary()).args(arguments);
         sandbox.start_command(command).end()

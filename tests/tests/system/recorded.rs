@@ -1,4 +1,4 @@
-//! Recorded workflows (WfFormat) run whole, with the counts that an independent reader found.
+//! Recorded workflows (WfFormat) run completely, with the counts of an independent reader.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn every_version_of_the_schema_gives_the_same_graph() {
     assert!(rows.len() >= 10, "{} rows", rows.len());
     for row in rows {
         let file = data.join(&row.file);
-        // 1.0 and 1.2 may be refused, but then by name; nothing may be read wrongly.
+        // Versions 1.0 and 1.2 may be refused, but only by name. No file may be read wrongly.
         let old = row.file.contains("v1.0") || row.file.contains("v1.2");
         let path = file.display().to_string();
         let info = sandbox.starling(&["workload", "info", &path, "--json"]);

@@ -1,4 +1,4 @@
-//! Tasks and jobs that are cancelled: the whole subtree goes, processes too, and for good.
+//! Cancelled tasks and jobs: the whole subtree ends permanently, with its processes.
 
 use std::fs;
 
@@ -73,7 +73,7 @@ fn what_was_cancelled_stays_so_when_all_nodes_die_at_once() {
     for node in 0..3 {
         instance.kill(node);
     }
-    // What ran before the nodes died may have noted itself until now.
+    // Tasks from before the death of the nodes may have written to the log until now.
     let before = ran();
     instance.start_missing();
     wait_until("every task has ended", || ended(&job(&instance, &id)) == 60);
@@ -102,7 +102,7 @@ fn cancellations_that_race_with_completions_add_up() {
     assert_eq!(cancelled + had_ended, 40, "every named task is one or the other");
     instance.starling(&["job", "wait", &id]).ok();
     let tasks = &job(&instance, &id)["tasks"];
-    // With each goes the one task that waits for it.
+    // Each cancels the one task that waits for it as well.
     assert_eq!(tasks["cancelled"], 2 * cancelled, "{tasks}");
     assert_eq!(tasks["done"], 400 - 2 * cancelled, "{tasks}");
     instance.down();
@@ -128,7 +128,7 @@ fn what_a_dead_client_had_half_submitted_can_be_cancelled() {
     wait_until("nothing of it is left", || waiting(&instance) == 0);
     let info = job(&instance, "1");
     assert_eq!((&info["state"], &info["tasks"]["done"]), (&"cancelled".into(), &0.into()));
-    // Another id is nobody's.
+    // No job has this id.
     assert_ne!(instance.starling(&["job", "cancel", "77"]).code, 0);
     instance.down();
 }

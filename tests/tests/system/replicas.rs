@@ -1,4 +1,4 @@
-//! Clusters that keep copies lose nodes, for good or for a while, and nothing else.
+//! Clusters with replicas lose nodes permanently or temporarily, and lose nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::cluster::{job, submit};
 pub(crate) const TREE: &str = "uts:tree=tiny,duration=5ms";
 pub(crate) const TREE_TASKS: u64 = 1732;
 
-/// Writes keys until it is told to end, and then tells how many were acknowledged.
+/// Writes keys until it is ended. Then it returns the number of acknowledged ones.
 pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<u32>,
@@ -28,7 +28,7 @@ impl Writer {
         Self::start_in(instance.directory())
     }
 
-    /// In the instance of that directory.
+    /// Writes to the instance of that directory.
     pub(crate) fn start_in(directory: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
@@ -58,7 +58,7 @@ fn all_there(instance: &Instance, written: u32) {
     all_found(written, |arguments| instance.starling(arguments));
 }
 
-/// Looks up what a [`Writer`] has written.
+/// Looks up all keys of a [`Writer`].
 pub(crate) fn all_found(written: u32, starling: impl Fn(&[&str]) -> Ran) {
     assert!(written > 0);
     for number in 0..written {
@@ -81,7 +81,7 @@ fn tree_is_whole(instance: &Instance, id: &str) {
     }
 }
 
-/// The node that is home of a job in the first map.
+/// The home of a job in the first map.
 fn first_home(job: &str, nodes: u32, copies: u32) -> u32 {
     let map = kvs::make_replicated_map(1, nodes, kvs::default_partitions(nodes), copies);
     let job = JobId(job.parse().expect("ids are numbers"));
@@ -113,7 +113,7 @@ fn two_of_five_are_lost_for_good() {
     wait_until("both are known to be down", || {
         [home, (home + 1) % 5].iter().all(|&node| state_of(&instance, node).0 == "down")
     });
-    // Three nodes are enough for three copies.
+    // Three nodes are enough for three replicas.
     instance.wait_for_copies();
     instance.down();
 }
@@ -151,7 +151,7 @@ fn all_are_killed_and_come_back_in_another_order() {
     instance.down();
 }
 
-/// A node that sleeps until the others have given it up changes nothing when it wakes.
+/// A node that is stopped until it is declared failed changes nothing when it continues.
 #[test]
 fn a_node_that_slept_comes_back_as_another() {
     let instance = Instance::up_with_copies(3, 1, 2);
@@ -196,8 +196,8 @@ fn a_node_whose_disk_is_gone_is_filled_anew() {
     instance.down();
 }
 
-/// Nothing damaged is passed over: the copy is put aside, and the node has another.
-/// Turns the bits of a byte in the middle of a node's newest records.
+/// Flips the bits of a byte in the middle of a node's newest records. The node must move its
+/// replicas aside and start with new ones.
 pub(crate) fn damage_records(instance: &Instance, node: u32) {
     let db = instance.directory().join(format!("nodes/{node}/state/db"));
     let logs = fs::read_dir(&db).expect("a store").flatten().map(|entry| entry.path());
@@ -264,7 +264,7 @@ fn a_run_survives_the_loss_of_one_of_its_processes() {
         text.split_whitespace().map(|word| word.parse().expect("a pid")).collect()
     };
     wait_until("its nodes run", || nodes().len() == 3);
-    // Long enough to be under way; too early is a loss all the same.
+    // Normally the run is in progress by then. A loss before that is survived as well.
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(3) && !running.has_ended() {
         std::thread::sleep(Duration::from_millis(50));
@@ -297,7 +297,7 @@ fn nodes_come_and_go_while_a_job_runs() {
     all_there(&instance, writer.end());
     let last = instance.starling(&["node", "drain", "n0", "n2", "n3"]).expect_code(4);
     assert!(last.stderr.contains("no node would stay"), "{last:?}");
-    // What has left is not started again, and what came later belongs to the instance.
+    // A node that has left is not started again, and a later node belongs to the instance.
     let list = instance.json(&["node", "list"]);
     let ids: Vec<u64> = list["nodes"]
         .as_array()
@@ -326,8 +326,8 @@ fn a_drain_that_leaves_too_few_to_confirm_a_change_is_refused() {
     instance.down();
 }
 
-/// Homes go to a newcomer, and away from a node that leaves, while long commands run everywhere:
-/// none of them is stopped for that.
+/// Homes move to a newcomer, and away from a draining node, while long commands run everywhere.
+/// None of the commands is stopped.
 #[test]
 fn what_runs_goes_on_while_homes_move() {
     const TASKS: u64 = 12;
@@ -357,8 +357,8 @@ fn what_runs_goes_on_while_homes_move() {
     drop(newcomer);
 }
 
-/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
-/// that task may begin. The gate takes two slots: it never runs there.
+/// A newcomer makes some inputs of the last task and some kept outputs, and leaves before that task
+/// may start. The gate takes two slots, so it never runs there.
 #[test]
 fn what_lies_on_a_node_that_leaves_is_handed_over() {
     const MAKERS: u64 = 30;
@@ -369,7 +369,7 @@ fn what_lies_on_a_node_that_leaves_is_handed_over() {
     let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
     wait_until("there are three", || state_of(&instance, 2).0 == "up");
     instance.wait_for_copies();
-    // What is made is counted: it is made while homes rest.
+    // Tasks start only when no home moves, because their runs are counted.
     wait_until("homes move no more", || {
         let list = instance.json(&["node", "list"]);
         let homes: Vec<u64> = (0..3).filter_map(|n| list["nodes"][n]["homes"].as_u64()).collect();
@@ -409,10 +409,10 @@ fn what_lies_on_a_node_that_leaves_is_handed_over() {
     instance.down();
 }
 
-/// What a task that ran twice has made, as far as its nodes and its job are concerned.
+/// A task that runs twice, and the files of its commands.
 struct Zombie {
     instance: Instance,
-    /// The commands begin: "node attempt", a line each.
+    /// One line for each start of a command: "node attempt".
     began: PathBuf,
     go: PathBuf,
 }
@@ -423,8 +423,8 @@ impl Zombie {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The first attempt waits until it may end, and writes what no other does; `asleep`: its node
-    /// still sleeps then. Tells the job and the attempts in their order.
+    /// The first attempt waits for permission to end, and writes unique output. `asleep`: its node
+    /// is still stopped then. Returns the job and the attempts in order.
     fn run(&self, asleep: bool) -> (String, Vec<String>) {
         fs::write(&self.began, "").expect("ours");
         let _ = fs::remove_file(&self.go);
@@ -458,8 +458,8 @@ impl Zombie {
         self.instance.wait_for_copies();
         let attempts = self.lines();
         let zombie = attempts[0].split(' ').nth(1).expect("an attempt").to_owned();
-        // An output that is to be kept, and that was whole before the node woke, stays on its disk:
-        // nobody asks the home about those of an earlier incarnation.
+        // A kept output that was complete before the node continued stays on its disk. Nodes do not
+        // query the home about outputs of an earlier incarnation.
         let may_stay = |path: &PathBuf| asleep && path.to_string_lossy().ends_with("-kept");
         let state = self.instance.directory().join(format!("nodes/{node}/state"));
         let has_it = |path: &PathBuf| {
@@ -472,15 +472,15 @@ impl Zombie {
     }
 }
 
-/// A node sleeps until it is given up, and its task has run elsewhere, with another outcome; its
-/// command ends while it sleeps. Only what was counted is there. `STARLING_ZOMBIES=100` does it so
-/// often.
+/// A node is stopped until it is declared failed, and its task runs elsewhere with another result.
+/// Its command ends while it is stopped. Only the counted output remains. `STARLING_ZOMBIES=100`
+/// sets the number of repetitions.
 #[test]
 fn what_ended_while_its_node_slept_is_nobodys() {
     zombies(true);
 }
 
-/// The command goes on until its node wakes, and ends with what its node was.
+/// The command runs until its node continues, and ends with the old incarnation.
 #[test]
 fn what_still_ran_when_its_node_woke_is_nobodys() {
     zombies(false);

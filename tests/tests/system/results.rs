@@ -1,4 +1,4 @@
-//! Results stay, whatever form they have and wherever they have to go.
+//! Results remain in every form and at every destination.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use starling_tests::{Instance, Sandbox, binary};
 
 use crate::cluster::submit;
 
-/// One command that keeps one small file.
+/// One command with one small kept file.
 const ANSWER: &str = "[[task]]\nname='answer'\ncommand=['sh','-c','echo 42 > {out:o}']\n\
                       outputs={o={file='answer.txt',keep=true}}\n";
 
@@ -49,7 +49,7 @@ fn results_of_a_run_without_output_stay_in_a_directory_of_its_own() {
     let dir = json["results_dir"].as_str().expect("a path");
     assert!(sandbox.path(dir).join("answer.txt").exists(), "{dir}");
     assert_eq!(runs(&sandbox).len(), 2, "a fresh name for each");
-    // What keeps nothing leaves nothing.
+    // A workflow without kept outputs leaves no directory.
     let none = sandbox.starling(&["--json", "run", "bag:tasks=3"]).ok().json();
     assert!(none["results_dir"].is_null());
     assert_eq!(runs(&sandbox).len(), 2);
@@ -65,12 +65,12 @@ fn a_directory_that_cannot_be_written_is_told_before_the_run() {
     assert!(!sandbox.path("ran").exists());
 }
 
-/// Where the current directory cannot be written (not even by root), they go below TMPDIR.
+/// If the current directory cannot be written (not even by root), results go below TMPDIR.
 #[test]
 fn without_a_place_here_results_go_below_the_temporary_directory() {
     let sandbox = Sandbox::new();
     let workflow = sandbox.write("w.toml", ANSWER);
-    // It is the temporary directory of its commands.
+    // The temporary directory of the sandbox's commands.
     let temporary = sandbox.path("");
     let mut command = Command::new("sh");
     command.args(["-c", "cd /proc && exec \"$@\"", "sh"]).arg(binary());
@@ -97,7 +97,7 @@ fn directories_and_patterns_are_outputs() {
     let sandbox = Sandbox::new();
     sandbox.write("w.toml", FORMS);
     for _ in 0..2 {
-        // The second time they replace what lies there.
+        // The second run replaces the existing results.
         sandbox.starling(&["run", "w.toml", "--nodes", "2", "--output", "res"]).ok();
         check_forms(&sandbox.path("res"));
     }
@@ -136,7 +136,7 @@ fn a_plain_name_that_is_a_directory_or_a_pattern_is_answered_with_the_right_form
     assert!(told.contains("one of them"), "{told}");
 }
 
-/// Small files still fit; the large one goes below TMPDIR, and the error says where.
+/// Small files still fit. The large one goes below TMPDIR, and the error names the place.
 #[test]
 fn an_output_directory_that_fills_up_costs_no_result() {
     let sandbox = Sandbox::new();
@@ -167,7 +167,7 @@ fn an_output_directory_that_fills_up_costs_no_result() {
     assert_eq!(saved.len(), 5_000_000, "{}", ran.stderr);
 }
 
-/// One object of the store is damaged and one is gone: the others are fetched.
+/// One object of the store is damaged and one is missing: the others are fetched.
 #[test]
 fn a_lost_object_costs_that_object_alone() {
     let instance = Instance::up_with_copies(1, 2, 1);
@@ -188,7 +188,7 @@ fn a_lost_object_costs_that_object_alone() {
     instance.down();
 }
 
-/// A task may append to what it reads: neither the user's file nor what is kept changes.
+/// A task may append to its inputs: neither the user's file nor the kept output changes.
 #[test]
 fn what_tasks_write_to_their_inputs_reaches_nobody_else() {
     let sandbox = Sandbox::new();
@@ -227,7 +227,7 @@ fn a_program_that_a_task_makes_runs_elsewhere_and_is_kept_as_one() {
         fs::metadata(sandbox.path(name)).expect("it is there").permissions().mode() & 0o777
     };
     assert_ne!(mode("res/prog") & 0o100, 0);
-    // As the umask of this process says.
+    // By the umask of this process.
     fs::write(sandbox.path("plain"), "").expect("ours");
     assert_eq!(mode("res/out-3"), mode("plain"));
 }

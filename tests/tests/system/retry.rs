@@ -1,4 +1,4 @@
-//! Jobs that are retried: what failed runs again, and what was skipped with it, and nothing else.
+//! Retried jobs: failed and skipped tasks run again, and no others.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use starling_tests::Instance;
 
 use crate::cluster::{job, submit};
 
-/// How often each task has run, by its name in the log.
+/// The number of runs of each task, by its name in the log.
 fn runs(instance: &Instance, name: &str) -> usize {
     let text = fs::read_to_string(instance.sandbox().path("ran")).unwrap_or_default();
     text.lines().filter(|line| *line == name).count()
 }
 
-/// A parent with two readers, one of which fails until it is mended, and one that joins them; and
-/// a file of the submitter that the failing one reads.
+/// A parent with two readers, and a task that joins them. One reader fails until it is repaired,
+/// and reads a file of the submitter.
 fn diamond(instance: &Instance) -> String {
     let log = instance.sandbox().path("ran").display().to_string();
     let mended = instance.sandbox().path("mended").display().to_string();
@@ -51,7 +51,7 @@ fn check_diamond(instance: &mut Instance, between: impl Fn(&mut Instance)) {
     let info = job(instance, &id);
     assert_eq!((&info["state"], &info["round"]), (&"finished".into(), &1.into()), "{info}");
     assert_eq!((&info["tasks"]["done"], &info["tasks"]["failed"]), (&4.into(), &0.into()));
-    // The record of the first round stays as it was.
+    // The record of the first round is unchanged.
     let past = instance.json(&["job", "info", &id, "--round", "0"]);
     for what in ["state", "tasks", "failures", "makespan_s", "first_start_s", "work_s", "attempts"]
     {
@@ -99,7 +99,7 @@ fn named_tasks_run_again_and_only_those() {
     let done = instance.starling(&["job", "retry", &id, "2,3"]).expect_code(4);
     assert!(done.stderr.contains("is done"), "{}", done.stderr);
     instance.sandbox().write("mended", "");
-    // One of the two that failed is still failed afterwards.
+    // One of the two failed tasks is still failed afterwards.
     instance.starling(&["job", "retry", &id, "3", "--wait"]).expect_code(1);
     assert_eq!([runs(&instance, "3"), runs(&instance, "4")], [2, 1]);
     instance.starling(&["job", "retry", &id, "--failed", "--wait"]).ok();

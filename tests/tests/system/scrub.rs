@@ -1,4 +1,4 @@
-//! A node that reads all of its records again finds damage that nobody else would have read.
+//! A node that re-reads all of its records finds damage that no other read would find.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ const KEYS: u32 = 50;
 const VALUE_BYTES: usize = 60_000;
 const VICTIM: u32 = 1;
 
-/// Text that cannot be compressed by much, so that tables are as large as what is in them.
+/// Text that hardly compresses, so that tables are as large as their contents.
 fn value(number: u32) -> String {
     let mut state = u64::from(number) * 2 + 1;
     let letter = |_| {
@@ -35,7 +35,7 @@ fn largest_table(db: &Path) -> PathBuf {
     tables.max_by_key(|path| fs::metadata(path).map_or(0, |it| it.len())).expect("a table")
 }
 
-/// In place, as the node has the file open.
+/// In place, because the node has the file open.
 fn flip_a_bit_in_the_middle(path: &Path) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("ours");
     let (at, mut byte) = (file.metadata().expect("it is open").len() / 2, [0]);
@@ -50,13 +50,13 @@ fn damage_that_nobody_reads_is_found_while_others_have_copies() {
         instance.starling(&["kv", "insert", &format!("key-{number}"), &value(number)]).ok();
     }
     instance.wait_for_copies();
-    // This node alone scrubs so often. It is told by `up`, which reads the settings.
+    // Only this node scrubs at this rate. `up` reads the settings and passes the option on.
     instance.kill(VICTIM);
     instance.sandbox().write("starling.toml", "scrub_every = '1s'\n");
     instance.start_missing();
     instance.wait_for_copies();
     let info = |node: u32| instance.json(&["node", "info", &format!("n{node}")]);
-    // Once nothing is written any more RocksDB has no cause to read: the scrub alone does.
+    // Without writes RocksDB has no reason to read, so only the scrub reads.
     let mut same = (Value::Null, 0);
     wait_until("it reads the same again and again", || {
         let now = info(VICTIM);
@@ -67,7 +67,7 @@ fn damage_that_nobody_reads_is_found_while_others_have_copies() {
         same.1 >= 3
     });
     let seen = info(VICTIM);
-    let enough = KEYS as u64 * VALUE_BYTES as u64 / 3; // It has two thirds of the copies.
+    let enough = KEYS as u64 * VALUE_BYTES as u64 / 3; // It has two thirds of the replicas.
     assert!(seen["scrubbed_bytes"].as_u64() > Some(enough), "{seen}");
     assert_eq!(info(0)["scrub_passes"], 0, "every 24 hours");
     let home = instance.directory().join(format!("nodes/{VICTIM}"));
@@ -84,10 +84,10 @@ fn damage_that_nobody_reads_is_found_while_others_have_copies() {
     wait_until("it begins anew", || {
         instance.address(VICTIM).is_some_and(|(now, later)| now == pid && later > incarnation)
     });
-    // First the two others make copies for each other, then it gets its share.
+    // First the other two nodes fill each other, then this node gets its share.
     wait_until("it is filled again", || info(VICTIM)["scrubbed_bytes"].as_u64() > Some(enough));
     instance.wait_for_copies();
-    // Now its copies are needed.
+    // Now its replicas are needed.
     instance.kill(0);
     all_there(&instance);
     instance.down();
@@ -99,7 +99,7 @@ fn where_nobody_else_has_a_copy_damage_is_said_and_what_to_do() {
     for number in 0..KEYS {
         instance.starling(&["kv", "insert", &format!("key-{number}"), &value(number)]).ok();
     }
-    // A store that is opened again keeps what was in its log in a table.
+    // A store moves its log to a table when it is opened again.
     for verb in ["down", "up", "down"] {
         instance.starling(&[verb]).ok();
     }

@@ -1,5 +1,5 @@
-//! A real Slurm on this host, with a munge, a controller and four node daemons of our own, on ports
-//! of our own, in a directory of our own; and one Starling node a rank in it.
+//! A real Slurm on this host with private munge, controller and four node daemons, on private ports
+//! and in a private directory. It starts one Starling node for each rank.
 
 mod daemons;
 
@@ -13,13 +13,14 @@ use starling_tests::{Ran, Running, Sandbox, binary, wait_until};
 use self::daemons::{Programs, Slurm};
 use crate::launchers::use_and_end;
 
-/// Allocations that end by their time limit, one after another; `STARLING_TIME_LIMITS` says how
-/// many. Slurm counts limits in minutes.
+/// The number of consecutive allocations that end by their time limit; `STARLING_TIME_LIMITS`
+/// overrides it. Slurm counts limits in minutes.
 const TIME_LIMITS: u32 = 1;
 const NODES: u32 = 3;
-/// What an allocation says.
+/// The output file of an allocation.
 const OUTPUT: &str = "allocation.out";
-/// Of a limit of one minute: Slurm looks twice a minute, and waits for what is to end.
+/// The bound for a limit of one minute. Slurm checks limits twice a minute, and waits for the
+/// processes to end.
 const LIMIT_MAX: Duration = Duration::from_secs(150);
 
 #[test]
@@ -48,7 +49,7 @@ fn a_task_sees_the_allocation_of_slurm_unless_that_is_hidden() {
              env | grep -c '^SLURM'; starling=$1; $starling node list --json | wc -l";
         let program = binary().to_str().expect("a plain name");
         let submit = ["submit", "--wait", "--", "sh", "-c", script, "sh", program];
-        // Where nothing tells of the allocation, srun and squeue say so.
+        // With a hidden allocation srun and squeue fail.
         let output = match more {
             [] => cluster.starling(&submit).ok().stdout,
             _ => cluster.starling(&submit).stdout,
@@ -70,8 +71,8 @@ fn a_task_sees_the_allocation_of_slurm_unless_that_is_hidden() {
     slurm.end();
 }
 
-/// Allocations on one directory, one after another: the first ones end by their time limit while
-/// tasks run, the last one when the job has ended.
+/// Consecutive allocations on one directory. The first ones end by their time limit while tasks
+/// run, the last one when the job has ended.
 #[test]
 fn tasks_outlive_time_limits_of_slurm() {
     let Some(programs) = Programs::find() else { return };
@@ -107,7 +108,7 @@ fn tasks_outlive_time_limits_of_slurm() {
     slurm.end();
 }
 
-/// None has failed, and no end of a node was held against one.
+/// No task has failed, and no end of a node counted against a task.
 fn assert_blameless(cluster: &Cluster<'_>, id: &str, limits: u32) {
     let tasks = cluster.starling(&["task", "list", id, "--json"]).ok().json();
     let tasks = tasks["tasks"].as_array().expect("a list");
@@ -123,7 +124,7 @@ fn assert_blameless(cluster: &Cluster<'_>, id: &str, limits: u32) {
     }
 }
 
-/// What saves its work on SIGTERM went on from there.
+/// Tasks that save their work on SIGTERM continued from there.
 fn assert_saved(sandbox: &Sandbox, limits: u32) {
     for number in 1..=2 {
         let text = fs::read_to_string(sandbox.path(&format!("save-{number}"))).expect("it ran");
@@ -138,14 +139,14 @@ fn assert_saved(sandbox: &Sandbox, limits: u32) {
     }
 }
 
-/// How often tasks of that name have begun.
+/// The number of starts of tasks with that name.
 fn began(sandbox: &Sandbox, name: &str) -> u32 {
     let text = fs::read_to_string(sandbox.path("began")).unwrap_or_default();
     text.lines().filter(|line| *line == name).count() as u32
 }
 
-/// Tasks that only the last allocation ends, some of which save their work, and short ones, the
-/// results of which are wanted at the end.
+/// Long tasks that end only in the last allocation, some of which save their work. Also short tasks
+/// with results that are needed at the end.
 fn workflow(sandbox: &Sandbox) -> String {
     let path = |name: &str| sandbox.path(name).display().to_string();
     let (last, began, save) = (path("last"), path("began"), path("save"));
@@ -174,7 +175,7 @@ fn workflow(sandbox: &Sandbox) -> String {
             inputs={s=['short-1..20']}\nafter=['long-1']\noutputs={all={file='all',keep=true}}\n"
 }
 
-/// An allocation of Slurm with a Starling node on each of its nodes.
+/// A Slurm allocation with a Starling node on each of its nodes.
 struct Cluster<'a> {
     sandbox: &'a Sandbox,
     directory: String,

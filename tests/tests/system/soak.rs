@@ -1,8 +1,7 @@
-//! A node that stays while others come and go, and jobs and keys pass through it, keeps nothing of
-//! them: no open file, no thread, no memory. Nodes whose history is bounded keep no more of them on
-//! the disk, either.
+//! A node stays up while other nodes, jobs and keys come and go. It must keep no open file, no
+//! thread and no memory of them. Nodes with bounded history must also keep bounded disk space.
 //!
-//! `STARLING_SOAK_SECONDS=3600` soaks for as long.
+//! `STARLING_SOAK_SECONDS=3600` sets the duration.
 
 mod retained;
 mod takes;
@@ -15,13 +14,13 @@ use starling_tests::Instance;
 use self::takes::{Takes, takes};
 use crate::cluster::{job, submit};
 
-/// How long to soak.
+/// The duration of the test.
 fn span() -> Duration {
     let asked = std::env::var("STARLING_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(asked.unwrap_or(10))
 }
 
-/// The least of some rounds: what is open for a moment does not count.
+/// The minimum over some rounds, without files that are open only for a moment.
 fn least(rounds: &[Takes]) -> Takes {
     let of = |take: fn(&Takes) -> u64| rounds.iter().map(take).min().unwrap_or_default();
     Takes {
@@ -31,7 +30,7 @@ fn least(rounds: &[Takes]) -> Takes {
     }
 }
 
-/// A job whose tasks have outputs that others read, and keys that are written and removed.
+/// A job with outputs that other tasks read, and keys that are written and removed.
 fn work(instance: &Instance, round: u32) {
     let id = submit(instance, &["--file", "fan-in:tasks=111,degree=10,duration=1ms,output=100kB"]);
     for number in 0..5 {
@@ -44,7 +43,7 @@ fn work(instance: &Instance, round: u32) {
     assert_eq!(job(instance, &id)["tasks"]["done"], 111);
 }
 
-/// At least three rounds, each a third.
+/// At least three rounds, in three parts.
 #[test]
 fn a_node_that_stays_does_not_grow() {
     let span = span();
@@ -66,10 +65,10 @@ fn a_node_that_stays_does_not_grow() {
     let third = rounds.len() / 3;
     let (first, last) = (least(&rounds[..third]), least(&rounds[rounds.len() - third..]));
     println!("{} rounds: {first:?}, then {last:?}", rounds.len());
-    // A round leaves the record of its jobs and some log: less than a mebibyte, all in all.
+    // A round leaves the record of its jobs and some log: less than a mebibyte in all.
     let grown = (32 << 20) + ((rounds.len() as u64) << 20);
     assert!(last.files <= first.files + 8, "{first:?} {last:?}");
-    // Threads that read and write files stay for a while, as many as were needed at once.
+    // Threads for file access stay for some time, up to the largest number needed at once.
     assert!(last.threads <= first.threads + FILE_THREADS_MAX as u64, "{first:?} {last:?}");
     assert!(last.resident_bytes <= first.resident_bytes + grown, "{first:?} {last:?}");
     instance.down();

@@ -1,4 +1,4 @@
-//! What strangers cost a node, as the system counts it.
+//! The memory that unauthenticated connections cost a node, from the system.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -13,17 +13,17 @@ fn resident_bytes(pid: u32) -> u64 {
     kib.expect("a number") << 10
 }
 
-/// Each sends as much as a node would take of one who has shown no certificate.
+/// Each connection sends as many bytes as a node accepts without a certificate.
 #[test]
 fn a_stranger_costs_less_than_a_mebibyte() {
     let instance = Instance::up(1, 1);
     let pid = instance.pid(0);
     let nodes = instance.starling(&["node", "list", "--json"]).ok().json();
     let address = nodes["nodes"][0]["addr"].as_str().expect("it listens").to_owned();
-    // The first one pays for what is made once.
+    // The first connection also pays for one-time allocations.
     let open = || {
         let mut stream = TcpStream::connect(&address).expect("the port is open");
-        // A record with the beginning of a greeting of nearly 64 KiB, and three more of its bytes.
+        // A record with the start of a TLS hello of nearly 64 KiB, and three further records.
         let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0];
         bytes.resize(5 + 0x4000, 0);
         for _ in 0..3 {
@@ -31,7 +31,7 @@ fn a_stranger_costs_less_than_a_mebibyte() {
             bytes.resize(bytes.len() + 0x3f00, 0);
         }
         stream.set_nonblocking(true).expect("it is a socket");
-        let _ = stream.write(&bytes); // It may take less.
+        let _ = stream.write(&bytes); // It may accept fewer bytes.
         stream
     };
     drop(open());

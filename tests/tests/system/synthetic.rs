@@ -88,7 +88,7 @@ fn a_trace_holds_every_task() {
     assert!(ran >= 50, "{ran} spans for 50 tasks");
 }
 
-/// Large is not bad: one parent of very many, one child of very many, one very long chain.
+/// Extreme graphs: one parent of very many tasks, one child of very many, and one very long chain.
 #[test]
 fn wide_and_deep_graphs_run() {
     for generator in [

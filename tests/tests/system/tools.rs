@@ -36,7 +36,7 @@ fn the_simulator_repeats_itself_and_finds_a_bug_on_purpose() {
     let mutant = check(&["--seeds", "400", "--mutant", "speak-before-writing"]).expect_code(1);
     assert!(mutant.json()["failed"].as_array().is_some_and(|failed| !failed.is_empty()));
     check(&["--mutant", "no-such-bug"]).expect_code(2);
-    // What seeds hardly ever show is found by its story, at once.
+    // Bugs that seeds rarely show are found by their scenario at once.
     let told = check(&["--mutant", "reads-unleased"]).expect_code(1).json();
     assert_eq!(told["failed"][0]["story"], "a primary is silent", "{told}");
     assert_eq!((&told["seeds"], &told["mutant"]), (&0.into(), &"reads-unleased".into()), "{told}");

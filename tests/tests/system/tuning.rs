@@ -1,4 +1,4 @@
-//! Policy, t, tt and stealing change while a job with data runs.
+//! The policy, t, tt and the stealing options change while a job with data runs.
 
 use serde_json::Value;
 use starling_tests::{Instance, wait_until};
@@ -8,12 +8,12 @@ use crate::faults_data::{answers, done, undisturbed, workflow};
 
 const NODES: u32 = 3;
 
-/// What all nodes say of how they decide; they must agree.
+/// The tuning of all nodes, which must be equal.
 fn tuning(instance: &Instance) -> Value {
     let told = |node: u32| {
         let info = instance.json(&["node", "info", &node.to_string()]);
         let mut tuning = info["tuning"].clone();
-        // By default shares of what is free on its file system, when it looked.
+        // Their defaults are shares of the free space at the time of the start.
         let marks = tuning.as_object_mut().expect("a table");
         marks.retain(|name, _| !name.starts_with("store_"));
         tuning
@@ -25,7 +25,7 @@ fn tuning(instance: &Instance) -> Value {
     first
 }
 
-/// Flags of `node set`, and what is read back then.
+/// Flags of `node set`, and the expected values.
 type Change<'a> = (&'a [&'a str], &'a [(&'a str, Value)]);
 
 #[test]
@@ -49,7 +49,7 @@ fn policy_thresholds_and_stealing_change_in_the_middle_of_a_job() {
                 ("steal_share", 0.125.into()),
                 ("steal_neighbours", 1.into()),
                 ("steal_interval_s", 0.003.into()),
-                // What was not named stays.
+                // Options without a flag stay.
                 ("policy", "flds".into()),
                 ("wait_max_s", 0.7.into()),
             ],
@@ -73,7 +73,7 @@ fn policy_thresholds_and_stealing_change_in_the_middle_of_a_job() {
             assert_eq!(&now[*name], value, "{name} after {flags:?}: {now}");
         }
     }
-    // So all of it was in the middle.
+    // So all changes happened during the job.
     assert_eq!(job(&instance, &id)["state"], "running");
     instance.starling(&["job", "wait", &id]).ok();
     let info = job(&instance, &id);

@@ -1,4 +1,4 @@
-//! A node reads the state that an earlier version left, and refuses that of a later one.
+//! A node reads the state of an earlier version, and refuses that of a later one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn formats(instance: &Instance, nodes: u32) -> Vec<PathBuf> {
     (0..nodes).map(|node| instance.directory().join(format!("nodes/{node}/state/format"))).collect()
 }
 
-/// The first version had no number behind the names of objects, nor these files.
+/// The first version had no number after the names of objects, and none of these files.
 fn as_of_the_first_version(instance: &Instance, nodes: u32) {
     for (node, format) in (0..).zip(formats(instance, nodes)) {
         fs::write(format, "1\n").expect("ours");

@@ -1,4 +1,4 @@
-//! Files that a submitter puts into the cluster with its job.
+//! Files that a submitter uploads with its job.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -35,15 +35,15 @@ fn files_of_this_machine_travel_with_their_job() {
     instance.down();
 }
 
-/// A node is killed, and its disk is gone for good.
+/// Kills a node and removes its disk permanently.
 fn lose(instance: &mut Instance, node: u32) {
     instance.kill(node);
     fs::remove_dir_all(instance.directory().join(format!("nodes/{node}"))).expect("ours");
 }
 
-/// A job whose one task says where it runs, reads the file, says that it has, and waits.
+/// A job with one task that reads the file, writes its node's number, and waits.
 fn reader(instance: &Instance) -> (String, PathBuf) {
-    // Readers run where their data is, and nobody steals them.
+    // Readers run where their data is, and are never stolen.
     instance.starling(&["node", "set", "--policy", "mdl"]).ok();
     let bytes: Vec<u8> = (0..BYTES).map(|at| (at / 7) as u8).collect();
     instance.sandbox().write("data.bin", bytes);
@@ -56,21 +56,21 @@ fn reader(instance: &Instance) -> (String, PathBuf) {
     (submit(instance, &["--upload", "data.bin", "--", "sh", "-c", &script]), ran)
 }
 
-/// Where its n-th attempt has read the file.
+/// The node on which the n-th attempt has read the file.
 fn nth_reader(ran: &Path, n: usize) -> u32 {
     let nodes = || fs::read_to_string(ran).unwrap_or_default();
     wait_until("its reader has the file", || nodes().lines().count() >= n);
     nodes().lines().nth(n - 1).expect("seen before").parse().expect("a node")
 }
 
-/// Each takes with it the task that reads the file, and all that it has of it.
+/// Each lost node takes the reading task and its copies of the file along.
 #[test]
 fn an_upload_outlives_nodes_that_are_lost_one_after_another() {
     let mut instance = Instance::up_with_copies(5, 1, 2);
     instance.wait_for_copies();
     let (id, ran) = reader(&instance);
     nth_reader(&ran, 1);
-    // What has the file links it: only who has not fetches what was made of it.
+    // A node with the file links it: only nodes without it fetch the upload task's output.
     let inodes = |node: u32, folder: &str| {
         let files = files(&instance, node, folder).into_iter();
         files.map(|file| file.metadata().expect("it is there").ino()).collect::<Vec<_>>()
@@ -94,8 +94,8 @@ fn an_upload_outlives_nodes_that_are_lost_one_after_another() {
     instance.down();
 }
 
-/// All slots are taken while the file comes, so that it is nowhere but where its client has put it:
-/// at the home of its task and at that of its copies.
+/// All slots are taken when the file arrives. So only the home of its task and the nodes with
+/// replicas have it.
 fn waiting_upload(instance: &Instance) -> (String, Vec<u32>) {
     let text = "[[task]]\nname='busy-{i}'\narray='1-40'\ncommand=['sleep','3']\n";
     instance.sandbox().write("busy.toml", text);
@@ -107,7 +107,7 @@ fn waiting_upload(instance: &Instance) -> (String, Vec<u32>) {
     (id, (0..5).filter(has_file).collect())
 }
 
-/// Where its task waits: at its home.
+/// The home of the upload task, where it waits.
 fn home_of_upload(instance: &Instance, id: &str) -> u32 {
     let tasks = instance.json(&["task", "list", id]);
     let is_upload =
@@ -127,7 +127,7 @@ fn a_file_outlives_its_home_before_its_task_has_run() {
     let (id, holders) = waiting_upload(&instance);
     assert_eq!(holders.len(), 3, "{holders:?}");
     let home = home_of_upload(&instance, &id);
-    // Where it is looked for last: a node that has nothing to do with it has the only other one.
+    // The last node in the search: an unrelated node has the only other copy.
     let other = (0..5).rev().find(|node| !holders.contains(node)).expect("two are");
     let kept = files(&instance, home, "uploads").pop().expect("it is there");
     let below = kept.strip_prefix(instance.directory().join(format!("nodes/{home}"))).expect("it");
@@ -143,7 +143,7 @@ fn a_file_outlives_its_home_before_its_task_has_run() {
     instance.down();
 }
 
-/// Its reader dies with its node, and no other node has these of its files any more.
+/// The reader dies with its node, and the other nodes lose their files in these folders.
 fn lose_reader(instance: &mut Instance, ran: &Path, folders: &[&str]) {
     let node = nth_reader(ran, 1);
     for other in (0..3).filter(|&other| other != node) {
@@ -164,7 +164,7 @@ fn what_a_task_made_of_an_upload_is_made_again() {
     instance.down();
 }
 
-/// It asks the dead node as well, for a while, in case that is on its way back.
+/// The search includes the dead node for some time, because it may be restarting.
 #[test]
 fn who_looks_for_a_file_can_be_stopped() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
@@ -183,8 +183,8 @@ fn who_looks_for_a_file_can_be_stopped() {
     instance.down();
 }
 
-/// Only the client has what it uploaded: when all copies are gone for good, whoever needs it ends
-/// with a word that says so.
+/// Only the client has the original. If all copies are lost permanently, every reader ends with an
+/// error that states it.
 #[test]
 fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
     let mut instance = Instance::up_with_copies(3, 1, 2);

@@ -6,7 +6,7 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// By falling static b-level, each where it starts first.
+/// By falling static b-level, each task where it starts earliest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BLevel;
 

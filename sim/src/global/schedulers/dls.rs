@@ -6,12 +6,12 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Offer, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// Of all tasks that are ready and all workers, the pair of the greatest dynamic level: static
-/// level (lengths of a median worker, no transfers), less the start there, plus what this worker is
-/// faster than the median one.
+/// Picks the pair of a ready task and a worker with the greatest dynamic level. This is the static
+/// level (lengths on a median worker, no transfers), minus the start time there, plus the time
+/// saved against the median worker.
 ///
-/// DSLab's reading: static levels contain mean transfers as its [`Heft`](super::Heft) has them,
-/// gaps are used, transfers take no latency in the plan.
+/// In DSLab's reading, static levels contain mean transfers as in its [`Heft`](super::Heft). The
+/// plan uses gaps and ignores the latency of transfers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dls {
     pub reading: Reading,

@@ -1,12 +1,14 @@
 /*!
-The list schedulers of Estee with its own estimate of when a worker is free (`blevel-estee`,
-`tlevel-estee`, `dls-estee`, `mcp-estee`, `etf-estee`), to reproduce what that study published.
+The list schedulers of Estee with its own estimate of a worker's free time (`blevel-estee`,
+`tlevel-estee`, `dls-estee`, `mcp-estee`, `etf-estee`). They reproduce the published results of
+that study.
 
-The estimate is poor, in three ways. An input counts as absent from every worker, also from the one
-that has it, so transfers never speak for a place. Tasks that wait at a worker count only once those
-that run there leave too few cores. And the two plain ones are never told what runs, so that every
-worker looks free always: they give everything to the first worker that is wide enough. To be better
-than these proves nothing; the textbook's own schedulers stand beside them under the plain names.
+The estimate is poor in three ways. First, an input counts as absent from every worker, even from
+the one that has it, so transfers never favour a place. Second, waiting tasks of a worker count
+only if its running tasks leave too few cores. Third, the two plain ones do not learn of starts, so
+every worker always looks free. They give everything to the first worker that is wide enough.
+
+A better result than theirs proves nothing. The textbook's own schedulers have the plain names.
 */
 
 use std::cmp::Reverse;
@@ -18,7 +20,7 @@ use crate::Dice;
 use crate::global::plan::Ordered;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// A task of which no length is known counts as this long, ns.
+/// The length of a task with unknown length, in ns.
 const LENGTH_UNKNOWN_NS: f64 = 1e9;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +37,7 @@ pub(super) struct Estee {
     rule: Rule,
     levels: Vec<f64>,
     latest: Vec<Vec<Ordered>>,
-    /// By worker: tasks given to it that have not started, and those that run since when.
+    /// By worker: assigned tasks that have not started, and running tasks with their start.
     waiting: Vec<Vec<u32>>,
     running: Vec<Vec<(u32, f64)>>,
 }
@@ -70,7 +72,7 @@ impl Estee {
         }
     }
 
-    /// How long until a task could start on a worker, as Estee thinks, ns.
+    /// Estee's estimate of the delay until a task can start on a worker, in ns.
     fn wait_ns(&self, view: &View<'_>, task: u32, worker: usize, given: &[(u32, usize)]) -> f64 {
         let problem = view.problem;
         let carry = |&object: &u32| {
@@ -115,7 +117,7 @@ impl Estee {
         clock_ns - view.now_ns as f64
     }
 
-    /// The pair of the least value; of equal ones the first worker, then the first task.
+    /// The pair of the least value, then the first worker, then the first task.
     fn best_pair(
         &self,
         view: &View<'_>,
@@ -178,7 +180,7 @@ impl Scheduler for Estee {
             tasks.retain(|&task| task != chosen.0);
             given.push(chosen);
             if self.rule == Rule::Mcp {
-                // Here Estee counts what was given in this round twice.
+                // Here Estee counts the assignments of this round twice.
                 self.waiting[chosen.1].push(chosen.0);
             }
         }

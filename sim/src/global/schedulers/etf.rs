@@ -6,8 +6,8 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// Of all tasks that are ready and all workers, the pair that starts first; of equal ones the task
-/// of the higher static level.
+/// The pair of a ready task and a worker with the earliest start, then the task of the higher
+/// static level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Etf;
 

@@ -1,9 +1,9 @@
 /*!
-Estee's *greedy transfer* variants (`blevel-gt`, `tlevel-gt`, `mcp-gt`, `random-gt`): a list order
-as elsewhere, but a ready task is given away only when a worker has cores free for it, and to the
-one that needs the fewest further bytes (Beránek, Böhm, et al., 2022).
+Estee's *greedy transfer* variants (`blevel-gt`, `tlevel-gt`, `mcp-gt`, `random-gt`). They use the
+list orders of other schedulers. But a ready task is assigned only when a worker has free cores for
+it, and then to the one that needs the fewest further bytes (Beránek, Böhm, et al., 2022).
 
-Where no worker has cores enough, the tasks behind it may only use workers too small for it.
+If no worker has enough free cores, later tasks may only use workers that are too small for it.
 */
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ impl GreedyTransfer {
     fn begin(&mut self, view: &View<'_>, dice: &mut Dice) {
         let tasks = view.problem.tasks.len();
         let mut list: Vec<usize> = (0..tasks).collect();
-        // Ties fall as they may.
+        // Ties are broken at random.
         shuffle(&mut list, dice);
         match self.order {
             Order::BLevel => {
@@ -111,8 +111,8 @@ impl Scheduler for GreedyTransfer {
     }
 }
 
-/// Bytes a worker would have to fetch for a task. An object that comes anyhow, because its maker or
-/// another reader is assigned there, counts a tenth.
+/// The bytes that a worker would have to fetch for a task. An object counts a tenth if it will
+/// arrive anyway, because its maker or another reader is assigned there.
 pub(super) fn missing_bytes(
     view: &View<'_>,
     assigned: &[Option<u32>],
@@ -131,7 +131,7 @@ pub(super) fn missing_bytes(
     view.problem.tasks[task as usize].inputs.iter().map(cost).sum()
 }
 
-/// The worker that misses the fewest bytes; of equal ones by lot.
+/// The worker that misses the fewest bytes; ties are broken at random.
 pub(super) fn cheapest(
     view: &View<'_>,
     assigned: &[Option<u32>],
@@ -147,9 +147,9 @@ pub(super) fn cheapest(
     dice.pick(&best)
 }
 
-/// The keys by which Estee sorts for `mcp` and `mcp-gt`: a task's latest start and those of its
-/// children, the latest first. Between two tasks it counts all outputs of the first as one
-/// transfer, and it fixes the ends of the graph at their t-levels.
+/// Estee's sort keys for `mcp` and `mcp-gt`: the latest starts of a task and its children, the
+/// latest first. Between two tasks it counts all outputs of the first as one transfer. It fixes the
+/// ends of the graph at their t-levels.
 pub(super) fn latest_starts(view: &View<'_>) -> Vec<Vec<Ordered>> {
     let problem = view.problem;
     let machines = problem.workers.len().max(2);

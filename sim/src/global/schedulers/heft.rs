@@ -6,12 +6,12 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// By falling upward rank (b-level of mean lengths and mean transfers), each where it ends first,
-/// gaps used.
+/// By falling upward rank (b-level of mean lengths and mean transfers), each task where it ends
+/// earliest, with use of gaps.
 ///
-/// DSLab's reading: the origin counts as a machine when transfers are averaged, and so does each
-/// machine's way to itself, which takes nothing; outputs that nobody reads travel to the origin at
-/// the end of a path; transfers take no latency in the plan.
+/// DSLab's reading differs in three points. The mean of transfers includes the origin and each
+/// machine's zero transfer to itself. Unread outputs are transferred to the origin at the end of a
+/// path. The plan ignores the latency of transfers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heft {
     pub reading: Reading,
@@ -39,7 +39,7 @@ impl Scheduler for Heft {
     }
 }
 
-/// B-levels as DSLab has them, with this time for a unit of length.
+/// DSLab's b-levels, with this time for a unit of length.
 pub(super) fn dslab_levels(view: &View<'_>, per_length: f64) -> Vec<f64> {
     let problem = view.problem;
     let machines = problem.workers.len() as f64 + 1.0;
@@ -56,7 +56,8 @@ pub(super) fn dslab_levels(view: &View<'_>, per_length: f64) -> Vec<f64> {
         let unread = outputs.filter(|&&it| problem.objects[it as usize].readers.is_empty());
         unread.map(|&object| carry(object)).fold(0.0, f64::max)
     };
-    // A path may end with an output's way back: a length that only tasks without readers add.
+    // A path may end with an output's transfer to the origin: only tasks without readers add this
+    // length.
     let run = |task: usize| {
         let is_last = problem.reads(task).next().is_none();
         let back_ns = if is_last { returned_ns(task) } else { 0.0 };

@@ -8,8 +8,9 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// By rising latest start (ALAP), ties by the latest starts of the children; each where it starts
-/// first, gaps used. (The paper breaks ties by all descendants; children are what everybody takes.)
+/// By rising latest start (ALAP), ties by the latest starts of the children. Each task goes where
+/// it starts earliest, with use of gaps. (The paper breaks ties by all descendants; implementations
+/// commonly use the children.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mcp;
 

@@ -5,8 +5,8 @@ use crate::Dice;
 use crate::global::problem::Maker;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// Of all ready tasks the one whose earliest end is earliest goes there, again and again. A worker
-/// is believed to be free when the last task given to it is believed to end, whatever its cores.
+/// Repeatedly assigns the ready task with the earliest possible end to its best worker. A worker
+/// counts as free at the estimated end of its last assigned task, whatever its cores.
 #[derive(Clone, Debug, Default)]
 pub struct MinMin {
     ready: Vec<u32>,

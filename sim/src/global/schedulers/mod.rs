@@ -1,4 +1,4 @@
-//! The schedulers, one file each.
+//! The global schedulers, one file each.
 
 mod b_level;
 mod dls;
@@ -18,17 +18,17 @@ pub use dls::Dls;
 pub use heft::Heft;
 pub use min_min::MinMin;
 
-/// Whose reading of an algorithm, where they differ.
+/// The reading of an algorithm, where implementations differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reading {
-    /// The paper that brought it.
+    /// The paper that introduced it.
     #[default]
     Printed,
-    /// DSLab's (`dslab-dag`), whose published makespans we compare with.
+    /// DSLab's reading (`dslab-dag`). Our tests compare with its published makespans.
     Dslab,
 }
 
-/// All of them, as a user names them.
+/// All schedulers, by their names for users.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SchedulerName {
     BLevel,
@@ -108,7 +108,7 @@ impl SchedulerName {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
 
-    /// Whether what it does depends on the seed.
+    /// True if the scheduler depends on the seed.
     #[must_use]
     pub fn draws(self) -> bool {
         matches!(
@@ -152,23 +152,23 @@ impl SchedulerName {
     }
 }
 
-/// B-levels of mean lengths, transfers left out: the *static level* of the literature.
+/// B-levels of mean lengths without transfers: the *static level* of the literature.
 fn static_levels(view: &View<'_>) -> Vec<f64> {
     let run = |task: usize| view.estimates.mean_run_ns(view.problem, task);
     super::b_levels(view.problem, run, |_| 0.0)
 }
 
-/// B-levels of believed lengths, transfers left out.
+/// B-levels of estimated lengths without transfers.
 fn b_levels(view: &View<'_>) -> Vec<f64> {
     super::b_levels(view.problem, |task| view.estimates.length_ns(task), |_| 0.0)
 }
 
-/// T-levels of believed lengths, transfers left out.
+/// T-levels of estimated lengths without transfers.
 fn t_levels(view: &View<'_>) -> Vec<f64> {
     super::t_levels(view.problem, |task| view.estimates.length_ns(task), |_| 0.0)
 }
 
-/// What an object is believed to take between two workers, mean over all pairs.
+/// The estimated transfer time of an object, as the mean over all pairs of workers.
 fn mean_carry(view: &View<'_>, object: u32) -> f64 {
     if !view.problem.objects[object as usize].travels {
         return 0.0;

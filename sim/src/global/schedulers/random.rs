@@ -1,4 +1,4 @@
-//! Each task on a worker drawn by lot, as often as it has cores, before anything runs.
+//! Each task goes to a random worker, with a probability proportional to its cores, before the run.
 
 use crate::Dice;
 use crate::global::view::{Assignment, Scheduler, Update, View};
@@ -31,7 +31,7 @@ impl Scheduler for Random {
     }
 }
 
-/// Fisher and Yates.
+/// Fisher-Yates shuffle.
 pub(super) fn shuffle<T>(items: &mut [T], dice: &mut Dice) {
     for at in (1..items.len()).rev() {
         items.swap(at, dice.index(at + 1));

@@ -5,7 +5,7 @@ use crate::Dice;
 use crate::global::plan::{Gaps, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// By rising t-level, each where it starts first.
+/// By rising t-level, each task where it starts earliest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TLevel;
 

@@ -1,9 +1,11 @@
 /*!
-Estee's global work stealing (`ws`), a model of Dask's: a ready task goes at once to the worker that
-needs the fewest further bytes, however busy; then every worker with free cores takes tasks from
-those with more than they can run, the cheapest to move for their length first (Beránek, Böhm, et
-al., 2022). A steal of a task that runs already is refused, and the thief hears of it when something
-else happens: so it is in Estee, and it costs idle cores.
+Estee's global work stealing (`ws`), a model of Dask's. A ready task goes at once to the worker
+that needs the fewest further bytes, however busy that is. Then every worker with free cores steals
+tasks from workers that have more than they can run. The tasks with the lowest transfer cost for
+their length are stolen first (Beránek, Böhm, et al., 2022).
+
+A steal of a running task is refused, and the thief learns that at the next event. Estee does the
+same, and it costs idle cores.
 */
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +17,13 @@ use crate::Dice;
 use crate::global::plan::Ordered;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
-/// Shorter tasks count as this long when costs are compared, ns.
+/// In the comparison of costs, shorter tasks count as this long, in ns.
 const LENGTH_MIN_NS: f64 = 1e6;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkStealing {
     levels: Vec<f64>,
-    /// Cores less those of all its tasks, waiting ones too.
+    /// Cores minus those of all assigned tasks, including waiting ones.
     free_cores: Vec<i64>,
     tasks: Vec<BTreeSet<u32>>,
     assigned: Vec<Option<u32>>,

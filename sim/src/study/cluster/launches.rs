@@ -1,4 +1,4 @@
-//! What runs on the nodes of a study, and when it ends.
+//! The attempts on the nodes of a study, and their ends.
 
 use node::Input;
 use proto::wire::spec::Body;
@@ -11,14 +11,14 @@ use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
 use crate::checkers::bound::cpus_of;
 use crate::machine as model;
 
-/// Whether its bytes are written and read, not only counted.
+/// True if the attempt's bytes are written and read, not only counted.
 pub(super) fn moves_bytes(launch: &Launch) -> bool {
     let has_data = !launch.inputs.is_empty() || !launch.spec.outputs.is_empty();
     launch.settings.real_data && has_data
 }
 
 impl Cluster<'_, '_> {
-    /// As in the executor: what neither waits nor works has no effect that anybody could see.
+    /// True for an attempt that neither waits nor works. As in the executor, it ends at once.
     pub(super) fn runs_at_once(&self, launch: &Launch) -> bool {
         if moves_bytes(launch) || self.bytes_of_load(launch) > 0 {
             return false;
@@ -30,7 +30,7 @@ impl Cluster<'_, '_> {
         }
     }
 
-    /// What a load whose time counts has to bring in from outside.
+    /// The bytes from outside of a load that takes time.
     fn bytes_of_load(&self, launch: &Launch) -> u64 {
         let is_load = matches!(launch.spec.body, Some(Body::Noop(_)))
             && launch.spec.kind == analysis::stages::KIND_LOAD;
@@ -45,7 +45,7 @@ impl Cluster<'_, '_> {
             .sum()
     }
 
-    /// Checks what a task needs, and says how it will end.
+    /// Checks the inputs and the release time of a task, and returns its outcome.
     pub(super) fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
         let machine = &self.machines[index];
         let missing = launch.inputs.iter().find(|it| !machine.objects.contains_key(&it.object));
@@ -96,7 +96,7 @@ impl Cluster<'_, '_> {
         self.queue.push(at, what);
     }
 
-    /// What an attempt's files take of its slot.
+    /// The slot time that an attempt needs for its files.
     fn files(&self, launch: &Launch, run: &Attempting) -> Span {
         if !moves_bytes(launch) {
             return Span::ZERO;
@@ -111,7 +111,7 @@ impl Cluster<'_, '_> {
         let Some(run) = machine.running.remove(&(task, attempt)) else { return };
         machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
         if machine.running.is_empty() {
-            machine.running.shrink_to_fit(); // Most of a large cluster waits for work in the end.
+            machine.running.shrink_to_fit(); // Most nodes of a large cluster end up idle.
         }
         machine.keep(run.objects);
         self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });

@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use starling_tests::{Running, Sandbox, skip, wait_until};
 
-/// The daemons; Debian keeps them where a user's PATH does not look.
+/// The daemons. Debian installs them outside a user's PATH.
 pub(super) struct Programs {
     munged: PathBuf,
     slurmctld: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// None, and says why, where Slurm cannot run.
+    /// `None`, with a printed reason, if Slurm cannot run.
     pub(super) fn find() -> Option<Self> {
         if !rustix::process::getuid().is_root() {
             skip("Slurm's daemons want to be root here");
@@ -80,15 +80,15 @@ impl Slurm {
         Self { configuration, daemons }
     }
 
-    /// One of Slurm's programs, or one that finds them.
+    /// A Slurm program, or a command that uses one.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("SLURM_CONF", &self.configuration);
         command
     }
 
-    /// Kills the daemons in order, once the processes that watched over our ranks are gone: those
-    /// live in sessions of their own and would wait for their daemon without end. On a busy machine
+    /// Kills the daemons in order after the step processes of our ranks have ended. Step processes
+    /// have their own sessions and would wait for their daemon without end. On a busy machine
     /// slurmd may hang on SIGTERM.
     pub(super) fn end(self) {
         wait_until("Slurm's step has ended", || !self.has_steps());
@@ -116,7 +116,7 @@ fn start_munge(sandbox: &Sandbox, munged: &Path, folder: &Path) -> Running {
     let key = folder.join("munge.key");
     fs::write(&key, random_bytes()).expect("files can be written");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("it is ours");
-    // Munge's clients want to reach the socket through folders that others may enter.
+    // Munge's clients require that others may enter the folders of the socket.
     fs::set_permissions(sandbox.path("."), fs::Permissions::from_mode(0o755)).expect("ours");
     let mut command = Command::new(munged);
     command.args(["--force", "--foreground"]);
@@ -172,7 +172,7 @@ fn slurm_conf(folder: &Path) -> String {
     text
 }
 
-/// Ports nobody listens on now. Slurm wants numbers in advance, so this is the best there is.
+/// Currently free ports. Slurm needs the numbers in advance, so a race remains.
 fn free_ports(count: usize) -> Vec<u16> {
     let bound: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();

@@ -1,6 +1,6 @@
-//! Three nodes with a small bound of history, at a low and steady rate: jobs of commands with kept
-//! results that are fetched and forgotten, attempts that fail, retries, uploads, cancelled jobs and
-//! keys.
+//! Three nodes with a small bound on history run a low and steady load. It consists of jobs of
+//! commands, kept results that are fetched and forgotten, failing attempts, retries, uploads,
+//! cancelled jobs and keys.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,16 +15,16 @@ use super::takes::Measured;
 use crate::cluster::{job, submit};
 
 const NODES: u32 = 3;
-/// Little, so that it is reached within minutes.
+/// Small enough to be reached within minutes.
 const HISTORY: &str = "4MiB";
-/// From the start of a round to that of the next, and of a sample.
+/// The interval between rounds, and between samples.
 const ROUND: Duration = Duration::from_secs(3);
 const SAMPLE: Duration = Duration::from_secs(60);
-/// Jobs whose results are kept at a time; those of the next take the place of the oldest.
+/// The number of jobs with kept results. The next one replaces the oldest.
 const KEPT_JOBS: usize = 20;
 
-/// What a quantity may rise by in the second half of the time. RocksDB fills two buffers of 8 MiB
-/// and has a log of each, before it writes four files that it then makes one.
+/// The largest rise of a quantity in the second half of the time. RocksDB fills two buffers of 8
+/// MiB, with a log for each. Then it writes four files and merges them into one.
 fn allowed(quantity: &str) -> f64 {
     let mebibytes = f64::from(1 << 20);
     match quantity {
@@ -81,7 +81,7 @@ fn nodes_with_bounded_history_do_not_grow() {
 
 struct User<'a> {
     instance: &'a Instance,
-    /// Jobs whose results are kept, oldest first.
+    /// Jobs with kept results, oldest first.
     kept: Vec<String>,
 }
 
@@ -99,8 +99,8 @@ impl User<'_> {
         }
     }
 
-    /// Results that one task reads, and says what it read, and that are fetched; some stay for a
-    /// while. The third part is made by a second attempt.
+    /// Results that one task reads and prints, and that are fetched; some stay for several rounds.
+    /// The third part comes from a second attempt.
     fn keep(&mut self) {
         let failed = self.instance.sandbox().path("failed").display().to_string();
         let make = format!(
@@ -141,7 +141,7 @@ impl User<'_> {
         }
     }
 
-    /// A job that fails, and is mended and run again.
+    /// A job that fails, is repaired and retried.
     fn retry(&self) {
         let mended = self.instance.sandbox().path("mended");
         let _ = fs::remove_file(&mended);

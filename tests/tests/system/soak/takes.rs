@@ -1,4 +1,5 @@
-//! What a node takes: memory, open files, threads, and disk and files by folder of its state.
+//! The resources of a node: memory, open files, threads, and the disk space and files of each state
+//! folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use starling_tests::files_below;
 
-/// A quantity of a node over time: seconds since the start, and how much.
+/// A quantity of a node over time: seconds since the start, and its value.
 type Series = Vec<(f64, f64)>;
 
-/// What a process takes, as the system counts it.
+/// The resources of a process, from the system.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Takes {
     pub(super) files: u64,
@@ -29,15 +30,15 @@ pub(super) fn takes(pid: u32) -> Takes {
     Takes { files, threads: number("Threads:"), resident_bytes: number("VmRSS:") << 10 }
 }
 
-/// The store has buffers of its own size; what is left over grows with what is kept.
+/// The store has buffers of fixed size; all other folders grow with their contents.
 const STORE: &str = "db";
 
-/// All that was measured of one node.
+/// All measurements of one node.
 #[derive(Default, Debug)]
 pub(super) struct Measured(BTreeMap<String, Series>);
 
 impl Measured {
-    /// Adds what the process and its directory take now; returns them in words.
+    /// Adds the current resources of the process and its directory, and returns them as text.
     pub(super) fn add(&mut self, after: Duration, pid: u32, state: &Path) -> String {
         let now = takes(pid);
         let mut all: BTreeMap<String, f64> = BTreeMap::from([
@@ -64,7 +65,7 @@ impl Measured {
         words.join(" ")
     }
 
-    /// By quantity how much a line through the second half of the time rises in that time.
+    /// For each quantity, the rise of a fitted line through the second half of the time.
     pub(super) fn growth(&self) -> BTreeMap<String, f64> {
         let rises = self.0.iter().map(|(name, series)| {
             let end = series.last().map_or(0.0, |last| last.0);
@@ -75,7 +76,7 @@ impl Measured {
     }
 }
 
-/// Of the line with the least squares.
+/// The slope of the least-squares line.
 fn slope(series: &Series) -> f64 {
     let count = series.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| series.iter().map(of).sum::<f64>() / count;
