@@ -69,7 +69,7 @@ pub(crate) enum Verb {
     /// Evaluate: the figures of the paper beside those of Starling
     Eval(crate::eval::EvalArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
-    Trace(crate::story::TraceArgs),
+    Trace(crate::reports::TraceArgs),
     /// Settings and their origins
     #[command(subcommand)]
     Config(crate::config::ConfigVerb),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_scrubs_as_often_as_it_is_told() {
+    fn a_node_scrubs_at_the_given_interval() {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
@@ -352,7 +352,7 @@ mod tests {
             let line = Line::try_parse_from(words).unwrap();
             line.scrub.resolve(&Settings::none()).unwrap()
         };
-        assert_eq!(every(&[]), Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0)));
+        assert_eq!(every(&[]), Some(Duration::from_nanos(proto::limits::SCRUB_INTERVAL.0)));
         assert_eq!(every(&["--scrub-every", "0"]), None);
         for told in [None, Some(Duration::from_secs(90)), Some(Duration::from_nanos(7))] {
             let [flag, value] = ScrubArgs::flags(told);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tasks_may_print_is_as_it_was_told() {
+    fn output_limits_follow_the_flags() {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]

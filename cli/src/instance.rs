@@ -12,7 +12,7 @@ use workloads::wfformat::{Machine, Run, TaskRun};
 use workloads::{Graph, Plan};
 
 use crate::errors::Failure;
-use crate::story::Logs;
+use crate::reports::Logs;
 
 /// The destination of an instance. It is opened before the run, so that an unwritable path is
 /// detected early.

@@ -62,7 +62,7 @@ struct Lines {
 }
 
 /// The result of the reading thread: lines, and at last the reason for its end.
-type Found = Result<Lines, Failure>;
+type ParsedLines = Result<Lines, Failure>;
 
 /// Operations before an invalid line are done and answered.
 pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
@@ -128,7 +128,7 @@ fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
 /// Passes the lines on before a read would wait. A swap is passed on alone, because a conflict
 /// would undo its whole batch. Lookups are separate from other operations, and few at a time,
 /// because the length of their answers is unknown.
-fn read(sender: &mpsc::Sender<Found>) {
+fn read(sender: &mpsc::Sender<ParsedLines>) {
     let mut input = BufReader::with_capacity(KV_LINES_AHEAD_BYTES, std::io::stdin().lock());
     let mut lines = Lines { first: 1, ..Lines::default() };
     loop {
@@ -162,7 +162,7 @@ fn read(sender: &mpsc::Sender<Found>) {
 }
 
 /// False if no more lines are wanted, because an answer could not be printed.
-fn hand_over(sender: &mpsc::Sender<Found>, lines: &mut Lines) -> bool {
+fn hand_over(sender: &mpsc::Sender<ParsedLines>, lines: &mut Lines) -> bool {
     let first = lines.first + lines.ops.len();
     let looks_up = lines.looks_up;
     let gathered = std::mem::replace(lines, Lines { first, looks_up, ..Lines::default() });

@@ -237,7 +237,7 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
 
 /// The tuning of a node, as JSON.
 #[derive(Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct TuningReport {
     policy: Option<String>,
     threshold: Option<f64>,
     wait_max_s: Option<f64>,
@@ -260,7 +260,7 @@ pub(crate) struct Shown {
     history_age_s: Option<f64>,
 }
 
-impl From<&wire::Tuning> for Shown {
+impl From<&wire::Tuning> for TuningReport {
     fn from(tuning: &wire::Tuning) -> Self {
         let seconds = |ns: u64| Span(ns).as_secs_f64();
         Self {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_gets_what_is_built_in() {
+    fn defaults_hold_without_flags() {
         let tuning = |words: &[&str]| {
             let words = ["starling"].iter().chain(words);
             let args = Line::try_parse_from(words).unwrap().tuning;

@@ -1,6 +1,6 @@
 //! The inputs of a node's run loop from its streams and threads.
 
-use executor::Ended;
+use executor::AttemptOutcome;
 use node::Input;
 use proto::{ClientId, Incarnation, NodeId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
@@ -42,7 +42,7 @@ pub(crate) enum Incoming {
         wanted: Vec<Wanted>,
     },
     /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], or of
-    /// [`node::Node::has_copy`] if `copy` is set.
+    /// [`node::Node::has_replica`] if `copy` is set.
     File {
         task: TaskId,
         copy: bool,
@@ -63,7 +63,7 @@ pub(crate) enum Local {
     /// Several inputs that arrived together.
     Inputs(Vec<Input>),
     /// An end of a task that may belong to a stop of the whole node.
-    Doubted(Ended),
+    Doubted(AttemptOutcome),
     /// The records of a page request.
     Read(Result<kvs::Page, StoreError>),
     /// The last batch that is durable now.

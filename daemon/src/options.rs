@@ -10,24 +10,24 @@ use security::Token;
 
 use crate::error::StartError;
 use crate::instance;
-use crate::listen::Listen;
+use crate::listen_addresses::Listen;
 
 /// The maximum number of connections served at a time. Values below the default are for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places {
+pub struct ConnectionLimits {
     /// Connections for calls.
     pub connections: usize,
     /// Of these, the connections of clients and observers.
-    pub guests: usize,
+    pub client_connections: usize,
     /// Connections on which objects are sent.
     pub data_connections: usize,
 }
 
-impl Default for Places {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_MAX,
-            guests: limits::GUESTS_MAX,
+            client_connections: limits::CLIENT_CONNECTIONS_MAX,
             data_connections: limits::DATA_CONNECTIONS_MAX,
         }
     }
@@ -107,7 +107,7 @@ pub struct NodeOptions {
     /// Further nodes that are started now. They count only if votes are missing.
     pub further: Vec<NodeId>,
     /// The maximum number of connections.
-    pub places: Places,
+    pub connection_limits: ConnectionLimits,
     /// Receives lines about the running node for its operator.
     pub say: fn(&str),
 }
@@ -135,13 +135,13 @@ impl NodeOptions {
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),
-            scrub_every: Some(Duration::from_nanos(limits::SCRUB_EVERY.0)),
+            scrub_every: Some(Duration::from_nanos(limits::SCRUB_INTERVAL.0)),
             captured: CapturedRoom::default(),
             hides_slurm: false,
             spawner_program: None,
             launch: String::new(),
             begin_together: false,
-            places: Places::default(),
+            connection_limits: ConnectionLimits::default(),
             say: |_| {},
         }
     }
@@ -185,7 +185,7 @@ impl NodeOptions {
             let most = limits::COPIES_MAX;
             return refuse(format!("a cluster keeps 1 to {most} copies of each partition"));
         }
-        let least = Duration::from_nanos(limits::SCRUB_EVERY_MIN.0);
+        let least = Duration::from_nanos(limits::SCRUB_INTERVAL_MIN.0);
         if self.scrub_every.is_some_and(|every| every < least) {
             return refuse(format!("a node reads all of its records every {least:?} at most"));
         }

@@ -14,17 +14,17 @@ use tonic::Status;
 /// The end of the run loop.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
-    queue: mpsc::UnboundedSender<Measured>,
+    queue: mpsc::UnboundedSender<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
 /// An answer and its encoded length, which takes time to compute.
-type Measured = (usize, wire::Response);
+type SizedResponse = (usize, wire::Response);
 
 /// Another end, for requests that the run loop never sees. It does not keep the stream open.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    queue: mpsc::WeakUnboundedSender<Measured>,
+    queue: mpsc::WeakUnboundedSender<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl Refusals {
 /// The end of the stream.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
-    queue: mpsc::UnboundedReceiver<Measured>,
+    queue: mpsc::UnboundedReceiver<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 

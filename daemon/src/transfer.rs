@@ -97,13 +97,14 @@ impl Transfers {
         }
     }
 
-    /// The small objects to request, one entry for each frame. If they exceed `GIVES_BYTES`, data
+    /// The small objects to request, one entry for each frame. If they exceed `SMALL_OBJECTS_FRAME_BYTES`, data
     /// connections share them, unless these are busy: small objects never wait behind large ones.
     pub(crate) fn take_asks(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {
             let bytes: u64 = wanted.iter().map(|wanted| wanted.size_bytes).sum();
-            if bytes > limits::GIVES_BYTES as u64 && self.shared.lines.are_free(from) {
+            if bytes > limits::SMALL_OBJECTS_FRAME_BYTES as u64 && self.shared.lines.are_free(from)
+            {
                 data::bring(&self.shared, from, wanted);
                 continue;
             }

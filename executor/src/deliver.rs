@@ -13,7 +13,7 @@ The first possible way of these is chosen, by the file system and the size of th
    namespace, the link is in a directory that is mounted read-only for commands;
 4. a *link to the user's file*.
 
-Size and modification time of linked files are compared after the attempt: see [`Guard`].
+Size and modification time of linked files are compared after the attempt: see [`LinkedInput`].
 */
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -36,7 +36,7 @@ const HELD_NAME_CHARS: usize = 48;
 
 /// The means of this node to deliver inputs.
 #[derive(Debug)]
-pub(crate) struct Means {
+pub(crate) struct DeliveryMethods {
     /// Clones work between files of the state directory; false once one was refused.
     clones: AtomicBool,
     /// Commands run as root: a mode without write bits does not stop them.
@@ -48,7 +48,7 @@ pub(crate) struct Means {
     held: AtomicU64,
 }
 
-impl Means {
+impl DeliveryMethods {
     pub(crate) fn open(held_dir: &Path) -> io::Result<Self> {
         // Links of an earlier incarnation are useless.
         match fs::remove_dir_all(held_dir) {
@@ -141,7 +141,7 @@ enum Linked {
 
 /// A linked input, with its state before the attempt.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct LinkedInput {
     /// The name of the input in the task's declaration.
     name: String,
     linked: Linked,
@@ -189,7 +189,7 @@ fn files_within(directory: &Path) -> Vec<(PathBuf, State)> {
     files
 }
 
-impl Guard {
+impl LinkedInput {
     fn new(name: &str, linked: Linked, source: PathBuf, target: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(&source)?;
         let within = if metadata.is_dir() { files_within(&source) } else { Vec::new() };
@@ -198,7 +198,7 @@ impl Guard {
         Ok(Self { name, linked, source, target, held, before, within })
     }
 
-    /// The guard of a file of this node that [`Means::link`] has linked.
+    /// The guard of a file of this node that [`DeliveryMethods::link`] has linked.
     fn of_link(
         name: &str,
         linked: Linked,
@@ -232,7 +232,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for LinkedInput {
     fn drop(&mut self) {
         if let Some(held) = &self.held {
             let _ = fs::remove_file(held); // The next start removes it otherwise.
@@ -242,7 +242,7 @@ impl Drop for Guard {
 
 /// Checks after an attempt whether a task has changed its linked inputs. A changed copy is dropped,
 /// so that the next reader gets a sound one. Returns the message for the user.
-pub(crate) fn check(shared: &Shared, guards: &[Guard]) -> Option<String> {
+pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
     let mut told = None;
     for guard in guards {
         let Some(name) = guard.changed() else { continue };
@@ -274,7 +274,7 @@ fn create(target: &Path, executable: bool) -> io::Result<File> {
 
 /// The destination of an input, and the names for it.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct InputTarget<'a> {
     /// The name of the input in the task's declaration.
     pub(crate) name: &'a str,
     pub(crate) target: &'a Path,
@@ -283,7 +283,7 @@ pub(crate) struct Place<'a> {
 }
 
 /// A delivered input: its paths, and the guard that is compared later.
-pub(crate) type Delivered = (Vec<PathBuf>, Option<Guard>);
+pub(crate) type Delivered = (Vec<PathBuf>, Option<LinkedInput>);
 
 fn told(name: &str, error: &io::Error) -> String {
     let why = match error.kind() {
@@ -300,9 +300,9 @@ fn told(name: &str, error: &io::Error) -> String {
 pub(crate) fn object(
     shared: &Shared,
     object: ObjectId,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
 ) -> Result<Delivered, String> {
-    let &Place { name, target, is_output } = place;
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: ObjectError| match error {
         ObjectError::Absent(object) => {
             format!("input file '{name}': {object} is not on {}", shared.config.node)
@@ -328,7 +328,7 @@ pub(crate) fn object(
     }
     let held = shared.means.link(&source, target).map_err(io_wrong)?;
     let linked = Linked::Object(object);
-    let guard = Guard::of_link(name, linked, source, target, held).map_err(io_wrong)?;
+    let guard = LinkedInput::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
         // The object was changed without a check, for example by a power failure.
         shared.objects.discard_object(object);
@@ -341,7 +341,7 @@ pub(crate) fn object(
 pub(crate) fn directory(
     shared: &Shared,
     object: ObjectId,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
 ) -> Result<Delivered, String> {
     fs::create_dir(place.target).map_err(|error| told(place.name, &error))?;
     unpack(shared, object, place.name, place.target)?;
@@ -376,10 +376,10 @@ pub(crate) fn external(
     shared: &Shared,
     source: &Path,
     metadata: &Metadata,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
     is_wanted: impl Fn() -> bool,
-) -> Result<Option<Guard>, String> {
-    let &Place { name, target, is_output } = place;
+) -> Result<Option<LinkedInput>, String> {
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: io::Error| told(name, &error);
     if metadata.is_file() {
         if metadata.dev() == shared.device && shared.means.clone(source, target).map_err(wrong)? {
@@ -398,14 +398,14 @@ pub(crate) fn external(
             let copy = staged.path();
             let held = shared.means.link(&copy, target).map_err(wrong)?;
             let linked = Linked::Copy(source.to_owned());
-            return Guard::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
+            return LinkedInput::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
         }
     }
     symlink(source, target).map_err(wrong)?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Ok(None); // A pipe or a device.
     }
-    Guard::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
+    LinkedInput::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
 }
 
 /// Links the node's copy of a staged file.
@@ -413,9 +413,9 @@ pub(crate) fn staged(
     shared: &Shared,
     source: &Path,
     copy: &Path,
-    place: &Place<'_>,
-) -> Result<Option<Guard>, String> {
-    let &Place { name, target, is_output } = place;
+    place: &InputTarget<'_>,
+) -> Result<Option<LinkedInput>, String> {
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: io::Error| told(name, &error);
     if shared.means.clone(copy, target).map_err(wrong)? {
         return Ok(None);
@@ -429,7 +429,7 @@ pub(crate) fn staged(
     }
     let held = shared.means.link(copy, target).map_err(wrong)?;
     let linked = Linked::Copy(source.to_owned());
-    Guard::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
+    LinkedInput::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
 }
 
 /// Writes bytes into an object.

@@ -38,7 +38,7 @@ struct Link {
     base: u64,
     /// How many of `queue` have been sent since the last retransmission.
     sent: usize,
-    loose: Vec<wire::Message>,
+    best_effort: Vec<wire::Message>,
     /// The next sequence number expected from the peer.
     expected: u64,
     ahead: BTreeMap<u64, Bytes>,
@@ -77,7 +77,7 @@ impl Link {
             queue: VecDeque::new(),
             base: 1,
             sent: 0,
-            loose: Vec::new(),
+            best_effort: Vec::new(),
             expected: 1,
             ahead: BTreeMap::new(),
             partial: Vec::new(),
@@ -110,7 +110,7 @@ impl Link {
     fn is_bare(&self) -> bool {
         self.queue.is_empty()
             && (self.base, self.expected, self.ack, self.whole) == (1, 1, 0, 0)
-            && self.loose.is_empty()
+            && self.best_effort.is_empty()
             && self.ahead.is_empty()
             && self.partial.is_empty()
             && self.undurable.is_empty()
@@ -134,13 +134,13 @@ impl Link {
     }
 }
 
-mod acquaintances;
-mod casual;
-mod taking;
+mod datagram;
+mod receiving;
+mod sessionless_peers;
 
-use acquaintances::Acquaintances;
-use casual::Casual;
-use taking::{join, take_messages};
+use datagram::Datagram;
+use receiving::{join, take_messages};
+use sessionless_peers::SessionlessPeers;
 
 /// The contents of a packet.
 #[derive(Debug, Default)]
@@ -160,9 +160,9 @@ pub(crate) struct Links {
     me: NodeId,
     incarnation: u32,
     links: HashMap<NodeId, Box<Link>, FixedState>,
-    acquaintances: Acquaintances,
+    sessionless_peers: SessionlessPeers,
     /// Messages of this step to peers without a link.
-    casual: Vec<Casual>,
+    datagrams: Vec<Datagram>,
     /// The peers that are gone, each with the last incarnation that is gone.
     shut: BTreeMap<NodeId, u32>,
     /// Links with packets to send, and links that wait for a batch to become durable.
@@ -185,8 +185,8 @@ impl Links {
             me,
             incarnation: incarnation.0,
             links: HashMap::with_hasher(FixedState::with_seed(0)),
-            acquaintances: Acquaintances::default(),
-            casual: Vec::new(),
+            sessionless_peers: SessionlessPeers::default(),
+            datagrams: Vec::new(),
             shut: BTreeMap::new(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
@@ -200,7 +200,7 @@ impl Links {
         }
     }
     /// Separate links for replicas of partitions.
-    pub(crate) fn for_copies(me: NodeId, incarnation: Incarnation) -> Self {
+    pub(crate) fn for_replicas(me: NodeId, incarnation: Incarnation) -> Self {
         Self { copies: true, ..Self::new(me, incarnation) }
     }
     pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
@@ -210,7 +210,7 @@ impl Links {
 
     fn link(&mut self, peer: NodeId) -> &mut Link {
         assert_ne!(peer, self.me, "a node has no link to itself");
-        self.links.entry(peer).or_insert_with(|| Box::new(self.acquaintances.link(peer)))
+        self.links.entry(peer).or_insert_with(|| Box::new(self.sessionless_peers.link(peer)))
     }
 
     /// Removes a link without a session; the little that must be kept of the peer stays.
@@ -218,22 +218,22 @@ impl Links {
         if self.links.get(&peer).is_some_and(|link| link.is_bare())
             && let Some(link) = self.links.remove(&peer)
         {
-            self.acquaintances.add(peer, &link);
+            self.sessionless_peers.add(peer, &link);
         }
     }
 
     /// Peers that count as new at their next packet.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
-        let mut forgotten = self.acquaintances.take_forgotten();
+        let mut forgotten = self.sessionless_peers.take_forgotten();
         forgotten
-            .retain(|&peer| !self.links.contains_key(&peer) && !self.acquaintances.knows(peer));
+            .retain(|&peer| !self.links.contains_key(&peer) && !self.sessionless_peers.knows(peer));
         forgotten
     }
 
     /// The known incarnation of a peer; 0 if none is known.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
-        link.unwrap_or_else(|| self.acquaintances.get(peer).incarnation)
+        link.unwrap_or_else(|| self.sessionless_peers.get(peer).incarnation)
     }
 
     /// Announces this incarnation to a peer until the peer answers.
@@ -286,18 +286,18 @@ impl Links {
         self.links.get(&peer).map_or(0, |link| link.base - 1)
     }
     /// Sends a message once; it may be lost, and is dropped if the peer is gone.
-    pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
+    pub(crate) fn send_best_effort(&mut self, peer: NodeId, body: Body) {
         assert_ne!(peer, self.me, "a node has no link to itself");
         if self.is_shut(peer) {
             return;
         }
         let message = wire::Message { body: Some(body) };
-        if self.is_stranger(peer) {
-            return self.casual.push(Casual { peer, message: Some(message) });
+        if self.has_no_session(peer) {
+            return self.datagrams.push(Datagram { peer, message: Some(message) });
         }
-        let loose = &mut self.link(peer).loose;
-        loose.reserve_exact(1); // There is seldom a second one.
-        loose.push(message);
+        let best_effort = &mut self.link(peer).best_effort;
+        best_effort.reserve_exact(1); // There is seldom a second one.
+        best_effort.push(message);
         self.touched.insert(peer);
     }
 
@@ -340,8 +340,8 @@ impl Links {
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
             return received;
         }
-        if packet.reliable.is_empty() && self.is_stranger(peer) {
-            return self.receive_casually(packet);
+        if packet.reliable.is_empty() && self.has_no_session(peer) {
+            return self.receive_datagram(packet);
         }
         self.touched.insert(peer);
         if self.shut.get(&peer).is_some_and(|&gone| gone < packet.from_incarnation) {
@@ -374,7 +374,7 @@ impl Links {
             received.is_garbled = link.is_garbled;
         }
         received.load = packet.load;
-        received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));
+        received.bodies.extend(packet.best_effort.into_iter().filter_map(|message| message.body));
         received
     }
 
@@ -445,13 +445,13 @@ impl Links {
             link.patience = link.patience.doubled().min(RETRANSMIT_AFTER_MAX);
             self.touched.insert(peer);
         }
-        self.join_casual();
-        let mut said = std::mem::take(&mut self.casual).into_iter().peekable();
+        self.join_datagrams();
+        let mut said = std::mem::take(&mut self.datagrams).into_iter().peekable();
         let mut packets = Vec::new();
         let asked = (self.touched.len() + self.timers.len()) as u64;
         let crowd = Span(RETRANSMIT_PER_PEER.0 * asked);
         for peer in std::mem::take(&mut self.touched) {
-            self.flush_casual(now, Some(peer), &mut said, &load, &mut emit);
+            self.flush_datagrams(now, Some(peer), &mut said, &load, &mut emit);
             packets.clear();
             if self.is_shut(peer) {
                 self.link(peer).timer = None;
@@ -484,12 +484,12 @@ impl Links {
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets.drain(..) {
-                self.messages += (packet.reliable.len() + packet.loose.len()) as u64;
+                self.messages += (packet.reliable.len() + packet.best_effort.len()) as u64;
                 emit(peer, packet);
             }
             self.put_away(peer);
         }
-        self.flush_casual(now, None, &mut said, &load, &mut emit);
+        self.flush_datagrams(now, None, &mut said, &load, &mut emit);
     }
 }
 
@@ -527,7 +527,7 @@ fn write_packets(
             link.sent += 1;
         }
         let acknowledges = known && link.ack > link.ack_sent;
-        if reliable.is_empty() && link.loose.is_empty() && !acknowledges && !link.greet {
+        if reliable.is_empty() && link.best_effort.is_empty() && !acknowledges && !link.greet {
             return;
         }
         link.ack_sent = link.ack;
@@ -541,7 +541,7 @@ fn write_packets(
             first_seq,
             ack: link.ack,
             reliable,
-            loose: std::mem::take(&mut link.loose),
+            best_effort: std::mem::take(&mut link.best_effort),
             load: None,
             seen,
             copies,

@@ -24,7 +24,7 @@ pub(crate) struct Member {
     /// The membership writes of this step, and their number.
     writes: Vec<Write>,
     number: u64,
-    said: Vec<(NodeId, wire::MembershipMessage)>,
+    outgoing: Vec<(NodeId, wire::MembershipMessage)>,
     /// The latest known incarnation of each other node. Messages name it, so that the receiver
     /// knows that both nodes lived at the same time.
     heard: BTreeMap<u32, u32>,
@@ -59,7 +59,7 @@ impl Member {
             unsynced: VecDeque::new(),
             writes: Vec::new(),
             number: 0,
-            said: Vec::new(),
+            outgoing: Vec::new(),
             heard: BTreeMap::new(),
             news: None,
             due: Time::ZERO,
@@ -135,7 +135,7 @@ impl Member {
     ) {
         effects.extend(self.news.take().map(Effect::MapChanged));
         let mut by_peer: BTreeMap<NodeId, Vec<wire::MembershipMessage>> = BTreeMap::new();
-        for (to, message) in self.said.drain(..) {
+        for (to, message) in self.outgoing.drain(..) {
             self.messages += 1;
             by_peer.entry(to).or_default().push(message);
         }
@@ -165,13 +165,13 @@ impl Node {
         if let Some(wanted) = replica.wanted() {
             member.membership.want(wanted);
         }
-        member.membership.say_slow(now, replica.slow_words());
+        member.membership.report_slow(now, replica.slow_node_reports());
         let mut done = Done::default();
         member.membership.flush(now, &mut done);
         member.due = member.membership.deadline(now);
         member.writes = done.writes;
         member.number = done.number;
-        member.said.append(&mut done.messages);
+        member.outgoing.append(&mut done.messages);
         let ignores = self.own.mutant == Some(Mutant::IgnoreFence);
         if let Some(restart) = done.fenced.filter(|_| !ignores) {
             self.fenced = Some(restart);
@@ -179,7 +179,7 @@ impl Node {
         }
         let Some(map) = done.map.filter(|map| map.epoch > self.map.epoch) else { return };
         member.news = Some(Arc::clone(&map));
-        self.stirred = true;
+        self.needs_decision = true;
         self.on_moving_map(now, map);
         // Changes that the new map makes possible are proposed at once.
         let (Some(member), Some(replica)) = (&mut self.member, &mut self.replica) else { return };
@@ -192,8 +192,9 @@ impl Node {
     /// A leaving node announces its departure when other nodes have all its outputs, and all its
     /// messages are acknowledged.
     pub(crate) fn consider_departure(&mut self, now: Time) {
-        let waits = !self.held.is_empty() || !self.reports.is_empty() || self.unfinished;
-        if waits || !self.scheduler.has_handed_over() || !self.links.owe_nothing() {
+        let waits =
+            !self.held_steps.is_empty() || !self.awaiting_sync.is_empty() || self.unfinished;
+        if waits || !self.scheduler.is_drained() || !self.links.owe_nothing() {
             return;
         }
         let departure = kvs::membership::departure(&self.map, self.own.node);

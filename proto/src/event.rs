@@ -45,7 +45,7 @@ pub enum Reason {
 /// The reason why the home issued a further attempt of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Again {
+pub enum RetryReason {
     /// Its holder restarted as a new incarnation.
     HolderRestarted = 0,
     /// Its holder does not know it.
@@ -113,11 +113,11 @@ pub enum Event {
     /// The home committed the end of a task; this happens once.
     Committed { task: TaskId, attempt: Attempt, end: End, node: NodeId, output_bytes: u64 },
     /// The home issued a further attempt of the task.
-    Replaced { task: TaskId, attempt: Attempt, why: Again },
+    Replaced { task: TaskId, attempt: Attempt, why: RetryReason },
     /// A completion that did not count.
     Stale { task: TaskId, attempt: Attempt },
     /// The reconciler found a missed wake-up.
-    Woken { task: TaskId },
+    MissedWakeupRepaired { task: TaskId },
     /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ, with its maximum wait from then on.
     Shifted { tasks: u64, wait_max: Span },
     /// ADAPTIVE changed the policy; both are given by number.
@@ -133,7 +133,7 @@ pub enum Event {
     Removing { job: JobId },
     /// The holder of this attempt of a command has died while it ran, or may have run: a counted
     /// crash.
-    Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
+    CrashCounted { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, count: u8 },
     /// The holder of this attempt of a command has died, counted apart.
     Spared { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, why: Spared },
     /// A leaving node handed the outputs of a task to this node.
@@ -249,7 +249,7 @@ impl Encoder {
                 self.task(task, attempt);
                 12
             }
-            Event::Woken { task } => {
+            Event::MissedWakeupRepaired { task } => {
                 self.task(task, Attempt::default());
                 13
             }
@@ -317,9 +317,9 @@ impl Encoder {
     /// Encodes the events of crashes and stalls.
     fn trouble_body(&mut self, event: &Event) -> u8 {
         match *event {
-            Event::Struck { task, attempt, node, incarnation, strikes } => {
+            Event::CrashCounted { task, attempt, node, incarnation, count } => {
                 self.task(task, attempt);
-                self.numbers(&[node.0.into(), incarnation.into(), strikes.into()]);
+                self.numbers(&[node.0.into(), incarnation.into(), count.into()]);
                 27
             }
             Event::Spared { task, attempt, node, incarnation, why } => {
@@ -424,19 +424,19 @@ impl<'a> Decoder<'a> {
             _ => Err(DecodeError::OutOfRange(self.at)),
         }
     }
-    fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 11] = [
-            Again::HolderRestarted,
-            Again::NotHeld,
-            Again::HomeRestarted,
-            Again::Retry,
-            Again::InputReplaced,
-            Again::Lost,
-            Again::HolderGone,
-            Again::Rebuilt,
-            Again::InputLost,
-            Again::Recalled,
-            Again::Round,
+    fn retry_reason(&mut self) -> Result<RetryReason, DecodeError> {
+        const ALL: [RetryReason; 11] = [
+            RetryReason::HolderRestarted,
+            RetryReason::NotHeld,
+            RetryReason::HomeRestarted,
+            RetryReason::Retry,
+            RetryReason::InputReplaced,
+            RetryReason::Lost,
+            RetryReason::HolderGone,
+            RetryReason::Rebuilt,
+            RetryReason::InputLost,
+            RetryReason::Recalled,
+            RetryReason::Round,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
@@ -524,15 +524,15 @@ impl<'a> Decoder<'a> {
                 node: NodeId(self.small()?),
                 output_bytes: self.number()?,
             },
-            11 => Event::Replaced { task, attempt, why: self.again()? },
+            11 => Event::Replaced { task, attempt, why: self.retry_reason()? },
             12 => Event::Stale { task, attempt },
             25 => Event::Dismissed { task, attempt },
-            27 => Event::Struck {
+            27 => Event::CrashCounted {
                 task,
                 attempt,
                 node: NodeId(self.small()?),
                 incarnation: self.small()?,
-                strikes: u8::try_from(self.number()?)
+                count: u8::try_from(self.number()?)
                     .map_err(|_| DecodeError::OutOfRange(self.at))?,
             },
             32 => Event::Spared {
@@ -550,7 +550,7 @@ impl<'a> Decoder<'a> {
                 quiet: Span(self.number()?),
             },
             29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
-            _ => Event::Woken { task },
+            _ => Event::MissedWakeupRepaired { task },
         })
     }
 }

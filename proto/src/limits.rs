@@ -26,7 +26,7 @@ pub const SLOTS_MAX: u32 = 1 << 16;
 /// The maximum number of replicas of a partition.
 pub const COPIES_MAX: u32 = 5;
 /// How often a process may set damaged records aside and restart with the records of other nodes.
-pub const RECORDS_RENEWED_MAX: u32 = 3;
+pub const STORE_REPLACEMENTS_MAX: u32 = 3;
 /// The maximum number of voters.
 pub const VOTERS_MAX: usize = 5;
 /// The maximum number of commands in one plan, and of learners in the whole cluster.
@@ -38,7 +38,7 @@ pub const PLAN_HANDOVERS_MAX: usize = 16;
 // The group that agrees on the map.
 /// A founding node that is the only voter and has an empty disk waits this long for messages of
 /// other nodes.
-pub const FOUNDING_PATIENCE: Span = Span::from_secs(5);
+pub const BOOTSTRAP_TIMEOUT: Span = Span::from_secs(5);
 pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower without messages starts an election after this time, or up to twice as long.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
@@ -52,9 +52,9 @@ pub const GROUP_LOG_ENTRIES_MAX: u64 = 256;
 pub const GROUP_APPEND_ENTRIES_MAX: usize = 64;
 pub const GROUP_ENTRY_COMMANDS_MAX: usize = 1024;
 /// The leader repeats a snapshot to a follower no earlier than this.
-pub const GROUP_SNAPSHOT_PATIENCE: Span = Span::from_secs(2);
+pub const GROUP_SNAPSHOT_TIMEOUT: Span = Span::from_secs(2);
 /// The leader gives up a new voter that has not caught up after this time.
-pub const GROUP_NEWCOMER_PATIENCE: Span = Span::from_secs(10);
+pub const GROUP_LEARNER_TIMEOUT: Span = Span::from_secs(10);
 
 // Failure detection.
 /// Each node probes one other node per period. Without an answer within the timeout it asks
@@ -66,18 +66,18 @@ pub const PROBE_HELPERS: usize = 3;
 pub const SUSPECT_FOR: Span = Span::from_secs(3);
 pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// A node that was late itself multiplies its timeouts up to this factor.
-pub const PATIENCE_MAX: u64 = 4;
-/// Flapping: incarnations shorter than `FLAP_LIFE_SHORT` count when they end, within `FLAP_WINDOW`.
+pub const TIMEOUT_STRETCH_MAX: u64 = 4;
+/// Flapping: incarnations shorter than `FLAP_UPTIME_SHORT` count when they end, within `FLAP_WINDOW`.
 /// After `FLAP_DEATHS_FREE` of them a node must be up for `FLAP_WAIT_MIN` before the map shows it
 /// as up. The wait doubles with each further one up to `FLAP_WAIT_MAX`. This maximum exceeds
-/// `FLAP_LIFE_SHORT`; otherwise a node could flap forever.
-pub const FLAP_LIFE_SHORT: Span = Span::from_secs(10);
+/// `FLAP_UPTIME_SHORT`; otherwise a node could flap forever.
+pub const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
 pub const FLAP_WINDOW: Span = Span::from_secs(600);
 pub const FLAP_DEATHS_FREE: usize = 3;
 pub const FLAP_DEATHS_KEPT: usize = 16;
 pub const FLAP_WAIT_MIN: Span = Span::from_secs(1);
 pub const FLAP_WAIT_MAX: Span = Span::from_secs(16);
-const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_LIFE_SHORT.0);
+const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_UPTIME_SHORT.0);
 /// The interval at which a node repeats proposals that the map does not show.
 pub const PROPOSE_AGAIN: Span = Span::from_millis(500);
 pub const PROPOSALS_MAX: usize = 4096;
@@ -99,18 +99,18 @@ pub const SLOW_WINDOWS: u32 = 5;
 /// A slow node is probed once per window, unless a probe younger than this timeout is outstanding.
 /// It is well once good answers outnumber late ones by `SLOW_WELL_ANSWERS`. `SLOW_PROBES_LOST_MAX`
 /// lost answers in a row reset the count.
-pub const SLOW_PROBE_PATIENCE: Span = Span::from_secs(5);
+pub const SLOW_PROBE_TIMEOUT: Span = Span::from_secs(5);
 pub const SLOW_WELL_ANSWERS: u32 = 30;
 pub const SLOW_PROBES_LOST_MAX: u32 = 2;
-/// The leader declares a node slow, or well, after reports of `SLOW_WORDS` other nodes, or of all
-/// that can report if they are fewer. A report counts for `SLOW_WORD_KEPT`.
-pub const SLOW_WORDS: usize = 2;
-pub const SLOW_WORD_KEPT: Span = Span::from_secs(3);
-pub const SLOW_WORDS_KEPT_MAX: usize = 4096;
+/// The leader declares a node slow, or well, after reports of `SLOW_REPORTS_MIN` other nodes, or of
+/// all that can report if they are fewer. A report counts for `SLOW_REPORT_KEPT`.
+pub const SLOW_REPORTS_MIN: usize = 2;
+pub const SLOW_REPORT_KEPT: Span = Span::from_secs(3);
+pub const SLOW_REPORTS_KEPT_MAX: usize = 4096;
 pub const MAP_ASK_AGAIN: Span = Span::from_millis(300);
 /// The leader sends each change to at most this number of members without a vote. The others
 /// receive it from members.
-pub const MAP_TOLD_MAX: usize = 64;
+pub const MAP_UPDATES_SENT_MAX: usize = 64;
 /// The number of commands that a node keeps for members with an older map.
 pub const MAP_COMMANDS_KEPT_MAX: usize = 1024;
 
@@ -136,24 +136,25 @@ pub const CRASH_LIMIT_MAX: u32 = 1000;
 pub const CRASHES_UNLIMITED: u32 = u32::MAX;
 /// A home waits this long after the death of a task's holder before it looks for witnesses. Nodes
 /// that die within this span of each other are not witnesses of each other's deaths.
-pub const DEATH_ASKED_AFTER: Span = Span::from_secs(2);
+pub const WITNESSES_ASKED_AFTER: Span = Span::from_secs(2);
 /// The interval between a home's queries to witnesses, and the time after which it stops them.
-pub const DEATH_ASK_AGAIN: Span = Span::from_millis(500);
-pub const DEATH_ASKED_FOR: Span = Span::from_secs(3);
+pub const WITNESSES_ASKED_INTERVAL: Span = Span::from_millis(500);
+pub const WITNESSES_TIMEOUT: Span = Span::from_secs(3);
 /// A node that died within this span before counts among the possible witnesses of a death.
 pub const DEATHS_TOGETHER: Span = Span::from_secs(20);
 /// A task with two deaths counted apart rests up to this long before it starts again. The maximum
-/// doubles each time, at most `APART_REST_DOUBLED_MAX` times.
-pub const APART_REST: Span = Span::from_secs(2);
-pub const APART_REST_DOUBLED_MAX: usize = 3;
+/// doubles each time, at most `CRASHED_TASK_BACKOFF_DOUBLINGS_MAX` times.
+pub const CRASHED_TASK_BACKOFF: Span = Span::from_secs(2);
+pub const CRASHED_TASK_BACKOFF_DOUBLINGS_MAX: usize = 3;
 /// The maximum number of witnesses that a home asks.
 pub const WITNESSES_MAX: usize = 32;
 /// The number of remembered deaths of one task, of earlier incarnations of one node, and of ends of
 /// incarnations.
 pub const DEATHS_KEPT_MAX: usize = 16;
-pub const LIVES_KEPT_MAX: usize = 4;
-pub const LIFE_ENDS_KEPT_MAX: usize = 1024;
-/// The number of remembered peers without a session, with which only loose messages were exchanged.
+pub const INCARNATIONS_KEPT_MAX: usize = 4;
+pub const INCARNATION_ENDS_KEPT_MAX: usize = 1024;
+/// The number of remembered peers without a session, with which only best-effort messages were
+/// exchanged.
 pub const PEERS_KEPT_MAX: usize = 16;
 /// How often a finished task may run again because its outputs are lost, and how often a task may
 /// find its inputs lost.
@@ -229,7 +230,7 @@ pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
 pub const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
 pub const RATES_KEPT_MAX: usize = 4096;
 /// The number of measured bandwidths, and of measured task kinds, in an answer about the node.
-pub const ESTIMATES_TOLD_MAX: usize = 64;
+pub const ESTIMATES_REPORTED_MAX: usize = 64;
 /// FLDS counts the tasks that ended within this window, and checks its queue at this interval.
 pub const THROUGHPUT_WINDOW: Span = Span::from_secs(10);
 pub const MONITOR_INTERVAL: Span = Span::from_millis(100);
@@ -243,9 +244,9 @@ pub const ADAPT_DWELL_MAX: Span = Span::from_secs(128);
 pub const LOAD_INTERVAL: Span = Span::from_millis(10);
 pub const LOAD_KEPT: Span = Span::from_secs(10);
 /// The number of remembered peer loads on a node that has not placed tasks with inputs yet.
-pub const LOADS_KEPT_UNUSED: usize = 7;
+pub const LOADS_KEPT_IDLE_MAX: usize = 7;
 /// The maximum number of copies of one object that placement considers.
-pub const PLACES_MAX: usize = 8;
+pub const PLACEMENT_COPIES_MAX: usize = 8;
 /// The default size of the cache for copies of objects from other nodes.
 pub const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
 /// The maximum number of tasks that a victim examines and keeps while it fills one grant.
@@ -260,7 +261,7 @@ pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 pub const STEAL_TIMEOUT: Span = Span::from_millis(500);
 /// A thief that holds tasks of a submitted but not yet visible job steals nothing for this long.
 /// The time grows with the cluster size in units of [`COUNTS_NODES`].
-pub const COMMIT_AWAITED: Span = Span::from_millis(100);
+pub const COMMIT_WAIT: Span = Span::from_millis(100);
 /// A node with more shared tasks than slots sends hints to peers, with an interval that grows up to
 /// the maximum.
 pub const HINT_INTERVAL_START: Span = Span::from_millis(2);
@@ -296,7 +297,7 @@ pub const STALL_SCAN_MAX: usize = 1 << 18;
 pub const STALL_PARENTS_SCAN_MAX: usize = 64;
 pub const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
 /// A task that waits for its home to record its start keeps its slot for at most this long.
-pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
+pub const START_ASK_TIMEOUT: Span = Span::from_secs(1);
 /// The wait doubles after each late answer, at most this many times.
 pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// After it has lost its slot, the holder repeats the request at this interval, to the present
@@ -346,10 +347,10 @@ pub const RETRY_TASKS_MAX: usize = 4096;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// The maximum numbers of parents in the explanation of a skipped task, and of bytes of its
 /// command.
-pub const UNMET_PARENTS_TOLD_MAX: usize = 4096;
-pub const ARGV_TOLD_BYTES_MAX: usize = 4096;
+pub const UNMET_PARENTS_REPORTED_MAX: usize = 4096;
+pub const ARGV_SHOWN_BYTES_MAX: usize = 4096;
 /// The maximum number of output sizes in a task's state.
-pub const TASK_SIZES_TOLD_MAX: usize = 64;
+pub const TASK_SIZES_REPORTED_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 4096;
 
 // Replicas of partitions.
@@ -376,7 +377,7 @@ pub const LEASE_GIVEN: Span = Span::from_millis(375);
 
 /// A change refused by a replica of a partition that has another primary by now is settled by that
 /// primary or by the map. If that takes longer than this, the node restarts, which settles it.
-pub const REFUSAL_PATIENCE: Span = Span::from_secs(5);
+pub const REFUSAL_TIMEOUT: Span = Span::from_secs(5);
 /// A node logs at this interval which of its partitions have waited this long for activation.
 pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 
@@ -438,34 +439,34 @@ pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 pub const KILL_GRACE: Span = Span::from_secs(2);
 /// How long a node waits for its own stop before it counts a command as failed. For a command that
 /// was not ended by a signal, the maximum is also this share of its running time.
-pub const END_DOUBTED_MAX: Span = Span::from_secs(1);
-pub const END_DOUBTED_SHARE: u32 = 8;
+pub const STOP_WAIT_MAX: Span = Span::from_secs(1);
+pub const STOP_WAIT_SHARE: u32 = 8;
 /// While a node waits for a command, it queries a silent spawner at this interval.
-pub const SPAWNER_ASKED_EVERY: Span = Span::from_secs(1);
+pub const SPAWNER_PROBE_INTERVAL: Span = Span::from_secs(1);
 /// A spawner that answers no query for this long hangs, and the node replaces it.
-pub const SPAWNER_SILENCE: Span = Span::from_secs(10);
+pub const SPAWNER_TIMEOUT: Span = Span::from_secs(10);
 /// The time that a spawner has to end its commands at its own stop.
-pub const SPAWNER_FAREWELL: Span = Span::from_secs(10);
+pub const SPAWNER_EXIT_TIMEOUT: Span = Span::from_secs(10);
 /// The interval at which a node checks that its state directory is still the one that it has
 /// locked.
-pub const STATE_LOOKED_AT_EVERY: Span = Span::from_secs(1);
+pub const STATE_CHECK_INTERVAL: Span = Span::from_secs(1);
 /// The number of failed checks in a row after which the state directory counts as removed.
-pub const STATE_GONE_LOOKS: u32 = 2;
+pub const STATE_GONE_CHECKS: u32 = 2;
 
 // Objects in the core.
 /// Nodes report copies of objects of at least this size to the home of the producers.
-pub const COPY_TOLD_BYTES: u64 = 256 << 10;
+pub const COPY_REPORTED_BYTES_MIN: u64 = 256 << 10;
 /// The maximum numbers of objects with known copies at one home, and of copies of each.
 pub const LOCATED_OBJECTS_MAX: usize = 1 << 16;
 pub const COPIES_PER_OBJECT_MAX: usize = 128;
 /// The maximum number of simultaneous downloads of one object from one source; further readers
 /// wait.
-pub const ASKERS_PER_SOURCE_MAX: usize = 2;
+pub const DOWNLOADS_PER_OBJECT_SOURCE_MAX: usize = 2;
 /// The same for all objects of one home together.
-pub const ASKERS_OF_ALL_PER_SOURCE_MAX: usize = 3;
+pub const DOWNLOADS_PER_SOURCE_MAX: usize = 3;
 /// The maximum number of wanted objects that a home examines when a source becomes free.
 pub const LOCATED_WANTED_SCAN_MAX: usize = 64;
-pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
+pub const READERS_WAITING_PER_OBJECT_MAX: usize = 1024;
 /// A node that gets no answer about an object's location asks the producing node after this.
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// The timeout grows with the transfer time of the object by this factor, up to
@@ -478,20 +479,20 @@ pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 /// The maximum number of copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;
 /// A full store without active tasks waits this long for readers on other nodes to free space.
-pub const STORE_FULL_PATIENCE: Span = Span::from_secs(10);
+pub const STORE_FULL_TIMEOUT: Span = Span::from_secs(10);
 /// If the next task does not fit into the full store, later tasks may overtake it for this long or
-/// `STORE_PASSED_MIN` times, whichever takes longer. Then they wait.
-pub const STORE_PASSED_FOR: Span = Span::from_secs(10);
-pub const STORE_PASSED_MIN: u32 = 16;
+/// `STORE_BYPASSES_MIN` times, whichever takes longer. Then they wait.
+pub const STORE_BYPASS_TIME: Span = Span::from_secs(10);
+pub const STORE_BYPASSES_MIN: u32 = 16;
 /// The maximum number of tasks without space that one step skips.
-pub const STORE_LOOKS_PAST_MAX: usize = 16;
+pub const STORE_BYPASS_SCAN_MAX: usize = 16;
 /// The number of tasks without space that a node has offered to other nodes and remembers. It
 /// offers each task once.
 pub const OFFERED_TASKS_MAX: usize = 1024;
 /// The maximum number of objects of ended jobs that one step frees.
 pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// The maximum number of objects in one message about copies or readers.
-pub const OBJECTS_TOLD_MAX: usize = 4096;
+pub const OBJECTS_PER_MESSAGE_MAX: usize = 4096;
 /// The maximum number of attempts with outputs that a leaving node transfers at a time. It offers
 /// each to one node `HANDOVER_TRIES_MAX` times before the next one. Nodes without space are asked
 /// again after `HANDOVER_PAUSE`.
@@ -504,13 +505,13 @@ pub const COPIES_FIRST_MAX: usize = 256;
 /// Grace period before a lost copy of an output is made elsewhere, in case the failed node returns
 /// with its disk. Nodes that reported no space are asked again after the same delay, doubled at
 /// most `COPY_DOUBLINGS_MAX` times.
-pub const COPY_PATIENCE: Span = Span::from_secs(10);
+pub const COPY_RETURN_TIMEOUT: Span = Span::from_secs(10);
 pub const COPY_DOUBLINGS_MAX: u32 = 6;
 /// The maximum number and minimum size of a ready task's inputs by which its queue indexes it.
 pub const INDEXED_INPUTS_MAX: usize = 16;
 pub const INDEXED_INPUT_BYTES_MIN: u64 = 1024;
 /// Inputs of a task with at least this number of input slots are fetched as they are made, if
-/// smaller than `COPY_TOLD_BYTES`. The other constants bound these fetches and their queue.
+/// smaller than `COPY_REPORTED_BYTES_MIN`. The other constants bound these fetches and their queue.
 pub const WIDE_FAN_IN_SLOTS_MIN: u32 = 64;
 pub const FETCHES_AHEAD_IN_FLIGHT_MAX: usize = 32;
 pub const FETCHES_AHEAD_WAITING_MAX: usize = 1 << 20;
@@ -527,5 +528,6 @@ const _: () = assert!(FRAGMENT_BYTES * LINK_WINDOW_MESSAGES > MESSAGE_BYTES_MAX)
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
 const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);
-const _: () = assert!(GIVES_BYTES + SMALL_OBJECT_BYTES as usize <= FRAME_BYTES_MAX / 2);
+const _: () =
+    assert!(SMALL_OBJECTS_FRAME_BYTES + SMALL_OBJECT_BYTES as usize <= FRAME_BYTES_MAX / 2);
 const _: () = assert!(STEAL_INTERVAL_START.0 < STEAL_INTERVAL_BOUND.0);

@@ -1,6 +1,6 @@
-//! The reasons why a death is no strike, with texts for users.
+//! The reasons why a death is not counted, with texts for users.
 
-/// The reason why the death of a command's holder is no strike.
+/// The reason why the death of a command's holder is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spared {
     /// The holder had not started the command, as far as its home knows.

@@ -26,7 +26,7 @@ struct Slot {
 /// Sums one node's events of one job, which arrive in order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tally {
-    part: wire::Part,
+    part: wire::NodeTally,
     slots: Vec<Slot>,
     /// In the order of starts. Tasks without duration end in the same order.
     running: VecDeque<Runs>,
@@ -68,7 +68,7 @@ impl Tally {
             }
             Event::Replaced { .. } => part.replaced += 1,
             Event::Stale { .. } => part.stale += 1,
-            Event::Woken { .. } => part.woken += 1,
+            Event::MissedWakeupRepaired { .. } => part.wakeups_repaired += 1,
             _ => {}
         }
     }
@@ -123,11 +123,11 @@ impl Tally {
 
     /// The sums so far.
     #[must_use]
-    pub fn part(&self) -> wire::Part {
+    pub fn part(&self) -> wire::NodeTally {
         let used = || self.slots.iter().filter(|slot| slot.attempts > 0);
         let (first, last) = (Time(self.part.first_start_ns), Time(self.part.last_end_ns));
         let sum = |of: &dyn Fn(&Slot) -> u64| used().map(of).fold(0, u64::saturating_add);
-        wire::Part {
+        wire::NodeTally {
             used_slots: used().count() as u64,
             fill_ns: sum(&|slot| slot.first_start.since(first).0),
             drain_ns: sum(&|slot| last.since(slot.last_end).0),
@@ -139,7 +139,7 @@ impl Tally {
 }
 
 /// Adds the work of another node.
-pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
+pub fn merge(sum: &mut wire::NodeTally, part: &wire::NodeTally) {
     let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
     if part.used_slots > 0 {
         rebase(sum, part);
@@ -160,7 +160,7 @@ pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
     add(&mut sum.produced_bytes, part.produced_bytes);
     add(&mut sum.replaced, part.replaced);
     add(&mut sum.stale, part.stale);
-    add(&mut sum.woken, part.woken);
+    add(&mut sum.wakeups_repaired, part.wakeups_repaired);
     add(&mut sum.cpu_ns, part.cpu_ns);
     add(&mut sum.peak_rss_bytes, part.peak_rss_bytes);
     add(&mut sum.messages, part.messages);
@@ -172,17 +172,17 @@ pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
 }
 
 /// Refers the sums of both parts to their common first start and last end.
-fn rebase(sum: &mut wire::Part, part: &wire::Part) {
+fn rebase(sum: &mut wire::NodeTally, part: &wire::NodeTally) {
     let first = match sum.used_slots {
         0 => part.first_start_ns,
         _ => sum.first_start_ns.min(part.first_start_ns),
     };
     let last = sum.last_end_ns.max(part.last_end_ns);
     let shift = |by: u64, slots: u64| by.saturating_mul(slots);
-    let fill = |it: &wire::Part| {
+    let fill = |it: &wire::NodeTally| {
         it.fill_ns.saturating_add(shift(it.first_start_ns.saturating_sub(first), it.used_slots))
     };
-    let drain = |it: &wire::Part| {
+    let drain = |it: &wire::NodeTally| {
         it.drain_ns.saturating_add(shift(last.saturating_sub(it.last_end_ns), it.used_slots))
     };
     let (fill_ns, drain_ns) =
@@ -233,7 +233,7 @@ mod tests {
     /// With copies, an end is recorded only when other nodes have the outputs. Other tasks use its
     /// slots before that.
     #[test]
-    fn an_end_that_is_told_late_counts_on_all_its_slots_until_it_came() {
+    fn an_end_that_is_reported_late_counts_on_all_its_slots_until_then() {
         let mut tally = Tally::default();
         let (task, attempt) = (TaskId::new(1, 1), Attempt(1));
         tally.push(Time(10 * S), &Event::Started { task, attempt, slot: 0 });
@@ -264,8 +264,8 @@ mod tests {
         let (mut one, mut other) = (Tally::default(), Tally::default());
         run(&mut one, 1, &[0], 10, 14);
         run(&mut other, 2, &[1], 12, 20);
-        let mut sum = wire::Part::default();
-        for part in [wire::Part::default(), one.part(), other.part()] {
+        let mut sum = wire::NodeTally::default();
+        for part in [wire::NodeTally::default(), one.part(), other.part()] {
             merge(&mut sum, &part);
         }
         // The second slot starts 2 s after the first, which ends 6 s before it.

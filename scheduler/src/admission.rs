@@ -1,6 +1,6 @@
 //! Admission control for the disk: whether the inputs and outputs of a task fit on this node.
 
-use proto::limits::{STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN};
+use proto::limits::{STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT};
 use proto::{TaskId, Time};
 
 /// The decision about the next task.
@@ -37,15 +37,15 @@ pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: boo
 
 /// The timeout of a node that has no space for its next task while nothing runs or is staged here.
 /// Readers on other nodes may still end and free space, so the task waits for
-/// `STORE_FULL_PATIENCE`.
+/// `STORE_FULL_TIMEOUT`.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SpaceTimeout {
     /// The next task, and the end of its timeout.
     waiting: Option<(TaskId, Time)>,
     spent: bool,
 }
 
-impl Patience {
+impl SpaceTimeout {
     /// Resets the timeout after a task was admitted or refused, or when no task is left.
     pub(crate) fn renew(&mut self) {
         *self = Self::default();
@@ -55,7 +55,7 @@ impl Patience {
         match self.waiting {
             Some((other, until)) if other == task => self.spent |= until <= now,
             _ => {
-                let waiting = Some((task, now + STORE_FULL_PATIENCE));
+                let waiting = Some((task, now + STORE_FULL_TIMEOUT));
                 *self = Self { waiting, spent: false };
             }
         }
@@ -91,10 +91,10 @@ impl Passed {
     pub(crate) fn once_more(&mut self) {
         self.times = self.times.saturating_add(1);
     }
-    /// Whether tasks may still overtake: for `STORE_PASSED_FOR` or `STORE_PASSED_MIN` times,
+    /// Whether tasks may still overtake: for `STORE_BYPASS_TIME` or `STORE_BYPASSES_MIN` times,
     /// whichever lasts longer.
     pub(crate) fn may(&self, now: Time) -> bool {
-        self.times < STORE_PASSED_MIN || now < self.since + STORE_PASSED_FOR
+        self.times < STORE_BYPASSES_MIN || now < self.since + STORE_BYPASS_TIME
     }
 }
 
@@ -106,9 +106,9 @@ mod tests {
     fn a_task_is_passed_for_a_while_and_by_a_few_at_least() {
         let (task, mut passed) = (TaskId::new(1, 1), None);
         Passed::note(&mut passed, Time(5), task);
-        let late = Time(5) + STORE_PASSED_FOR;
+        let late = Time(5) + STORE_BYPASS_TIME;
         let mut of_task = passed.expect("it is noted");
-        (0..STORE_PASSED_MIN).for_each(|_| {
+        (0..STORE_BYPASSES_MIN).for_each(|_| {
             assert!(of_task.may(late), "long tasks: a few still pass");
             of_task.once_more();
         });
@@ -122,17 +122,17 @@ mod tests {
 
     #[test]
     fn patience_ends_once_and_is_renewed_by_progress() {
-        let mut patience = Patience::default();
+        let mut patience = SpaceTimeout::default();
         assert_eq!(patience.deadline(), None);
         let (task, other) = (TaskId::new(1, 1), TaskId::new(1, 2));
         assert!(patience.waits(Time(5), task));
-        let until = Time(5) + STORE_FULL_PATIENCE;
+        let until = Time(5) + STORE_FULL_TIMEOUT;
         assert_eq!(patience.deadline(), Some(until));
         patience.tick(until);
         assert_eq!(patience.deadline(), None, "nothing is left to wait for");
         assert!(!patience.waits(until, task));
         assert!(patience.waits(until, other), "another one has not waited yet");
-        assert_eq!(patience.deadline(), Some(until + STORE_FULL_PATIENCE));
+        assert_eq!(patience.deadline(), Some(until + STORE_FULL_TIMEOUT));
         patience.renew();
         assert!(patience.waits(until, task));
     }

@@ -58,7 +58,7 @@ mutants! {
         /// Credits are counted, not recorded as a set: a repeated one counts twice.
         CounterInsteadOfSet "counter-instead-of-set",
         /// Packets and answers leave before the batch on which they depend is written.
-        SpeakBeforeWriting "speak-before-writing",
+        SendBeforeWriting "speak-before-writing",
         /// Credits are sent once and not kept until they are acknowledged.
         NoOutbox "no-outbox",
         /// A completion counts whatever its attempt.
@@ -81,13 +81,13 @@ mutants! {
         /// Packets to or from an earlier incarnation count as current.
         IgnoreIncarnation "ignore-incarnation",
         /// The end of a job is reported to the client before it is durable.
-        TellBeforeDurable "tell-before-durable",
+        ReportBeforeDurable "tell-before-durable",
         /// The holder of a cancelled task is not informed.
         CancelMissesHolder "cancel-misses-holder",
         /// A cancelled task with a holder is left to the holder: its home keeps it open.
         CancelTrustsHolder "cancel-trusts-holder",
         /// A holder does not look for a cancelled task among those in transit to a thief.
-        CancelForgetsTransit "cancel-forgets-transit",
+        CancelForgetsUnackedGrants "cancel-forgets-transit",
         /// A restarted home has forgotten that a job is cancelled.
         CancelForgottenOnRestart "cancel-forgotten-on-restart",
         /// A restarted home has forgotten when a job was submitted, from which release times count.
@@ -97,7 +97,7 @@ mutants! {
         /// A steal request that the network repeats is granted again.
         GrantTwice "grant-twice",
         /// A thief informs the victim, but not the homes of the tasks.
-        ThiefTellsNobody "thief-tells-nobody",
+        ThiefReportsToNoOwner "thief-tells-nobody",
         /// A copy is evicted while a task uses it.
         EvictPinned "evict-pinned",
         /// An object is deleted when the first of its readers has ended.
@@ -108,11 +108,11 @@ mutants! {
         /// Copies of a failed node's outputs are evicted like any others.
         LastCopyGoes "last-copy-goes",
         /// Tasks that are staged behind a long task wait for it, even if other nodes are idle.
-        StagedForGood "staged-for-good",
+        StagedNeverRequeued "staged-for-good",
         /// The end of a task is reported before other nodes have its kept outputs.
-        KeptAlone "kept-alone",
+        EndReportedBeforeCopy "kept-alone",
         /// A restarted node does not ask whether other nodes have the outputs that it keeps.
-        FoundAlone "found-alone",
+        FoundOutputsUnchecked "found-alone",
         /// A home that loads records has forgotten how much tasks have printed.
         CapturedForgotten "captured-forgotten",
     }
@@ -149,9 +149,9 @@ mutants! {
         /// A replica accepts a change that does not follow its position.
         ChangesAnywhere "changes-anywhere",
         /// Writes during the fill of a replica are not sent to it.
-        FillingForgets "filling-forgets",
+        SnapshotForgets "filling-forgets",
         /// A replica counts as filled when it has the first page.
-        FillingEndsEarly "filling-ends-early",
+        SnapshotEndsEarly "filling-ends-early",
         /// A page of a fill overwrites records that have changed since.
         PagesOverwrite "pages-overwrite",
         /// A new primary asks only a majority of its members.
@@ -165,7 +165,7 @@ mutants! {
         /// A replica reports its position although a newer map may make it drop its records.
         LearnersAnswerEarly "learners-answer-early",
         /// Promises of a disk that is lost count for the disk in its place.
-        StoresAlike "stores-alike",
+        ReplacedStoreUnnoticed "stores-alike",
         /// A restarted process takes itself for its earlier incarnation.
         RestartUnnoticed "restart-unnoticed",
     }
@@ -176,7 +176,7 @@ mutants! {
         /// Changes that a replica refuses count as accepted.
         RefusalsIgnored "refusals-ignored",
         /// A former member drops its replica before a primary has registered without it.
-        FormersLetGo "formers-let-go",
+        FormerMembersDropReplica "formers-let-go",
         /// A new primary does not send the other members the changes that they lack.
         TailsUnsent "tails-unsent",
         /// A new primary does not fetch the changes that it lacks from other members.
@@ -196,13 +196,13 @@ mutants! {
         /// Messages that a failed node has not acknowledged are lost.
         NothingRerouted "nothing-rerouted",
         /// A home that took over does not ask the holders which tasks they have.
-        HoldersUnasked "holders-unasked",
+        HoldersNotQueried "holders-unasked",
         /// A home that hands a partition over does not record the tasks that run there, and stops
         /// them.
-        HandedOnUnsaid "handed-on-unsaid",
+        HandOverUnrecorded "handed-on-unsaid",
         /// A node that has ended a task answers that it does not hold it, whichever home knows the
         /// end.
-        EndsForgotten "ends-forgotten",
+        RecentCompletionsForgotten "ends-forgotten",
         /// Lost inputs are not made again.
         NothingRebuilt "nothing-rebuilt",
         /// All inputs of a task that runs again are made again too.
@@ -218,7 +218,7 @@ mutants! {
         /// Other tasks run beside a task that has deaths on record.
         SuspectsTogether "suspects-together",
         /// A holder starts such a task before its home knows.
-        SuspectsUnasked "suspects-unasked",
+        StartWithoutPermission "suspects-unasked",
         /// A death counts, however few nodes lived through it.
         AllDiedCounts "all-died-counts",
         /// A node that was stopped in order counts as crashed.
@@ -230,7 +230,7 @@ mutants! {
     /// Mutants of slow nodes.
     OF_SLOWNESS by Simulator {
         /// No node reports that another node is slow.
-        SlowNeverTold "slow-never-told",
+        SlowNeverReported "slow-never-told",
     }
 
     /// Mutants of tasks that do not make the same bytes each time.
@@ -260,11 +260,11 @@ mutants! {
     /// Mutants of clusters that grow.
     OF_GROWTH by Simulator {
         /// A node reports that all its kept outputs have their replicas.
-        LackingUnsaid "lacking-unsaid",
+        LackingUnreported "lacking-unsaid",
         /// Nodes that join get no replicas of outputs that were kept before.
-        NewcomersUnasked "newcomers-unasked",
+        NewNodesGetNoCopies "newcomers-unasked",
         /// A keeper does not announce that it is one.
-        KeepersUnsaid "keepers-unsaid",
+        KeepersUnreported "keepers-unsaid",
     }
 
     /// Mutants of the history of ended jobs.

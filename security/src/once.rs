@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Renames a complete file to `path` unless `path` exists. In both cases the old name is removed.
 pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
-    let patience = Duration::from_nanos(limits::CLAIM_PATIENCE.0);
+    let patience = Duration::from_nanos(limits::CLAIM_TIMEOUT.0);
     let named = give_name_with(whole, path, patience, |whole, path| fs::hard_link(whole, path));
     // The old name may be gone already.
     let _ = fs::remove_file(whole);

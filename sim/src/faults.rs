@@ -6,10 +6,10 @@ use proto::wire::MemberPhase;
 use proto::{ObjectId, Span, Time};
 use scheduler::Mutant;
 
-use crate::dice::Dice;
 use crate::disk_faults::DiskFaults;
-use crate::machine::{Doom, Machine};
-use crate::queue::Happening;
+use crate::event_queue::SimEvent;
+use crate::machine::{Machine, PendingCrash};
+use crate::rng::SimRng;
 use crate::world::World;
 
 /// The time that a node takes for an orderly stop.
@@ -133,8 +133,8 @@ impl FaultOptions {
     /// Draws a swarm: each kind is included by chance, with its own rate within the time of
     /// trouble.
     #[must_use]
-    pub fn random(dice: &mut Dice, trouble: Span) -> Self {
-        let part = |dice: &mut Dice, parts: &[u64]| {
+    pub fn random(dice: &mut SimRng, trouble: Span) -> Self {
+        let part = |dice: &mut SimRng, parts: &[u64]| {
             Span(trouble.0 / dice.pick(parts)).max(Span::from_millis(2))
         };
         let mut means = Vec::new();
@@ -162,7 +162,7 @@ impl FaultOptions {
     }
 
     /// Adds faults of disks and of membership, for clusters where homes move.
-    pub(crate) fn add_moving(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn add_moving(&mut self, dice: &mut SimRng, trouble: Span) {
         for fault in [Fault::Flip, Fault::Join, Fault::Leave] {
             if dice.chance(300) {
                 let mean = Span(trouble.0 / dice.pick(&[1, 3, 10])).max(Span::from_millis(2));
@@ -170,7 +170,7 @@ impl FaultOptions {
             }
         }
         if dice.chance(300) {
-            let permille = |dice: &mut Dice| dice.pick(&[0, 1, 10, 100]);
+            let permille = |dice: &mut SimRng| dice.pick(&[0, 1, 10, 100]);
             let (writes_permille, reads_permille) = (permille(dice), permille(dice));
             self.disks = DiskFaults { writes_permille, reads_permille };
         }
@@ -178,7 +178,7 @@ impl FaultOptions {
 
     /// Adds faults with random numbers of a separate stream, so that earlier draws stay as they
     /// are.
-    pub(crate) fn add_later(&mut self, dice: &mut Dice, trouble: Span, copies: u32) {
+    pub(crate) fn add_later(&mut self, dice: &mut SimRng, trouble: Span, copies: u32) {
         if dice.chance(300) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3, 10, 30])).max(Span::from_millis(2));
             self.means.push((Fault::CutPair, mean));
@@ -189,7 +189,7 @@ impl FaultOptions {
     }
 
     /// Adds slow machines, from random numbers on which no other draw depends.
-    pub(crate) fn add_dragging(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn add_slow_disks(&mut self, dice: &mut SimRng, trouble: Span) {
         if dice.chance(DRAGGED_PERMILLE) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3])).max(Span::from_millis(2));
             self.means.push((Fault::Drag, mean));
@@ -198,7 +198,7 @@ impl FaultOptions {
 
     /// Makes disks fail often and removes most other faults. If processes died all the time, the
     /// cluster could rarely spare a disk.
-    pub(crate) fn wear_disks_out(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn wear_disks_out(&mut self, dice: &mut SimRng, trouble: Span) {
         let calm = [Fault::Slow, Fault::Join, Fault::Leave, Fault::Map, Fault::Handover];
         self.means.retain(|(fault, _)| calm.contains(fault));
         // No other disk may fail while a changed value is undetected.
@@ -220,21 +220,21 @@ impl World {
         self.fault_options = options;
         for (fault, mean) in self.fault_options.means.clone() {
             let at = self.now + self.dice.around(mean);
-            self.schedule(at, Happening::Fault(fault));
+            self.schedule(at, SimEvent::Fault(fault));
         }
     }
 
     /// Makes everything on this machine take `times` as long: steps, launches, syncs, reads, and
     /// packets to it and from it.
-    pub fn drag(&mut self, node: usize, times: u64) {
-        let before = std::mem::replace(&mut self.machines[node].drag, times);
+    pub fn slow_down(&mut self, node: usize, times: u64) {
+        let before = std::mem::replace(&mut self.machines[node].slow_down, times);
         if times < before && self.machines[node].syncing {
             self.begin_sync(node); // The current sync would still be slow.
         }
     }
 
     /// Proposes that the node is slow, or no longer slow, as if a node had measured it.
-    pub fn call_slow(&mut self, node: usize, slow: bool) {
+    pub fn declare_slow(&mut self, node: usize, slow: bool) {
         if let Some(member) = self.map.members.get(node).filter(|_| self.homes_move()) {
             let (node, incarnation) = (member.node, member.incarnation);
             let set = proto::wire::SetSlow { node, incarnation, slow };
@@ -243,8 +243,8 @@ impl World {
     }
 
     /// A delay on a slow machine, limited to `most`.
-    pub(crate) fn dragged(&self, node: usize, takes: Span, most: Span) -> Span {
-        Span(takes.0 * self.machines[node].drag).min(most.max(takes))
+    pub(crate) fn slowed_down(&self, node: usize, takes: Span, most: Span) -> Span {
+        Span(takes.0 * self.machines[node].slow_down).min(most.max(takes))
     }
 
     /// Ends all faults. The network is whole, clients lose no requests, and every node runs except
@@ -267,10 +267,10 @@ impl World {
         self.tell(|| "healed".to_string());
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
-            self.drag(node, 1);
+            self.slow_down(node, 1);
             self.machines[node].slowness =
                 self.options.slowness[node % self.options.slowness.len()];
-            if self.machines[node].doom.is_some() {
+            if self.machines[node].pending_crash.is_some() {
                 self.die(node);
             }
             self.start(node);
@@ -283,16 +283,16 @@ impl World {
                 self.connect(a, b);
             }
         }
-        self.take_some_away();
+        self.lose_some_permanently();
     }
 
     /// Ends the node's process at its next step, somewhere between two effects.
     pub fn crash(&mut self, node: usize) {
-        self.doom(node, Doom::Crash);
+        self.schedule_crash(node, PendingCrash::Crash);
     }
     /// Like [`Self::crash`], but unsynced writes are lost.
     pub fn cut_power(&mut self, node: usize) {
-        self.doom(node, Doom::PowerCut);
+        self.schedule_crash(node, PendingCrash::PowerCut);
     }
 
     /// Requests an orderly stop and lets the process end.
@@ -300,7 +300,7 @@ impl World {
         if self.machines[node].is_up() {
             self.deliver(node, Input::Stop);
             self.run_for(STOPS_WITHIN);
-            self.doom(node, Doom::Stopped);
+            self.schedule_crash(node, PendingCrash::Stopped);
         }
     }
 
@@ -315,16 +315,16 @@ impl World {
         }
     }
 
-    fn doom(&mut self, node: usize, doom: Doom) {
+    fn schedule_crash(&mut self, node: usize, pending_crash: PendingCrash) {
         let machine = &mut self.machines[node];
-        if !machine.is_up() || machine.doom.is_some() {
+        if !machine.is_up() || machine.pending_crash.is_some() {
             return;
         }
-        machine.doom = Some(doom);
+        machine.pending_crash = Some(pending_crash);
         let life = machine.life;
         // It dies between two effects of its next step, or after this delay if that is earlier.
         let patience = Span::from_micros(self.dice.pick(&[0, 100, 1_000, 20_000]));
-        self.schedule(self.now + patience, Happening::Die { node, life });
+        self.schedule(self.now + patience, SimEvent::Die { node, life });
     }
 
     /// True if the fault would be more than the cluster survives. A second replica must not be lost
@@ -391,7 +391,7 @@ impl World {
 
     /// Removes the machine permanently.
     pub fn lose(&mut self, node: usize) {
-        self.machines[node].doom = Some(Doom::Crash);
+        self.machines[node].pending_crash = Some(PendingCrash::Crash);
         self.note_fairness();
         self.machines[node].is_lost = true;
         self.die(node);
@@ -412,7 +412,7 @@ impl World {
     /// Ends the process; the machine returns with an empty disk.
     pub fn reformat(&mut self, node: usize) {
         self.note_fairness();
-        self.machines[node].doom = Some(Doom::Crash);
+        self.machines[node].pending_crash = Some(PendingCrash::Crash);
         self.die(node);
         self.disk_goes(node);
         let store = self.dice.number() | 1;
@@ -431,7 +431,7 @@ impl World {
     /// Notes the loss of a disk. In a growing cluster only the nodes know whether others have all
     /// its data.
     fn note_fairness(&mut self) {
-        self.lone_copy_went |= self.grows() && !self.says_all_is_copied();
+        self.lone_copy_went |= self.grows() && !self.reports_full_replication();
     }
 
     fn disk_goes(&mut self, node: usize) {
@@ -477,7 +477,7 @@ impl World {
         let mean = self.fault_options.means.iter().find(|(kind, _)| *kind == fault);
         let mean = mean.expect("only scheduled kinds strike").1;
         let next = self.now + self.dice.around(mean);
-        self.schedule(next, Happening::Fault(fault));
+        self.schedule(next, SimEvent::Fault(fault));
         if self.is_unbearable(fault) {
             return;
         }
@@ -501,9 +501,9 @@ impl World {
             }
             Fault::Drag => {
                 let times = self.dice.pick(&[1, 10, 100, 1_000]);
-                self.drag(a, times);
+                self.slow_down(a, times);
                 if self.dice.chance(500) {
-                    self.call_slow(a, times > 1); // The faults end before nodes agree on it.
+                    self.declare_slow(a, times > 1); // The faults end before nodes agree on it.
                 }
             }
             Fault::Handover => self.hand_over(a),

@@ -9,8 +9,8 @@ use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, w
 use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
 use crate::disk::Disk;
-use crate::disk_faults::Flipped;
-use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use crate::disk_faults::FlippedRecord;
+use crate::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Running {
 
 /// The kind of death of a machine at its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Doom {
+pub(crate) enum PendingCrash {
     /// The process dies; its writes remain.
     Crash,
     /// Unsynced writes are lost.
@@ -68,7 +68,7 @@ pub(crate) struct Machine {
     pub renewals: u32,
     /// The previous disk and its number. The map may still name it.
     pub put_aside: Option<(u64, Disk)>,
-    pub flipped: Option<Flipped>,
+    pub flipped: Option<FlippedRecord>,
     /// It left the cluster in order.
     pub has_left: bool,
     pub slots: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Machine {
     /// The factor for the times of its steps and launches.
     pub slowness: u64,
     /// The factor for the times of its syncs, steps and packets.
-    pub drag: u64,
+    pub slow_down: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
     /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
@@ -95,7 +95,7 @@ pub(crate) struct Machine {
     /// files.
     pub copies: BTreeSet<ObjectId>,
     pub stays: BTreeMap<ObjectId, Stay>,
-    pub doom: Option<Doom>,
+    pub pending_crash: Option<PendingCrash>,
     /// Its last incarnation, and the end of that as far as the next one can know.
     pub former: (Incarnation, wire::LifeEnd),
     /// Attempts of other homes that the process was ordered to drop.
@@ -155,14 +155,14 @@ impl Machine {
             clock: Clock::new(Time::ZERO, Span::ZERO, TRUE_PACE),
             pace: TRUE_PACE,
             slowness,
-            drag: 1,
+            slow_down: 1,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),
             stays: BTreeMap::new(),
             in_memory: BTreeSet::new(),
-            doom: None,
+            pending_crash: None,
             dismissed: BTreeSet::new(),
             decided: BTreeSet::new(),
             unsynced: Vec::new(),
@@ -244,7 +244,7 @@ impl Machine {
         self.timer_at = None;
         self.timer_queued = false;
         self.paused_until = Time::ZERO;
-        self.doom = None;
+        self.pending_crash = None;
         self.last_seq = 0;
         self.syncing = false;
     }

@@ -47,12 +47,12 @@ pub struct WorldOptions {
     /// Clients know the first map, and learn changes from the nodes that answer them.
     pub clients_learn: bool,
     /// Nodes join a cluster that was created with more replicas than nodes.
-    pub grows: Option<Grows>,
+    pub grows: Option<GrowthPlan>,
 }
 
 /// The growth of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct Grows {
+pub struct GrowthPlan {
     /// The largest number of joins.
     pub joins_max: u32,
     /// The share of growth steps at which a node dies.

@@ -144,7 +144,7 @@ impl Iterator for Chunks<'_> {
 
 /// A task with edge lists that are not written completely.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenTask {
     task: u32,
     index: u32,
     children_done: u32,
@@ -160,7 +160,7 @@ struct Cutter<'p> {
     /// The next task and the next chunk number within the partition.
     index: u32,
     number: u32,
-    open: Option<Open>,
+    open: Option<OpenTask>,
     /// For each spec the serial number of the last chunk that contains it, and its index there.
     spec_seen: Vec<(u64, u32)>,
     serial: u64,
@@ -250,7 +250,7 @@ impl<'p> Cutter<'p> {
             let release_ns = self.plan.graph.release_ns(task);
             chunk.tasks.push(wire::Task { release_ns, ..wire_task(&view, spec, slots, urgency) });
         }
-        self.open = Some(Open { task, index: self.index, children_done: 0, parents_done: 0 });
+        self.open = Some(OpenTask { task, index: self.index, children_done: 0, parents_done: 0 });
         self.index += 1;
         true
     }
@@ -310,7 +310,7 @@ impl<'p> Cutter<'p> {
         count as u32
     }
 
-    fn children(&self, open: Open, count: u32) -> wire::Children {
+    fn children(&self, open: OpenTask, count: u32) -> wire::Children {
         let mut list = wire::Children {
             index: u64::from(open.index),
             child: Vec::with_capacity(count as usize),
@@ -326,7 +326,7 @@ impl<'p> Cutter<'p> {
         list
     }
 
-    fn parents(&self, open: Open, count: u32) -> wire::Parents {
+    fn parents(&self, open: OpenTask, count: u32) -> wire::Parents {
         let edges = self.plan.graph.parents_from(open.task, open.parents_done);
         wire::Parents {
             index: u64::from(open.index),

@@ -17,7 +17,7 @@ const LOOPBACK_BYTES_PER_S: f64 = 300e6;
 
 /// The rate of a node's transfers from another over the loopback, as measured by `bench calibrate`.
 fn loopback_bytes_per_s() -> f64 {
-    let measured = sim::Service::default().bytes.loopback_bytes_per_s;
+    let measured = sim::CostModel::default().bytes.loopback_bytes_per_s;
     if measured > 0.0 { measured } else { LOOPBACK_BYTES_PER_S }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use proto::ObjectId;
 
 use super::{ObjectError, ObjectKind, ObjectName, ObjectStore};
-use crate::room;
+use crate::disk_reserve;
 
 /// After each such number of bytes the free space is checked.
 const ROOM_LOOK_BYTES: u64 = 1 << 20;
@@ -33,7 +33,7 @@ impl IncomingObject {
         let wrong = |error| ObjectError::failed("write", self.object, &error);
         if self.size_bytes / ROOM_LOOK_BYTES < size_bytes / ROOM_LOOK_BYTES {
             // Reserved space is not needed a second time.
-            room::check(&self.file, 0).map_err(wrong)?;
+            disk_reserve::check(&self.file, 0).map_err(wrong)?;
         }
         self.file.write_all(piece).map_err(wrong)?;
         self.size_bytes = size_bytes;
@@ -53,7 +53,7 @@ impl IncomingObject {
     /// Reserves space for all bytes, so that a full disk is detected before they arrive.
     pub fn reserve(&self, total_bytes: u64) -> Result<(), ObjectError> {
         self.store.check_limit(self.object, total_bytes)?;
-        room::reserve(&self.file, total_bytes)
+        disk_reserve::reserve(&self.file, total_bytes)
             .map_err(|error| ObjectError::failed("write", self.object, &error))
     }
 
@@ -95,7 +95,7 @@ impl IncomingObject {
         fs::rename(&self.path, target)
             .map_err(|error| ObjectError::failed("keep", self.object, &error))?;
         self.done = true;
-        index.let_go_of_bytes(self.object);
+        index.free_bytes(self.object);
         Ok(())
     }
 }

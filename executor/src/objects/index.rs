@@ -56,7 +56,7 @@ impl Index {
     }
 
     /// Drops the bytes in memory of an object that has a file now. True if there were any.
-    pub(super) fn let_go_of_bytes(&mut self, object: ObjectId) -> bool {
+    pub(super) fn free_bytes(&mut self, object: ObjectId) -> bool {
         let bytes = self.objects.get_mut(&object).and_then(|entry| entry.held.take());
         self.held_bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         bytes.is_some()

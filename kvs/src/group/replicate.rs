@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proto::limits::{
     GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT,
-    GROUP_NEWCOMER_PATIENCE, GROUP_SNAPSHOT_PATIENCE,
+    GROUP_LEARNER_TIMEOUT, GROUP_SNAPSHOT_TIMEOUT,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
@@ -18,10 +18,10 @@ use super::{Group, News, Progress, Role, append_reply, records};
 use crate::membership;
 
 /// A follower without an answer for this long counts as unreachable.
-const LEADER_PATIENCE: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
+const LEADER_TIMEOUT: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
 
 /// A voter that reports no synced entries for this long counts as one with a hanging disk.
-const DISK_PATIENCE: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
+const DISK_TIMEOUT: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
 
 impl Progress {
     fn new(next: u64, now: Time) -> Self {
@@ -137,7 +137,7 @@ impl Group {
             Time(0)
         };
         let answers = |it: &Progress| {
-            let lately = now.since(it.answered_at) < DISK_PATIENCE;
+            let lately = now.since(it.answered_at) < DISK_TIMEOUT;
             it.matched > 0 && lately && it.answered_at > heard_since
         };
         let is_there = |node: &&u32| {
@@ -178,7 +178,7 @@ impl Group {
         if matched >= commit {
             let (_, command, _) = newcomer.take().expect("looked at above");
             self.proposed.push(command);
-        } else if now.since(*since) > GROUP_NEWCOMER_PATIENCE {
+        } else if now.since(*since) > GROUP_LEARNER_TIMEOUT {
             *newcomer = None;
             self.unplanned = true;
             self.keep_to_voters(now);
@@ -205,19 +205,19 @@ impl Group {
         let entries = self.log.from(progress.next, self.append_entries_max);
         progress.next += entries.len() as u64;
         let sent_ns = now.0;
-        let append = wire::Append { prev_index, prev_term, entries, commit, sent_ns };
-        self.say(node, Body::Append(append));
+        let append = wire::AppendEntries { prev_index, prev_term, entries, commit, sent_ns };
+        self.say(node, Body::AppendEntries(append));
     }
 
     /// Sends a snapshot to a follower that needs compacted entries, or to a blank voter. The
     /// entries after the snapshot are sent as if it had arrived. If it has not, the follower
-    /// refuses them, and the leader repeats the snapshot after [`GROUP_SNAPSHOT_PATIENCE`].
+    /// refuses them, and the leader repeats the snapshot after [`GROUP_SNAPSHOT_TIMEOUT`].
     fn send_snapshot(&mut self, now: Time, node: u32) {
         let snapshot = self.snapshot();
         let Role::Leader { followers, .. } = &mut self.role else { return };
         let Some(progress) = followers.get_mut(&node) else { return };
         progress.next = snapshot.index + 1;
-        if progress.snapshot_at.is_none_or(|at| now.since(at) >= GROUP_SNAPSHOT_PATIENCE) {
+        if progress.snapshot_at.is_none_or(|at| now.since(at) >= GROUP_SNAPSHOT_TIMEOUT) {
             progress.snapshot_at = Some(now);
             self.say(node, Body::Install(snapshot));
         }
@@ -230,13 +230,13 @@ impl Group {
         wire::GroupSnapshot { index: self.commit, term, map }
     }
 
-    /// Sends heartbeats, or steps down if a majority has not answered for [`LEADER_PATIENCE`].
+    /// Sends heartbeats, or steps down if a majority has not answered for [`LEADER_TIMEOUT`].
     pub(super) fn beat(&mut self, now: Time) {
         let me = self.me;
         let Role::Leader { followers, beat_at, .. } = &mut self.role else { return };
         *beat_at = now + GROUP_HEARTBEAT;
         self.unplanned |= std::mem::take(&mut self.plan_at_beat);
-        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < LEADER_PATIENCE);
+        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < LEADER_TIMEOUT);
         let heard: BTreeSet<u32> = heard.map(|(&node, _)| node).chain([me]).collect();
         if self.is_majority(&heard) {
             self.look_after_newcomer(now);
@@ -248,7 +248,7 @@ impl Group {
         }
     }
 
-    pub(super) fn on_append(&mut self, now: Time, from: u32, append: wire::Append) {
+    pub(super) fn on_append_entries(&mut self, now: Time, from: u32, append: wire::AppendEntries) {
         assert!(
             !self.is_leader() || self.mutant.is_some(),
             "two leaders in term {}: n{} and n{from}",
@@ -258,7 +258,7 @@ impl Group {
         self.hear_leader(now, from);
         if self.blank {
             let sent_ns = append.sent_ns;
-            let reply = wire::AppendReply { ok: false, index: 0, blank: true, sent_ns };
+            let reply = wire::AppendReply { ok: false, index: 0, needs_snapshot: true, sent_ns };
             return self.say(from, Body::AppendReply(reply));
         }
         if let Some(hint) = self.refusal(&append) {
@@ -321,7 +321,7 @@ impl Group {
     }
 
     /// The index after which the leader should continue, if the entries do not match this log.
-    fn refusal(&self, append: &wire::Append) -> Option<u64> {
+    fn refusal(&self, append: &wire::AppendEntries) -> Option<u64> {
         let prev = append.prev_index;
         if prev < self.log.snapshot_index() || self.is(Mutant::SkipLogCheck) {
             return (prev > self.log.last_index()).then(|| self.log.last_index());
@@ -405,7 +405,7 @@ impl Group {
             }
             self.advance_commit(now);
             self.look_after_newcomer(now);
-        } else if reply.blank {
+        } else if reply.needs_snapshot {
             // It has lost all entries that it acknowledged before.
             progress.matched = 0;
             self.send_snapshot(now, from);

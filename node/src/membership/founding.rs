@@ -1,7 +1,7 @@
 //! A founder with the only vote cannot distinguish its first start from the loss of its disk. After
 //! a loss it would lead itself, and agree with itself on changes that contradict the earlier ones.
 //! So it asks first. It does not stand for election before a message of each other founder has
-//! arrived, or `FOUNDING_PATIENCE` is over. A node with a later map shows that this is no first
+//! arrived, or `BOOTSTRAP_TIMEOUT` is over. A node with a later map shows that this is no first
 //! start.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use kvs::group::Group;
 use kvs::membership::is_serving;
 use proto::Time;
-use proto::limits::FOUNDING_PATIENCE;
+use proto::limits::BOOTSTRAP_TIMEOUT;
 
 use super::Membership;
 
@@ -27,7 +27,7 @@ impl Founding {
         let others = map.members.iter().map(|member| member.node).filter(is_other);
         let unheard: BTreeSet<u32> = others.collect();
         let alone = map.voters == [me] && group.begins_anew() && !unheard.is_empty();
-        alone.then(|| Self { unheard, until: now + FOUNDING_PATIENCE })
+        alone.then(|| Self { unheard, until: now + BOOTSTRAP_TIMEOUT })
     }
 }
 

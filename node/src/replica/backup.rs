@@ -2,11 +2,11 @@
 //!
 //! The acknowledgement of a message says that it is synced. A separate report is needed for refused
 //! changes, and for changes that are logged and not synced yet. If a sync is due at once because a
-//! client waits, that report is delayed by `LOGGED_PATIENCE`: the acknowledgement will say more.
+//! client waits, that report is delayed by `LOGGED_REPORT_AFTER`: the acknowledgement will say more.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::LOGGED_PATIENCE;
+use proto::limits::LOGGED_REPORT_AFTER;
 use proto::{NodeId, Time, wire};
 
 use crate::SyncWish;
@@ -36,7 +36,7 @@ impl Source {
     /// When the report is due; a sync that is due at once may end before.
     fn word_due(&self) -> Option<Time> {
         let hurries = self.client_waits > self.synced;
-        let due = if hurries { self.untold_since + LOGGED_PATIENCE } else { Time::ZERO };
+        let due = if hurries { self.untold_since + LOGGED_REPORT_AFTER } else { Time::ZERO };
         self.lacks_word().then_some(due)
     }
 }
@@ -154,11 +154,11 @@ mod tests {
         sources.took(primary, 2, true, Vec::new());
         sources.note_batch(at(2), 2);
         assert_eq!(sources.answers(at(2), 1), Vec::new());
-        assert_eq!(sources.deadline(), Some(at(2) + LOGGED_PATIENCE));
+        assert_eq!(sources.deadline(), Some(at(2) + LOGGED_REPORT_AFTER));
         sources.took(primary, 3, true, Vec::new());
         sources.note_batch(at(3), 3);
-        assert_eq!(sources.answers(at(2) + LOGGED_PATIENCE, 1), word(3, 1), "its disk is slow");
-        assert_eq!(sources.answers(at(4) + LOGGED_PATIENCE, 3), Vec::new());
+        assert_eq!(sources.answers(at(2) + LOGGED_REPORT_AFTER, 1), word(3, 1), "its disk is slow");
+        assert_eq!(sources.answers(at(4) + LOGGED_REPORT_AFTER, 3), Vec::new());
         assert_eq!(sources.deadline(), None);
 
         sources.took(primary, 4, true, vec![wire::Refusal { number: 4, partition: 7 }]);

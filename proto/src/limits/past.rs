@@ -3,7 +3,7 @@
 use crate::Span;
 
 /// How long the home of an ended job waits for the tallies of the nodes.
-pub const PARTS_PATIENCE: Span = Span::from_secs(10);
+pub const JOB_PARTS_TIMEOUT: Span = Span::from_secs(10);
 /// The number of nodes with separate figures in a summary. The nodes that did least are added
 /// together.
 pub const PARTS_KEPT_MAX: usize = 64;
@@ -12,10 +12,10 @@ pub const BUSY_KEPT_MAX: usize = 64;
 /// The number of jobs with a tally on one node, until their homes have stored the summary.
 pub const TALLIES_MAX: usize = 4096;
 /// How long a tally keeps events if the node has not received the beginning of its job.
-pub const TALLY_UNBEGUN_MAX: Span = Span::from_secs(3_600);
+pub const TALLY_UNSTARTED_MAX: Span = Span::from_secs(3_600);
 /// In a larger cluster nodes are not informed of a job's beginning, so figures of whole nodes are
 /// missing from its summary.
-pub const BEGINNINGS_NODES_MAX: usize = 1024;
+pub const JOB_STARTS_NODES_MAX: usize = 1024;
 /// The default size of events and records of ended jobs on a node.
 pub const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// The shares of that for records of tasks and jobs, and for records of jobs alone. The rest is for
@@ -36,13 +36,13 @@ pub const HISTORY_JOBS_PER_LOOK: usize = 50;
 /// jobs.
 pub const HISTORY_MORE_INTERVAL: Span = Span::from_millis(100);
 /// The number of forgotten jobs in one portion of repeated requests.
-pub const FORGOTTEN_PER_PORTION: usize = 50;
+pub const FORGOTTEN_PER_BATCH: usize = 50;
 /// The bound on clock differences between nodes and clients. An event this much older than the
 /// oldest open job belongs to no open job.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
 /// For this long after its start a node treats every event as one of an open job, because it may
 /// not know all open jobs.
-pub const HISTORY_START_PATIENCE: Span = Span::from_secs(60);
+pub const HISTORY_START_GRACE: Span = Span::from_secs(60);
 /// Events of open jobs stay until they exceed the bound by this factor.
 pub const HISTORY_OPEN_FACTOR: u64 = 2;
 /// The minimum interval of a node's resource measurements; shorter jobs share a measurement.

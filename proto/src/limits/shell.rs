@@ -13,7 +13,7 @@ pub const STEP_INPUT_BYTES: usize = 256 << 20;
 pub const STEP_INPUTS_UNWEIGHED: usize = 32;
 /// While a step has left this many inputs to the next one, the node reads no further frames.
 /// `STEP_GENERATIONS_MAX` bounds the rounds of a step without writes, in which no-ops end.
-pub const INPUTS_LEFT_MAX: usize = 4 * STEP_INPUTS_MAX;
+pub const INPUTS_DEFERRED_MAX: usize = 4 * STEP_INPUTS_MAX;
 pub const STEP_GENERATIONS_MAX: usize = 64;
 /// Bytes of writes after which a step ends and goes to the log.
 pub const STEP_WRITE_BYTES: usize = 1 << 20;
@@ -34,17 +34,17 @@ pub const SYNC_GAP: Span = Span::from_millis(5);
 pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
 /// The interval at which a node reads all of its records to find damage in rarely read ones, and
 /// the smallest interval that a user may set.
-pub const SCRUB_EVERY: Span = Span::from_secs(86_400);
-pub const SCRUB_EVERY_MIN: Span = Span::from_secs(1);
+pub const SCRUB_INTERVAL: Span = Span::from_secs(86_400);
+pub const SCRUB_INTERVAL_MIN: Span = Span::from_secs(1);
 /// The scrubber reads at most this many bytes per second, in pieces of this size. It rests at least
-/// `SCRUB_RESTS` times as long as a piece took.
+/// `SCRUB_REST_FACTOR` times as long as a piece took.
 pub const SCRUB_BYTES_PER_S: u64 = 8 << 20;
 pub const SCRUB_PIECE_BYTES: usize = 1 << 20;
-pub const SCRUB_RESTS: u32 = 3;
+pub const SCRUB_REST_FACTOR: u32 = 3;
 /// A damaged piece is read again after this delay, and counts if it is still damaged.
-pub const SCRUB_DOUBT: Span = Span::from_secs(1);
+pub const SCRUB_RECHECK_AFTER: Span = Span::from_secs(1);
 /// How long a node waits for the state directory of a predecessor that is just ending.
-pub const STATE_LOCK_PATIENCE: Span = Span::from_secs(1);
+pub const STATE_LOCK_TIMEOUT: Span = Span::from_secs(1);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
@@ -53,8 +53,8 @@ pub const STORE_SOFT_PERCENT: u64 = 90;
 pub const STORE_HARD_PERCENT: u64 = 95;
 /// The space of the file system that objects leave to records and logs, and the share on a small
 /// one.
-pub const DISK_LEFT_BYTES: u64 = 32 << 20;
-pub const DISK_LEFT_SHARE: u64 = 16;
+pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
+pub const DISK_RESERVE_SHARE: u64 = 16;
 /// The maximum number of simultaneous fetches of one node; further ones wait.
 pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 /// A fetch from an unreachable node fails after this, and the core repeats it there or elsewhere.
@@ -65,33 +65,33 @@ pub const SMALL_OBJECT_BYTES: u64 = 64 << 10;
 pub const COPIES_IN_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// The maximum number of small objects in one frame, and their bytes.
 pub const SMALL_OBJECTS_PER_FRAME_MAX: usize = 256;
-pub const GIVES_BYTES: usize = 1 << 20;
+pub const SMALL_OBJECTS_FRAME_BYTES: usize = 1 << 20;
 /// A small object that has not arrived within this time is fetched over a data connection.
 pub const SMALL_OBJECT_TIMEOUT: Span = Span::from_secs(5);
 /// The maximum number of data connections that one node opens to another.
-pub const DATA_LINES_PER_NODE_MAX: usize = 4;
+pub const DATA_CONNECTIONS_PER_NODE_MAX: usize = 4;
 /// The maximum number of data connections that a node serves.
 pub const DATA_CONNECTIONS_MAX: usize = 512;
 // Connections of clients and nodes.
 /// A connection without a client certificate after this time is closed.
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 /// The maximum number of unauthenticated connections of one listener. For a further one, the oldest
-/// that has had `STRANGER_GRACE` is closed. Each takes the buffers of one handshake, well under 1
+/// that has had `UNAUTHENTICATED_GRACE` is closed. Each takes the buffers of one handshake, well under 1
 /// MiB.
-pub const STRANGERS_MAX: usize = 128;
-pub const STRANGER_GRACE: Span = Span::from_millis(500);
-pub const STRANGER_BYTES_MAX: usize = 1 << 20;
+pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 128;
+pub const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
+pub const UNAUTHENTICATED_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of RPC connections of one node.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Of these, the connections of clients and observers, which leave the rest to nodes.
-pub const GUESTS_MAX: usize = 3072;
+pub const CLIENT_CONNECTIONS_MAX: usize = 3072;
 /// The interval at which a node checks whether its certificate must be renewed.
-pub const KEYS_RENEWED_EVERY: Span = Span::from_secs(86_400);
+pub const KEYS_CHECK_INTERVAL: Span = Span::from_secs(86_400);
 /// The maximum number of unused tokens, and the maximum validity of one.
 pub const TOKENS_MAX: usize = 64;
-pub const TOKEN_LIFE_MAX: Span = Span::from_secs(86_400);
+pub const TOKEN_LIFETIME_MAX: Span = Span::from_secs(86_400);
 /// The size of the keys that a node returns for a token.
-pub const HANDED_KEYS_BYTES_MAX: usize = 16 << 10;
+pub const JOIN_KEYS_BYTES_MAX: usize = 16 << 10;
 /// The objects requested together on one data connection, and their bytes (a single one may be
 /// larger).
 pub const DATA_BATCH_OBJECTS: usize = 16;
@@ -111,26 +111,26 @@ pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// A node that has only uploads of a job asks whether the job exists if no upload has arrived for
 /// this long. A client needs less time to upload the other files and to commit.
-pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(24 * 3600);
+pub const UPLOADS_QUERIED_AFTER: Span = Span::from_secs(24 * 3600);
 /// The maximum number of jobs that it asks about in a step.
-pub const UPLOADS_ASKED_MAX: usize = 64;
-/// Search for a missing uploaded file. `HUNT_PAUSE` separates its rounds. `HUNT_PATIENCE_DEAD`
-/// bounds the wait for nodes that are down and may be restarting. `HUNT_PATIENCE` bounds the wait
+pub const UPLOADS_QUERIED_MAX: usize = 64;
+/// Search for a missing uploaded file. `UPLOAD_SEARCH_PAUSE` separates its rounds. `UPLOAD_SEARCH_DOWN_TIMEOUT`
+/// bounds the wait for nodes that are down and may be restarting. `UPLOAD_SEARCH_TIMEOUT` bounds the wait
 /// for silent nodes that are up.
-pub const HUNT_PAUSE: Span = Span::from_millis(200);
-pub const HUNT_PATIENCE_DEAD: Span = Span::from_secs(60);
-pub const HUNT_PATIENCE: Span = Span::from_secs(600);
+pub const UPLOAD_SEARCH_PAUSE: Span = Span::from_millis(200);
+pub const UPLOAD_SEARCH_DOWN_TIMEOUT: Span = Span::from_secs(60);
+pub const UPLOAD_SEARCH_TIMEOUT: Span = Span::from_secs(600);
 /// The maximum number of simultaneous searches, and of nodes queried for each.
-pub const HUNTS_MAX: usize = 8;
-pub const HUNT_ASKED_MAX: usize = 8;
+pub const UPLOAD_SEARCHES_MAX: usize = 8;
+pub const UPLOAD_SEARCH_NODES_MAX: usize = 8;
 /// If a node that has the file breaks the transfer off, the waits start again, at most this many
 /// times.
-pub const HUNT_BREAKS_MAX: u32 = 8;
+pub const UPLOAD_SEARCH_RESTARTS_MAX: u32 = 8;
 /// The size of the buffer between a socket and a file.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects of at least this size use one thread to read the socket and another one to write.
 pub const DATA_PIPELINE_BYTES: u64 = 8 << 20;
 /// A data connection without progress in the middle of an object is closed after this.
-pub const DATA_SILENCE: Span = Span::from_secs(20);
+pub const DATA_STALL_TIMEOUT: Span = Span::from_secs(20);
 /// An unused data connection is closed after this.
-pub const DATA_IDLE: Span = Span::from_secs(60);
+pub const DATA_IDLE_TIMEOUT: Span = Span::from_secs(60);

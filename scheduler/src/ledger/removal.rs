@@ -13,7 +13,7 @@ use proto::{Event, JobId, LocalId, TaskId, Time};
 use super::segment::{End, State};
 use super::{Ending, Ledger};
 use crate::Mutant;
-use crate::out::{Out, task_attempt};
+use crate::output::{Out, task_attempt};
 
 /// The progress of the cancellation of a whole job.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use proto::{Policy, Time};
 
 use super::{Decision, Order};
 use crate::Scheduler;
-use crate::work::Work;
+use crate::task::Work;
 
 /// The rules of one policy.
 #[derive(Clone, Copy, Debug)]

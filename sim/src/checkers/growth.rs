@@ -13,7 +13,7 @@ use crate::machine::Machine;
 
 /// `survived`: the number of survivable losses that the nodes report. `may_be_gone`: a lost disk
 /// may have held the only copy.
-pub(crate) fn on_said(
+pub(crate) fn on_reported(
     jobs: &Jobs,
     machines: &[Machine],
     survived: usize,

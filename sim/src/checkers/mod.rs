@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 use proto::{JobId, TaskId};
 
-use crate::truth::{JobTruth, TaskTruth};
+use crate::expected::{ExpectedJob, ExpectedTask};
 
 /// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ impl Violation {
 pub(crate) type Verdict = Result<(), Violation>;
 
 /// All submitted jobs, by id.
-pub(crate) type Jobs = BTreeMap<JobId, JobTruth>;
+pub(crate) type Jobs = BTreeMap<JobId, ExpectedJob>;
 
 /// The simulator's record of the task. It is a violation if a node names a task that no client
 /// submitted.
@@ -65,7 +65,7 @@ pub(crate) fn known<'a>(
     jobs: &'a mut Jobs,
     checker: &'static str,
     task: TaskId,
-) -> Result<&'a mut TaskTruth, Violation> {
+) -> Result<&'a mut ExpectedTask, Violation> {
     jobs.get_mut(&task.job)
         .and_then(|job| job.tasks.get_mut(&task.local))
         .ok_or_else(|| Violation::new(checker, format!("{task}: no client submitted this task")))

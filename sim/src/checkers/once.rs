@@ -2,11 +2,11 @@
 //! that a power cut undid, or one with an input from such a commit. Only an attempt that an
 //! executor finished is committed as done.
 
-use proto::event::{Again, End};
+use proto::event::{End, RetryReason};
 use proto::{Attempt, NodeId, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known, rounds};
-use crate::truth::Commit;
+use crate::expected::Commit;
 
 const NAME: &str = "once";
 
@@ -43,13 +43,13 @@ pub(crate) fn on_committed(
 
 /// The home starts a further attempt. The task must be uncommitted, or must have read an output
 /// that a power cut undid.
-pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
+pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: RetryReason) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
-    if why == Again::Round {
+    if why == RetryReason::Round {
         return rounds::on_retried(truth, task, commit);
     }
-    if matches!(why, Again::Rebuilt | Again::Recalled) || truth.reopened {
+    if matches!(why, RetryReason::Rebuilt | RetryReason::Recalled) || truth.reopened {
         // The scheduler's own tests check that no other task is rebuilt.
         truth.reopened = true;
         return Ok(());
@@ -72,7 +72,7 @@ pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
         if commit.attempt == attempt {
             // Nothing restores it: the replacement of the commit was undone itself.
             (commit.undone, commit.made_again_by) = (true, None);
-            truth.is_struck_out &= commit.end != End::Failed;
+            truth.failed_by_crashes &= commit.end != End::Failed;
         } else if commit.made_again_by == Some(attempt) {
             (commit.undone, commit.made_again_by) = (false, None);
             truth.reopened = true;

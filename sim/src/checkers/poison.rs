@@ -20,7 +20,7 @@ const LIVED_THROUGH: Span = Span::from_millis(500);
 
 /// One process of a machine.
 #[derive(Debug)]
-struct Life {
+struct IncarnationSpan {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
@@ -30,8 +30,8 @@ struct Life {
 
 /// The times of all incarnations, by machine.
 #[derive(Debug, Default)]
-pub(crate) struct Lives {
-    lives: BTreeMap<usize, Vec<Life>>,
+pub(crate) struct Incarnations {
+    lives: BTreeMap<usize, Vec<IncarnationSpan>>,
     /// The time at which each later machine first became a member.
     came: BTreeMap<usize, Option<Time>>,
     /// The times at which the map listed a machine as failed.
@@ -40,10 +40,10 @@ pub(crate) struct Lives {
     left: BTreeMap<usize, Time>,
 }
 
-impl Lives {
+impl Incarnations {
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
         let lives = self.lives.entry(machine).or_default();
-        lives.push(Life { incarnation, from: now, to: None, stopped: false });
+        lives.push(IncarnationSpan { incarnation, from: now, to: None, stopped: false });
     }
     pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
         let life = self.lives.get_mut(&machine).and_then(|lives| lives.last_mut());
@@ -73,7 +73,7 @@ impl Lives {
         }
     }
 
-    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
+    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&IncarnationSpan> {
         let lives = self.lives.get(&(node.0 as usize))?;
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
@@ -97,20 +97,25 @@ impl Lives {
     ) -> (usize, usize) {
         let others = self.lives.iter().filter(|(machine, _)| **machine != node.0 as usize);
         let others = others.filter(|(machine, _)| counts(**machine));
-        let at_that_time =
-            |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
+        let at_that_time = |life: &&IncarnationSpan| {
+            life.from <= died_at && life.to.is_none_or(|to| to >= died_at)
+        };
         let there = others
             .filter_map(|(machine, lives)| lives.iter().find(at_that_time).map(|it| (machine, it)));
         let has_left = |machine: &usize| self.left.get(machine).is_some_and(|&at| at > died_at);
-        let ran_on = |life: &Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
-        let there: Vec<(&usize, &Life)> = there.collect();
+        let ran_on = |life: &IncarnationSpan| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
+        let there: Vec<(&usize, &IncarnationSpan)> = there.collect();
         let lived = there.iter().filter(|&&(machine, life)| ran_on(life) || has_left(machine));
         (there.len(), lived.count())
     }
 }
 
 /// A home counts a death against a task.
-pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
+pub(crate) fn on_crash_counted(
+    lives: &Incarnations,
+    task: TaskId,
+    death: (NodeId, u32),
+) -> Verdict {
     let (node, incarnation) = death;
     // A node that was declared failed may run on for some time.
     let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
@@ -179,7 +184,7 @@ pub(crate) fn on_kill(
 /// A home fails a task because too many incarnations have died with it. `counts`: this death must
 /// be real. A node that was declared failed may run on for some time. The report that the attempt
 /// ended, or does not start, may have been lost with its node.
-pub(crate) fn on_struck_out(
+pub(crate) fn on_crash_limit(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
     (node, incarnation): (NodeId, u32),
@@ -187,7 +192,7 @@ pub(crate) fn on_struck_out(
     counts: bool,
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
-    truth.is_struck_out = true;
+    truth.failed_by_crashes = true;
     let by_other = killer.filter(|&killer| killer != task);
     let is_unheard = truth.finished.contains_key(&attempt) || !truth.launched.contains(&attempt);
     if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {

@@ -10,7 +10,7 @@ const NAME: &str = "quiet";
 /// alone must deliver every wake-up. Otherwise the reconciler would hide their bugs. It does not
 /// report partitions with a home that changed within ten seconds, unless changes last for more than
 /// three rounds.
-pub(crate) fn on_woken(task: TaskId) -> Verdict {
+pub(crate) fn on_missed_wakeup(task: TaskId) -> Verdict {
     Err(Violation::new(NAME, format!("{task}: the reconciler found a lost wake-up")))
 }
 

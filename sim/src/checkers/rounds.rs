@@ -2,15 +2,15 @@
 //! demands that their ends follow from their parents in this round.
 
 use proto::TaskId;
-use proto::event::{Again, End};
+use proto::event::{End, RetryReason};
 
 use super::{Verdict, Violation};
-use crate::truth::{Commit, TaskTruth};
+use crate::expected::{Commit, ExpectedTask};
 
 const NAME: &str = "rounds";
 
 /// A home undoes the end of a task because its job is retried.
-pub(crate) fn on_retried(truth: &mut TaskTruth, task: TaskId, before: Commit) -> Verdict {
+pub(crate) fn on_retried(truth: &mut ExpectedTask, task: TaskId, before: Commit) -> Verdict {
     if before.end == End::Done && !truth.reopened {
         let text = format!("{task} is retried, and attempt {} of it is done", before.attempt);
         return Err(Violation::new(NAME, text));
@@ -20,8 +20,8 @@ pub(crate) fn on_retried(truth: &mut TaskTruth, task: TaskId, before: Commit) ->
 }
 
 /// Without faults all outputs kept for retries exist: nothing is rebuilt.
-pub(crate) fn on_made_again(task: TaskId, why: Again) -> Verdict {
-    if why == Again::Rebuilt {
+pub(crate) fn on_made_again(task: TaskId, why: RetryReason) -> Verdict {
+    if why == RetryReason::Rebuilt {
         let text = format!("{task} is made again, and nothing was lost");
         return Err(Violation::new(NAME, text));
     }

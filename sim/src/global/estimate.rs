@@ -54,7 +54,7 @@ impl Estimates {
                     (0..problem.objects.len()).map(bytes).collect(),
                 )
             }
-            Info::User => (told_lengths(problem), told_sizes(problem)),
+            Info::User => (declared_lengths(problem), declared_sizes(problem)),
         };
         Self { info, length_ns, bytes }
     }
@@ -94,7 +94,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0 { sum / f64::from(count) } else { 0.0 }
 }
 
-fn told_lengths(problem: &Problem) -> Vec<f64> {
+fn declared_lengths(problem: &Problem) -> Vec<f64> {
     let mut sums = BTreeMap::<u32, (f64, f64)>::new();
     for (task, &kind) in problem.tasks.iter().zip(&problem.kinds) {
         let sum = sums.entry(kind).or_default();
@@ -108,7 +108,7 @@ fn told_lengths(problem: &Problem) -> Vec<f64> {
 }
 
 /// Without user estimates, the k-th outputs of all tasks of one kind have the same size.
-fn told_sizes(problem: &Problem) -> Vec<f64> {
+fn declared_sizes(problem: &Problem) -> Vec<f64> {
     let mut sums = BTreeMap::<(u32, usize), (f64, f64)>::new();
     for (task, &kind) in problem.tasks.iter().zip(&problem.kinds) {
         for (at, &object) in task.outputs.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::estimate::Estimates;
 use super::executor::State;
 use super::problem::{Maker, Problem};
 use super::wires::Wiring;
-use crate::Dice;
+use crate::SimRng;
 
 /// The assignment of a task to a worker.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,5 +81,5 @@ pub trait Scheduler {
         false
     }
     /// Returns the next assignments. The first call precedes all events.
-    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment>;
+    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut SimRng) -> Vec<Assignment>;
 }

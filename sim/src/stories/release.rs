@@ -1,6 +1,6 @@
 //! Tasks with release times.
 
-use crate::{Mishaps, SimulationOptions, Violation, simulate};
+use crate::{NodeFailures, SimulationOptions, Violation, simulate};
 use proto::{Span, wire};
 use scheduler::Mutant;
 use workloads::{Graph, GraphBuilder, TaskInit};
@@ -22,7 +22,7 @@ pub(crate) fn arrivals(tasks: u64) -> Graph {
 /// afterwards.
 pub(crate) fn homes_die_before_the_release(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = SimulationOptions::new(3, 2);
-    options.mishaps = Mishaps { kills: 3, ..Mishaps::default() };
+    options.node_failures = NodeFailures { kills: 3, ..NodeFailures::default() };
     options.mutant = mutant;
     simulate(&arrivals(12), &options).map(|_| ())
 }

@@ -8,7 +8,7 @@ use node::{Input, Node};
 use proto::work::{Fetch, Outcome};
 use proto::{Attempt, ObjectId, TaskId, Time};
 
-use super::talk::Talk;
+use super::probe_events::ProbeEvent;
 use crate::disk::Disk;
 
 /// An attempt in a slot, until its end.
@@ -21,7 +21,7 @@ pub(super) struct Attempting {
 
 /// An object on a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct StoredObject {
     pub(super) size_bytes: u64,
     /// Another node made it.
     pub(super) copy: bool,
@@ -43,18 +43,18 @@ pub(super) struct Log {
 /// An input that the node has not handled yet. In large clusters most of them are steal probes and
 /// their answers.
 #[derive(Debug)]
-pub(super) enum Waiting {
-    Talk(Talk),
+pub(super) enum PendingInput {
+    ProbeEvent(ProbeEvent),
     Input(Box<Input>),
 }
 
-impl Waiting {
+impl PendingInput {
     pub(super) fn of(input: Input) -> Self {
         Self::Input(Box::new(input))
     }
     pub(super) fn into_input(self) -> Input {
         match self {
-            Self::Talk(talk) => Input::Packet(talk.into_packet()),
+            Self::ProbeEvent(probe_event) => Input::Packet(probe_event.into_packet()),
             Self::Input(input) => *input,
         }
     }
@@ -68,7 +68,7 @@ pub(super) struct Machine {
     pub(super) incarnation: u32,
     /// Only on nodes that will die.
     pub(super) disk: Option<Box<Disk>>,
-    pub(super) inbox: VecDeque<Waiting>,
+    pub(super) inbox: VecDeque<PendingInput>,
     pub(super) busy_until: Time,
     pub(super) step_scheduled: bool,
     pub(super) timer_at: Option<Time>,
@@ -76,7 +76,7 @@ pub(super) struct Machine {
     pub(super) busy_slots: u32,
     /// Boxed, because a table has more room than entries.
     pub(super) running: HashMap<(TaskId, Attempt), Box<Attempting>, FixedState>,
-    pub(super) objects: HashMap<ObjectId, Held, FixedState>,
+    pub(super) objects: HashMap<ObjectId, StoredObject, FixedState>,
     /// Current transfers to this node, and those above the limit that wait.
     pub(super) fetching: usize,
     pub(super) fetches: VecDeque<Fetch>,
@@ -109,7 +109,7 @@ impl Machine {
 
     /// Stores the outputs of an attempt that ended here.
     pub(super) fn keep(&mut self, objects: Vec<(ObjectId, u64)>) {
-        let held = |size_bytes| Held { size_bytes, copy: false };
+        let held = |size_bytes| StoredObject { size_bytes, copy: false };
         self.objects.extend(objects.into_iter().map(|(object, size)| (object, held(size))));
     }
 

@@ -8,16 +8,16 @@ themselves. Four invariants are always checked. Every task ends exactly once. No
 tasks. No task runs without its inputs. The run ends.
 
 Service times are charged step by step. A node takes all inputs at hand, like the loop of a real
-node, and is busy for the time in [`crate::Service`]. Only then its packets leave, its tasks start
+node, and is busy for the time in [`crate::CostModel`]. Only then its packets leave, its tasks start
 and its writes count.
 */
 
 mod cluster;
+mod event_queue;
 mod machine;
-mod mishaps;
-mod queue;
+mod node_failures;
+mod probe_events;
 mod submitter;
-mod talk;
 mod traffic;
 mod transport;
 
@@ -27,8 +27,8 @@ use scheduler::{Mutant, Tuning};
 use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::Violation;
-use crate::service::{Counts, Service};
-pub use mishaps::{MishapError, Mishaps, Struck};
+use crate::costs::{CostModel, Counts};
+pub use node_failures::{InjectedFailures, NodeFailureError, NodeFailures};
 pub use transport::NetworkModel;
 
 /// The only job of a study.
@@ -58,10 +58,10 @@ pub struct SimulationOptions {
     pub placement: Placement,
     pub submit: Submit,
     pub network: NetworkModel,
-    pub service: Service,
+    pub service: CostModel,
     /// Bytes are also written and read, which takes additional time.
     pub real_data: bool,
-    pub mishaps: Mishaps,
+    pub node_failures: NodeFailures,
     /// A seeded bug.
     pub mutant: Option<Mutant>,
 }
@@ -78,9 +78,9 @@ impl SimulationOptions {
             placement: Placement::Hash,
             submit: Submit::Best,
             network: NetworkModel::KODIAK,
-            service: Service::default(),
+            service: CostModel::default(),
             real_data: false,
-            mishaps: Mishaps::default(),
+            node_failures: NodeFailures::default(),
             mutant: None,
         }
     }
@@ -100,7 +100,7 @@ pub struct Simulation {
     pub packets: u64,
     pub steps: u64,
     /// Injected faults.
-    pub struck: Struck,
+    pub struck: InjectedFailures,
     /// The home of the job.
     pub job_home: NodeId,
     /// The busy time of event loops, by node.
