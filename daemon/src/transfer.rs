@@ -97,8 +97,9 @@ impl Transfers {
         }
     }
 
-    /// The small objects to request, one entry for each frame. If they exceed `SMALL_OBJECTS_FRAME_BYTES`, data
-    /// connections share them, unless these are busy: small objects never wait behind large ones.
+    /// The small objects to request, one entry for each frame. If they exceed
+    /// `SMALL_OBJECTS_FRAME_BYTES`, data connections share them, unless these are busy: small
+    /// objects never wait behind large ones.
     pub(crate) fn take_asks(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {

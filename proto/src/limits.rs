@@ -67,10 +67,10 @@ pub const SUSPECT_FOR: Span = Span::from_secs(3);
 pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// A node that was late itself multiplies its timeouts up to this factor.
 pub const TIMEOUT_STRETCH_MAX: u64 = 4;
-/// Flapping: incarnations shorter than `FLAP_UPTIME_SHORT` count when they end, within `FLAP_WINDOW`.
-/// After `FLAP_DEATHS_FREE` of them a node must be up for `FLAP_WAIT_MIN` before the map shows it
-/// as up. The wait doubles with each further one up to `FLAP_WAIT_MAX`. This maximum exceeds
-/// `FLAP_UPTIME_SHORT`; otherwise a node could flap forever.
+/// Flapping: incarnations shorter than `FLAP_UPTIME_SHORT` count when they end, within
+/// `FLAP_WINDOW`. After `FLAP_DEATHS_FREE` of them a node must be up for `FLAP_WAIT_MIN` before the
+/// map shows it as up. The wait doubles with each further one up to `FLAP_WAIT_MAX`. This maximum
+/// exceeds `FLAP_UPTIME_SHORT`; otherwise a node could flap forever.
 pub const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
 pub const FLAP_WINDOW: Span = Span::from_secs(600);
 pub const FLAP_DEATHS_FREE: usize = 3;

@@ -1,8 +1,8 @@
 //! Decides whether the death of an incarnation counts against the tasks that had started there.
 //!
-//! A home waits for `WITNESSES_ASKED_AFTER`. Then it asks each other node whether the node's present
-//! incarnation has received messages from the dead one. If so, that node lived through the death.
-//! The death is a strike if a majority of the possible witnesses lived through it.
+//! A home waits for `WITNESSES_ASKED_AFTER`. Then it asks each other node whether the node's
+//! present incarnation has received messages from the dead one. If so, that node lived through the
+//! death. The death is a strike if a majority of the possible witnesses lived through it.
 //!
 //! The map cannot show this: after all nodes have died it still lists incarnations that are over.
 //! The next incarnation of the dead node reports how the former one ended.

@@ -41,7 +41,7 @@ pub(crate) fn objects_of(
 
 /// Sends a hand-over message, split into messages of bounded size.
 pub(crate) fn send_hand_over(
-    whom: NodeId,
+    recipient: NodeId,
     stage: TransferStage,
     (from, to): (NodeId, NodeId),
     made: Vec<wire::AttemptOutputs>,
@@ -51,7 +51,7 @@ pub(crate) fn send_hand_over(
     let mut send = |made: Vec<wire::AttemptOutputs>| {
         let said =
             wire::OutputTransfer { stage: stage as i32, from: from.0, to: to.0, attempts: made };
-        out.best_effort.push((whom, Body::OutputTransfer(said)));
+        out.best_effort.push((recipient, Body::OutputTransfer(said)));
     };
     for transferred in made {
         outputs += transferred.outputs.len() + 1;
@@ -149,7 +149,9 @@ impl Scheduler {
                 }
             }
             let made = attempt_key(&transferred);
-            self.data.taking.insert(made, IncomingTransfer { from, transferred, stays });
+            self.data
+                .incoming_transfers
+                .insert(made, IncomingTransfer { from, transferred, stays });
             self.check_transfer(made, out);
         }
         self.evict(self.options.tuning.store_soft_bytes, out);
@@ -161,7 +163,7 @@ impl Scheduler {
     fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
         let inflight = |(object, _)| self.data.inflight_fetches.get(&object);
         let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
-        self.data.taking.contains_key(&attempt_key(transferred))
+        self.data.incoming_transfers.contains_key(&attempt_key(transferred))
             && inflight_fetches.any(InflightFetch::is_taken)
     }
 
@@ -202,13 +204,13 @@ impl Scheduler {
     /// Reports when all outputs of the attempt are here: to their home, or to the node that
     /// replicates them.
     pub(crate) fn check_transfer(&mut self, made: AttemptKey, out: &mut Out) {
-        let Some(taking) = self.data.taking.get(&made) else { return };
+        let Some(incoming_transfers) = self.data.incoming_transfers.get(&made) else { return };
         let is_here = |(object, _)| self.data.objects.is_made(&object);
-        if !objects_of(&taking.transferred).all(is_here) {
+        if !objects_of(&incoming_transfers.transferred).all(is_here) {
             return;
         }
-        let Some(taking) = self.data.taking.remove(&made) else { return };
-        let IncomingTransfer { from, transferred, stays } = taking;
+        let Some(incoming_transfers) = self.data.incoming_transfers.remove(&made) else { return };
+        let IncomingTransfer { from, transferred, stays } = incoming_transfers;
         let (task, attempt) = made;
         out.events.push(Event::TakenOver { task, attempt, from });
         if stays {
@@ -260,8 +262,8 @@ impl Scheduler {
 
 /// Forgets transfers that are not needed any more.
 pub(crate) fn forget(
-    taking: &mut BTreeMap<AttemptKey, IncomingTransfer>,
+    incoming_transfers: &mut BTreeMap<AttemptKey, IncomingTransfer>,
     goes: impl Fn(&AttemptKey, NodeId) -> bool,
 ) {
-    taking.retain(|made, taking| !goes(made, taking.from));
+    incoming_transfers.retain(|made, incoming_transfers| !goes(made, incoming_transfers.from));
 }

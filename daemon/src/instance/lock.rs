@@ -186,8 +186,9 @@ impl Owner {
         }
     }
 
-    /// As [`Self::read`], with retries for `LOCK_HEARTBEAT_TIMEOUT`. A file on a network file system may
-    /// be unreadable for a moment after a replacement or while its server does not answer.
+    /// As [`Self::read`], with retries for `LOCK_HEARTBEAT_TIMEOUT`. A file on a network file
+    /// system may be unreadable for a moment after a replacement or while its server does not
+    /// answer.
     fn read_soon(path: &Path) -> io::Result<Option<Self>> {
         let since = Instant::now();
         loop {
@@ -313,8 +314,8 @@ impl Heartbeat {
     }
 
     /// Of two processes that begin at once the later rename wins, and the other process sees that
-    /// after `LOCK_HEARTBEAT_SETTLE_TIME`. So no rename may follow its check by more than that: a later one is
-    /// withdrawn.
+    /// after `LOCK_HEARTBEAT_SETTLE_TIME`. So no rename may follow its check by more than that: a
+    /// later one is withdrawn.
     fn begin_with(
         path: &Path,
         name: impl Fn(TemporaryFile, &Path) -> Result<(), StartError>,

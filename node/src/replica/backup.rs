@@ -2,7 +2,8 @@
 //!
 //! The acknowledgement of a message says that it is synced. A separate report is needed for refused
 //! changes, and for changes that are logged and not synced yet. If a sync is due at once because a
-//! client waits, that report is delayed by `LOGGED_REPORT_AFTER`: the acknowledgement will say more.
+//! client waits, that report is delayed by `LOGGED_REPORT_AFTER`: the acknowledgement will say
+//! more.
 
 use std::collections::{BTreeMap, VecDeque};
 

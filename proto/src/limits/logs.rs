@@ -16,8 +16,8 @@ pub const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
 pub const CAPTURED_TASK_BYTES_DEFAULT: u64 = 1 << 30;
 pub const CAPTURED_STORE_PERCENT: u64 = 25;
 /// Copies of captured output on other nodes: the interval between transfers, and the delay after a
-/// failure. `CAPTURED_COPY_CHECK_INTERVAL` is the interval of searches for nodes while nothing is printed.
-/// `CAPTURED_COPY_TIMEOUT` is the timeout of an answer.
+/// failure. `CAPTURED_COPY_CHECK_INTERVAL` is the interval of searches for nodes while nothing is
+/// printed. `CAPTURED_COPY_TIMEOUT` is the timeout of an answer.
 pub const CAPTURED_COPY_GAP: Span = Span::from_millis(250);
 pub const CAPTURED_COPY_RETRY: Span = Span::from_secs(2);
 pub const CAPTURED_COPY_CHECK_INTERVAL: Span = Span::from_secs(10);

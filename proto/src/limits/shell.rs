@@ -76,8 +76,8 @@ pub const DATA_CONNECTIONS_MAX: usize = 512;
 /// A connection without a client certificate after this time is closed.
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 /// The maximum number of unauthenticated connections of one listener. For a further one, the oldest
-/// that has had `UNAUTHENTICATED_GRACE` is closed. Each takes the buffers of one handshake, well under 1
-/// MiB.
+/// that has had `UNAUTHENTICATED_GRACE` is closed. Each takes the buffers of one handshake, well
+/// under 1 MiB.
 pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 128;
 pub const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
 pub const UNAUTHENTICATED_BYTES_MAX: usize = 1 << 20;
@@ -114,9 +114,9 @@ pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 pub const UPLOADS_QUERIED_AFTER: Span = Span::from_secs(24 * 3600);
 /// The maximum number of jobs that it asks about in a step.
 pub const UPLOADS_QUERIED_MAX: usize = 64;
-/// Search for a missing uploaded file. `UPLOAD_SEARCH_PAUSE` separates its rounds. `UPLOAD_SEARCH_DOWN_TIMEOUT`
-/// bounds the wait for nodes that are down and may be restarting. `UPLOAD_SEARCH_TIMEOUT` bounds the wait
-/// for silent nodes that are up.
+/// Search for a missing uploaded file. `UPLOAD_SEARCH_PAUSE` separates its rounds.
+/// `UPLOAD_SEARCH_DOWN_TIMEOUT` bounds the wait for nodes that are down and may be restarting.
+/// `UPLOAD_SEARCH_TIMEOUT` bounds the wait for silent nodes that are up.
 pub const UPLOAD_SEARCH_PAUSE: Span = Span::from_millis(200);
 pub const UPLOAD_SEARCH_DOWN_TIMEOUT: Span = Span::from_secs(60);
 pub const UPLOAD_SEARCH_TIMEOUT: Span = Span::from_secs(600);

@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// Loads a stored record of this.
-    pub(super) fn load_handed(
+    pub(super) fn load_moved_outputs(
         &mut self,
         record: &wire::HolderRecord,
         place: impl Fn(u64) -> TaskId,
