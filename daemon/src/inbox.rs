@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::data::Wanted;
 use crate::replies::ReplySender;
-use crate::scrub::Pass;
+use crate::scrub::ScrubPass;
 use crate::store::StoreError;
 
 /// Inputs from peers and clients, through a bounded queue. While it is full, the connections are
@@ -69,5 +69,5 @@ pub(crate) enum Local {
     /// The last batch that is durable now.
     Synced(Result<u64, StoreError>),
     /// All records were read again.
-    Scrubbed(Result<Pass, StoreError>),
+    Scrubbed(Result<ScrubPass, StoreError>),
 }

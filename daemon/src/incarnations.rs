@@ -477,7 +477,7 @@ impl RunningIncarnation {
         self.shared.copies.store(wanted_copies(&map), Ordering::Relaxed);
         tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
         let refill = StoreRecovery::new(self.state.aside(), node, incarnation, self.state.store());
-        refill.map_changes().iter().for_each(|map_changes| self.shared.log.line(map_changes));
+        refill.announcement().iter().for_each(|line| self.shared.log.line(line));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });

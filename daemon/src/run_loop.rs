@@ -40,7 +40,7 @@ use crate::members::Members;
 use crate::membership_log;
 use crate::output_removal;
 use crate::replies::ReplySender;
-use crate::scrub::Pass;
+use crate::scrub::ScrubPass;
 use crate::service::Shared;
 use crate::stats;
 use crate::store::{RocksStore, StoreError};
@@ -232,11 +232,11 @@ impl Loop {
         Ok(())
     }
 
-    fn scrubbed(&mut self, result: Result<Pass, StoreError>) -> Result<(), NodeError> {
+    fn scrubbed(&mut self, result: Result<ScrubPass, StoreError>) -> Result<(), NodeError> {
         match result {
             Ok(pass) => {
                 self.members.scrubbed(pass);
-                let Pass { records, bytes, took } = pass;
+                let ScrubPass { records, bytes, took } = pass;
                 let took_s = took.as_secs_f64();
                 self.shared.log.line(&format!(
                     "read all {records} records ({bytes} bytes) in {took_s:.1} s: nothing damaged"

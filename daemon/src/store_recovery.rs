@@ -37,7 +37,7 @@ impl StoreRecovery {
     }
 
     /// The log line for a start, if there is one.
-    pub(crate) fn news(&self) -> Option<String> {
+    pub(crate) fn announcement(&self) -> Option<String> {
         let kept = self.kept()?;
         Some(match self.goes_on {
             true => format!("is filled from the other nodes; what it had before lies in {kept}"),
@@ -144,7 +144,7 @@ mod tests {
     fn the_mark_goes_when_all_has_its_copies_in_this_life() {
         let dir = tempfile::tempdir().unwrap();
         let mut refill = refill(dir.path());
-        assert!(refill.news().unwrap().contains("db.damaged"));
+        assert!(refill.announcement().unwrap().contains("db.damaged"));
         assert!(refill.is_done_by(&map()));
         let not = |change: fn(&mut wire::ClusterMap)| {
             let mut map = map();
@@ -170,6 +170,6 @@ mod tests {
         assert!(refill.end().contains("nothing needs"));
         assert!(!dir.path().join("refilling").exists() && dir.path().join("db.damaged").exists());
         assert!(!refill.is_done_by(&map()), "once");
-        assert!(refill.news().unwrap().contains("nothing needs"));
+        assert!(refill.announcement().unwrap().contains("nothing needs"));
     }
 }
