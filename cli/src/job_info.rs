@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::errors::Failure;
 use crate::reports::{self, Logs};
 use crate::terminal_text::shown;
-use crate::tuning::Shown;
+use crate::tuning::TuningReport;
 use crate::{Context, jobs, retry, summary};
 
 /// The time for the nodes to report their parts of a job that has just ended.
@@ -37,7 +37,7 @@ pub(crate) struct PastRow {
     missing_parts: Vec<String>,
     /// The tuning of the nodes; if they differ, that of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tuning: Option<Shown>,
+    tuning: Option<TuningReport>,
     cluster_wide: ClusterWide,
 }
 
@@ -80,7 +80,7 @@ impl PastRow {
             no_summary: has_no_summary(state),
             recorded_s: is_recorded.then_some(recorded_ns as f64 / 1e9),
             missing_parts: names(missing.into_iter()),
-            tuning: tuning.map(Shown::from),
+            tuning: tuning.map(TuningReport::from),
             cluster_wide: ClusterWide {
                 fields: OF_THE_CLUSTER,
                 others_ran: !is_recorded || parts.iter().any(|part| part.others_ran),

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::Context;
 use crate::errors::{Done, Exit, Failure, heard, plain};
-use crate::kv::Shown;
+use crate::kv::KeyRow;
 
 /// A line of the input. Values that are no text are in hexadecimal.
 #[derive(Deserialize, Debug)]
@@ -110,18 +110,20 @@ async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure>
     Ok(())
 }
 
-fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
+fn shown(key: &str, kind: KvKind, result: KvResult) -> KeyRow {
     let (status, version) = (result.status(), result.version);
     let value = |there: bool| there.then_some(client::Value { bytes: result.value, version });
     let is_there = status == KvStatus::Ok;
     match kind {
-        KvKind::Insert | KvKind::Append => Shown { version: Some(version), ..Shown::new(key) },
-        KvKind::Lookup => Shown { found: Some(is_there), ..Shown::new(key).with(value(is_there)) },
-        KvKind::Remove => Shown { found: Some(is_there), ..Shown::new(key) },
-        KvKind::Cas if is_there => {
-            Shown { swapped: Some(true), version: Some(version), ..Shown::new(key) }
+        KvKind::Insert | KvKind::Append => KeyRow { version: Some(version), ..KeyRow::new(key) },
+        KvKind::Lookup => {
+            KeyRow { found: Some(is_there), ..KeyRow::new(key).with(value(is_there)) }
         }
-        KvKind::Cas => Shown { swapped: Some(false), ..Shown::new(key).with(value(version > 0)) },
+        KvKind::Remove => KeyRow { found: Some(is_there), ..KeyRow::new(key) },
+        KvKind::Cas if is_there => {
+            KeyRow { swapped: Some(true), version: Some(version), ..KeyRow::new(key) }
+        }
+        KvKind::Cas => KeyRow { swapped: Some(false), ..KeyRow::new(key).with(value(version > 0)) },
     }
 }
 

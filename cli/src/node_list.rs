@@ -268,7 +268,7 @@ struct NodeInfo {
     /// For a leaving node: the objects that other nodes do not have yet.
     leaving_objects: u64,
     leaving_bytes: u64,
-    tuning: tuning::Shown,
+    tuning: tuning::TuningReport,
 }
 
 /// The objects of one node, and the reads of its tasks since it started.

@@ -155,7 +155,7 @@ async fn execute(
         bound_paper_s: paper.timespan_s,
         kinds: Kinds::of(work.graph),
         clock_starts_after_loads: work.graph.clock_starts_after_loads(),
-        ..story::facts(&state, logs.states.clone())
+        ..reports::facts(&state, logs.states.clone())
     };
     let report = reports::report(&fold, &facts, &state);
     // First the unique report, then the files, which may be unwritable.

@@ -8,7 +8,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
-use std::io::{BufRead, BufReader, DataConnectionPool, Write as _};
+use std::io::{BufRead, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -278,7 +278,7 @@ fn last_log(dir: &Path) -> PathBuf {
 
 struct Running {
     child: Child,
-    lines: DataConnectionPool<BufReader<ChildStdout>>,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Running {

@@ -192,7 +192,16 @@ fn recall(dice: &mut Dice) -> Body {
     let partition = dice.below(9) as u32;
     if dice.below(2) == 0 {
         let (used, counted) = (dice.below(2) == 0, dice.below(2) == 0);
-        return Body::Recalled(wire::Recalled { job, parent, attempt, partition, used, counted });
+        let readers = dice.below(2) == 0;
+        return Body::Recalled(wire::Recalled {
+            job,
+            parent,
+            attempt,
+            partition,
+            used,
+            counted,
+            readers,
+        });
     }
     let (child, slot) = (dice.numbers(), dice.small_numbers());
     Body::Recall(wire::Recall { job, parent, attempt, partition, child, slot })

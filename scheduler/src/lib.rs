@@ -66,6 +66,8 @@ mod push;
 mod reader_counts;
 mod ready_queue;
 mod recall;
+#[cfg(test)]
+mod recall_tests;
 mod recent_completions;
 mod reconcile;
 #[cfg(test)]

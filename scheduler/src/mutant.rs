@@ -241,6 +241,8 @@ mutants! {
         ReadersKept "readers-kept",
         /// A restart forgets which ends were revoked.
         RecallForgotten "recall-forgotten",
+        /// A repeated answer of the job's home counts as the answer of readers.
+        RecallAnswerMistaken "recall-answer-mistaken",
     }
 
     /// Mutants of rounds of jobs.

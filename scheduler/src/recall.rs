@@ -68,6 +68,7 @@ impl Scheduler {
             partition: partition.0,
             used,
             counted: false,
+            readers: !recall.child.is_empty(),
         };
         out.reliable.push((self.homes.job_home(job), Body::Recalled(answer)));
     }
@@ -86,9 +87,18 @@ impl Scheduler {
         if pending.completion.attempt != answer.attempt {
             return;
         }
-        pending.unanswered.remove(&PartitionId(answer.partition));
         pending.used |= answer.used;
-        if !pending.unanswered.is_empty() {
+        let partition = PartitionId(answer.partition);
+        // A question that was sent twice is answered twice. The second answer says nothing of the
+        // readers.
+        let is_awaited = pending.unanswered.get(&partition).is_some_and(|recall| {
+            recall.child.is_empty() != answer.readers
+                || self.options.mutant == Some(Mutant::RecallAnswerMistaken)
+        });
+        if is_awaited {
+            pending.unanswered.remove(&partition);
+        }
+        if !is_awaited || !pending.unanswered.is_empty() {
             return;
         }
         if pending.used || pending.later.is_empty() {

@@ -91,7 +91,7 @@ pub(super) async fn run(args: &CalibrateArgs) -> anyhow::Result<Report> {
     match &args.output {
         Some(path) => {
             std::fs::write(path, service.to_json() + "\n")
-                .map_err(|error| super::Ended(Failure::file(path, &error)))?;
+                .map_err(|error| super::BenchFailure(Failure::file(path, &error)))?;
             report.note(format!("written to {}", path.display()));
         }
         None => report.note("not kept: give -o FILE for 'starling sim --service FILE'"),

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use scheduler::Tuning;
 use workloads::Graph;
 
-use super::{Ended, Resolved};
+use super::{BenchFailure, Resolved};
 use crate::embed::{self, ClusterPlan};
 
 /// The timeout of a node's answer; after it the node is not measured.
@@ -49,12 +49,13 @@ pub(super) struct JobTimes {
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(setting.nodes, setting.slots, Tuning::default());
-        let replicas = embed::check_replicas(setting.replicas, setting.nodes).map_err(Ended)?;
+        let replicas =
+            embed::check_replicas(setting.replicas, setting.nodes).map_err(BenchFailure)?;
         let plan = ClusterPlan { insecure: setting.insecure, replicas, ..plan };
         if plan.insecure {
             embed::warn_insecure();
         }
-        let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(Ended)?;
+        let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(BenchFailure)?;
         let client = Client::connect(nodes.dir()).await?;
         Ok(Self { client, nodes })
     }

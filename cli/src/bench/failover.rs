@@ -21,10 +21,10 @@ use scheduler::Tuning;
 
 use super::report::Report;
 use super::reruns::Reruns;
-use super::{Ended, Resolved, Round, cluster};
+use super::{BenchFailure, Resolved, Round, cluster};
 use crate::embed::{self, ClusterPlan};
 use crate::node_list;
-use crate::processes::{self, Life, NodeProcess, Seat};
+use crate::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::reports::Logs;
 
 /// A write that takes longer than this has failed.
@@ -87,17 +87,22 @@ impl Drop for Nodes {
 impl Nodes {
     async fn start(args: &FailoverArgs) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(args.nodes, args.slots, Tuning::default());
-        let replicas = embed::check_replicas(args.replicas, args.nodes).map_err(Ended)?;
+        let replicas = embed::check_replicas(args.replicas, args.nodes).map_err(BenchFailure)?;
         let plan = ClusterPlan { replicas, insecure: args.insecure, ..plan };
         let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
         let mut processes = Vec::new();
         for node in 0..plan.nodes {
             processes.push(
-                processes::spawn(dir.path(), Seat::Member(node), &plan, Life::Ours)
-                    .map_err(Ended)?,
+                processes::spawn(
+                    dir.path(),
+                    NodeIdentity::Member(node),
+                    &plan,
+                    ProcessLifetime::Ours,
+                )
+                .map_err(BenchFailure)?,
             );
         }
-        processes::await_listening(dir.path(), &mut processes).await.map_err(Ended)?;
+        processes::await_listening(dir.path(), &mut processes).await.map_err(BenchFailure)?;
         let options = ClientOptions { request_timeout: PATIENCE };
         let client = Client::connect_with(dir.path(), options).await?;
         let nodes = Self { dir, plan, processes, client };
@@ -120,11 +125,16 @@ impl Nodes {
 
     async fn start_again(&mut self, victim: usize) -> anyhow::Result<()> {
         let node = victim as u32;
-        let process = processes::spawn(self.dir(), Seat::Member(node), &self.plan, Life::Ours)
-            .map_err(Ended)?;
+        let process = processes::spawn(
+            self.dir(),
+            NodeIdentity::Member(node),
+            &self.plan,
+            ProcessLifetime::Ours,
+        )
+        .map_err(BenchFailure)?;
         self.processes[victim] = process;
         let dir = self.dir.path().to_owned();
-        processes::await_listening(&dir, &mut self.processes).await.map_err(Ended)?;
+        processes::await_listening(&dir, &mut self.processes).await.map_err(BenchFailure)?;
         Ok(())
     }
 
@@ -316,12 +326,12 @@ async fn tasks_with_kills(
     };
     nodes.await_whole().await?;
     reruns.kills(&killed);
-    let logs = Logs::read(&nodes.client, job, None).await.map_err(Ended)?;
+    let logs = Logs::read(&nodes.client, job, None).await.map_err(BenchFailure)?;
     logs.for_each(|entry| {
         reruns.see(entry);
         Ok(())
     })
-    .map_err(Ended)?;
+    .map_err(BenchFailure)?;
     let tasks = args.tasks as f64;
     Ok(vec![
         ("tasks_per_s", tasks / without_s),

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use self::raw::{Raw, Secrets};
-use super::Ended;
+use super::BenchFailure;
 use super::report::Spread;
 use crate::embed::{self, ClusterPlan};
 use crate::units::Size;
@@ -143,7 +143,8 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
         embed::warn_insecure();
     }
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
-    let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
+    let cluster =
+        embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(BenchFailure)?;
     let client = Client::connect(cluster.dir()).await?;
     let secrets = match args.insecure {
         true => None,
@@ -192,7 +193,8 @@ pub(super) async fn loopback() -> anyhow::Result<(f64, f64)> {
     let cases = [1, LOOPBACK_OBJECTS].map(|at_once| Case { size_bytes: LOOPBACK_BYTES, at_once });
     let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
-    let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
+    let cluster =
+        embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(BenchFailure)?;
     let client = Client::connect(cluster.dir()).await?;
     let mut least_ns = [f64::INFINITY; 2];
     for _ in 0..LOOPBACK_TURNS {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::strangers::ports;
 use crate::support::options;
+use crate::unauthenticated::ports;
 use crate::{bare_config, strange_bundles};
 use daemon::{ConnectionLimits, NodeOptions, start};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};

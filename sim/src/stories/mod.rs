@@ -63,7 +63,7 @@ impl Story {
 }
 
 /// All scenarios.
-pub const STORIES: [Story; 23] = [
+pub const STORIES: [Story; 24] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -137,6 +137,7 @@ pub const STORIES: [Story; 23] = [
     Story::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
     Story::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
     Story::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
+    Story::new(Mutant::RecallAnswerMistaken, "answers are repeated", bytes::outputs_are_made_again),
     Story::new(
         Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",
