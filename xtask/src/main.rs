@@ -3,8 +3,8 @@ Maintenance commands of the repository, as one small program without dependencie
 
 - `cargo run -p xtask -- ci` runs every check and every test; its last line is `N passed, N
   failed`.
-- `cargo run -p xtask -- tidy` checks file sizes, columns and left-over words.
-- `cargo run -p xtask -- language` reports the lengths of sentences, and phrases to replace.
+- `cargo run -p xtask -- tidy` checks file sizes, columns, left-over words, links and language.
+- `cargo run -p xtask -- language` is its last part, with figures and the longest sentences.
 - `cargo run -p xtask -- purity` checks the dependencies between crates against a table.
 - `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` again.
 

@@ -1,4 +1,4 @@
-//! Checks that no compiler makes: file sizes, columns, left-over words.
+//! Checks that no compiler makes: file sizes, columns, left-over words, links, language.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,6 +33,7 @@ pub(crate) fn check(root: &Path) -> Findings {
         findings.push(format!("{name}: is gone; take it off xtask/src/tidy_longer.txt"));
     }
     findings.extend(crate::links::check(root));
+    findings.extend(crate::language::check(root));
     findings
 }
 

@@ -23,6 +23,12 @@ use sentences::{CLOSERS, sentences};
 /// A test is no part of the product: its literals are free.
 const TEST_FOLDERS: [&str; 3] = ["tests", "examples", "benches"];
 
+pub(crate) fn check(root: &Path) -> Findings {
+    let mut text = Text::default();
+    text.read(root);
+    text.findings()
+}
+
 /// The figures and the longest sentences, whether or not they are too long, and all findings.
 pub(crate) fn report(root: &Path) -> Findings {
     let mut text = Text::default();
