@@ -399,7 +399,7 @@ async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answe
     let plan = submit::send(client, graph, &options).await?;
     let job = plan.job();
     let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {})).await;
-    let end = end.map_err(|_| Failure::lost("a run that nobody disturbed does not end"))??;
+    let end = end.map_err(|_| Failure::lost("a run without faults does not end"))??;
     let answers = Answers::fetch(client, graph, &plan, &dir.join("answers")).await?;
     let done = end.sum.as_ref().map_or(0, |sum| sum.done);
     if done != graph.len() as u64 {

@@ -72,8 +72,8 @@ pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> 
 
 /// Warns even with `--quiet`.
 pub(crate) fn warn_insecure() {
-    say("warning: --insecure: nothing is encrypted and nobody is asked who it is: \
-         whoever has an account on this machine can run commands as this user");
+    say("warning: --insecure: nothing is encrypted and no peer is authenticated: \
+         any account of this machine can run commands as this user");
 }
 
 impl ClusterPlan {

@@ -112,7 +112,7 @@ impl AwaitedNodes {
         if !self.voters.is_empty() {
             lines.push(format!(
                 "warning: {} {} not started, and without one more of them no majority agrees on \
-                 who holds what: what they were home of waits; {cure}",
+                 the map: the partitions that they were home of wait; {cure}",
                 named(&self.voters),
                 are(&self.voters)
             ));

@@ -302,7 +302,7 @@ async fn fetch_from(
     match (lost, refused) {
         (Some(node), _) => Err(CopyFailure::Silent(node)),
         (None, Some(error)) => Err(CopyFailure::Lost(error.to_string())),
-        (None, None) => unreachable!("somebody has made it"),
+        (None, None) => unreachable!("a task has made it"),
     }
 }
 

@@ -334,7 +334,7 @@ impl NodeData {
             row(
                 "hits",
                 format!(
-                    "{} of bytes, {} of reads, {} of reads of what others made",
+                    "{} of bytes, {} of reads, {} of reads of objects of other nodes",
                     percent(self.locality_hit_rate),
                     percent(self.cache_hit_rate),
                     percent(self.strict_cache_hit_rate)

@@ -343,7 +343,7 @@ fn end_ghosts(dir: &Path) -> Result<(), Failure> {
         }
         match gone(&ghosts, dir, TERMINATE_WITHIN).await {
             true => Ok(()),
-            false => Err(Failure::lost("a node whose directory was removed does not end")
+            false => Err(Failure::lost("a node with a removed directory does not end")
                 .hint("see 'starling node list'")),
         }
     })

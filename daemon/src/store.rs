@@ -284,7 +284,7 @@ impl Syncer {
 
     /// Writes the mark of a sync.
     pub(crate) fn note(&self, synced: Synced) -> Result<(), StoreError> {
-        let mut mark = self.shared.mark.lock().expect("nobody panics with the mark");
+        let mut mark = self.shared.mark.lock().expect("no thread panics with the mark");
         let noted = mark.synced(synced.sequence);
         noted.inspect_err(|_| self.shared.failed.store(true, Ordering::Release))
     }

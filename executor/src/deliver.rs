@@ -6,8 +6,8 @@ The first possible way of these is chosen, by the file system and the size of th
 
 1. a *clone* (`FICLONE`): the task's own file, which shares its bytes until one side writes;
 2. a *private copy*: for a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`]; for an object up to
-   that size if the node runs as root (root ignores mode bits); for any input whose name the task
-   also declares as an output;
+   that size if the node runs as root (root ignores mode bits); for any input with a name that the
+   task also declares as an output;
 3. a *link to one read-only copy on this node*: an object is such a copy; for a file of the user up
    to [`COPIED_INPUT_BYTES_MAX`] one is made. If the node runs as root and may make a mount
    namespace, the link is in a directory that is mounted read-only for commands;

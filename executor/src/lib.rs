@@ -1,8 +1,8 @@
 /*!
 Runs work: commands, sleeps, spins and no-ops. Stores the objects and the printed output of tasks.
 
-An [`Executor`] belongs to one node. A call of [`launch`](Executor::launch) starts an attempt whose
-inputs are all on this node. The callback given at the start receives its end exactly once, unless
+An [`Executor`] belongs to one node. A call of [`launch`](Executor::launch) starts an attempt with
+all inputs on this node. The callback given at the start receives its end exactly once, unless
 the attempt was [killed](Executor::kill) before. An executor never blocks its caller.
 
 * [`objects`]: one file per output of an attempt, under an attempt-scoped name; small copies of

@@ -346,7 +346,7 @@ impl Scheduler {
     }
 
     fn arrived(&mut self, now: Time, object: ObjectId, attempt: &FetchAttempt, out: &mut Out) {
-        let inflight = self.end_inflight_fetch(&object).expect("it was on its way");
+        let inflight = self.end_inflight_fetch(&object).expect("it was in transfer");
         let InflightFetch { maker, size_bytes, real, taken, .. } = inflight;
         let from = attempt.from;
         if maker == self.options.me && from == maker {

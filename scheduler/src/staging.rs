@@ -212,7 +212,7 @@ impl Scheduler {
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = *self.staging.remove(&task).expect("who is in line is staged");
+        let staged = *self.staging.remove(&task).expect("a task in line is staged");
         self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
         self.start(now, task, staged, out);
     }
@@ -343,7 +343,7 @@ impl Scheduler {
             }
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
                 let error = format!(
-                    "{} needs {needed_bytes} bytes on node {}, whose store has {taken_bytes} of \
+                    "{} needs {needed_bytes} bytes on node {}; its store has {taken_bytes} of \
                      at most {budget_bytes} taken by what cannot go: raise its hard mark or run \
                      it where there is room",
                     ready.task, self.options.me

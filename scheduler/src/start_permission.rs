@@ -100,7 +100,7 @@ impl Scheduler {
 
     /// The task is next and there is space for it. It takes a slot, and its home is asked.
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = self.staging.get_mut(&task).expect("who is in line is staged");
+        let staged = self.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
         staged.slot = Some(self.slots.take(staged.work.cpus()));
         if staged.work.alone {
@@ -151,7 +151,7 @@ impl Scheduler {
     /// Frees the slots of tasks after their requests timed out, and withdraws the starts.
     pub(crate) fn expire_start_requests(&mut self, now: Time, out: &mut Out) {
         while let Some((task, asked)) = self.start_requests.take_due(now) {
-            let staged = self.staging.get_mut(&task).expect("who asks is staged");
+            let staged = self.staging.get_mut(&task).expect("a task that asks is staged");
             staged.start_permission = StartPermission::Overdue;
             let start = task_attempt(task, staged.attempt);
             let slot = staged.slot.take();
@@ -166,7 +166,7 @@ impl Scheduler {
             // The home that was asked may have crashed before it answered. The same incarnation
             // needs no second message: the link retransmits the first.
             if asked != before {
-                let staged = self.staging.get(&task).expect("who asks is staged");
+                let staged = self.staging.get(&task).expect("a task that asks is staged");
                 self.withdraw_start(task_attempt(task, staged.attempt), out);
             }
         }

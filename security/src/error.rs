@@ -16,7 +16,7 @@ pub enum KeyError {
     Damaged { path: PathBuf, what: String },
     #[error("cannot make a key: {0}")]
     Make(String),
-    #[error("there are {count} tokens that nobody has used yet")]
+    #[error("there are {count} tokens that are not used yet")]
     TooManyTokens { count: usize },
     #[error("this is no token: {0}")]
     Token(&'static str),

@@ -261,7 +261,7 @@ impl World {
     fn must_be_well(&mut self) -> Verdict {
         if !self.run_until(self.now + WELL_BOUND, |world| world.slow_nodes().is_empty()) {
             self.passed()?;
-            let text = format!("nodes {:?} are slow for ever", self.slow_nodes());
+            let text = format!("nodes {:?} are slow permanently", self.slow_nodes());
             return Err(Violation::new("quiet", text));
         }
         self.run_for(SETTLE);

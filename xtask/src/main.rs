@@ -3,7 +3,8 @@ Maintenance commands of the repository, as one small program without dependencie
 
 - `cargo run -p xtask -- ci` runs every check and every test; its last line is `N passed, N
   failed`.
-- `cargo run -p xtask -- tidy` checks file sizes, columns and left-over words.
+- `cargo run -p xtask -- tidy` checks file sizes, columns, left-over words, links and language.
+- `cargo run -p xtask -- language` is its last part, with figures and the longest sentences.
 - `cargo run -p xtask -- purity` checks the dependencies between crates against a table.
 - `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` again.
 
@@ -13,6 +14,8 @@ Only `make-mosaic` changes the tree.
 #![expect(clippy::print_stderr, reason = "its output is what it is for")]
 
 mod ci;
+mod language;
+mod links;
 mod mosaic;
 mod purity;
 mod tidy;
@@ -28,11 +31,12 @@ fn main() -> ExitCode {
     let root = root();
     let findings = match verb.as_str() {
         "ci" => return ci::run(&root),
+        "language" => language::report(&root),
         "tidy" => tidy::check(&root),
         "purity" => purity::check(&root),
         "make-mosaic" => mosaic::write(&root),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- ci | tidy | purity | make-mosaic");
+            eprintln!("usage: cargo run -p xtask -- ci | tidy | language | purity | make-mosaic");
             return ExitCode::from(2);
         }
     };

@@ -1,4 +1,4 @@
-//! Checks that no compiler makes: file sizes, columns, left-over words.
+//! Checks that no compiler makes: file sizes, columns, left-over words, links, language.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ const WORDS: [&str; 5] = [
 pub(crate) fn check(root: &Path) -> Findings {
     let mut findings = Findings::new();
     let mut longer = allow_list(LONGER);
-    for path in sources(root) {
+    for path in files(root, &[".rs"]) {
         let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
         match fs::read_to_string(&path) {
             Ok(text) => findings.extend(check_file(&name, &text, longer.remove(&name))),
@@ -32,6 +32,8 @@ pub(crate) fn check(root: &Path) -> Findings {
     for name in longer.into_keys() {
         findings.push(format!("{name}: is gone; take it off xtask/src/tidy_longer.txt"));
     }
+    findings.extend(crate::links::check(root));
+    findings.extend(crate::language::check(root));
     findings
 }
 
@@ -74,8 +76,9 @@ fn allow_list(text: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// All Rust sources below `root` in a fixed order, without build output and hidden folders.
-fn sources(root: &Path) -> Vec<PathBuf> {
+/// All files below `root` with these endings, in a fixed order, without build output and hidden
+/// folders.
+pub(crate) fn files(root: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -86,7 +89,7 @@ fn sources(root: &Path) -> Vec<PathBuf> {
                 if name != "target" && !name.starts_with('.') {
                     folders.push(path);
                 }
-            } else if name.ends_with(".rs") {
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
                 found.push(path);
             }
         }

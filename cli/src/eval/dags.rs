@@ -212,7 +212,7 @@ pub(super) fn points_table4(scale: &Scale) -> Vec<(Point, u32)> {
 pub(super) fn tell_table4(scale: &Scale, results: &Results) -> Section {
     let mut section = Section::new("table4", "Table 4: share of the bounds");
     section.text(
-        "The paper's percentages are of a bound whose printed form bounds nothing: it charges \
+        "The paper's percentages are of a bound that bounds nothing in its printed form: it charges \
          every level of a DAG a mean wait of (k - 1) l / 2 and every task its own length, so a bag \
          comes out at half of the time that its work alone needs, and a DAG of ten levels at \
          several times it. Its published ratios must come from another form; see the document on \

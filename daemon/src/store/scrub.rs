@@ -51,7 +51,7 @@ impl Scrubber {
         // If this fails, the next write fails too, and its caller handles that.
         shared.db.flush().map_err(|error| from_rocksdb(&shared.path, &error))?;
         self.look_at_the_disk();
-        let manifest = shared.mark.lock().expect("nobody panics with the mark").manifest();
+        let manifest = shared.mark.lock().expect("no thread panics with the mark").manifest();
         manifest.check()
     }
 

@@ -6,7 +6,7 @@ the spawner's first thread. That thread starts no commands, so the kernel's list
 the list of orphans. One read of it shows whether there are any.
 
 An orphan belongs to the command with the mark in its environment. Without a mark it belongs to the
-command whose group it is in. In no known group it may stay until no command runs.
+command of its process group. In no known group it may stay until no command runs.
 */
 
 use std::collections::HashMap;

@@ -322,10 +322,10 @@ impl Group {
             Role::Candidate { .. } => "candidate",
             Role::Leader { .. } => "leader",
         };
-        let vote = vote.map_or_else(|| "nobody".to_owned(), |node| format!("n{node}"));
+        let vote = vote.map_or_else(|| "no node".to_owned(), |node| format!("n{node}"));
         format!(
             "n{me} {role} {} in term {term}: voted for {vote}; voters {voters:?}; has {last} (of \
-             term {last_term}), {commit} agreed on, heard of {agreed}",
+             term {last_term}), {commit} agreed on, knows of {agreed}",
             is.join(" ")
         )
     }

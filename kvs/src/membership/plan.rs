@@ -245,7 +245,7 @@ impl Partition<'_> {
         }
         let others = self.entry.replicas[1..].iter().copied();
         let to = loads.fewest_homes(others.filter(|&node| is_fit(self.map, node)));
-        let to = to.expect("who may go is not alone");
+        let to = to.expect("a node that may leave is not alone");
         loads.move_home(node, to);
         self.hand_over(to)
     }

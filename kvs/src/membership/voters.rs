@@ -62,7 +62,7 @@ pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
         voters.retain(|&node| node != gone);
     } else if voting > wanted {
         let last = voters.pop();
-        assert!(last.is_some() && !voters.is_empty(), "somebody stays");
+        assert!(last.is_some() && !voters.is_empty(), "one voter stays");
     } else {
         return None;
     }

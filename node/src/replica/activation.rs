@@ -44,7 +44,7 @@ impl Activation {
     /// The present stage, as text.
     pub(super) fn describe(&self) -> String {
         match &self.stage {
-            Stage::Draining { waiting } => format!("waits until {} let go of it", listed(waiting)),
+            Stage::Draining { waiting } => format!("waits until {} release it", listed(waiting)),
             Stage::Promising(promising) if promising.waiting.is_empty() => {
                 "waits for its own promise, or for leases to run out".to_owned()
             }

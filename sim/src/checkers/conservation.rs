@@ -112,7 +112,7 @@ fn adds_up(node: NodeId, count: &JobCount, around: &WorldState<'_>) -> Verdict {
         return wrong(format!("{node} does not add up: {count:?}"));
     }
     let Some(job) = around.jobs.get(&count.job) else {
-        return wrong(format!("{node} keeps {}, which nobody submitted", count.job));
+        return wrong(format!("{node} keeps {}, which no client submitted", count.job));
     };
     let told = matches!(job.promise, SubmissionStage::Accepted | SubmissionStage::Ended);
     if !count.visible || !told || around.homes_move {

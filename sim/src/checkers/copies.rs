@@ -154,7 +154,7 @@ impl World {
             if self.is_of_map(node) && promised < entry.epoch {
                 let text = format!(
                     "{partition}: n{index} goes on under epoch {}, and n{node} has promised \
-                     nothing after {promised} for good",
+                     nothing after {promised} permanently",
                     entry.epoch
                 );
                 return self.judge(Err(Violation::new("copies", text)));
@@ -219,7 +219,8 @@ impl World {
     pub(crate) fn no_copy_is_forgotten(&self) -> Verdict {
         for (partition, entry) in (0..).map(PartitionId).zip(&self.map.partitions) {
             if let Some(node) = entry.learners.iter().find(|node| self.is_live(**node)) {
-                let text = format!("{partition}: n{node} waits for ever to be filled: {entry:?}");
+                let text =
+                    format!("{partition}: n{node} waits without end to be filled: {entry:?}");
                 return Err(Violation::new("copies", text));
             }
         }

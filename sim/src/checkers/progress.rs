@@ -48,7 +48,7 @@ pub(crate) fn stalled(job: &ExpectedJob, context: &str) -> Violation {
 pub(crate) fn stays(node: NodeId, bound: Span, state: &NodeState) -> Violation {
     let text = format!(
         "{node} was to leave, and after {bound:?} it is still there, with {} outputs to hand over, \
-         {} tasks running, {} ready; nobody has refused them lately",
+         {} tasks running, {} ready; no node has refused them lately",
         state.leaving_objects,
         state.running,
         state.ready_local + state.ready_shared

@@ -36,7 +36,7 @@ pub(crate) fn on_answered(
 /// A home that knows of the job's cancellation commits no task as done or failed.
 pub(crate) fn on_committed(task: TaskId, end: End, home_heard: bool) -> Verdict {
     if home_heard && matches!(end, End::Done | End::Failed) {
-        let text = format!("{task} ends as {end:?} at a home that has heard of its cancellation");
+        let text = format!("{task} ends as {end:?} at a home that knows its cancellation");
         return Err(Violation::new(NAME, text));
     }
     Ok(())
@@ -83,7 +83,7 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     for (&local, task) in &job.tasks {
         let Some(commit) = task.current() else { continue };
         if commit.end == End::Cancelled && !job.cancelled && !below.contains(&local) {
-            let text = format!("{}: {local} is cancelled, and nobody asked for it", job.job);
+            let text = format!("{}: {local} is cancelled, and no client asked for it", job.job);
             return Err(Violation::new(NAME, text));
         }
         let ran = matches!(commit.end, End::Done | End::Failed);

@@ -112,7 +112,7 @@ pub const STORIES: [Story; 24] = [
     ),
     Story::new(
         Mutant::FoundOutputsUnchecked,
-        "makers die after all have started anew",
+        "makers die after all have started again",
         data::makers_die_after_all_have_started_anew,
     ),
     Story::new(Mutant::NewNodesGetNoCopies, "one node gets company", data::one_node_gets_company),

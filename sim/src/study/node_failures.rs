@@ -160,7 +160,7 @@ impl Cluster<'_, '_> {
     pub(super) fn start_again(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.incarnation += 1;
-        let disk = machine.disk.as_mut().expect("those who die have a disk");
+        let disk = machine.disk.as_mut().expect("a node that dies has a disk");
         // A store is synced when it is opened, so recovery can rely on its records.
         disk.sync(0);
         let config = Config {
@@ -243,7 +243,7 @@ mod tests {
     fn parse(text: &str) -> Result<NodeFailures, NodeFailureError> {
         let seconds = |text: &str| {
             let number = text.strip_suffix('s').and_then(|number| number.parse().ok());
-            number.map(Span::from_secs).ok_or_else(|| "not so many seconds".to_owned())
+            number.map(Span::from_secs).ok_or_else(|| "too many seconds".to_owned())
         };
         NodeFailures::parse(text, seconds)
     }

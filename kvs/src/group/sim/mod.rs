@@ -224,7 +224,8 @@ impl World {
             self.now = at;
             self.happen(event);
             if self.number > EVENTS_MAX {
-                self.checks.fail(format!("{EVENTS_MAX} events: somebody talks in circles"));
+                self.checks
+                    .fail(format!("{EVENTS_MAX} events: the voters send messages in circles"));
             }
         }
         self.now = until;
