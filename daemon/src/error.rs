@@ -78,6 +78,11 @@ pub enum StartError {
     )]
     LostMap { path: PathBuf },
     #[error(
+        "{} is missing: it held the jobs and the keys of this node, and no other node has them",
+        path.display()
+    )]
+    LostRecords { path: PathBuf },
+    #[error(
         "{} has no records, its cluster has begun before, and within {waited_s} s no node came \
          that has its state: {missing}",
         path.display()
@@ -146,6 +151,10 @@ impl StartError {
             Self::LostMap { .. } => {
                 "put the node's old state directory back, or begin a new cluster in another \
                  directory; from three nodes on any one may be lost"
+            }
+            Self::LostRecords { .. } => {
+                "put that directory back as it was; to begin without these jobs and keys, give \
+                 another --dir, or remove the whole directory of this cluster"
             }
             Self::LostState { .. } => {
                 "launch the nodes that have their state, or put this one's old state directory \

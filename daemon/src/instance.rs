@@ -11,7 +11,7 @@ D/ranks/<rank>             which node a launcher's rank is, where that is not th
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
-D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
+D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, made, events/, streams/,
                            objects/, tasks/, log; of records that were given up, see `aside`
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
@@ -96,6 +96,10 @@ const REMOVED: &str = "removed";
 const KEEPER: &str = "keeper";
 /// The number of records that are to be made, as it was told to the cluster.
 const JOINED_AS: &str = "joined-as";
+/// Records were made here: where there are none, they are lost.
+const MADE: &str = "made";
+/// The node was part of a complete cluster.
+const FORMED: &str = "formed";
 const NO_NUMBER: &str = "it should hold a number and its checksum";
 
 /// An instance directory, made when it was not there.
@@ -230,24 +234,36 @@ impl StateDir {
     /// Locks the directory, checks its format and takes the next incarnation, durably, before
     /// anything else can be written or said under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
-        Self::open_above(path, Incarnation(0))
+        Self::open_above(path, Incarnation(0), true)
     }
 
     /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
-    /// node from another directory, and must not take the two for one.
-    pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
+    /// node from another directory, and must not take the two for one. Lost records are an error
+    /// unless other nodes fill this one: then it begins like a node without state.
+    pub fn open_above(
+        path: &Path,
+        known: Incarnation,
+        is_filled: bool,
+    ) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
         let format = format::check(path)?;
         check_not_removed(path)?;
+        let aside = Aside { state: path.to_path_buf() };
+        if path.join(MADE).exists() && aside.lacks_records() {
+            match is_filled {
+                false => return Err(StartError::LostRecords { path: path.join(DB) }),
+                true => forget_records(path)?,
+            }
+        }
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
             private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
         }
         let former = former::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
-        Aside { state: path.to_path_buf() }.begin()?;
+        aside.begin()?;
         let store = store_id(path)?;
         Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
@@ -314,12 +330,11 @@ impl StateDir {
     /// To be called when the records have been made: those that ever follow them are others, and
     /// must not have the number that the cluster was told for these.
     pub(crate) fn records_are_made(&self) -> Result<(), StartError> {
-        let joined_as = self.path.join(JOINED_AS);
-        match fs::remove_file(&joined_as) {
-            Ok(()) => sync_parent(&joined_as),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(StartError::io("remove", &joined_as, e)),
+        let made = self.path.join(MADE);
+        if !made.exists() {
+            replace(&made, b"1\n")?;
         }
+        remove(&self.path.join(JOINED_AS))
     }
 
     /// Whether a program of an earlier version could still use it.
@@ -334,6 +349,7 @@ impl StateDir {
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
     /// store.
     pub(crate) fn give_up_records(&self) -> Result<GivenUp, StartError> {
+        remove(&self.path.join(MADE))?;
         self.aside().give_up()
     }
     /// What was put aside.
@@ -345,10 +361,10 @@ impl StateDir {
     /// others again, they know it and it knows them.
     #[must_use]
     pub fn was_formed(&self) -> bool {
-        self.path.join("formed").exists()
+        self.path.join(FORMED).exists()
     }
     pub(crate) fn set_formed(&self) -> Result<(), StartError> {
-        replace(&self.path.join("formed"), b"1\n")
+        replace(&self.path.join(FORMED), b"1\n")
     }
 
     /// Notes whether the node is a keeper: 'up' starts it as one again.
@@ -405,7 +421,23 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
     make_private_dir(state)?;
     replace(&state.join(JOINED_AS), number_line(&format!("{store:016x}")).as_bytes())?;
     replace(&state.join("late"), b"1\n")?;
-    replace(&state.join("formed"), b"1\n")
+    replace(&state.join(FORMED), b"1\n")
+}
+
+/// The records are lost, and other nodes fill those that follow. As long as `made` stands this is
+/// repeated.
+fn forget_records(state: &Path) -> Result<(), StartError> {
+    remove(&state.join(FORMED))?;
+    remove(&state.join(MADE))
+}
+
+/// Removes a file, durably; one that is not there is removed already.
+fn remove(path: &Path) -> Result<(), StartError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_parent(path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(StartError::io("remove", path, e)),
+    }
 }
 
 fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {

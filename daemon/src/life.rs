@@ -114,7 +114,7 @@ impl Place {
 
     fn try_to_begin(&self, known: Incarnation) -> Result<Life, StartError> {
         let options = &self.options;
-        let state = StateDir::open_above(&self.options.state_path(), known)?;
+        let state = StateDir::open_above(&self.options.state_path(), known, self.is_filled())?;
         state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         self.warn_of_lacks(&state, &store);

@@ -8,12 +8,16 @@ use crate::life::Place;
 use crate::store::StoreError;
 
 impl Place {
-    /// Whether the node goes on without its records: others have copies of them. The map is kept
-    /// by the voters; of fewer than three nodes that is one alone.
+    /// Whether the node goes on without its records: others have copies of them.
     pub(crate) fn may_renew(&self, error: &StoreError) -> bool {
-        let Some(voters) = self.known_voters() else { return false };
-        let is_alone = voters == [self.options.node.0];
-        self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
+        self.is_filled() && error.is_loss() && self.renewals < limits::RECORDS_RENEWED_MAX
+    }
+
+    /// Whether other nodes fill this one when it has no records. The map is kept by the voters; of
+    /// fewer than three nodes that is one alone.
+    pub(crate) fn is_filled(&self) -> bool {
+        let is_alone = |voters: Vec<u32>| voters == [self.options.node.0];
+        self.moves() && self.known_voters().is_some_and(|voters| !is_alone(voters))
     }
 
     /// The nodes that vote, as far as the directory tells: where others have come or left since the

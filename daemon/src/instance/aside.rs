@@ -91,13 +91,18 @@ impl Aside {
         self.carry_out(&self.to_end())
     }
 
-    fn to_begin(&self) -> Vec<Step> {
+    /// Whether there is no store, nor a part of one.
+    pub(super) fn lacks_records(&self) -> bool {
         let db = self.path(DB);
         let has_records = match file_of_records(&db) {
             Ok(file) => file.is_some(),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         };
-        let begins = !db.join("CURRENT").exists() && !has_records;
+        !db.join("CURRENT").exists() && !has_records
+    }
+
+    fn to_begin(&self) -> Vec<Step> {
+        let begins = self.lacks_records();
         let mut steps = vec![Remove(GONE)];
         match self.is_refilling() {
             true => {}

@@ -22,6 +22,7 @@ mod launchers;
 mod left_behind;
 mod lockless;
 mod lost_output;
+mod lost_store;
 mod one_attempt;
 mod past;
 mod poison;
