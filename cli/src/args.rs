@@ -118,6 +118,10 @@ pub(crate) struct ScrubArgs {
 }
 
 impl ScrubArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.scrub_every.is_some()
+    }
+
     /// `None`: never. With what the settings say where no flag is given.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<Option<Duration>, Failure> {
         let every: Option<Timespan> = settings.pick_optional(self.scrub_every, "scrub_every")?;
@@ -159,6 +163,10 @@ impl std::str::FromStr for Slurm {
 }
 
 impl SlurmArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.slurm.is_some()
+    }
+
     /// Whether it is hidden, with what the settings say where no flag is given.
     pub(crate) fn hides(&self, settings: &Settings) -> Result<bool, Failure> {
         Ok(settings.pick(self.slurm, "slurm")? == Slurm::Hide)
@@ -184,6 +192,10 @@ pub(crate) struct CapturedArgs {
 }
 
 impl CapturedArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.captured_limit.is_some() || self.captured_store.is_some()
+    }
+
     /// With what the settings say where no flag is given.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<CapturedRoom, Failure> {
         let of_task: Option<Size> =

@@ -7,6 +7,7 @@ mod campaign;
 mod captured;
 mod check;
 mod config;
+mod differing;
 mod elsewhere;
 mod embed;
 mod errors;

@@ -1,5 +1,6 @@
 //! Nodes as processes of their own: starting them, seeing whether they live, ending them.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -260,6 +261,22 @@ fn is_node_line(
     // One that cannot be expanded has started no node.
     let named = places::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
     Some(resolved(&cwd.join(named)) == resolved(dir))
+}
+
+/// The flags of a process, with their values.
+pub(crate) fn flags_of(pid: u32) -> BTreeMap<String, String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line).into_owned();
+    let words: Vec<&str> = line.split('\0').collect();
+    let flag = |at: usize| {
+        let word = words[at].strip_prefix("--").map(|_| words[at])?;
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (word, *words.get(at + 1)?),
+        };
+        Some((name.to_owned(), value.to_owned()))
+    };
+    (0..words.len()).filter_map(flag).collect()
 }
 
 /// A variable that a process was started with.

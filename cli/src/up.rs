@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
+use crate::differing::{Differing, Running};
 use crate::elsewhere::{self, Elsewhere};
 use crate::embed::{ClusterPlan, Lasts, Present};
 use crate::errors::{Done, Exit, Failure};
@@ -67,11 +68,7 @@ async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> R
 pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
-    let present = match instance.cluster() {
-        Ok(cluster) => Some(Present { nodes: cluster.nodes, replicas: cluster.replicas }),
-        Err(ClientError::NoInstance { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let present = present(&instance, args)?;
     // An instance knows its number; a flag may ask for fewer nodes, or more.
     let told = match present {
         Some(_) => context.with_remembered(&dir)?,
@@ -93,6 +90,13 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     };
     let launch = Launch::of(&instance, plan.nodes, wanted, running, plan.replicas)?;
     let missing: Vec<u32> = launch.nodes.iter().copied().filter(|node| !running(node)).collect();
+    let running: Vec<Running> = launch
+        .nodes
+        .iter()
+        .filter(|node| running(node))
+        .filter_map(|&node| instance.address(node))
+        .map(|address| Running::of(&address))
+        .collect();
     let members = MemberSlots {
         asked: plan.slots,
         is_flag: args.cluster.slots.is_some(),
@@ -108,11 +112,31 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         missing.iter().map(|&node| (node, ClusterPlan { slots: slots_of(node), ..plan.clone() }));
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
     let (joined, waiting) = crate::block_on(start(context, &dir, &plan, &launch, &plans))?;
+    let differing = Differing::of(context, &running, &args.cluster, &plan);
+    let differing = crate::block_on(differing)?;
+    if plans.is_empty() && joined.is_empty() {
+        differing.refuse()?;
+    }
+    differing.notes().iter().for_each(|note| context.output.note(note));
     if plan.slots > 0 || present.is_none() {
         remembered::write(&dir, &plan)?; // Keepers are remembered one by one.
     }
     let started = missing.into_iter().chain(joined).collect();
     tell(context, &dir, launch, started, waiting)
+}
+
+/// What the directory has already.
+fn present(instance: &Instance, args: &UpArgs) -> Result<Option<Present>, Failure> {
+    let cluster = match instance.cluster() {
+        Ok(cluster) => cluster,
+        Err(ClientError::NoInstance { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if args.cluster.insecure && !cluster.insecure {
+        let text = format!("{} has a cluster with keys", instance.dir().display());
+        return Err(Failure::refused(text).hint("leave out --insecure, or give another --dir"));
+    }
+    Ok(Some(Present { nodes: cluster.nodes, replicas: cluster.replicas }))
 }
 
 /// Starts the nodes of the instance that are to run, with a plan for each, then those that join:

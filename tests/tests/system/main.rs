@@ -23,6 +23,7 @@ mod left_behind;
 mod lockless;
 mod lost_output;
 mod lost_store;
+mod mistakes;
 mod one_attempt;
 mod past;
 mod poison;

@@ -1,0 +1,47 @@
+//! What users get wrong, and what they find broken: the answer names the cause and the next step.
+
+use serde_json::Value;
+use starling_tests::{Instance, Ran};
+
+fn slots(instance: &Instance) -> Vec<Value> {
+    let list = instance.json(&["node", "list"]);
+    let nodes = list["nodes"].as_array().expect("nodes").iter();
+    nodes.map(|node| node["slots"].clone()).collect()
+}
+
+fn says(ran: &Ran, parts: &[&str]) {
+    for part in parts {
+        assert!(ran.stderr.contains(part), "'{part}' is not in {ran:?}");
+    }
+}
+
+#[test]
+fn up_changes_no_node_that_runs_and_says_so() {
+    let mut instance = Instance::up(2, 1);
+    instance.starling(&["up"]).ok();
+    instance.starling(&["up", "--slots", "1", "--policy", "eft", "--scrub-every", "24h"]).ok();
+    let refused = instance.starling(&["up", "--slots", "3"]).expect_code(4);
+    says(&refused, &["nothing was changed", "n0, n1 run with --slots 1", "starling down"]);
+    let tuning = instance.starling(&["up", "--history", "5GiB"]).expect_code(4);
+    says(&tuning, &["nothing was changed", "--history", "'starling node set'"]);
+    instance.starling(&["node", "set", "--history", "5GiB"]).ok();
+    instance.starling(&["up", "--history", "5GiB"]).ok();
+    for flags in [["--captured-limit", "5MB"], ["--slurm", "hide"], ["--scrub-every", "5h"]] {
+        let refused = instance.starling(&["up", flags[0], flags[1]]).expect_code(4);
+        says(&refused, &["nothing was changed", flags[0]]);
+    }
+    let refused = instance.starling(&["up", "--insecure"]).expect_code(4);
+    says(&refused, &["has a cluster with keys"]);
+    assert_eq!(slots(&instance), [1, 1]);
+    // What was refused is not remembered.
+    instance.kill(1);
+    instance.starling(&["up"]).ok();
+    assert_eq!(slots(&instance), [1, 1]);
+    // One that is started gets it, and the other one is named.
+    instance.kill(1);
+    let started = instance.starling(&["up", "--slots", "2"]).ok();
+    says(&started, &["unchanged: n0 runs with --slots 1, and 2 was asked for"]);
+    assert_eq!(slots(&instance), [1, 2]);
+    instance.starling(&["up", "--slots", "2"]).ok();
+    instance.down();
+}
