@@ -45,3 +45,13 @@ fn up_changes_no_node_that_runs_and_says_so() {
     instance.starling(&["up", "--slots", "2"]).ok();
     instance.down();
 }
+
+#[test]
+fn a_history_without_a_unit_is_refused() {
+    let instance = Instance::up(1, 1);
+    for verb in [&["up", "--history", "5"][..], &["node", "set", "--history", "5"]] {
+        says(&instance.starling(verb).expect_code(2), &["5GiB", "5d"]);
+    }
+    says(&instance.starling(&["node", "set", "--history", "5B"]).expect_code(2), &["1 MiB"]);
+    instance.down();
+}
