@@ -55,3 +55,14 @@ fn a_history_without_a_unit_is_refused() {
     says(&instance.starling(&["node", "set", "--history", "5B"]).expect_code(2), &["1 MiB"]);
     instance.down();
 }
+
+#[test]
+fn an_input_that_is_missing_is_named() {
+    let instance = Instance::up(1, 1);
+    for flag in ["--in", "--upload", "--stage-in", "--stdin"] {
+        let ran = instance.starling(&["submit", flag, "nofile", "--", "cat"]).expect_code(4);
+        says(&ran, &["input file 'nofile'", "/nofile: no such file"]);
+        assert!(!ran.stderr.contains("workflow"), "{ran:?}");
+    }
+    instance.down();
+}
