@@ -66,3 +66,19 @@ fn an_input_that_is_missing_is_named() {
     }
     instance.down();
 }
+
+/// Of two nodes the first one keeps the map: without it the other one cannot serve.
+#[test]
+fn the_node_that_is_away_is_blamed() {
+    let mut instance = Instance::up(2, 1);
+    instance.wait_for_copies();
+    instance.kill(0);
+    let listed = instance.starling(&["job", "list"]).expect_code(3);
+    says(&listed, &["no answer of n0"]);
+    assert!(!listed.stderr.contains("no answer of n1"), "{listed:?}");
+    let refused = instance.starling(&["job", "cancel", "last"]).expect_code(3);
+    says(&refused, &["no answer of n0"]);
+    instance.start_missing();
+    instance.starling(&["job", "list"]).ok();
+    instance.down();
+}
