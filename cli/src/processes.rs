@@ -287,31 +287,51 @@ fn variable_of(pid: u32, name: &str) -> Option<String> {
     std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
-/// The node processes of the instance in `dir`, by their command lines, with the places they were
-/// given there; also those that have no address file any more.
-pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
+/// The node processes of the instance in `dir`, by their command lines or by the state directories
+/// there that they have locked; also those without an address file that can be read.
+pub(crate) fn nodes_of(dir: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let node = |pid: u32| {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    let is_node = |pid: u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
         let line = is_node_line(&words, &cwd, dir, |name| variable_of(pid, name));
-        let is_one = line == Some(true) && is_this_program(pid);
-        let mut words = words.split(|byte| *byte == 0).skip_while(|word| *word != b"--rank");
-        let rank = std::str::from_utf8(words.nth(1)?).ok()?.parse().ok()?;
-        (is_one && is_alive(pid)).then_some((rank, pid))
+        let is_here = line == Some(true) && has_flag_of_node(&words);
+        line != Some(false) && (is_here || !locks_of(pid, dir).is_empty())
     };
-    pids.filter_map(node).collect()
+    pids.filter(|&pid| is_this_program(pid) && is_node(pid) && is_alive(pid)).collect()
+}
+
+/// Tells a node from `starling node list`, which is about nodes.
+fn has_flag_of_node(line: &[u8]) -> bool {
+    let flags = ["--rank", "--join", "--rendezvous", "--state-dir", "--detach"];
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| {
+        let flag = word.split(|byte| *byte == b'=').next().unwrap_or_default();
+        flags.iter().any(|known| known.as_bytes() == flag)
+    })
 }
 
 /// Whether the state directory of a node process was removed: it holds a lock that is no more.
-pub(crate) fn is_ghost(pid: u32, dir: &Path, node: u32) -> bool {
+pub(crate) fn is_ghost(pid: u32, dir: &Path) -> bool {
+    locks_of(pid, dir).iter().any(|lock| lock.ends_with(REMOVED))
+}
+
+/// What the kernel adds to the name of an open file that was removed.
+const REMOVED: &str = " (deleted)";
+
+/// The locks of state directories in the instance in `dir` that a process has open.
+fn locks_of(pid: u32, dir: &Path) -> Vec<String> {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let lock = dir.join("nodes").join(node.to_string()).join("state/lock");
-    let removed = PathBuf::from(format!("{} (deleted)", lock.display()));
-    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let mut links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    links.any(|link| link == removed)
+    let nodes = format!("{}/", dir.join("nodes").display());
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let links = links.map(|link| link.display().to_string());
+    let is_lock = |link: &String| {
+        let name = link.strip_suffix(REMOVED).unwrap_or(link);
+        name.starts_with(&nodes) && name.ends_with("/state/lock")
+    };
+    links.filter(is_lock).collect()
 }
 
 fn is_this_program(pid: u32) -> bool {
@@ -375,6 +395,9 @@ mod tests {
             "of another instance"
         );
         assert_eq!(is_node("starling run bag:tasks=5", "/run/a"), Some(false));
+        let has_flag = |line: &str| has_flag_of_node(line.replace(' ', "\0").as_bytes());
+        assert!(has_flag("starling node --dir a --join=b") && has_flag("starling node --rank 0"));
+        assert!(!has_flag("starling --dir /run/a node list"), "it is no node");
         assert_eq!(
             is_node("node --dir /run/a", "/run/a"),
             Some(false),

@@ -266,13 +266,12 @@ fn make_private(dir: &Path) -> Result<(), Failure> {
 pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
-    let (mut pids, elsewhere) = listed(&instance, &dir);
-    // Those whose files were removed run all the same, and answer no client.
-    let strays: Vec<(u32, u32)> = processes::nodes_of(&dir)
-        .into_iter()
-        .filter(|(_, pid)| !pids.iter().any(|(_, known)| known == pid))
-        .collect();
-    let no_process = pids.is_empty() && strays.is_empty();
+    let (members, elsewhere) = listed(&instance, &dir);
+    // Those whose files were removed or are damaged run all the same; no client finds them.
+    let strays = processes::nodes_of(&dir).into_iter();
+    let strays: Vec<u32> =
+        strays.filter(|pid| !members.iter().any(|(_, known)| known == pid)).collect();
+    let no_process = members.is_empty() && strays.is_empty();
     if no_process && elsewhere.is_empty() {
         instance.cluster()?;
         context.output.note("no node is running");
@@ -281,7 +280,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     signal(&strays, &dir, Signal::TERM);
     crate::block_on(async {
         let options = ClientOptions { patience: Duration::from_secs(2) };
-        let client = match pids.is_empty() && elsewhere.is_empty() {
+        let client = match members.is_empty() && elsewhere.is_empty() {
             true => None,
             false => Client::connect_with(&dir, options).await.ok(),
         };
@@ -289,9 +288,10 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             Some(client) => elsewhere::ask(client, elsewhere).await?,
             None => (Vec::new(), elsewhere),
         };
+        let mut pids: Vec<u32> = members.iter().map(|(_, pid)| *pid).collect();
         match &client {
             Some(client) => {
-                for (node, _) in &pids {
+                for (node, _) in &members {
                     client.stop_node(NodeId(*node), false).await?;
                 }
             }
@@ -326,7 +326,7 @@ fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<Elsewhere>) 
 }
 
 /// Waits for the end of processes that were asked to stop, and makes it come.
-async fn end(context: &Context, pids: &[(u32, u32)], dir: &Path) -> Result<(), Failure> {
+async fn end(context: &Context, pids: &[u32], dir: &Path) -> Result<(), Failure> {
     if !gone(pids, dir, STOP_WITHIN).await {
         signal(pids, dir, Signal::TERM);
         if !gone(pids, dir, TERMINATE_WITHIN).await {
@@ -347,10 +347,8 @@ fn still_there() -> Failure {
 /// Ends the nodes whose state directory was removed under them: they notice it by themselves, but
 /// another process may be the same node before that.
 fn end_ghosts(dir: &Path) -> Result<(), Failure> {
-    let ghosts: Vec<(u32, u32)> = processes::nodes_of(dir)
-        .into_iter()
-        .filter(|(node, pid)| processes::is_ghost(*pid, dir, *node))
-        .collect();
+    let nodes = processes::nodes_of(dir).into_iter();
+    let ghosts: Vec<u32> = nodes.filter(|&pid| processes::is_ghost(pid, dir)).collect();
     if ghosts.is_empty() {
         return Ok(());
     }
@@ -367,15 +365,15 @@ fn end_ghosts(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-fn signal(pids: &[(u32, u32)], dir: &Path, signal: Signal) {
-    for (_, pid) in pids {
+fn signal(pids: &[u32], dir: &Path, signal: Signal) {
+    for pid in pids {
         processes::signal_node(*pid, dir, signal);
     }
 }
 
-async fn gone(pids: &[(u32, u32)], dir: &Path, within: Duration) -> bool {
+async fn gone(pids: &[u32], dir: &Path, within: Duration) -> bool {
     let deadline = Instant::now() + within;
-    while pids.iter().any(|(_, pid)| processes::is_node(*pid, dir)) {
+    while pids.iter().any(|pid| processes::is_node(*pid, dir)) {
         if Instant::now() >= deadline {
             return false;
         }

@@ -1,7 +1,9 @@
 //! What users get wrong, and what they find broken: the answer names the cause and the next step.
 
+use std::fs;
+
 use serde_json::Value;
-use starling_tests::{Instance, Ran};
+use starling_tests::{Instance, Ran, is_alive, wait_until};
 
 fn slots(instance: &Instance) -> Vec<Value> {
     let list = instance.json(&["node", "list"]);
@@ -80,5 +82,22 @@ fn the_node_that_is_away_is_blamed() {
     says(&refused, &["no answer of n0"]);
     instance.start_missing();
     instance.starling(&["job", "list"]).ok();
+    instance.down();
+}
+
+#[test]
+fn down_ends_nodes_whose_address_files_are_broken() {
+    let instance = Instance::up(1, 1);
+    instance.starling(&["up", "--nodes", "2"]).ok();
+    let pids = [0, 1].map(|node| instance.pid(node));
+    for node in [0, 1] {
+        let path = instance.directory().join(format!("nodes/{node}/address.json"));
+        fs::write(path, "{\"form").expect("ours");
+    }
+    instance.starling(&["down"]).ok();
+    for pid in pids {
+        wait_until("the node has ended", || !is_alive(pid));
+    }
+    instance.starling(&["up"]).ok();
     instance.down();
 }
