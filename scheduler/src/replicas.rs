@@ -373,12 +373,13 @@ impl Scheduler {
         }
     }
 
-    /// What lies here of an attempt and is to lie on others as well; `uploaded`: all of it is.
+    /// What lies here of an attempt and is to lie on others as well; `uploaded`: so is what does not
+    /// say on how many nodes.
     fn to_share_of(&self, made: Made, uploaded: bool) -> Shared {
         let copies = self.homes.copies();
-        let of = |output: &wire::HandedOutput| match uploaded {
-            true => copies,
-            false => Stay::from(output).copies(copies),
+        let of = |output: &wire::HandedOutput| match output.share {
+            None if uploaded => copies,
+            _ => Stay::from(output).copies(copies),
         };
         let mut outputs = self.data.objects.outputs_of(made);
         outputs.retain(|output| of(output) > 1);
