@@ -12,6 +12,12 @@ pub(crate) fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
+const FREE_SPACE: &str = "free some space, or give a --dir on another device";
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Why a node did not start. The text is one line; [`Self::hint`] says what to do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +145,7 @@ impl StartError {
             Self::Doors { insecure: true, .. } => "leave out --insecure, or give another --dir",
             Self::Doors { .. } => "give --insecure again, or another --dir",
             Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",
+            Self::Keys(security::KeyError::Io { error, .. }) if is_full(error) => FREE_SPACE,
             Self::Keys(security::KeyError::OtherCluster) => "give another --dir, or another token",
             Self::Keys(_) | Self::BadKeys { .. } => {
                 "restore the directory's keys, or give another --dir"
@@ -146,14 +153,14 @@ impl StartError {
             Self::OtherOwner { .. } => "give a --dir that you own",
             Self::DirectoryMode { .. } => "make it private: chmod 700, or give another --dir",
             Self::NoPermission { .. } => "give a --dir that you own",
-            Self::NoSpace { .. } => "free some space, or give a --dir on another device",
+            Self::NoSpace { .. } => FREE_SPACE,
             Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",
             Self::LostMap { .. } => {
                 "put the node's old state directory back, or begin a new cluster in another \
                  directory; from three nodes on any one may be lost"
             }
             Self::LostRecords { .. } => {
-                "put that directory back as it was; to begin without these jobs and keys, give \
+                "put the store back as it was; to begin without these jobs and keys, give \
                  another --dir, or remove the whole directory of this cluster"
             }
             Self::LostState { .. } => {

@@ -24,6 +24,7 @@ mod format;
 mod former;
 mod grown;
 mod lock;
+mod numbers;
 mod ranks;
 
 use std::fs::{self, File, OpenOptions};
@@ -44,6 +45,7 @@ pub(crate) use former::EndMark;
 pub use grown::MembersFile;
 pub(crate) use grown::Scribe;
 pub use lock::DirLock;
+use numbers::{last_incarnation, next_incarnation, number_line, number_of_line, store_id};
 
 /// `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -100,7 +102,6 @@ const JOINED_AS: &str = "joined-as";
 const MADE: &str = "made";
 /// The node was part of a complete cluster.
 const FORMED: &str = "formed";
-const NO_NUMBER: &str = "it should hold a number and its checksum";
 
 /// An instance directory, made when it was not there.
 #[derive(Clone, Debug)]
@@ -253,7 +254,7 @@ impl StateDir {
         let aside = Aside { state: path.to_path_buf() };
         if path.join(MADE).exists() && aside.lacks_records() {
             match is_filled {
-                false => return Err(StartError::LostRecords { path: path.join(DB) }),
+                false => return Err(StartError::LostRecords { path: aside.missing() }),
                 true => forget_records(path)?,
             }
         }
@@ -438,65 +439,6 @@ fn remove(path: &Path) -> Result<(), StartError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(StartError::io("remove", path, e)),
     }
-}
-
-fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {
-    let path = state.join("incarnation");
-    let last = match fs::read_to_string(&path) {
-        Ok(text) => {
-            let number = number_of_line(&text).and_then(|digits| digits.parse::<u32>().ok());
-            let what = NO_NUMBER.to_owned();
-            number.ok_or_else(|| StartError::Damaged { path: path.clone(), what })?
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
-        Err(e) => return Err(StartError::io("read", &path, e)),
-    };
-    Ok(Incarnation(last))
-}
-
-fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
-    let path = state.join("incarnation");
-    let Incarnation(last) = last_incarnation(state)?;
-    let next = last.max(known.0).checked_add(1).ok_or_else(|| StartError::Damaged {
-        path: path.clone(),
-        what: "the last incarnation is used up".to_owned(),
-    })?;
-    replace(&path, number_line(&next.to_string()).as_bytes())?;
-    Ok(Incarnation(next))
-}
-
-/// A number and its checksum: a smaller one would be believed as well.
-fn number_line(digits: &str) -> String {
-    format!("{digits}-{:08x}\n", crc32fast::hash(digits.as_bytes()))
-}
-
-/// What [`number_line`] wrote. Lines without a checksum are from before there was one.
-fn number_of_line(line: &str) -> Option<&str> {
-    let line = line.trim_end();
-    let Some((digits, checksum)) = line.split_once('-') else { return Some(line) };
-    let checksum = u32::from_str_radix(checksum, 16).ok()?;
-    (crc32fast::hash(digits.as_bytes()) == checksum).then_some(digits)
-}
-
-/// The number of the records that are here, or of those that will be.
-fn store_id(state: &Path) -> Result<u64, StartError> {
-    let (path, joined_as) = (state.join("store"), state.join(JOINED_AS));
-    let read = |path: &Path| {
-        let text = fs::read_to_string(path).map_err(|e| StartError::io("read", path, e))?;
-        let digits = number_of_line(&text);
-        let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let (id, what) = (id.filter(|&id| id != 0), NO_NUMBER.to_owned());
-        id.ok_or_else(|| StartError::Damaged { path: path.to_path_buf(), what })
-    };
-    if !state.join(DB).join("CURRENT").exists() {
-        let id = match joined_as.exists() {
-            true => read(&joined_as)?,
-            false => random_u64()?.max(1), // 0 stands for none.
-        };
-        replace(&path, number_line(&format!("{id:016x}")).as_bytes())?;
-        return Ok(id);
-    }
-    read(&path)
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {

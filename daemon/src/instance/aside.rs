@@ -101,6 +101,12 @@ impl Aside {
         !db.join("CURRENT").exists() && !has_records
     }
 
+    /// Where there are none: what is missing.
+    pub(super) fn missing(&self) -> PathBuf {
+        let db = self.path(DB);
+        if db.exists() { db.join("CURRENT") } else { db }
+    }
+
     fn to_begin(&self) -> Vec<Step> {
         let begins = self.lacks_records();
         let mut steps = vec![Remove(GONE)];

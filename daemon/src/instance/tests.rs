@@ -239,3 +239,16 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
     drop(state);
     open(false).unwrap();
 }
+
+#[test]
+fn a_node_that_has_run_lacks_none_of_its_numbers() {
+    for name in ["incarnation", "store"] {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        drop(crate::parts::open_store(&state).unwrap());
+        drop(state);
+        fs::remove_file(dir.path().join(name)).unwrap();
+        let error = StateDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("{name} is damaged: it is missing")), "{error}");
+    }
+}

@@ -30,7 +30,7 @@ fn a_node_alone_refuses_to_begin_without_its_store() {
         for _ in 0..2 {
             let up = instance.starling(&["up"]).expect_code(4);
             let missing = format!("{} is missing", db.display());
-            for part in [missing.as_str(), "jobs and the keys", "put that directory back"] {
+            for part in [missing.as_str(), "jobs and the keys", "put the store back"] {
                 assert!(up.stderr.contains(part), "{part}: {up:?}");
             }
             assert!(!db.exists());
