@@ -145,7 +145,16 @@ fn of_tuning(node: u32, tuning: &Tuning, args: &ClusterArgs) -> Vec<Setting> {
     // What does not fit the settings of this node was refused with those of the cluster.
     let Ok(asked) = tuning.with(&args.tuning.change()) else { return Vec::new() };
     let flags = |tuning: &Tuning| pairs(&tuning::flags(tuning));
-    differing(node, &flags(tuning), &flags(&asked), true)
+    let mut asked = flags(&asked);
+    // These follow from others unless they are given.
+    let follows = [
+        ("--order", args.tuning.order.is_none()),
+        ("--store-soft", args.tuning.store_soft.is_none()),
+    ];
+    for (flag, _) in follows.into_iter().filter(|(_, follows)| *follows) {
+        asked.remove(flag);
+    }
+    differing(node, &flags(tuning), &asked, true)
 }
 
 fn differing(node: u32, runs_with: &Flags, asked: &Flags, is_tuning: bool) -> Vec<Setting> {

@@ -117,6 +117,7 @@ impl From<ClientError> for Failure {
             | ClientError::UnknownJob(_)
             | ClientError::UnknownTask { .. }
             | ClientError::KeyMode { .. }
+            | ClientError::BadKey(_)
             | ClientError::File { .. } => Exit::Refused,
             _ => Exit::Lost,
         };
@@ -172,7 +173,13 @@ pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     let first = parts.next().unwrap_or_default();
     let message: Vec<&str> = first.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let message = message.join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let message = numbers_plain(message.strip_prefix("error: ").unwrap_or(&message));
+    if error.kind() == clap::error::ErrorKind::InvalidUtf8
+        && let Some(word) = words.iter().find(|word| word.contains(char::REPLACEMENT_CHARACTER))
+    {
+        return Failure::usage(format!("'{word}' is not valid UTF-8"))
+            .hint("rename the file, or let the command find it: sh -c 'cat *.txt'");
+    }
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
     let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
     let hint = match (tip, usage) {
@@ -181,6 +188,13 @@ pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
         (None, None) => format!("see '{} --help'", verb_of(words)),
     };
     Failure::usage(message).hint(hint)
+}
+
+/// What Rust says of a number that is none, in the words of a user.
+pub(crate) fn numbers_plain(text: &str) -> String {
+    text.replace("invalid digit found in string", "it is not a whole number")
+        .replace("invalid float literal", "it is not a number")
+        .replace("number too large to fit in target type", "it is too large a number")
 }
 
 /// The verb that a command line begins with: `starling job list`.

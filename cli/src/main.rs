@@ -88,7 +88,7 @@ impl Context {
     pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let dir = self.dir_path()?;
-        if self.settings.pick_optional(self.dir.clone(), "dir")?.is_none() {
+        if self.chosen_dir()?.is_none() {
             // Lies where others write too.
             settings::check_owner(dir.parent().unwrap_or(&dir), user)?;
         }
@@ -96,12 +96,21 @@ impl Context {
         Ok(dir)
     }
 
+    /// A flag or a setting. The variable may hold a name that is no text.
+    fn chosen_dir(&self) -> Result<Option<std::path::PathBuf>, Failure> {
+        match settings::odd_variable(settings::DIR_VARIABLE).filter(|_| self.dir.is_none()) {
+            Some(name) => Ok(Some(name.into())),
+            None => self.settings.pick_optional(self.dir.clone(), "dir"),
+        }
+    }
+
     /// Where [`Self::dir`] is, whoever owns it.
     pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
-        let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
+        let chosen = self.chosen_dir()?;
         // A variable holds a path as it is: nodes tell it to tasks. A user's text has placeholders.
         let origin = self.settings.get("dir").map(|(_, origin)| origin);
-        let is_text = self.dir.is_some() || origin != Some(settings::DIR_VARIABLE);
+        let is_odd = settings::odd_variable(settings::DIR_VARIABLE).is_some();
+        let is_text = self.dir.is_some() || !is_odd && origin != Some(settings::DIR_VARIABLE);
         let dir = match chosen {
             Some(text) if is_text => {
                 places::expand(&text, places::Scope { flag: "--dir", rank: Err(ALL_SHARE) })?

@@ -67,6 +67,10 @@ async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> R
 
 pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let dir = context.dir()?;
+    if dir.exists() && !dir.is_dir() {
+        return Err(Failure::refused(format!("{} is not a directory", dir.display()))
+            .hint("name a directory with --dir; one that is not there is made"));
+    }
     let instance = Instance::new(&dir);
     let present = present(&instance, args)?;
     // An instance knows its number; a flag may ask for fewer nodes, or more.
@@ -260,7 +264,9 @@ impl Drop for Started {
 }
 
 fn make_private(dir: &Path) -> Result<(), Failure> {
-    executor::private::make_dir(dir).map_err(|error| Failure::file(dir, &error))
+    executor::private::make_dir(dir).map_err(|error| {
+        Failure::file(dir, &error).hint("name a directory that you may make with --dir")
+    })
 }
 
 pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {

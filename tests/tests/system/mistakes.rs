@@ -1,9 +1,12 @@
 //! What users get wrong, and what they find broken: the answer names the cause and the next step.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
 
 use serde_json::Value;
-use starling_tests::{Instance, Ran, is_alive, wait_until};
+use starling_tests::{Instance, Ran, Sandbox, binary, is_alive, wait_until};
 
 fn slots(instance: &Instance) -> Vec<Value> {
     let list = instance.json(&["node", "list"]);
@@ -97,6 +100,73 @@ fn down_ends_nodes_whose_address_files_are_broken() {
     instance.starling(&["down"]).ok();
     for pid in pids {
         wait_until("the node has ended", || !is_alive(pid));
+    }
+    instance.starling(&["up"]).ok();
+    instance.down();
+}
+
+#[test]
+fn a_directory_may_have_any_name_and_other_settings_are_text() {
+    let sandbox = Sandbox::new();
+    let odd = sandbox.path("instance").into_os_string();
+    let odd = OsStr::from_bytes(&[odd.as_bytes(), b"\xff"].concat()).to_owned();
+    let run = |name: &str, value: &OsStr, arguments: &[&OsStr]| {
+        let mut command = Command::new(binary());
+        command.env(name, value).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    let verb = |words: &str| -> Vec<std::ffi::OsString> {
+        words.split(' ').map(std::ffi::OsString::from).collect()
+    };
+    let at = |words: &str| {
+        let words = verb(words);
+        let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
+        run("STARLING_DIR", &odd, &words)
+    };
+    at("up --nodes 1 --slots 1").ok();
+    assert!(std::path::Path::new(&odd).join("cluster.json").exists());
+    at("submit --wait -- true").ok();
+    at("down").ok();
+    let wrong = OsStr::from_bytes(b"\xff");
+    let refused = run("STARLING_SLOTS", wrong, &[OsStr::new("config"), OsStr::new("show")]);
+    says(&refused.expect_code(2), &["STARLING_SLOTS", "not valid UTF-8"]);
+    let file = OsStr::from_bytes(b"data-\xff.txt");
+    let submit = ["submit", "--in"].map(OsStr::new);
+    let refused = run("LANG", OsStr::new("C"), &[submit[0], submit[1], file, OsStr::new("true")]);
+    says(&refused.expect_code(2), &["data-", "is not valid UTF-8", "rename the file"]);
+}
+
+#[test]
+fn a_temporary_directory_that_cannot_be_used_is_named() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("file", "no folder").display().to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("env");
+        command.arg(format!("TMPDIR={file}")).arg(binary()).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    says(&run(&["run", "bag:tasks=2"]).expect_code(4), &[&file, "set TMPDIR"]);
+    let refused = run(&["--dir", &file, "up"]).expect_code(4);
+    says(&refused, &["is not a directory", "--dir"]);
+}
+
+#[test]
+fn numbers_and_empty_files_are_told_in_plain_words() {
+    let instance = Instance::up(1, 1);
+    let wrong = instance.starling(&["up", "--slots", "many"]).expect_code(2);
+    says(&wrong, &["many", "it is not a whole number"]);
+    instance.starling(&["down"]).ok();
+    let empties = [
+        ("cluster.json", "it is empty", "--dir"),
+        ("nodes/0/state/format", "format is damaged: it is empty", "restore the file"),
+        ("keys/client.pem", "client.pem is damaged", "keys"),
+    ];
+    for (name, cause, step) in empties {
+        let path = instance.directory().join(name);
+        let before = fs::read(&path).expect("the node has written it");
+        fs::write(&path, "").expect("ours");
+        says(&instance.starling(&["up"]).expect_code(4), &[cause, step]);
+        fs::write(&path, before).expect("ours");
     }
     instance.starling(&["up"]).ok();
     instance.down();
