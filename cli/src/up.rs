@@ -1,5 +1,6 @@
 //! `starling up` and `starling down`: a local cluster of processes in the background.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ use crate::units::number_of;
 /// How long nodes may take to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
+/// How long an `up` waits for another one of the same directory.
+const TURN_PATIENCE: Duration = Duration::from_secs(120);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -88,6 +91,11 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         return Err(Failure::refused(text).hint("leave out --replicas, or give another --dir"));
     }
     make_private(&dir)?;
+    let turn = take_turn(context, &dir)?;
+    if present.is_none() && instance.cluster().is_ok() {
+        drop(turn);
+        return up(context, args); // The other `up` has made the cluster.
+    }
     end_ghosts(&dir)?;
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
@@ -127,6 +135,20 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     }
     let started = missing.into_iter().chain(joined).collect();
     tell(context, &dir, launch, started, waiting)
+}
+
+/// Two at a time would start the same nodes.
+fn take_turn(context: &Context, dir: &Path) -> Result<File, Failure> {
+    let instance = daemon::instance::Instance::open(dir)?;
+    if let Some(turn) = instance.lock_starts(Duration::ZERO)? {
+        return Ok(turn);
+    }
+    context.output.note("another 'starling up' of this directory is under way: waiting for it");
+    let turn = instance.lock_starts(TURN_PATIENCE)?;
+    turn.ok_or_else(|| {
+        let text = format!("another 'starling up' of {} is under way", dir.display());
+        Failure::lost(text).hint("try again when it has ended")
+    })
 }
 
 /// What the directory has already.

@@ -7,6 +7,7 @@ D/keys/                    what nodes and clients show each other, see `security
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/begun                    the cluster was complete once
 D/members.json             the nodes there are since others have come
+D/starting, joining, members.lock   locks: one `up`, one newcomer, one writer at a time
 D/ranks/<rank>             which node a launcher's rank is, where that is not the one of its number
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
@@ -162,6 +163,7 @@ impl Instance {
     ) -> Result<ClusterFile, StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
+            self.check_unused()?;
             create_once(&path, to_json(wanted).as_bytes())?;
         }
         let found = read_cluster(&path)?;
@@ -188,6 +190,16 @@ impl Instance {
             return Err(StartError::OtherReplicas { path, found: found.replicas, wanted });
         }
         Ok(found)
+    }
+
+    /// That no node here has the records of a cluster whose file is gone: it would get another
+    /// number of nodes, of partitions and of copies.
+    fn check_unused(&self) -> Result<(), StartError> {
+        let nodes = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
+        let mut states = nodes.map(|node| node.path().join("state"));
+        let Some(state) = states.find(|state| state.join(MADE).exists()) else { return Ok(()) };
+        let what = format!("it is missing, and {} has the records of its cluster", state.display());
+        Err(StartError::Damaged { path: self.dir.join("cluster.json"), what })
     }
 
     pub fn write_address(&self, address: &AddressFile) -> Result<(), StartError> {

@@ -241,6 +241,20 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
 }
 
 #[test]
+fn no_second_cluster_is_made_beside_the_records_of_a_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let instance = Instance::open(dir.path()).unwrap();
+    instance.cluster(&wanted(3), None, None).unwrap();
+    let state = StateDir::open(&instance.node_dir(NodeId(0)).join("state")).unwrap();
+    fs::remove_file(dir.path().join("cluster.json")).unwrap();
+    instance.cluster(&wanted(3), None, None).unwrap();
+    drop(crate::parts::open_store(&state).unwrap());
+    fs::remove_file(dir.path().join("cluster.json")).unwrap();
+    let error = instance.cluster(&wanted(3), None, None).unwrap_err().to_string();
+    assert!(error.contains("cluster.json is damaged: it is missing"), "{error}");
+}
+
+#[test]
 fn a_node_that_has_run_lacks_none_of_its_numbers() {
     for name in ["incarnation", "store"] {
         let dir = tempfile::tempdir().unwrap();

@@ -171,3 +171,40 @@ fn numbers_and_empty_files_are_told_in_plain_words() {
     instance.starling(&["up"]).ok();
     instance.down();
 }
+
+#[test]
+fn two_ups_of_one_directory_start_one_cluster() {
+    let sandbox = Sandbox::new();
+    let up = ["--dir", "c", "up", "--nodes", "2", "--slots", "1"];
+    let running = [sandbox.start(&up), sandbox.start(&up)];
+    running.map(|one| one.end().ok());
+    let list = sandbox.starling(&["--dir", "c", "node", "list", "--json"]).ok().json();
+    assert_eq!(list["nodes"].as_array().map(Vec::len), Some(2), "{list}");
+    sandbox.starling(&["--dir", "c", "down"]).ok();
+}
+
+/// A node that still ran has written there what it knew.
+#[test]
+fn what_was_left_of_a_removed_cluster_is_not_taken_for_its_successors() {
+    let instance = Instance::up(1, 1);
+    instance.starling(&["up", "--nodes", "3"]).ok();
+    let members = instance.directory().join("members.json");
+    wait_until("others are written down", || members.exists());
+    instance.starling(&["down"]).ok();
+    let text = fs::read(&members).expect("written");
+    for entry in fs::read_dir(instance.directory()).expect("ours").flatten() {
+        match entry.path() {
+            path if path.is_dir() => fs::remove_dir_all(path).expect("ours"),
+            path => fs::remove_file(path).expect("ours"),
+        }
+    }
+    fs::write(&members, text).expect("ours");
+    let up = instance.json(&["up", "--nodes", "1", "--slots", "1"]);
+    assert_eq!((&up["started"], &up["away"]), (&[0].into(), &Value::Array(Vec::new())), "{up}");
+    instance.starling(&["submit", "--wait", "--", "true"]).ok();
+    // The records of its cluster are there, and its name is not.
+    instance.starling(&["down"]).ok();
+    fs::remove_file(instance.directory().join("cluster.json")).expect("ours");
+    let refused = instance.starling(&["up"]).expect_code(4);
+    says(&refused, &["cluster.json is damaged: it is missing", "restore the file"]);
+}
