@@ -126,7 +126,15 @@ impl Context {
 
     /// A client of the instance.
     pub(crate) async fn connect(&self) -> Result<client::Client, Failure> {
-        Ok(client::Client::connect(&self.dir()?).await?)
+        let dir = self.dir()?;
+        client::Client::connect(&dir).await.map_err(|error| match &error {
+            // Nodes that ran in the background have written the reason of their end into their logs.
+            client::ClientError::ClusterUnreachable(_) => match processes::last_error(&dir) {
+                Some(reason) => Failure::from(error).because(&reason),
+                None => error.into(),
+            },
+            _ => error.into(),
+        })
     }
 }
 

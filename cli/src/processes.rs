@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use crate::places;
 
 /// How long a cluster on one machine may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Of a log, at its end.
+const LAST_WORDS_BYTES: u64 = 4 << 10;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Whose life a node shares.
@@ -170,6 +173,27 @@ impl NodeProcess {
             std::thread::sleep(LOOK_AGAIN_AFTER);
         }
     }
+}
+
+/// Why a node of the instance that `up` started has ended, as its log says, where no node runs.
+pub(crate) fn last_error(dir: &Path) -> Option<String> {
+    if !nodes_of(dir).is_empty() {
+        return None;
+    }
+    let nodes = std::fs::read_dir(dir.join("nodes")).ok()?.flatten();
+    let mut logs: Vec<PathBuf> = nodes.map(|node| node.path().join("node.log")).collect();
+    logs.sort_unstable();
+    logs.iter().find_map(|log| {
+        let mut file = File::open(log).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES))).ok()?;
+        let mut bytes = Vec::new();
+        file.take(LAST_WORDS_BYTES).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // A later start has taken back what an earlier one said.
+        let last = text.lines().rev().find(|line| !line.starts_with("hint: "))?;
+        last.strip_prefix("error: ").map(str::to_owned)
+    })
 }
 
 /// Waits until all these nodes listen. A node that ends instead is the error.
@@ -368,6 +392,20 @@ mod tests {
         drop(child.stdin.take());
         assert!(child.wait().unwrap().code().is_some(), "no signal ended it");
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn the_last_error_of_a_log_is_told_until_the_node_starts_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("nodes/0/node.log");
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        assert_eq!(last_error(dir.path()), None);
+        let starts = "node n0 of 1 listens on 127.0.0.1:7\n";
+        let fails = format!("{starts}error: node n0 stopped: no space left\nhint: make some\n");
+        std::fs::write(&log, &fails).unwrap();
+        assert_eq!(last_error(dir.path()).as_deref(), Some("node n0 stopped: no space left"));
+        std::fs::write(&log, fails + starts).unwrap();
+        assert_eq!(last_error(dir.path()), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl ClientError {
             Self::BadKey(_) => {
                 "put the directory's keys back, or copy the keys/client.pem of another node"
             }
-            Self::File { path, .. } if path.ends_with("cluster.json") => {
+            Self::File { reason, .. } if reason.starts_with("damaged") => {
                 "put the file back as it was, or name another directory with --dir"
             }
             Self::File { .. } => "look at the file, or name another",
