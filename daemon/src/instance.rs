@@ -231,6 +231,17 @@ impl Instance {
     }
 }
 
+/// What is known of a node that has no records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Without {
+    /// It is new, unless its directory had records.
+    New,
+    /// It has lost them: its cluster has begun, and no other node has them.
+    Lost,
+    /// Other nodes fill it.
+    Filled,
+}
+
 /// The state of one node, locked for as long as this lives.
 #[derive(Debug)]
 pub struct StateDir {
@@ -247,16 +258,17 @@ impl StateDir {
     /// Locks the directory, checks its format and takes the next incarnation, durably, before
     /// anything else can be written or said under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
-        Self::open_above(path, Incarnation(0), true)
+        Self::open_above(path, Incarnation(0), Without::Filled)
     }
 
     /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
     /// node from another directory, and must not take the two for one. Lost records are an error
     /// unless other nodes fill this one: then it begins like a node without state.
+    /// `without`: of a node that has no records.
     pub fn open_above(
         path: &Path,
         known: Incarnation,
-        is_filled: bool,
+        without: Without,
     ) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
@@ -264,11 +276,16 @@ impl StateDir {
         let format = format::check(path)?;
         check_not_removed(path)?;
         let aside = Aside { state: path.to_path_buf() };
-        if path.join(MADE).exists() && aside.lacks_records() {
-            match is_filled {
-                false => return Err(StartError::LostRecords { path: aside.missing() }),
-                true => forget_records(path)?,
+        let (lacks, had) = (aside.lacks_records(), path.join(MADE).exists());
+        match without {
+            Without::Filled if lacks && had => forget_records(path)?,
+            Without::Lost if lacks => {
+                return Err(StartError::LostRecords { path: aside.missing() });
             }
+            Without::New if lacks && had => {
+                return Err(StartError::LostRecords { path: aside.missing() });
+            }
+            _ => {}
         }
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
@@ -440,7 +457,9 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
 /// The records are lost, and other nodes fill those that follow. As long as `made` stands this is
 /// repeated.
 fn forget_records(state: &Path) -> Result<(), StartError> {
-    remove(&state.join(FORMED))?;
+    if !has_joined(state) {
+        remove(&state.join(FORMED))?; // One that came late never waits for others.
+    }
     remove(&state.join(MADE))
 }
 

@@ -114,7 +114,7 @@ impl Place {
 
     fn try_to_begin(&self, known: Incarnation) -> Result<Life, StartError> {
         let options = &self.options;
-        let state = StateDir::open_above(&self.options.state_path(), known, self.is_filled())?;
+        let state = StateDir::open_above(&self.options.state_path(), known, self.without())?;
         state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         self.warn_of_lacks(&state, &store);
@@ -397,9 +397,7 @@ impl Life {
             self.state.set_formed()?;
             shared.identity.set_formed();
         }
-        if place.moves() {
-            place.instance.note_begun()?; // Nothing has been acknowledged before.
-        }
+        place.instance.note_begun()?; // Nothing has been acknowledged before.
         shared.others.higher(shared.identity.node).for_each(|peer| links::start(shared, peer));
         Ok(None)
     }

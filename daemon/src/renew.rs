@@ -3,7 +3,7 @@
 use proto::limits;
 
 use crate::error::StartError;
-use crate::instance::StateDir;
+use crate::instance::{StateDir, Without};
 use crate::life::Place;
 use crate::store::StoreError;
 
@@ -18,6 +18,16 @@ impl Place {
     pub(crate) fn is_filled(&self) -> bool {
         let is_alone = |voters: Vec<u32>| voters == [self.options.node.0];
         self.moves() && self.known_voters().is_some_and(|voters| !is_alone(voters))
+    }
+
+    /// What follows where this node has no records.
+    pub(crate) fn without(&self) -> Without {
+        match (self.is_filled(), self.moves(), self.instance.has_begun()) {
+            (true, ..) => Without::Filled,
+            (false, false, true) => Without::Lost,
+            // Where homes move a node without state looks for others that have the map.
+            (false, ..) => Without::New,
+        }
     }
 
     /// The nodes that vote, as far as the directory tells: where others have come or left since the

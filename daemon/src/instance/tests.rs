@@ -208,9 +208,11 @@ fn an_address_is_taken_back_only_by_its_incarnation() {
 #[test]
 fn lost_records_are_an_error_unless_others_fill_the_node() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |is_filled| StateDir::open_above(dir.path(), Incarnation(0), is_filled);
+    let open = |without| StateDir::open_above(dir.path(), Incarnation(0), without);
     let number = || fs::read_to_string(dir.path().join("store")).unwrap();
-    let state = open(false).unwrap();
+    let error = open(Without::Lost).unwrap_err();
+    assert!(matches!(error, StartError::LostRecords { .. }), "the cluster has begun: {error}");
+    let state = open(Without::New).unwrap();
     drop(crate::parts::open_store(&state).unwrap());
     state.set_formed().unwrap();
     let first = number();
@@ -220,24 +222,24 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
         if is_empty {
             fs::create_dir(dir.path().join(DB)).unwrap();
         }
-        let error = open(false).unwrap_err();
+        let error = open(Without::New).unwrap_err();
         assert!(matches!(error, StartError::LostRecords { .. }), "{error}");
         assert_eq!(number(), first, "they may be put back");
     }
     fs::remove_dir(dir.path().join(DB)).unwrap();
     fs::rename(dir.path().join("elsewhere"), dir.path().join(DB)).unwrap();
-    let state = open(false).unwrap();
+    let state = open(Without::New).unwrap();
     assert!(state.was_formed());
     fs::remove_dir_all(state.db()).unwrap();
     drop(state);
-    let state = open(true).unwrap();
+    let state = open(Without::Filled).unwrap();
     assert!(!state.was_formed(), "it looks for a node that has the map");
     assert_ne!(number(), first);
     // What was given up is not lost.
     drop(crate::parts::open_store(&state).unwrap());
     state.give_up_records().unwrap();
     drop(state);
-    open(false).unwrap();
+    open(Without::New).unwrap();
 }
 
 #[test]

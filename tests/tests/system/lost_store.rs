@@ -39,6 +39,12 @@ fn a_node_alone_refuses_to_begin_without_its_store() {
         instance.starling(&["up"]).ok();
         all_found(KEYS, |arguments| instance.starling(arguments));
         instance.starling(&["down"]).ok();
+        // All of its state is as much.
+        fs::remove_dir_all(&state).expect("ours");
+        for _ in 0..2 {
+            let up = instance.starling(&["up"]).expect_code(4);
+            assert!(up.stderr.contains(&format!("{}", state.display())), "{up:?}");
+        }
     }
 }
 
