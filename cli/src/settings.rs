@@ -150,7 +150,10 @@ impl Settings {
         }
         let parsed = text.parse().map(Some);
         parsed.map_err(|error| {
-            let error = numbers_plain(&format!("'{text}': {error}"));
+            let error = numbers_plain(&error.to_string());
+            let value = format!("'{text}'");
+            let is_told = error.contains(&value);
+            let error = if is_told { error } else { format!("{value}: {error}") };
             Failure::usage(format!("{origin}: {key}: {error}"))
         })
     }
@@ -167,10 +170,14 @@ pub(crate) fn odd_variable(name: &str) -> Option<OsString> {
 }
 
 fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
+    // A directory of this name, or a pipe that never ends: not ours to complain.
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(None);
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        // A directory named starling.toml, or a component that is a file: not ours to complain.
+        // A component that is a file.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         // As after `sudo -u` without `-H`: HOME is that of another user.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -261,6 +268,8 @@ mod tests {
             std::fs::write(paths.last().unwrap(), text).unwrap();
         }
         paths.push(dir.path().join("absent.toml"));
+        std::fs::create_dir(dir.path().join("directory.toml")).unwrap();
+        paths.push(dir.path().join("directory.toml"));
         let find = |name: &str| {
             env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
