@@ -30,8 +30,8 @@ impl FromStr for History {
             let number = part.trim();
             if number.parse::<f64>().is_ok() {
                 return Err(format!(
-                    "'{number}' has no unit: write {number}GiB for a size or {number}d for an age in \
-                     days; 'none' for no bound"
+                    "'{number}' has no unit: write {number}GiB for a size or {number}d for an age \
+                     in days; 'none' for no bound"
                 ));
             }
             if let Ok(age_ns) = quantity::parse_duration_ns(part) {

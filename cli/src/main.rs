@@ -128,7 +128,7 @@ impl Context {
     pub(crate) async fn connect(&self) -> Result<client::Client, Failure> {
         let dir = self.dir()?;
         client::Client::connect(&dir).await.map_err(|error| match &error {
-            // Nodes that ran in the background have written the reason of their end into their logs.
+            // Nodes that ran in the background have the reason of their end in their logs.
             client::ClientError::ClusterUnreachable(_) => match processes::last_error(&dir) {
                 Some(reason) => Failure::from(error).because(&reason),
                 None => error.into(),

@@ -12,8 +12,8 @@ D/ranks/<rank>             which node a launcher's rank is, where that is not th
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
-D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, made, events/, streams/,
-                           objects/, tasks/, log; of records that were given up, see `aside`
+D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, made, events/,
+                           streams/, objects/, tasks/, log; of records that were given up, see `aside`
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.

@@ -373,8 +373,8 @@ impl Scheduler {
         }
     }
 
-    /// What lies here of an attempt and is to lie on others as well; `uploaded`: so is what does not
-    /// say on how many nodes.
+    /// What lies here of an attempt and is to lie on others as well; `uploaded`: so are outputs
+    /// that do not say on how many nodes.
     fn to_share_of(&self, made: Made, uploaded: bool) -> Shared {
         let copies = self.homes.copies();
         let of = |output: &wire::HandedOutput| match output.share {
