@@ -149,7 +149,7 @@ impl Settings {
             return Ok(None);
         }
         let parsed = text.parse().map(Some);
-        parsed.map_err(|error| {
+        parsed.map_err(|error: T::Err| {
             let error = numbers_plain(&error.to_string());
             let value = format!("'{text}'");
             let is_told = error.contains(&value);
