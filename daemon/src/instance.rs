@@ -276,16 +276,12 @@ impl StateDir {
         let format = format::check(path)?;
         check_not_removed(path)?;
         let aside = Aside { state: path.to_path_buf() };
-        let (lacks, had) = (aside.lacks_records(), path.join(MADE).exists());
-        match without {
-            Without::Filled if lacks && had => forget_records(path)?,
-            Without::Lost if lacks => {
-                return Err(StartError::LostRecords { path: aside.missing() });
+        let had_records = without == Without::Lost || path.join(MADE).exists();
+        if had_records && aside.lacks_records() {
+            match without {
+                Without::Filled => forget_records(path)?,
+                _ => return Err(StartError::LostRecords { path: aside.missing() }),
             }
-            Without::New if lacks && had => {
-                return Err(StartError::LostRecords { path: aside.missing() });
-            }
-            _ => {}
         }
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);

@@ -177,7 +177,9 @@ fn two_ups_of_one_directory_start_one_cluster() {
     let sandbox = Sandbox::new();
     let up = ["--dir", "c", "up", "--nodes", "2", "--slots", "1"];
     let running = [sandbox.start(&up), sandbox.start(&up)];
-    running.map(|one| one.end().ok());
+    for one in running {
+        one.end().ok();
+    }
     let list = sandbox.starling(&["--dir", "c", "node", "list", "--json"]).ok().json();
     assert_eq!(list["nodes"].as_array().map(Vec::len), Some(2), "{list}");
     sandbox.starling(&["--dir", "c", "down"]).ok();
