@@ -245,8 +245,12 @@ pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
     }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    is_node_line(&words, &cwd, dir, |name| variable_of(pid, name))
-        .unwrap_or_else(|| is_this_program(pid))
+    match is_node_line(&words, &cwd, dir, |name| variable_of(pid, name)) {
+        Some(true) => true,
+        // The directory may have another name since.
+        Some(false) => is_this_program(pid) && !locks_of(pid, dir).is_empty(),
+        None => is_this_program(pid),
+    }
 }
 
 /// A program's name; that of a running one may have been replaced on disk since it started.
@@ -321,7 +325,7 @@ pub(crate) fn nodes_of(dir: &Path) -> Vec<u32> {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
         let line = is_node_line(&words, &cwd, dir, |name| variable_of(pid, name));
         let is_here = line == Some(true) && has_flag_of_node(&words);
-        line != Some(false) && (is_here || !locks_of(pid, dir).is_empty())
+        is_here || !locks_of(pid, dir).is_empty()
     };
     pids.filter(|&pid| is_this_program(pid) && is_node(pid) && is_alive(pid)).collect()
 }
