@@ -28,6 +28,7 @@ const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
 /// How long an `up` waits for another one of the same directory.
 const TURN_PATIENCE: Duration = Duration::from_secs(120);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
+const SEEN_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
@@ -264,8 +265,22 @@ async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> 
                 // One that has just joined is in no older map.
                 client.newest_map(LOOK_PATIENCE).await;
             }
-            answer => return answer.map(drop),
+            answer => {
+                answer?;
+                await_seen(client, node).await;
+                return Ok(());
+            }
         }
+    }
+}
+
+/// Waits for a while until the other nodes know that it is there: where no majority agrees, they
+/// never do.
+async fn await_seen(client: &Client, node: NodeId) {
+    let deadline = Instant::now() + SEEN_PATIENCE;
+    while client.is_given_up(node) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        client.newest_map(LOOK_PATIENCE).await;
     }
 }
 
