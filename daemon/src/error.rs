@@ -84,7 +84,7 @@ pub enum StartError {
     )]
     LostMap { path: PathBuf },
     #[error(
-        "{} is missing: it held the jobs and the keys of this node, and no other node has them",
+        "{} is missing: it held the jobs and the keys of this node, and no other node can fill it",
         path.display()
     )]
     LostRecords { path: PathBuf },
