@@ -74,7 +74,7 @@ fn incarnations_grow_and_the_lock_holds() {
 }
 
 #[test]
-fn records_that_begin_anew_have_another_number() {
+fn a_replaced_store_has_another_number() {
     let dir = tempfile::tempdir().unwrap();
     let number = || StateDir::open(dir.path()).unwrap().store();
     let make = || {
@@ -114,7 +114,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
         assert_eq!(number(), 77);
         assert_eq!(number(), 77, "nothing was written yet");
         let state = StateDir::open(dir.path()).unwrap();
-        drop(crate::parts::open_store(&state).unwrap());
+        drop(crate::assembly::open_store(&state).unwrap());
         match is_given_up {
             true => drop(state.give_up_records().unwrap()),
             false => fs::remove_dir_all(state.db()).unwrap(),
@@ -129,7 +129,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
 fn what_was_put_aside_stays_until_there_are_records_again() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::open(dir.path()).unwrap();
-    drop(crate::parts::open_store(&state).unwrap());
+    drop(crate::assembly::open_store(&state).unwrap());
     fs::write(state.db().join("first"), "").unwrap();
     let aside = state.give_up_records().unwrap().these.unwrap();
     for _ in 0..2 {
@@ -152,7 +152,7 @@ fn a_store_that_was_not_filled_leaves_the_one_before_where_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let live = |keys: std::ops::Range<u32>| {
         let state = StateDir::open(dir.path()).unwrap();
-        let mut store = crate::parts::open_store(&state).unwrap();
+        let mut store = crate::assembly::open_store(&state).unwrap();
         let put = |key: u32| kvs::Write {
             partition: proto::PartitionId(1),
             key: key.to_be_bytes().to_vec(),
@@ -213,7 +213,7 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
     let error = open(Without::Lost).unwrap_err();
     assert!(matches!(error, StartError::LostRecords { .. }), "the cluster has begun: {error}");
     let state = open(Without::New).unwrap();
-    drop(crate::parts::open_store(&state).unwrap());
+    drop(crate::assembly::open_store(&state).unwrap());
     state.set_formed().unwrap();
     let first = number();
     fs::rename(state.db(), dir.path().join("elsewhere")).unwrap();
@@ -236,7 +236,7 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
     assert!(!state.was_formed(), "it looks for a node that has the map");
     assert_ne!(number(), first);
     // What was given up is not lost.
-    drop(crate::parts::open_store(&state).unwrap());
+    drop(crate::assembly::open_store(&state).unwrap());
     state.give_up_records().unwrap();
     drop(state);
     open(Without::New).unwrap();
@@ -250,7 +250,7 @@ fn no_second_cluster_is_made_beside_the_records_of_a_first_one() {
     let state = StateDir::open(&instance.node_dir(NodeId(0)).join("state")).unwrap();
     fs::remove_file(dir.path().join("cluster.json")).unwrap();
     instance.cluster(&wanted(3), None, None).unwrap();
-    drop(crate::parts::open_store(&state).unwrap());
+    drop(crate::assembly::open_store(&state).unwrap());
     fs::remove_file(dir.path().join("cluster.json")).unwrap();
     let error = instance.cluster(&wanted(3), None, None).unwrap_err().to_string();
     assert!(error.contains("cluster.json is damaged: it is missing"), "{error}");
@@ -261,7 +261,7 @@ fn a_node_that_has_run_lacks_none_of_its_numbers() {
     for name in ["incarnation", "store"] {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        drop(crate::parts::open_store(&state).unwrap());
+        drop(crate::assembly::open_store(&state).unwrap());
         drop(state);
         fs::remove_file(dir.path().join(name)).unwrap();
         let error = StateDir::open(dir.path()).unwrap_err().to_string();

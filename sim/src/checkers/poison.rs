@@ -1,6 +1,6 @@
 //! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
 //! and then fails; each further one has been counted apart. What merely ran beside it does not
-//! fail; and no death is a strike that a majority of the other nodes did not live through.
+//! fail; and no death is counted that a majority of the other nodes did not live through.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const LIVED_THROUGH: Span = Span::from_millis(500);
 
 /// One process of a machine.
 #[derive(Debug)]
-struct Life {
+struct IncarnationSpan {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
@@ -30,8 +30,8 @@ struct Life {
 
 /// When which incarnation lived, by machine.
 #[derive(Debug, Default)]
-pub(crate) struct Lives {
-    lives: BTreeMap<usize, Vec<Life>>,
+pub(crate) struct Incarnations {
+    lives: BTreeMap<usize, Vec<IncarnationSpan>>,
     /// When those that were let in later were members for the first time.
     came: BTreeMap<usize, Option<Time>>,
     /// From when until when the map took which machine for dead.
@@ -40,10 +40,10 @@ pub(crate) struct Lives {
     left: BTreeMap<usize, Time>,
 }
 
-impl Lives {
+impl Incarnations {
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
         let lives = self.lives.entry(machine).or_default();
-        lives.push(Life { incarnation, from: now, to: None, stopped: false });
+        lives.push(IncarnationSpan { incarnation, from: now, to: None, stopped: false });
     }
     pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
         let life = self.lives.get_mut(&machine).and_then(|lives| lives.last_mut());
@@ -73,7 +73,7 @@ impl Lives {
         }
     }
 
-    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
+    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&IncarnationSpan> {
         let lives = self.lives.get(&(node.0 as usize))?;
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
@@ -97,20 +97,25 @@ impl Lives {
     ) -> (usize, usize) {
         let others = self.lives.iter().filter(|(machine, _)| **machine != node.0 as usize);
         let others = others.filter(|(machine, _)| counts(**machine));
-        let at_that_time =
-            |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
+        let at_that_time = |life: &&IncarnationSpan| {
+            life.from <= died_at && life.to.is_none_or(|to| to >= died_at)
+        };
         let there = others
             .filter_map(|(machine, lives)| lives.iter().find(at_that_time).map(|it| (machine, it)));
         let has_left = |machine: &usize| self.left.get(machine).is_some_and(|&at| at > died_at);
-        let ran_on = |life: &Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
-        let there: Vec<(&usize, &Life)> = there.collect();
+        let ran_on = |life: &IncarnationSpan| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
+        let there: Vec<(&usize, &IncarnationSpan)> = there.collect();
         let lived = there.iter().filter(|&&(machine, life)| ran_on(life) || has_left(machine));
         (there.len(), lived.count())
     }
 }
 
 /// A home counts a death against a task.
-pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
+pub(crate) fn on_crash_counted(
+    lives: &Incarnations,
+    task: TaskId,
+    death: (NodeId, u32),
+) -> Verdict {
     let (node, incarnation) = death;
     // A node that others have given up may go on for a while.
     let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
@@ -179,7 +184,7 @@ pub(crate) fn on_kill(
 /// A home fails a task because too many have died with it, this one the last. `counts`: whom it
 /// takes for dead has died; a node that others have given up may go on for a while. The word that
 /// the attempt has ended, or does not start after all, may have died with its node.
-pub(crate) fn on_struck_out(
+pub(crate) fn on_crash_limit(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
     (node, incarnation): (NodeId, u32),
@@ -187,7 +192,7 @@ pub(crate) fn on_struck_out(
     counts: bool,
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
-    truth.is_struck_out = true;
+    truth.failed_by_crashes = true;
     let by_other = killer.filter(|&killer| killer != task);
     let is_unheard = truth.finished.contains_key(&attempt) || !truth.launched.contains(&attempt);
     if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {
