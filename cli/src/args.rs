@@ -118,7 +118,11 @@ pub(crate) struct ScrubArgs {
 }
 
 impl ScrubArgs {
-    /// The flag, or else the setting; `None`: never.
+    pub(crate) fn is_given(&self) -> bool {
+        self.scrub_every.is_some()
+    }
+
+    /// `None`: never. With what the settings say where no flag is given.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<Option<Duration>, Failure> {
         let every: Option<Timespan> = settings.pick_optional(self.scrub_every, "scrub_every")?;
         Ok(every.map(|every| every.0).filter(|every| !every.is_zero()))
@@ -159,7 +163,11 @@ impl std::str::FromStr for Slurm {
 }
 
 impl SlurmArgs {
-    /// True if it is hidden, by the flag or else by the setting.
+    pub(crate) fn is_given(&self) -> bool {
+        self.slurm.is_some()
+    }
+
+    /// Whether it is hidden, with what the settings say where no flag is given.
     pub(crate) fn hides(&self, settings: &Settings) -> Result<bool, Failure> {
         Ok(settings.pick(self.slurm, "slurm")? == Slurm::Hide)
     }
@@ -184,7 +192,11 @@ pub(crate) struct CapturedArgs {
 }
 
 impl CapturedArgs {
-    /// The flags, or else the settings.
+    pub(crate) fn is_given(&self) -> bool {
+        self.captured_limit.is_some() || self.captured_store.is_some()
+    }
+
+    /// With what the settings say where no flag is given.
     pub(crate) fn resolve(&self, settings: &Settings) -> Result<CapturedRoom, Failure> {
         let of_task: Option<Size> =
             settings.pick_optional(self.captured_limit, "captured_limit")?;

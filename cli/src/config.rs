@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::errors::{Done, Exit};
-use crate::settings::KEYS;
+use crate::settings::{DIR_VARIABLE, KEYS, odd_variable};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigVerb {
@@ -37,6 +37,9 @@ pub(crate) fn run(context: &Context, verb: &ConfigVerb) -> Done {
         let (value, origin) = match (key, context.settings.get(key)) {
             ("dir", _) if context.dir.is_some() => {
                 (context.dir_path()?.display().to_string(), "--dir")
+            }
+            ("dir", _) if odd_variable(DIR_VARIABLE).is_some() => {
+                (context.dir_path()?.display().to_string(), DIR_VARIABLE)
             }
             (_, Some((value, origin))) => (value.to_owned(), origin),
             // The only key with a value that depends on the machine.

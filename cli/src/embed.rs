@@ -192,8 +192,9 @@ impl Cluster {
         prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> Result<Self, Failure> {
         let dir = RunDir::new().map_err(|error| {
-            Failure::refused(format!("cannot make a temporary directory: {}", plain(&error)))
-                .hint("set TMPDIR to a directory with space")
+            let (below, plain) = (std::env::temp_dir(), plain(&error));
+            let text = format!("cannot make a temporary directory in {}: {plain}", below.display());
+            Failure::refused(text).hint("set TMPDIR to a directory that can be written")
         })?;
         prepare(dir.path()).map_err(|error| Failure::refused(format!("{error:#}")))?;
         if as_processes {

@@ -79,6 +79,12 @@ impl Failure {
         self.hint = self.hint.take().or_else(general);
         self
     }
+    /// With what has led to it.
+    #[must_use]
+    pub(crate) fn because(mut self, reason: &str) -> Self {
+        self.message = format!("{}; {reason}", self.message);
+        self
+    }
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -117,6 +123,7 @@ impl From<ClientError> for Failure {
             | ClientError::UnknownJob(_)
             | ClientError::UnknownTask { .. }
             | ClientError::KeyMode { .. }
+            | ClientError::BadKey(_)
             | ClientError::File { .. } => Exit::Refused,
             _ => Exit::Lost,
         };
@@ -172,7 +179,13 @@ pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     let first = parts.next().unwrap_or_default();
     let message: Vec<&str> = first.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let message = message.join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let message = numbers_plain(message.strip_prefix("error: ").unwrap_or(&message));
+    if error.kind() == clap::error::ErrorKind::InvalidUtf8
+        && let Some(word) = odd_word(words)
+    {
+        return Failure::usage(format!("'{word}' is not valid UTF-8"))
+            .hint("rename the file, or let the command find it: sh -c 'cat *.txt'");
+    }
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
     let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
     let hint = match (tip, usage) {
@@ -183,7 +196,21 @@ pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     Failure::usage(message).hint(hint)
 }
 
-/// The verb of a command line: `starling job list`.
+/// The last word that is no text: a directory may have any name.
+fn odd_word(words: &[String]) -> Option<&String> {
+    let is_dir = |at: usize| words[at].starts_with("--dir=") || at > 0 && words[at - 1] == "--dir";
+    let is_odd = |at: &usize| words[*at].contains(char::REPLACEMENT_CHARACTER) && !is_dir(*at);
+    (0..words.len()).rev().find(is_odd).map(|at| &words[at])
+}
+
+/// What Rust says of a number that is none, in the words of a user.
+pub(crate) fn numbers_plain(text: &str) -> String {
+    text.replace("invalid digit found in string", "it is not a whole number")
+        .replace("invalid float literal", "it is not a number")
+        .replace("number too large to fit in target type", "it is too large a number")
+}
+
+/// The verb that a command line begins with: `starling job list`.
 fn verb_of(words: &[String]) -> String {
     let mut command = Cli::command();
     let mut verb = command.get_name().to_owned();
@@ -199,6 +226,13 @@ fn verb_of(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_word_that_is_no_text_is_named() {
+        let words = ["--dir", "d\u{fffd}", "submit", "f\u{fffd}"].map(str::to_owned);
+        assert_eq!(odd_word(&words), Some(&words[3]));
+        assert_eq!(odd_word(&words[..3]), None);
+    }
 
     #[test]
     fn every_error_has_a_hint() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{Client, ClientError};
-use kvs::membership::member;
-use proto::JobId;
+use kvs::membership::never_came;
+use proto::{JobId, NodeId, wire};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
@@ -61,7 +61,12 @@ async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<
     Ok(())
 }
 
-/// Forgets the jobs only if all of them may be forgotten.
+/// Of the nodes that do not answer: those that may have something to remove.
+fn nodes_away(map: &wire::ClusterMap, silent: impl Iterator<Item = NodeId>) -> Vec<u32> {
+    silent.filter(|&node| !never_came(map, node)).map(|node| node.0).collect()
+}
+
+/// Nothing is forgotten unless all of it can be.
 pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -> Done {
     let selected = jobs::select(client, &args.jobs).await?;
     for &job in &selected {
@@ -69,11 +74,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     }
     let states = client.node_states(THERE_TIMEOUT).await;
     let map = client.newest_map(THERE_TIMEOUT).await;
-    // A node that joined and never started has nothing to remove.
-    let never_came =
-        |node| map.copies > 1 && member(&map, node).is_some_and(|it| it.incarnation == 0);
-    let away = states.iter().filter(|(node, state)| state.is_err() && !never_came(*node));
-    let nodes_away: Vec<u32> = away.map(|(node, _)| node.0).collect();
+    let silent = states.iter().filter(|(_, state)| state.is_err()).map(|(node, _)| *node);
+    let nodes_away = nodes_away(&map, silent);
     for &job in &selected {
         client.forget(job, args.results).await?;
         if args.results {
@@ -98,4 +100,21 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
         context.output.note(&format!("{nodes} {} {verbs}", names.join(", ")));
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_never_came_has_nothing_to_remove() {
+        let member = |node, incarnation| wire::Member { node, incarnation, ..Default::default() };
+        let members = vec![member(0, 1), member(1, 3), member(2, 0)];
+        let mut map = wire::ClusterMap { members, copies: 2, ..Default::default() };
+        let silent = || [1, 2].into_iter().map(NodeId);
+        assert_eq!(nodes_away(&map, silent()), [1]);
+        // With one copy no node registers, and none can join.
+        map.copies = 1;
+        assert_eq!(nodes_away(&map, silent()), [1, 2]);
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use proto::Span;
+use proto::limits::HISTORY_BYTES_MIN;
 use scheduler::{UNLIMITED_AGE, UNLIMITED_BYTES};
 use workloads::quantity;
 
@@ -26,6 +27,13 @@ impl FromStr for History {
             return Ok(history);
         }
         for part in text.split(',') {
+            let number = part.trim();
+            if number.parse::<f64>().is_ok() {
+                return Err(format!(
+                    "'{number}' has no unit: write {number}GiB for a size or {number}d for an age \
+                     in days; 'none' for no bound"
+                ));
+            }
             if let Ok(age_ns) = quantity::parse_duration_ns(part) {
                 if history.age != UNLIMITED_AGE {
                     return Err(wrong());
@@ -36,6 +44,13 @@ impl FromStr for History {
             let bytes = quantity::parse_size_bytes(part).map_err(|_| wrong())?;
             if history.bytes != UNLIMITED_BYTES {
                 return Err(wrong());
+            }
+            if bytes < HISTORY_BYTES_MIN {
+                let least = HISTORY_BYTES_MIN >> 20;
+                return Err(format!(
+                    "'{number}' of history is less than {least} MiB: write a size such as 2GiB, or \
+                     an age such as 5d"
+                ));
             }
             history.bytes = bytes;
         }
@@ -81,7 +96,15 @@ mod tests {
         for wrong in ["", "much", "1GiB,2GiB", "1d,2d", "1GiB,"] {
             assert!(wrong.parse::<History>().is_err(), "{wrong}");
         }
-        for text in ["5B", "7ns", "5B,7ns", "none"] {
+        for text in ["5", "0", "1.5", "5,30d"] {
+            let error = text.parse::<History>().unwrap_err();
+            assert!(error.contains("has no unit") && error.contains("GiB"), "{error}");
+        }
+        for text in ["5B", "1023KiB", "30d,5kB"] {
+            let error = text.parse::<History>().unwrap_err();
+            assert!(error.contains("is less than 1 MiB"), "{error}");
+        }
+        for text in ["5000000B", "7ns", "5000000B,7ns", "none"] {
             assert_eq!(text.parse::<History>().unwrap().to_string(), text);
         }
     }

@@ -1,8 +1,8 @@
 //! `starling job`: the jobs of a cluster.
 
 use clap::Subcommand;
-use client::{Client, Jobs, now_ns};
-use proto::JobId;
+use client::{Client, now_ns};
+use proto::{JobId, NodeId};
 use serde::Serialize;
 
 use crate::args::TimeoutArgs;
@@ -67,6 +67,9 @@ struct JobList {
     /// Homes that have not listed their jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
+    /// Nodes that answer nothing, where jobs are missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    away: Vec<String>,
 }
 
 pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
@@ -155,22 +158,24 @@ pub(crate) fn tell_cancelled(
 }
 
 async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
-    let Jobs { mut states, missing } = jobs::list(client).await?;
+    let known = jobs::list(client).await?;
+    let mut states = known.states.clone();
     let present: Vec<u64> = states.iter().map(|state| state.job).collect();
     let picked = selector.pick(&present).map_err(Failure::refused)?;
     states.retain(|state| picked.contains(&state.job));
     let jobs: Vec<JobRow> = states.iter().map(JobRow::new).collect();
     if context.output.json {
-        let missing = missing.iter().map(ToString::to_string).collect();
-        context.output.json(&JobList { jobs, missing })?;
+        let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect();
+        let (missing, away) = (names(&known.missing), names(&known.away));
+        context.output.json(&JobList { jobs, missing, away })?;
     } else {
         let now_s = now_ns() as f64 / 1e9;
         let rows: Vec<_> = jobs.iter().map(|row| row.cells(now_s)).collect();
         context.output.table(&JobRow::HEADER, &rows)?;
     }
-    match missing.is_empty() {
+    match known.missing.is_empty() {
         true => Ok(Exit::Ok),
-        false => Err(Failure::lost(jobs::missing_text(&missing))
+        false => Err(Failure::lost(jobs::missing_text(&known))
             .hint("the list is without them; start the nodes, or try again")),
     }
 }

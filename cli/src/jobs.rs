@@ -35,15 +35,15 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
     if let Some(job) = selector.single() {
         return Ok(vec![JobId(job)]);
     }
-    let Jobs { states, missing } = list(client).await?;
-    let present: Vec<u64> = states.iter().map(|state| state.job).collect();
-    if !missing.is_empty() {
+    let jobs = list(client).await?;
+    let present: Vec<u64> = jobs.states.iter().map(|state| state.job).collect();
+    if !jobs.missing.is_empty() {
         let known: Vec<String> = present.iter().map(u64::to_string).collect();
         let known = match known.is_empty() {
             true => "no job is known".to_owned(),
             false => format!("known are {}", known.join(", ")),
         };
-        return Err(Failure::lost(missing_text(&missing))
+        return Err(Failure::lost(missing_text(&jobs))
             .hint(format!("name a job by its number ({known}), or start the nodes")));
     }
     let picked = selector.pick(&present).map_err(|text| {
@@ -56,10 +56,24 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
     Ok(picked.into_iter().map(JobId).collect())
 }
 
-/// The text about unknown jobs.
-pub(crate) fn missing_text(missing: &[NodeId]) -> String {
-    let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    format!("the jobs of {} are not known: no answer of their homes", nodes.join(", "))
+/// Which jobs are not known, and which nodes are away.
+pub(crate) fn missing_text(jobs: &Jobs) -> String {
+    let names = |nodes: &[NodeId]| {
+        let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        names.join(", ")
+    };
+    let (away, present): (Vec<NodeId>, Vec<NodeId>) =
+        jobs.missing.iter().partition(|node| jobs.away.contains(node));
+    let text = format!("the jobs of {} are not known", names(&jobs.missing));
+    match (jobs.away.is_empty(), present.is_empty()) {
+        (true, _) => format!("{text}: these nodes do not serve yet"),
+        (false, true) => format!("{text}: no answer of {}", names(&away)),
+        (false, false) => format!(
+            "{text}: no answer of {}, and without that {} cannot serve",
+            names(&jobs.away),
+            names(&present)
+        ),
+    }
 }
 
 /// Checks that a job exists. Its traces come from all nodes, and a node without traces returns
@@ -361,6 +375,20 @@ mod tests {
         state.sum = Some(PartitionCount { failed: 1, failures, ..PartitionCount::default() });
         let expected = "hint: 'starling task explain 5 0.3' shows more";
         assert_eq!(more_line(&state).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn the_node_that_is_away_is_named_and_no_other() {
+        let text = |missing: &[u32], away: &[u32]| {
+            let nodes = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect();
+            let (missing, away) = (nodes(missing), nodes(away));
+            missing_text(&Jobs { states: Vec::new(), missing, away })
+        };
+        assert_eq!(text(&[1], &[1]), "the jobs of n1 are not known: no answer of n1");
+        let both = "the jobs of n0, n1 are not known: no answer of n0, and without that n1 cannot \
+                    serve";
+        assert_eq!(text(&[0, 1], &[0]), both);
+        assert!(text(&[0, 1], &[]).ends_with("these nodes do not serve yet"));
     }
 
     #[test]

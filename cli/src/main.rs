@@ -7,6 +7,7 @@ mod campaign;
 mod captured;
 mod check;
 mod config;
+mod differing;
 mod embed;
 mod errors;
 mod eval;
@@ -87,20 +88,29 @@ impl Context {
     pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let dir = self.dir_path()?;
-        if self.settings.pick_optional(self.dir.clone(), "dir")?.is_none() {
-            // The parent of the default directory is writable by others.
+        if self.chosen_dir()?.is_none() {
+            // Lies where others write too.
             settings::check_owner(dir.parent().unwrap_or(&dir), user)?;
         }
         settings::check_owner(&dir, user)?;
         Ok(dir)
     }
 
-    /// The path of [`Self::dir`], without the check of its owner.
+    /// A flag or a setting. The variable may hold a name that is no text.
+    fn chosen_dir(&self) -> Result<Option<std::path::PathBuf>, Failure> {
+        match settings::odd_variable(settings::DIR_VARIABLE).filter(|_| self.dir.is_none()) {
+            Some(name) => Ok(Some(name.into())),
+            None => self.settings.pick_optional(self.dir.clone(), "dir"),
+        }
+    }
+
+    /// Where [`Self::dir`] is, whoever owns it.
     pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
-        let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
-        // A variable has a literal path, which nodes pass to tasks. A user's text has placeholders.
+        let chosen = self.chosen_dir()?;
+        // A variable holds a path as it is: nodes tell it to tasks. A user's text has placeholders.
         let origin = self.settings.get("dir").map(|(_, origin)| origin);
-        let is_text = self.dir.is_some() || origin != Some(settings::DIR_VARIABLE);
+        let is_odd = settings::odd_variable(settings::DIR_VARIABLE).is_some();
+        let is_text = self.dir.is_some() || !is_odd && origin != Some(settings::DIR_VARIABLE);
         let dir = match chosen {
             Some(text) if is_text => path_templates::expand(
                 &text,
@@ -117,7 +127,15 @@ impl Context {
 
     /// A client of the instance.
     pub(crate) async fn connect(&self) -> Result<client::Client, Failure> {
-        Ok(client::Client::connect(&self.dir()?).await?)
+        let dir = self.dir()?;
+        client::Client::connect(&dir).await.map_err(|error| match &error {
+            // Nodes that ran in the background have the reason of their end in their logs.
+            client::ClientError::ClusterUnreachable(_) => match processes::last_error(&dir) {
+                Some(reason) => Failure::from(error).because(&reason),
+                None => error.into(),
+            },
+            _ => error.into(),
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Nodes as separate processes: starting them, checking that they live, ending them.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ use crate::path_templates;
 
 /// The time for a cluster on one machine to start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Of a log, at its end.
+const LAST_WORDS_BYTES: u64 = 4 << 10;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// The lifetime of a node process.
@@ -172,7 +176,28 @@ impl NodeProcess {
     }
 }
 
-/// Waits until all these nodes listen. Fails if one ends instead.
+/// Why a node of the instance that `up` started has ended, as its log says, where no node runs.
+pub(crate) fn last_error(dir: &Path) -> Option<String> {
+    if !nodes_of(dir).is_empty() {
+        return None;
+    }
+    let nodes = std::fs::read_dir(dir.join("nodes")).ok()?.flatten();
+    let mut logs: Vec<PathBuf> = nodes.map(|node| node.path().join("node.log")).collect();
+    logs.sort_unstable();
+    logs.iter().find_map(|log| {
+        let mut file = File::open(log).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES))).ok()?;
+        let mut bytes = Vec::new();
+        file.take(LAST_WORDS_BYTES).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // A later start has taken back what an earlier one said.
+        let last = text.lines().rev().find(|line| !line.starts_with("hint: "))?;
+        last.strip_prefix("error: ").map(str::to_owned)
+    })
+}
+
+/// Waits until all these nodes listen. A node that ends instead is the error.
 pub(crate) async fn await_listening(
     dir: &Path,
     started: &mut [NodeProcess],
@@ -221,8 +246,12 @@ pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
     }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    is_node_line(&words, &cwd, dir, |name| variable_of(pid, name))
-        .unwrap_or_else(|| is_this_program(pid))
+    match is_node_line(&words, &cwd, dir, |name| variable_of(pid, name)) {
+        Some(true) => true,
+        // The directory may have another name since.
+        Some(false) => is_this_program(pid) && !locks_of(pid, dir).is_empty(),
+        None => is_this_program(pid),
+    }
 }
 
 /// A program's name; the file of a running one may have been replaced since it started.
@@ -263,7 +292,23 @@ fn is_node_line(
     Some(resolved(&cwd.join(named)) == resolved(dir))
 }
 
-/// A variable in the initial environment of a process.
+/// The flags of a process, with their values.
+pub(crate) fn flags_of(pid: u32) -> BTreeMap<String, String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line).into_owned();
+    let words: Vec<&str> = line.split('\0').collect();
+    let flag = |at: usize| {
+        let word = words[at].strip_prefix("--").map(|_| words[at])?;
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (word, *words.get(at + 1)?),
+        };
+        Some((name.to_owned(), value.to_owned()))
+    };
+    (0..words.len()).filter_map(flag).collect()
+}
+
+/// A variable that a process was started with.
 fn variable_of(pid: u32, name: &str) -> Option<String> {
     let all = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut all = all.split(|byte| *byte == 0);
@@ -271,31 +316,51 @@ fn variable_of(pid: u32, name: &str) -> Option<String> {
     std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
-/// The node processes of the instance in `dir`, by their command lines, with their given places.
-/// Includes those without an address file.
-pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
+/// The node processes of the instance in `dir`, by their command lines or by the state directories
+/// there that they have locked; also those without an address file that can be read.
+pub(crate) fn nodes_of(dir: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let node = |pid: u32| {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    let is_node = |pid: u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
         let line = is_node_line(&words, &cwd, dir, |name| variable_of(pid, name));
-        let is_one = line == Some(true) && is_this_program(pid);
-        let mut words = words.split(|byte| *byte == 0).skip_while(|word| *word != b"--rank");
-        let rank = std::str::from_utf8(words.nth(1)?).ok()?.parse().ok()?;
-        (is_one && is_alive(pid)).then_some((rank, pid))
+        let is_here = line == Some(true) && has_flag_of_node(&words);
+        is_here || !locks_of(pid, dir).is_empty()
     };
-    pids.filter_map(node).collect()
+    pids.filter(|&pid| is_this_program(pid) && is_node(pid) && is_alive(pid)).collect()
 }
 
-/// True if the state directory of a node process was removed: its lock file is deleted.
-pub(crate) fn is_ghost(pid: u32, dir: &Path, node: u32) -> bool {
+/// Tells a node from `starling node list`, which is about nodes.
+fn has_flag_of_node(line: &[u8]) -> bool {
+    let flags = ["--rank", "--join", "--rendezvous", "--state-dir", "--detach"];
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| {
+        let flag = word.split(|byte| *byte == b'=').next().unwrap_or_default();
+        flags.iter().any(|known| known.as_bytes() == flag)
+    })
+}
+
+/// Whether the state directory of a node process was removed: it holds a lock that is no more.
+pub(crate) fn is_ghost(pid: u32, dir: &Path) -> bool {
+    locks_of(pid, dir).iter().any(|lock| lock.ends_with(REMOVED))
+}
+
+/// What the kernel adds to the name of an open file that was removed.
+const REMOVED: &str = " (deleted)";
+
+/// The locks of state directories in the instance in `dir` that a process has open.
+fn locks_of(pid: u32, dir: &Path) -> Vec<String> {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let lock = dir.join("nodes").join(node.to_string()).join("state/lock");
-    let removed = PathBuf::from(format!("{} (deleted)", lock.display()));
-    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let mut links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    links.any(|link| link == removed)
+    let nodes = format!("{}/", dir.join("nodes").display());
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let links = links.map(|link| link.display().to_string());
+    let is_lock = |link: &String| {
+        let name = link.strip_suffix(REMOVED).unwrap_or(link);
+        name.starts_with(&nodes) && name.ends_with("/state/lock")
+    };
+    links.filter(is_lock).collect()
 }
 
 fn is_this_program(pid: u32) -> bool {
@@ -335,6 +400,20 @@ mod tests {
     }
 
     #[test]
+    fn the_last_error_of_a_log_is_told_until_the_node_starts_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("nodes/0/node.log");
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        assert_eq!(last_error(dir.path()), None);
+        let starts = "node n0 of 1 listens on 127.0.0.1:7\n";
+        let fails = format!("{starts}error: node n0 stopped: no space left\nhint: make some\n");
+        std::fs::write(&log, &fails).unwrap();
+        assert_eq!(last_error(dir.path()).as_deref(), Some("node n0 stopped: no space left"));
+        std::fs::write(&log, fails + starts).unwrap();
+        assert_eq!(last_error(dir.path()), None);
+    }
+
+    #[test]
     fn a_node_is_known_by_its_words_and_directory() {
         let is_node = |line: &str, dir: &str| {
             let line = line.replace(' ', "\0") + "\0";
@@ -359,6 +438,9 @@ mod tests {
             "of another instance"
         );
         assert_eq!(is_node("starling run bag:tasks=5", "/run/a"), Some(false));
+        let has_flag = |line: &str| has_flag_of_node(line.replace(' ', "\0").as_bytes());
+        assert!(has_flag("starling node --dir a --join=b") && has_flag("starling node --rank 0"));
+        assert!(!has_flag("starling --dir /run/a node list"), "it is no node");
         assert_eq!(
             is_node("node --dir /run/a", "/run/a"),
             Some(false),

@@ -55,8 +55,12 @@ impl Results {
     /// A new one: in the current directory or, if that is not writable, below `TMPDIR`.
     pub(crate) fn fresh(name: &str) -> Result<Self, Failure> {
         let now = OffsetDateTime::now_utc();
-        Self::below(Path::new(""), now, name).or_else(|_| {
-            let temporary = temporary("starling-runs-")?;
+        Self::below(Path::new(""), now, name).or_else(|error| {
+            let temporary = temporary("starling-runs-").map_err(|failure| {
+                let (first, plain) = (RUNS, crate::errors::plain(&error));
+                let message = format!("{first}: {plain}, and {}", failure.message);
+                Failure { message, ..failure }
+            })?;
             let made = Self::below(&temporary, now, name);
             made.map_err(|error| Failure::file(&temporary, &error))
         })
@@ -99,8 +103,10 @@ impl Results {
 fn temporary(prefix: &str) -> Result<PathBuf, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir();
     made.map(tempfile::TempDir::keep).map_err(|error| {
-        let text = format!("cannot make a directory for results: {}", crate::errors::plain(&error));
-        Failure::refused(text).hint("name one that can be written with --output")
+        let (below, plain) = (std::env::temp_dir(), crate::errors::plain(&error));
+        let text = format!("cannot make a directory for results in {}: {plain}", below.display());
+        Failure::refused(text)
+            .hint("name one that can be written with --output, or set TMPDIR to one")
     })
 }
 

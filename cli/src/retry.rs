@@ -93,8 +93,8 @@ async fn retryable(
     }
     let mut again = Vec::new();
     for state in states {
-        let why = match state.thinned_text() {
-            Some(removed) => removed,
+        let why = match state.thinned_text().or_else(|| state.incomplete_text()) {
+            Some(refused) => refused,
             None if not_done_count(&state) == 0 => "nothing to run again".to_owned(),
             None => {
                 again.push(state);
@@ -168,6 +168,9 @@ fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
         false => format!(
             "'starling job wait {job}' waits for its end, 'starling job cancel {job}' ends it"
         ),
+        true if before.incomplete_text().is_some() => {
+            "'starling submit' sends all of its tasks again, as a new job".to_owned()
+        }
         true => format!("'starling job info {job}' shows what became of it"),
     };
     match error {

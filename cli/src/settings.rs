@@ -4,13 +4,14 @@
 //! `/etc/starling/config.toml` > built in. With `STARLING_CONFIG=none` no file is read.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use proto::Policy;
 
-use crate::errors::Failure;
+use crate::errors::{Failure, numbers_plain};
 
 /// The settings and their built-in values.
 pub(crate) const KEYS: [(&str, &str); 27] = [
@@ -82,6 +83,14 @@ impl Settings {
 
     /// Reads the environment and the files of this process.
     pub(crate) fn load() -> Result<Self, Failure> {
+        // A directory may have any name; see `Context::dir_path`.
+        let names = KEYS.iter().map(|(key, _)| variable(key));
+        let mut texts = names.filter(|name| name != DIR_VARIABLE);
+        let is_no_text = |name: &String| odd_variable(name).is_some();
+        if let Some(name) = texts.find(is_no_text) {
+            return Err(Failure::usage(format!("{name}: its value is not valid UTF-8"))
+                .hint("'starling config show' lists the settings"));
+        }
         let config_home = std::env::var_os("XDG_CONFIG_HOME")
             .map(PathBuf::from)
             .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
@@ -94,7 +103,7 @@ impl Settings {
     fn from(env: impl Fn(&str) -> Option<String>, files: &[PathBuf]) -> Result<Self, Failure> {
         let mut layers = Vec::new();
         for (key, _) in KEYS {
-            let name = format!("STARLING_{}", key.to_uppercase());
+            let name = variable(key);
             if let Some(value) = env(&name).filter(|value| !value.is_empty()) {
                 let values = BTreeMap::from([(key.to_owned(), value)]);
                 layers.push(Layer { origin: name, values });
@@ -140,15 +149,35 @@ impl Settings {
             return Ok(None);
         }
         let parsed = text.parse().map(Some);
-        parsed.map_err(|error| Failure::usage(format!("{origin}: {key}: {error}")))
+        parsed.map_err(|error: T::Err| {
+            let error = numbers_plain(&error.to_string());
+            let value = format!("'{text}'");
+            let is_told = error.contains(&value);
+            let error = if is_told { error } else { format!("{value}: {error}") };
+            Failure::usage(format!("{origin}: {key}: {error}"))
+        })
     }
 }
 
+/// The variable that a setting comes from.
+fn variable(key: &str) -> String {
+    format!("STARLING_{}", key.to_uppercase())
+}
+
+/// The value of a variable that is no text.
+pub(crate) fn odd_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| value.to_str().is_none())
+}
+
 fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
+    // A directory of this name, or a pipe that never ends: not ours to complain.
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(None);
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        // A directory named starling.toml, or a component that is a file, is no settings file.
+        // A component that is a file.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         // As after `sudo -u` without `-H`: HOME is that of another user.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -239,6 +268,8 @@ mod tests {
             std::fs::write(paths.last().unwrap(), text).unwrap();
         }
         paths.push(dir.path().join("absent.toml"));
+        std::fs::create_dir(dir.path().join("directory.toml")).unwrap();
+        paths.push(dir.path().join("directory.toml"));
         let find = |name: &str| {
             env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
@@ -286,7 +317,7 @@ mod tests {
         assert!(text.ends_with("a.toml: nodes: array where text or a number belongs"), "{text}");
         let settings = settings(&[("STARLING_SLOTS", "many")], &[]).unwrap();
         let failure = settings.pick::<u32>(None, "slots").unwrap_err();
-        assert_eq!(failure.message, "STARLING_SLOTS: slots: invalid digit found in string");
+        assert_eq!(failure.message, "STARLING_SLOTS: slots: 'many': it is not a whole number");
     }
 
     #[test]

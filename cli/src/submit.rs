@@ -163,6 +163,10 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     }
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
+    if let Some(cwd) = args.cwd.as_ref().filter(|cwd| cwd.to_str().is_none()) {
+        return Err(Failure::usage(format!("--cwd: '{}' is not valid UTF-8", cwd.display()))
+            .hint("a link to it may have another name"));
+    }
     let options = workloads::CommandOptions {
         array: args.array.clone(),
         inputs: args.inputs.clone(),

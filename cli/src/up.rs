@@ -1,5 +1,6 @@
 //! `starling up` and `starling down`: a local cluster of processes in the background.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
+use crate::differing::{Differing, Running};
 use crate::embed::{ClusterLifetime, ClusterPlan, Present};
 use crate::errors::{Done, Exit, Failure};
 use crate::growth::{self, AwaitedNodes, Launch};
@@ -23,7 +25,10 @@ use crate::units::number_of;
 /// The time for nodes to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
+/// How long an `up` waits for another one of the same directory.
+const TURN_TIMEOUT: Duration = Duration::from_secs(120);
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const SEEN_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
@@ -67,13 +72,13 @@ async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> R
 
 pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let dir = context.dir()?;
+    if dir.exists() && !dir.is_dir() {
+        return Err(Failure::refused(format!("{} is not a directory", dir.display()))
+            .hint("name a directory with --dir; one that is not there is made"));
+    }
     let instance = Instance::new(&dir);
-    let present = match instance.cluster() {
-        Ok(cluster) => Some(Present { nodes: cluster.nodes, replicas: cluster.replicas }),
-        Err(ClientError::NoInstance { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // An instance has its number of nodes; a flag may request fewer or more.
+    let present = present(&instance, args)?;
+    // An instance knows its number; a flag may ask for fewer nodes, or more.
     let told = match present {
         Some(_) => context.with_remembered(&dir)?,
         None => context.clone(),
@@ -88,12 +93,24 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         return Err(Failure::refused(text).hint("leave out --replicas, or give another --dir"));
     }
     make_private(&dir)?;
+    let turn = take_turn(context, &dir)?;
+    if present.is_none() && instance.cluster().is_ok() {
+        drop(turn);
+        return up(context, args); // The other `up` has made the cluster.
+    }
     end_ghosts(&dir)?;
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
     };
     let launch = Launch::of(&instance, plan.nodes, wanted, running, plan.replicas)?;
     let missing: Vec<u32> = launch.nodes.iter().copied().filter(|node| !running(node)).collect();
+    let running: Vec<Running> = launch
+        .nodes
+        .iter()
+        .filter(|node| running(node))
+        .filter_map(|&node| instance.address(node))
+        .map(|address| Running::of(&address))
+        .collect();
     let members = MemberSlots {
         asked: plan.slots,
         is_flag: args.cluster.slots.is_some(),
@@ -109,6 +126,12 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         missing.iter().map(|&node| (node, ClusterPlan { slots: slots_of(node), ..plan.clone() }));
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
     let (joined, waiting) = crate::block_on(start(context, &dir, &plan, &launch, &plans))?;
+    let differing = Differing::of(context, &running, &args.cluster, &plan);
+    let differing = crate::block_on(differing)?;
+    if plans.is_empty() && joined.is_empty() {
+        differing.refuse()?;
+    }
+    differing.notes().iter().for_each(|note| context.output.note(note));
     if plan.slots > 0 || present.is_none() {
         saved_settings::write(&dir, &plan)?; // Keepers are remembered one by one.
     }
@@ -116,8 +139,36 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     tell(context, &dir, launch, started, waiting)
 }
 
-/// Starts the nodes of the instance that must run, with a plan for each, then those that join.
-/// Returns the numbers of the latter, and the parts that wait for nodes that are not started.
+/// Two at a time would start the same nodes.
+fn take_turn(context: &Context, dir: &Path) -> Result<File, Failure> {
+    let instance = daemon::instance::Instance::open(dir)?;
+    if let Some(turn) = instance.lock_starts(Duration::ZERO)? {
+        return Ok(turn);
+    }
+    context.output.note("another 'starling up' of this directory is under way: waiting for it");
+    let turn = instance.lock_starts(TURN_TIMEOUT)?;
+    turn.ok_or_else(|| {
+        let text = format!("another 'starling up' of {} is under way", dir.display());
+        Failure::lost(text).hint("try again when it has ended")
+    })
+}
+
+/// What the directory has already.
+fn present(instance: &Instance, args: &UpArgs) -> Result<Option<Present>, Failure> {
+    let cluster = match instance.cluster() {
+        Ok(cluster) => cluster,
+        Err(ClientError::NoInstance { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if args.cluster.insecure && !cluster.insecure {
+        let text = format!("{} has a cluster with keys", instance.dir().display());
+        return Err(Failure::refused(text).hint("leave out --insecure, or give another --dir"));
+    }
+    Ok(Some(Present { nodes: cluster.nodes, replicas: cluster.replicas }))
+}
+
+/// Starts the nodes of the instance that are to run, with a plan for each, then those that join:
+/// the numbers of these, and what waits for nodes that are not started.
 async fn start(
     context: &Context,
     dir: &Path,
@@ -220,13 +271,27 @@ async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> 
                 // A node that has just joined is missing in older maps.
                 client.newest_map(LOOK_TIMEOUT).await;
             }
-            answer => return answer.map(drop),
+            answer => {
+                answer?;
+                await_seen(client, node).await;
+                return Ok(());
+            }
         }
     }
 }
 
-/// Starting nodes. Unless they are told to stay they end with this value: an error or an interrupt
-/// must not leave an incomplete cluster behind.
+/// Waits for a while until the other nodes know that it is there: where no majority agrees, they
+/// never do.
+async fn await_seen(client: &Client, node: NodeId) {
+    let deadline = Instant::now() + SEEN_TIMEOUT;
+    while client.is_given_up(node) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        client.newest_map(LOOK_TIMEOUT).await;
+    }
+}
+
+/// Nodes that come up. Unless they are told to stay they end with this: an error or an interrupt
+/// must leave nothing behind half formed.
 struct Started(Vec<NodeProcess>);
 
 impl Started {
@@ -242,19 +307,20 @@ impl Drop for Started {
 }
 
 fn make_private(dir: &Path) -> Result<(), Failure> {
-    executor::private::make_dir(dir).map_err(|error| Failure::file(dir, &error))
+    executor::private::make_dir(dir).map_err(|error| {
+        Failure::file(dir, &error).hint("name a directory that you may make with --dir")
+    })
 }
 
 pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
-    let (mut pids, elsewhere) = listed(&instance, &dir);
-    // Nodes with removed files still run, and answer no client.
-    let strays: Vec<(u32, u32)> = processes::nodes_of(&dir)
-        .into_iter()
-        .filter(|(_, pid)| !pids.iter().any(|(_, known)| known == pid))
-        .collect();
-    let no_process = pids.is_empty() && strays.is_empty();
+    let (members, elsewhere) = listed(&instance, &dir);
+    // Those whose files were removed or are damaged run all the same; no client finds them.
+    let strays = processes::nodes_of(&dir).into_iter();
+    let strays: Vec<u32> =
+        strays.filter(|pid| !members.iter().any(|(_, known)| known == pid)).collect();
+    let no_process = members.is_empty() && strays.is_empty();
     if no_process && elsewhere.is_empty() {
         instance.cluster()?;
         context.output.note("no node is running");
@@ -263,7 +329,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     signal(&strays, &dir, Signal::TERM);
     crate::block_on(async {
         let options = ClientOptions { request_timeout: Duration::from_secs(2) };
-        let client = match pids.is_empty() && elsewhere.is_empty() {
+        let client = match members.is_empty() && elsewhere.is_empty() {
             true => None,
             false => Client::connect_with(&dir, options).await.ok(),
         };
@@ -271,9 +337,10 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             Some(client) => remote_nodes::ask(client, elsewhere).await?,
             None => (Vec::new(), elsewhere),
         };
+        let mut pids: Vec<u32> = members.iter().map(|(_, pid)| *pid).collect();
         match &client {
             Some(client) => {
-                for (node, _) in &pids {
+                for (node, _) in &members {
                     client.stop_node(NodeId(*node), false).await?;
                 }
             }
@@ -307,8 +374,8 @@ fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<RemoteNode>)
     (pids, others)
 }
 
-/// Waits for the end of processes that were asked to stop, and kills the remaining ones.
-async fn end(context: &Context, pids: &[(u32, u32)], dir: &Path) -> Result<(), Failure> {
+/// Waits for the end of processes that were asked to stop, and makes it come.
+async fn end(context: &Context, pids: &[u32], dir: &Path) -> Result<(), Failure> {
     if !gone(pids, dir, STOP_WITHIN).await {
         signal(pids, dir, Signal::TERM);
         if !gone(pids, dir, TERMINATE_WITHIN).await {
@@ -329,10 +396,8 @@ fn still_there() -> Failure {
 /// Ends the nodes without a state directory, because it was removed. They notice it by themselves,
 /// but another process may start the same node before that.
 fn end_ghosts(dir: &Path) -> Result<(), Failure> {
-    let ghosts: Vec<(u32, u32)> = processes::nodes_of(dir)
-        .into_iter()
-        .filter(|(node, pid)| processes::is_ghost(*pid, dir, *node))
-        .collect();
+    let nodes = processes::nodes_of(dir).into_iter();
+    let ghosts: Vec<u32> = nodes.filter(|&pid| processes::is_ghost(pid, dir)).collect();
     if ghosts.is_empty() {
         return Ok(());
     }
@@ -349,15 +414,15 @@ fn end_ghosts(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-fn signal(pids: &[(u32, u32)], dir: &Path, signal: Signal) {
-    for (_, pid) in pids {
+fn signal(pids: &[u32], dir: &Path, signal: Signal) {
+    for pid in pids {
         processes::signal_node(*pid, dir, signal);
     }
 }
 
-async fn gone(pids: &[(u32, u32)], dir: &Path, within: Duration) -> bool {
+async fn gone(pids: &[u32], dir: &Path, within: Duration) -> bool {
     let deadline = Instant::now() + within;
-    while pids.iter().any(|(_, pid)| processes::is_node(*pid, dir)) {
+    while pids.iter().any(|pid| processes::is_node(*pid, dir)) {
         if Instant::now() >= deadline {
             return false;
         }

@@ -43,6 +43,9 @@ pub enum ClientError {
     /// A user that can read the key file has the rights of its role.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
     KeyMode { path: PathBuf, mode: u32 },
+    /// A key that is here and cannot be used. The reason names its file.
+    #[error("{0}")]
+    BadKey(String),
     /// A file of this machine.
     #[error("{}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
@@ -72,6 +75,12 @@ impl ClientError {
             }
             Self::Protocol { .. } => "use the same version of starling as the nodes",
             Self::KeyMode { .. } => "make it private again: chmod 600",
+            Self::BadKey(_) => {
+                "put the directory's keys back, or copy the keys/client.pem of another node"
+            }
+            Self::File { reason, .. } if reason.starts_with("damaged") => {
+                "put the file back as it was, or name another directory with --dir"
+            }
             Self::File { .. } => "look at the file, or name another",
             Self::Refused(_) => return None,
         })

@@ -62,6 +62,7 @@ impl Instance {
         let bundle = Keyring::of_instance(&self.dir).read_for_client();
         let bundle = bundle.map_err(|error| match error {
             KeyError::Mode { path, mode } => ClientError::KeyMode { path, mode },
+            KeyError::Damaged { .. } => ClientError::BadKey(error.to_string()),
             error => self.missing(&error.to_string()),
         })?;
         Dialer::new(&bundle).map_err(|error| self.missing(&format!("bad keys: {error}")))
@@ -73,8 +74,12 @@ impl Instance {
             std::io::ErrorKind::NotFound => self.missing("it has no instance"),
             _ => ClientError::file(&path, &error),
         })?;
-        let cluster: ClusterFile = serde_json::from_str(&text)
-            .map_err(|error| ClientError::File { path: path.clone(), reason: error.to_string() })?;
+        let damaged = |reason: String| {
+            let reason = if text.is_empty() { "it is empty".to_owned() } else { reason };
+            ClientError::File { path: path.clone(), reason: format!("damaged: {reason}") }
+        };
+        let cluster: ClusterFile =
+            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if cluster.format != proto::limits::FORMAT_VERSION {
             let reason = format!("format {} is not known to this version", cluster.format);
             return Err(ClientError::File { path, reason });
@@ -155,6 +160,12 @@ mod tests {
         keyring.prepare().unwrap();
         assert!(!instance.dialer().unwrap().is_insecure());
         let key = keyring.path(security::Role::Client);
+        let text = std::fs::read(&key).unwrap();
+        std::fs::write(&key, "").unwrap();
+        let damaged = instance.dialer().unwrap_err();
+        assert!(matches!(damaged, ClientError::BadKey(_)), "{damaged}");
+        assert!(damaged.hint().unwrap().contains("keys"), "no cluster is to be started");
+        std::fs::write(&key, text).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
         let open = instance.dialer().unwrap_err();
         assert!(matches!(open, ClientError::KeyMode { mode: 0o640, .. }), "{open}");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvs::membership::never_came;
 use proto::wire::{self, request, response};
 use proto::{JobId, NodeId};
 use tokio::time::Instant;
@@ -24,6 +25,15 @@ pub struct Jobs {
     pub states: Vec<wire::JobState>,
     /// Homes that have not listed their jobs; these jobs are missing in `states`.
     pub missing: Vec<NodeId>,
+    /// Nodes that answered nothing, where jobs are missing.
+    pub away: Vec<NodeId>,
+}
+
+/// The answers of one round.
+struct Round {
+    states: Vec<wire::JobState>,
+    missing: Vec<NodeId>,
+    away: Vec<NodeId>,
 }
 
 impl Client {
@@ -38,27 +48,28 @@ impl Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let round = self.round_of_jobs(ROUND_TIMEOUT.min(left.max(MAP_TIMEOUT))).await;
-            let missing = match round {
-                Ok((told, missing)) => {
+            let is_over = Instant::now() + ROUND_PAUSE > deadline;
+            match round {
+                Ok(Round { states: told, missing, away }) => {
                     states.extend(told.into_iter().map(|state| (JobId(state.job), state)));
-                    missing
+                    if missing.is_empty() {
+                        let states = states.into_values().collect();
+                        return Ok(Jobs { states, ..Jobs::default() });
+                    }
+                    if is_over {
+                        return Ok(Jobs { states: states.into_values().collect(), missing, away });
+                    }
                 }
-                Err(error) if Instant::now() + ROUND_PAUSE > deadline => return Err(error),
-                Err(_) => self.nodes(),
-            };
-            if missing.is_empty() || Instant::now() + ROUND_PAUSE > deadline {
-                return Ok(Jobs { states: states.into_values().collect(), missing });
+                Err(error) if is_over => return Err(error),
+                Err(_) => {}
             }
             tokio::time::sleep(ROUND_PAUSE).await;
         }
     }
 
-    /// Asks each node for the jobs that it is home of. The maps before and after the answers show
-    /// which partitions are covered.
-    async fn round_of_jobs(
-        &self,
-        request_timeout: Duration,
-    ) -> Result<(Vec<wire::JobState>, Vec<NodeId>), ClientError> {
+    /// Asks each node for the jobs that it is home of. Which partitions that covers follows from
+    /// the map before and after the answers.
+    async fn round_of_jobs(&self, request_timeout: Duration) -> Result<Round, ClientError> {
         let before = self.newest_map(MAP_TIMEOUT).await;
         // A node that has just started may answer before the map has its new incarnation.
         let lives = self.ask_all(request::Body::Node(wire::NodeQuery {}), request_timeout).await;
@@ -69,7 +80,9 @@ impl Client {
                 _ => None,
             })
             .collect();
-        let (mut states, mut told, mut last) = (Vec::new(), BTreeSet::new(), None);
+        let silent = |node: &NodeId| !lives.contains_key(node) && !never_came(&before, *node);
+        let away: Vec<NodeId> = self.nodes().into_iter().filter(silent).collect();
+        let (mut states, mut told) = (Vec::new(), BTreeSet::new());
         for (node, answer) in
             self.ask_all(request::Body::Jobs(wire::JobsQuery {}), request_timeout).await
         {
@@ -81,15 +94,19 @@ impl Client {
                 Ok(_) => {
                     return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
                 }
-                Err(error) => last = Some(error),
+                // A node without a majority answers for itself alone.
+                Err(_) => {}
             }
         }
-        if let (Some(error), true) = (last, told.is_empty()) {
-            return Err(error);
+        if lives.is_empty() && told.is_empty() {
+            let names: Vec<String> = away.iter().map(ToString::to_string).collect();
+            let text = format!("no node answers (asked: {})", names.join(", "));
+            return Err(ClientError::ClusterUnreachable(text));
         }
         let after = self.newest_map(MAP_TIMEOUT).await;
         told.retain(|node| lives.get(node).copied() == Some(incarnation(&after, *node)));
-        Ok((states, silent_homes(&before, &after, &told)))
+        let missing = silent_homes(&before, &after, &told);
+        Ok(Round { states, missing, away })
     }
 }
 

@@ -12,7 +12,13 @@ pub(crate) fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
-/// The reason why a node did not start. The text is one line; [`Self::hint`] names the next step.
+const FREE_SPACE: &str = "free some space, or give a --dir on another device";
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Why a node did not start. The text is one line; [`Self::hint`] says what to do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -78,6 +84,11 @@ pub enum StartError {
     )]
     LostMap { path: PathBuf },
     #[error(
+        "{} is missing: it held the jobs and the keys of this node, and no other node can fill it",
+        path.display()
+    )]
+    LostRecords { path: PathBuf },
+    #[error(
         "{} has no records, its cluster has begun before, and within {waited_s} s no node came \
          that has its state: {missing}",
         path.display()
@@ -134,6 +145,7 @@ impl StartError {
             Self::Doors { insecure: true, .. } => "leave out --insecure, or give another --dir",
             Self::Doors { .. } => "give --insecure again, or another --dir",
             Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",
+            Self::Keys(security::KeyError::Io { error, .. }) if is_full(error) => FREE_SPACE,
             Self::Keys(security::KeyError::OtherCluster) => "give another --dir, or another token",
             Self::Keys(_) | Self::BadKeys { .. } => {
                 "restore the directory's keys, or give another --dir"
@@ -141,11 +153,15 @@ impl StartError {
             Self::OtherOwner { .. } => "give a --dir that you own",
             Self::DirectoryMode { .. } => "make it private: chmod 700, or give another --dir",
             Self::NoPermission { .. } => "give a --dir that you own",
-            Self::NoSpace { .. } => "free some space, or give a --dir on another device",
+            Self::NoSpace { .. } => FREE_SPACE,
             Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",
             Self::LostMap { .. } => {
                 "put the node's old state directory back, or begin a new cluster in another \
                  directory; from three nodes on any one may be lost"
+            }
+            Self::LostRecords { .. } => {
+                "put the store back as it was; to begin without these jobs and keys, give \
+                 another --dir, or remove the whole directory of this cluster"
             }
             Self::LostState { .. } => {
                 "launch the nodes that have their state, or put this one's old state directory \

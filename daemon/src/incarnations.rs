@@ -115,7 +115,7 @@ impl NodeContext {
 
     fn try_to_begin(&self, known: Incarnation) -> Result<RunningIncarnation, StartError> {
         let options = &self.options;
-        let state = StateDir::open_above(&self.options.state_path(), known)?;
+        let state = StateDir::open_above(&self.options.state_path(), known, self.without())?;
         state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         self.warn_about_missing_locks(&state, &store);
@@ -402,9 +402,7 @@ impl RunningIncarnation {
             self.state.set_formed()?;
             shared.identity.set_formed();
         }
-        if context.moves() {
-            context.instance.note_begun()?; // Nothing was acknowledged before this.
-        }
+        context.instance.note_begun()?; // Nothing has been acknowledged before.
         shared.others.higher(shared.identity.node).for_each(|peer| links::start(shared, peer));
         Ok(None)
     }

@@ -6,13 +6,14 @@ other. Also the state directory of one node.
 D/keys/                    keys and certificates of nodes and clients, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by the first node
 D/begun                    the cluster was complete once
-D/members.json             members and voters, once they differ from the founding ones
-D/ranks/<rank>             the node of a launcher's rank, unless it is the one with that number
-D/nodes/<id>/address.json  the node's addresses; exists while it runs
-D/nodes/<id>/failed.json   the reason why a node of a launch did not start
+D/members.json             the nodes there are since others have come
+D/starting, joining, members.lock   locks: one `up`, one newcomer, one writer at a time
+D/ranks/<rank>             which node a launcher's rank is, where that is not the one of its number
+D/nodes/<id>/address.json  where the node listens; there while it runs
+D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
-D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
-                           objects/, tasks/, log; for given-up records see `aside`
+D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, made, events/,
+                           streams/, objects/, tasks/, log; of records that were given up, see `aside`
 ```
 A file is written under another name, synced, and then linked or renamed. So a reader on a shared
 file system sees the complete file or none.
@@ -22,6 +23,7 @@ mod end_mark;
 mod format;
 mod lock;
 mod members_file;
+mod numbers;
 mod ranks;
 mod replaced_stores;
 mod start_failure;
@@ -42,6 +44,7 @@ pub(crate) use end_mark::EndMark;
 pub use lock::DirLock;
 pub use members_file::MembersFile;
 pub(crate) use members_file::MembersWriter;
+use numbers::{last_incarnation, next_incarnation, number_line, number_of_line, store_id};
 pub(crate) use replaced_stores::{ReplacedRecords, ReplacedStores};
 pub use start_failure::FailureFile;
 
@@ -96,7 +99,10 @@ const REMOVED: &str = "removed";
 const KEEPER: &str = "keeper";
 /// The store number that the cluster was given for records which are not made yet.
 const JOINED_AS: &str = "joined-as";
-const NO_NUMBER: &str = "it should hold a number and its checksum";
+/// Records were made here: where there are none, they are lost.
+const MADE: &str = "made";
+/// The node was part of a complete cluster.
+const FORMED: &str = "formed";
 
 /// An instance directory, created if it was missing.
 #[derive(Clone, Debug)]
@@ -157,6 +163,7 @@ impl Instance {
     ) -> Result<ClusterFile, StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
+            self.check_unused()?;
             create_once(&path, to_json(wanted).as_bytes())?;
         }
         let found = read_cluster(&path)?;
@@ -183,6 +190,16 @@ impl Instance {
             return Err(StartError::OtherReplicas { path, found: found.replicas, wanted });
         }
         Ok(found)
+    }
+
+    /// That no node here has the records of a cluster whose file is gone: it would get another
+    /// number of nodes, of partitions and of copies.
+    fn check_unused(&self) -> Result<(), StartError> {
+        let nodes = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
+        let mut states = nodes.map(|node| node.path().join("state"));
+        let Some(state) = states.find(|state| state.join(MADE).exists()) else { return Ok(()) };
+        let what = format!("it is missing, and {} has the records of its cluster", state.display());
+        Err(StartError::Damaged { path: self.dir.join("cluster.json"), what })
     }
 
     pub fn write_address(&self, address: &AddressFile) -> Result<(), StartError> {
@@ -214,7 +231,18 @@ impl Instance {
     }
 }
 
-/// The state directory of one node, locked while this value lives.
+/// What is known of a node that has no records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Without {
+    /// It is new, unless its directory had records.
+    New,
+    /// It has lost them: its cluster has begun, and no other node has them.
+    Lost,
+    /// Other nodes fill it.
+    Filled,
+}
+
+/// The state of one node, locked for as long as this lives.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -230,24 +258,38 @@ impl StateDir {
     /// Locks the directory, checks its format and takes the next incarnation. The incarnation is
     /// durable before anything is written or sent under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
-        Self::open_above(path, Incarnation(0))
+        Self::open_above(path, Incarnation(0), Without::Filled)
     }
 
-    /// As [`Self::open`], with an incarnation above `known`. The cluster may know this node from
-    /// another directory, and must distinguish the two.
-    pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
+    /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
+    /// node from another directory, and must not take the two for one. Lost records are an error
+    /// unless other nodes fill this one: then it begins like a node without state.
+    /// `without`: of a node that has no records.
+    pub fn open_above(
+        path: &Path,
+        known: Incarnation,
+        without: Without,
+    ) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
         let format = format::check(path)?;
         check_not_removed(path)?;
+        let aside = ReplacedStores { state: path.to_path_buf() };
+        let had_records = without == Without::Lost || path.join(MADE).exists();
+        if had_records && aside.lacks_records() {
+            match without {
+                Without::Filled => forget_records(path)?,
+                _ => return Err(StartError::LostRecords { path: aside.missing() }),
+            }
+        }
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
             private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
         }
         let former = end_mark::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
-        ReplacedStores { state: path.to_path_buf() }.begin()?;
+        aside.begin()?;
         let store = store_id(path)?;
         Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
@@ -314,12 +356,11 @@ impl StateDir {
     /// Must be called after the records have been created. Any later records are others, and must
     /// not have the number that the cluster was given for these.
     pub(crate) fn records_are_made(&self) -> Result<(), StartError> {
-        let joined_as = self.path.join(JOINED_AS);
-        match fs::remove_file(&joined_as) {
-            Ok(()) => sync_parent(&joined_as),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(StartError::io("remove", &joined_as, e)),
+        let made = self.path.join(MADE);
+        if !made.exists() {
+            replace(&made, b"1\n")?;
         }
+        remove(&self.path.join(JOINED_AS))
     }
 
     /// True if a program of an earlier version could still use it.
@@ -334,6 +375,7 @@ impl StateDir {
 
     /// Sets the records aside for inspection. The next start has none, and another store number.
     pub(crate) fn give_up_records(&self) -> Result<ReplacedRecords, StartError> {
+        remove(&self.path.join(MADE))?;
         self.aside().give_up()
     }
     /// The records that were set aside.
@@ -345,10 +387,10 @@ impl StateDir {
     /// others again: the nodes know each other.
     #[must_use]
     pub fn was_formed(&self) -> bool {
-        self.path.join("formed").exists()
+        self.path.join(FORMED).exists()
     }
     pub(crate) fn set_formed(&self) -> Result<(), StartError> {
-        replace(&self.path.join("formed"), b"1\n")
+        replace(&self.path.join(FORMED), b"1\n")
     }
 
     /// Notes whether the node is a keeper: 'up' starts it as one again.
@@ -405,66 +447,25 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
     make_private_dir(state)?;
     replace(&state.join(JOINED_AS), number_line(&format!("{store:016x}")).as_bytes())?;
     replace(&state.join("late"), b"1\n")?;
-    replace(&state.join("formed"), b"1\n")
+    replace(&state.join(FORMED), b"1\n")
 }
 
-fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {
-    let path = state.join("incarnation");
-    let last = match fs::read_to_string(&path) {
-        Ok(text) => {
-            let number = number_of_line(&text).and_then(|digits| digits.parse::<u32>().ok());
-            let what = NO_NUMBER.to_owned();
-            number.ok_or_else(|| StartError::Damaged { path: path.clone(), what })?
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
-        Err(e) => return Err(StartError::io("read", &path, e)),
-    };
-    Ok(Incarnation(last))
-}
-
-fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
-    let path = state.join("incarnation");
-    let Incarnation(last) = last_incarnation(state)?;
-    let next = last.max(known.0).checked_add(1).ok_or_else(|| StartError::Damaged {
-        path: path.clone(),
-        what: "the last incarnation is used up".to_owned(),
-    })?;
-    replace(&path, number_line(&next.to_string()).as_bytes())?;
-    Ok(Incarnation(next))
-}
-
-/// A number and its checksum. Without one a truncated number would be accepted.
-fn number_line(digits: &str) -> String {
-    format!("{digits}-{:08x}\n", crc32fast::hash(digits.as_bytes()))
-}
-
-/// Parses the output of [`number_line`]. Lines of earlier versions have no checksum.
-fn number_of_line(line: &str) -> Option<&str> {
-    let line = line.trim_end();
-    let Some((digits, checksum)) = line.split_once('-') else { return Some(line) };
-    let checksum = u32::from_str_radix(checksum, 16).ok()?;
-    (crc32fast::hash(digits.as_bytes()) == checksum).then_some(digits)
-}
-
-/// The number of the existing records, or of those that will be made.
-fn store_id(state: &Path) -> Result<u64, StartError> {
-    let (path, joined_as) = (state.join("store"), state.join(JOINED_AS));
-    let read = |path: &Path| {
-        let text = fs::read_to_string(path).map_err(|e| StartError::io("read", path, e))?;
-        let digits = number_of_line(&text);
-        let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let (id, what) = (id.filter(|&id| id != 0), NO_NUMBER.to_owned());
-        id.ok_or_else(|| StartError::Damaged { path: path.to_path_buf(), what })
-    };
-    if !state.join(DB).join("CURRENT").exists() {
-        let id = match joined_as.exists() {
-            true => read(&joined_as)?,
-            false => random_u64()?.max(1), // 0 stands for none.
-        };
-        replace(&path, number_line(&format!("{id:016x}")).as_bytes())?;
-        return Ok(id);
+/// The records are lost, and other nodes fill those that follow. As long as `made` stands this is
+/// repeated.
+fn forget_records(state: &Path) -> Result<(), StartError> {
+    if !has_joined(state) {
+        remove(&state.join(FORMED))?; // One that came late never waits for others.
     }
-    read(&path)
+    remove(&state.join(MADE))
+}
+
+/// Removes a file, durably; one that is not there is removed already.
+fn remove(path: &Path) -> Result<(), StartError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_parent(path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(StartError::io("remove", path, e)),
+    }
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {

@@ -4,24 +4,36 @@ use proto::limits;
 
 use crate::error::StartError;
 use crate::incarnations::NodeContext;
-use crate::instance::StateDir;
+use crate::instance::{StateDir, Without};
 use crate::store::StoreError;
 
 impl NodeContext {
-    /// True if the node may go on without its records, because others have replicas of them. The
-    /// voters keep the map, so a single voter must not. With fewer than three nodes there is one
-    /// voter.
+    /// Whether the node goes on without its records: others have copies of them.
     pub(crate) fn may_replace_store(&self, error: &StoreError) -> bool {
-        let Some(voters) = self.known_voters() else { return false };
-        let is_alone = voters == [self.options.node.0];
-        self.moves()
+        self.is_filled()
             && error.is_loss()
-            && !is_alone
             && self.store_replacements < limits::STORE_REPLACEMENTS_MAX
     }
 
-    /// The voters, as far as the directory shows. If others have joined or left since the cluster
-    /// began, they differ from the founding ones. `None`: the file is damaged.
+    /// Whether other nodes fill this one when it has no records. The map is kept by the voters; of
+    /// fewer than three nodes that is one alone.
+    pub(crate) fn is_filled(&self) -> bool {
+        let is_alone = |voters: Vec<u32>| voters == [self.options.node.0];
+        self.moves() && self.known_voters().is_some_and(|voters| !is_alone(voters))
+    }
+
+    /// What follows where this node has no records.
+    pub(crate) fn without(&self) -> Without {
+        match (self.is_filled(), self.moves(), self.instance.has_begun()) {
+            (true, ..) => Without::Filled,
+            (false, false, true) => Without::Lost,
+            // Where homes move a node without state looks for others that have the map.
+            (false, ..) => Without::New,
+        }
+    }
+
+    /// The nodes that vote, as far as the directory tells: where others have come or left since the
+    /// cluster began, these are others than at first. `None`: its file is damaged.
     pub(crate) fn known_voters(&self) -> Option<Vec<u32>> {
         match self.instance.read_members() {
             Some(file) => Some(file.voters),

@@ -16,6 +16,17 @@ impl wire::JobState {
             format!("{what} of job {} were removed by retention on {day}", self.job)
         })
     }
+
+    /// Why no round of it can have all tasks, where its submission is incomplete.
+    #[must_use]
+    pub fn incomplete_text(&self) -> Option<String> {
+        let is_lost = self.phase() == wire::JobPhase::Lost;
+        (is_lost || self.total == 0).then(|| {
+            let why = self.sum.as_ref().map(|sum| &sum.lost).filter(|why| !why.is_empty());
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            format!("job {} was not submitted whole{why}: some of its tasks are nowhere", self.job)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -32,5 +43,18 @@ mod tests {
         state.settings = Some(wire::JobSettings { keeps_results: true, ..Default::default() });
         let text = "task records without results of job 3 were removed by retention on 1970-01-01";
         assert_eq!(state.thinned_text().as_deref(), Some(text));
+    }
+
+    #[test]
+    fn what_is_missing_of_a_job_is_told() {
+        let mut state = wire::JobState { job: 3, total: 2, ..Default::default() };
+        assert_eq!(state.incomplete_text(), None);
+        state.set_phase(wire::JobPhase::Lost);
+        let text = "job 3 was not submitted whole: some of its tasks are nowhere";
+        assert_eq!(state.incomplete_text().as_deref(), Some(text));
+        let lost = "1 of 2 chunks".to_owned();
+        state.sum = Some(wire::PartitionCount { lost, ..Default::default() });
+        let text = "job 3 was not submitted whole (1 of 2 chunks): some of its tasks are nowhere";
+        assert_eq!(state.incomplete_text().as_deref(), Some(text));
     }
 }

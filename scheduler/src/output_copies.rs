@@ -389,12 +389,13 @@ impl Scheduler {
         }
     }
 
-    /// The outputs here of an attempt that are to be replicated; `uploaded`: all of them.
+    /// What lies here of an attempt and is to lie on others as well; `uploaded`: so are outputs
+    /// that do not say on how many nodes.
     fn to_share_of(&self, made: AttemptKey, uploaded: bool) -> CopyState {
         let copies = self.homes.copies();
-        let of = |output: &wire::TransferredOutput| match uploaded {
-            true => copies,
-            false => Stay::from(output).copies(copies),
+        let of = |output: &wire::TransferredOutput| match output.share {
+            None if uploaded => copies,
+            _ => Stay::from(output).copies(copies),
         };
         let mut outputs = self.data.objects.outputs_of(made);
         outputs.retain(|output| of(output) > 1);

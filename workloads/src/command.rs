@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use proto::wire::OutputForm;
 
-use crate::error::LoadError;
+use crate::error::{LoadError, Problem};
 use crate::graph::Graph;
 use crate::toml_file::array::Array;
 use crate::toml_file::assemble::assemble;
@@ -61,8 +61,21 @@ impl Graph {
             let table = table(&name, argv, options)?;
             assemble(&proto::entry::strip(&name), &[table], &options.submit_dir, false)
         };
-        build().map_err(|fault: Fault| LoadError::new("", fault.problem))
+        build().map_err(|fault: Fault| LoadError::new("", of_command(fault.problem, options)))
     }
+}
+
+/// There is no workflow file: a file that is missing is named with its whole path.
+fn of_command(problem: Problem, options: &CommandOptions) -> Problem {
+    let Problem::FileNotFound { file, .. } = problem else { return problem };
+    let path = options.submit_dir.join(&file);
+    let reason = match std::fs::metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => "permission denied",
+        _ if path.is_symlink() => "it is a link to a file that does not exist",
+        _ => "no such file",
+    };
+    let (path, reason) = (path.display().to_string(), reason.to_owned());
+    Problem::InputNotFound { file, path, reason }
 }
 
 /// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.

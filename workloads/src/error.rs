@@ -101,6 +101,8 @@ pub enum Problem {
     UnknownTask { task: String, parent: String, list: &'static str },
     #[error("task '{task}': file not found: '{file}'")]
     FileNotFound { task: String, file: String },
+    #[error("input file '{file}' cannot be used: {path}: {reason}")]
+    InputNotFound { file: String, path: String, reason: String },
     #[error("file '{file}' is written by both task '{first}' and task '{second}'")]
     FileTwice { file: String, first: String, second: String },
     #[error("task '{task}': {reason}")]
@@ -155,6 +157,10 @@ impl LoadError {
             }
             Problem::FileNotFound { .. } => Some(
                 "paths are relative to the workflow file; no task lists it as an output".to_owned(),
+            ),
+            Problem::InputNotFound { .. } => Some(
+                "name a file that exists, relative to the current directory or with its whole path"
+                    .to_owned(),
             ),
             Problem::FileTwice { .. } => Some("give each output a file of its own".to_owned()),
             Problem::BadTask { hint, .. } | Problem::Mistake { hint, .. } => hint.clone(),

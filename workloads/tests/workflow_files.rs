@@ -204,7 +204,10 @@ fn one_command() {
     assert!(spec.outputs[0].keep);
 
     let refused = |options: CommandOptions| {
-        Graph::command(vec!["true".into()], &options).expect_err("it is wrong").to_string()
+        let error = Graph::command(vec!["true".into()], &options).expect_err("it is wrong");
+        let hint = error.hint().unwrap_or_default();
+        assert!(!hint.contains("workflow"), "there is no workflow file: {hint}");
+        error.to_string()
     };
     let submit_dir = directory.path().to_path_buf();
     let text = refused(CommandOptions {
@@ -212,7 +215,9 @@ fn one_command() {
         submit_dir: submit_dir.clone(),
         ..CommandOptions::default()
     });
-    assert_eq!(text, "task 'true': file not found: 'gone'");
+    let path = submit_dir.join("gone");
+    let path = path.display();
+    assert_eq!(text, format!("input file 'gone' cannot be used: {path}: no such file"));
     let text = refused(CommandOptions {
         array: Some("x".into()),
         submit_dir,

@@ -27,6 +27,10 @@ pub(super) fn check(state: &Path) -> Result<u32, StartError> {
         Err(e) => return Err(StartError::io("read", &path, e)),
     };
     let found = text.trim();
+    if found.is_empty() {
+        let what = format!("it is empty and should hold a version, {STATE_VERSION} here");
+        return Err(StartError::Damaged { path, what });
+    }
     let version = found.parse().ok().filter(|version| STATE_VERSIONS_READ.contains(version));
     version.ok_or_else(|| StartError::NewerFormat {
         path: state.to_path_buf(),
@@ -57,7 +61,8 @@ mod tests {
             assert_eq!(of(&format!("{version}\n")).unwrap(), version);
         }
         assert_eq!(STATE_VERSIONS_READ.iter().max(), Some(&STATE_VERSION));
-        for other in ["0", "3", "", "1 2", "x"] {
+        assert!(matches!(of("\n").unwrap_err(), StartError::Damaged { .. }));
+        for other in ["0", "3", "1 2", "x"] {
             let error = of(other).unwrap_err();
             assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
         }

@@ -15,7 +15,7 @@ use proto::{NodeId, limits};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{Instance, replace, to_json};
+use super::{Instance, read_cluster, replace, to_json};
 use crate::error::StartError;
 
 const FILE: &str = "members.json";
@@ -29,7 +29,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MembersFile {
     pub format: u32,
-    /// The epoch of the map.
+    /// The cluster's id, as `cluster.json` has it. Empty in files that are older than this field.
+    #[serde(default)]
+    pub cluster: String,
+    /// Of the map that says so.
     pub epoch: u64,
     /// The nodes that agree on the map.
     pub voters: Vec<u32>,
@@ -58,6 +61,7 @@ impl MembersFile {
         let stay = map.members.iter().filter(|member| !has_left(member));
         Self {
             format: limits::FORMAT_VERSION,
+            cluster: format!("{:016x}", map.cluster),
             epoch: map.epoch,
             voters: map.voters.clone(),
             members: stay.map(line).collect(),
@@ -93,8 +97,7 @@ impl Instance {
     pub(crate) fn has_begun(&self) -> bool {
         let dirs = std::fs::read_dir(self.dir().join("nodes")).into_iter().flatten().flatten();
         let mut formed = dirs.map(|node| node.path().join("state").join("formed"));
-        [BEGUN, FILE].iter().any(|name| self.dir().join(name).exists())
-            || formed.any(|path| path.exists())
+        self.dir().join(BEGUN).exists() || self.has_members() || formed.any(|path| path.exists())
     }
 
     /// Must be called when the cluster is complete, before it acknowledges anything.
@@ -107,14 +110,18 @@ impl Instance {
         self.dir().join(FILE)
     }
 
-    /// True if there is a file, even a damaged one.
+    /// Whether there is a file, be it damaged, and not of another cluster.
     pub(crate) fn has_members(&self) -> bool {
-        self.members_path().exists()
+        self.members_path().exists() && self.parse_members().is_none_or(|it| self.is_ours(&it))
     }
 
     /// `None` if the members and voters are the founding ones.
     #[must_use]
     pub fn read_members(&self) -> Option<MembersFile> {
+        self.parse_members().filter(|file| self.is_ours(file))
+    }
+
+    fn parse_members(&self) -> Option<MembersFile> {
         let path = self.members_path();
         if std::fs::metadata(&path).ok()?.len() > BYTES_MAX {
             return None;
@@ -123,14 +130,22 @@ impl Instance {
         (file.format == limits::FORMAT_VERSION).then_some(file)
     }
 
-    /// Writes the file unless the existing one is newer, or there is none and the first map has the
-    /// same content.
+    /// The directory may have been removed in part while a node of it ran, and used again.
+    fn is_ours(&self, file: &MembersFile) -> bool {
+        let cluster = || read_cluster(&self.dir().join("cluster.json")).ok();
+        file.cluster.is_empty() || cluster().is_some_and(|it| it.cluster == file.cluster)
+    }
+
+    /// Unless the file has later news, or there is none and the first map says the same.
     fn write_members(
         &self,
         file: &MembersFile,
         first: &wire::ClusterMap,
     ) -> Result<(), StartError> {
-        // Without the lock an older map may remain until the next one.
+        if !self.is_ours(file) {
+            return Ok(()); // The directory was removed under this node.
+        }
+        // Without the lock an older map may stay until the next one comes.
         let _lock = self.lock_file("members.lock", LOCK_TIMEOUT).ok();
         let is_told = match self.read_members() {
             Some(known) => known.epoch >= file.epoch,
@@ -182,10 +197,35 @@ impl MembersWriter {
 mod tests {
     use super::*;
 
+    /// The directory of the cluster with the id 1.
+    fn instance(dir: &std::path::Path) -> Instance {
+        let cluster = r#"{"format":1,"cluster":"0000000000000001","nodes":3,"partitions":8,
+                          "replicas":2}"#;
+        std::fs::write(dir.join("cluster.json"), cluster).unwrap();
+        Instance::open(dir).unwrap()
+    }
+
+    #[test]
+    fn members_of_another_cluster_are_neither_read_nor_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = instance(dir.path());
+        let first = kvs::make_replicated_map(2, 3, 8, 2);
+        let mut other = MembersFile::of(&first);
+        other.voters = vec![0];
+        instance.write_members(&other, &first).unwrap();
+        assert!(!dir.path().join(FILE).exists());
+        replace(&instance.members_path(), to_json(&other).as_bytes()).unwrap();
+        assert_eq!(instance.read_members(), None);
+        assert!(!instance.has_members() && !instance.has_begun());
+        other.cluster.clear();
+        replace(&instance.members_path(), to_json(&other).as_bytes()).unwrap();
+        assert_eq!(instance.read_members(), Some(other), "it is older than the field");
+    }
+
     #[test]
     fn the_latest_members_are_read_and_no_one_that_has_left() {
         let dir = tempfile::tempdir().unwrap();
-        let instance = Instance::open(dir.path()).unwrap();
+        let instance = instance(dir.path());
         assert_eq!(instance.read_members(), None);
         let first = kvs::make_replicated_map(1, 3, 8, 2);
         let write = |map: &wire::ClusterMap| {
@@ -220,7 +260,7 @@ mod tests {
     #[test]
     fn the_voters_are_written_where_first_nodes_have_left() {
         let dir = tempfile::tempdir().unwrap();
-        let instance = Instance::open(dir.path()).unwrap();
+        let instance = instance(dir.path());
         let first = kvs::make_replicated_map(1, 3, 8, 2);
         let mut map = first.clone();
         map.voters = vec![0];

@@ -94,7 +94,16 @@ impl Instance {
         self.lock_file("joining", within)
     }
 
-    /// A lock of all nodes of the directory. It protects nothing if the file system has no locks.
+    /// The lock of a command that starts nodes of the directory. `None`: another command has it.
+    pub fn lock_starts(&self, within: Duration) -> Result<Option<File>, StartError> {
+        match self.lock_file("starting", within) {
+            Err(StartError::Busy { .. }) => Ok(None),
+            lock => lock.map(Some),
+        }
+    }
+
+    /// A lock of all nodes of the directory. Where the file system has no locks it protects from
+    /// nothing.
     pub(super) fn lock_file(&self, name: &str, within: Duration) -> Result<File, StartError> {
         let path = self.dir().join(name);
         let mut options = OpenOptions::new();

@@ -91,13 +91,24 @@ impl ReplacedStores {
         self.carry_out(&self.to_end())
     }
 
-    fn to_begin(&self) -> Vec<Step> {
+    /// Whether there is no store, nor a part of one.
+    pub(super) fn lacks_records(&self) -> bool {
         let db = self.path(DB);
         let has_records = match file_of_records(&db) {
             Ok(file) => file.is_some(),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         };
-        let begins = !db.join("CURRENT").exists() && !has_records;
+        !db.join("CURRENT").exists() && !has_records
+    }
+
+    /// Where there are none: what is missing.
+    pub(super) fn missing(&self) -> PathBuf {
+        let db = self.path(DB);
+        if db.exists() { db.join("CURRENT") } else { db }
+    }
+
+    fn to_begin(&self) -> Vec<Step> {
+        let begins = self.lacks_records();
         let mut steps = vec![Remove(GONE)];
         match self.is_refilling() {
             true => {}

@@ -203,3 +203,68 @@ fn an_address_is_taken_back_only_by_its_incarnation() {
     instance.remove_address(NodeId(2), Incarnation(5));
     assert_eq!(instance.read_address(NodeId(2)), None);
 }
+
+/// The other files of a state directory say that it had records.
+#[test]
+fn lost_records_are_an_error_unless_others_fill_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |without| StateDir::open_above(dir.path(), Incarnation(0), without);
+    let number = || fs::read_to_string(dir.path().join("store")).unwrap();
+    let error = open(Without::Lost).unwrap_err();
+    assert!(matches!(error, StartError::LostRecords { .. }), "the cluster has begun: {error}");
+    let state = open(Without::New).unwrap();
+    drop(crate::assembly::open_store(&state).unwrap());
+    state.set_formed().unwrap();
+    let first = number();
+    fs::rename(state.db(), dir.path().join("elsewhere")).unwrap();
+    drop(state);
+    for is_empty in [false, true] {
+        if is_empty {
+            fs::create_dir(dir.path().join(DB)).unwrap();
+        }
+        let error = open(Without::New).unwrap_err();
+        assert!(matches!(error, StartError::LostRecords { .. }), "{error}");
+        assert_eq!(number(), first, "they may be put back");
+    }
+    fs::remove_dir(dir.path().join(DB)).unwrap();
+    fs::rename(dir.path().join("elsewhere"), dir.path().join(DB)).unwrap();
+    let state = open(Without::New).unwrap();
+    assert!(state.was_formed());
+    fs::remove_dir_all(state.db()).unwrap();
+    drop(state);
+    let state = open(Without::Filled).unwrap();
+    assert!(!state.was_formed(), "it looks for a node that has the map");
+    assert_ne!(number(), first);
+    // What was given up is not lost.
+    drop(crate::assembly::open_store(&state).unwrap());
+    state.give_up_records().unwrap();
+    drop(state);
+    open(Without::New).unwrap();
+}
+
+#[test]
+fn no_second_cluster_is_made_beside_the_records_of_a_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let instance = Instance::open(dir.path()).unwrap();
+    instance.cluster(&wanted(3), None, None).unwrap();
+    let state = StateDir::open(&instance.node_dir(NodeId(0)).join("state")).unwrap();
+    fs::remove_file(dir.path().join("cluster.json")).unwrap();
+    instance.cluster(&wanted(3), None, None).unwrap();
+    drop(crate::assembly::open_store(&state).unwrap());
+    fs::remove_file(dir.path().join("cluster.json")).unwrap();
+    let error = instance.cluster(&wanted(3), None, None).unwrap_err().to_string();
+    assert!(error.contains("cluster.json is damaged: it is missing"), "{error}");
+}
+
+#[test]
+fn a_node_that_has_run_lacks_none_of_its_numbers() {
+    for name in ["incarnation", "store"] {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        drop(crate::assembly::open_store(&state).unwrap());
+        drop(state);
+        fs::remove_file(dir.path().join(name)).unwrap();
+        let error = StateDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("{name} is damaged: it is missing")), "{error}");
+    }
+}

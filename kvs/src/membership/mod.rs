@@ -156,6 +156,12 @@ pub fn is_serving(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| matches!(member.phase(), Up | Leaving))
 }
 
+/// Whether a node was let in and never started. Where no node can join, none is registered.
+#[must_use]
+pub fn never_came(map: &wire::ClusterMap, node: NodeId) -> bool {
+    map.copies > 1 && member(map, node).is_some_and(|member| member.incarnation == 0)
+}
+
 fn is_up(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| member.phase() == Up)
 }

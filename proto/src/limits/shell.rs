@@ -134,3 +134,5 @@ pub const DATA_PIPELINE_BYTES: u64 = 8 << 20;
 pub const DATA_STALL_TIMEOUT: Span = Span::from_secs(20);
 /// An unused data connection is closed after this.
 pub const DATA_IDLE_TIMEOUT: Span = Span::from_secs(60);
+/// No bound on history is smaller: a number without its unit is not one.
+pub const HISTORY_BYTES_MIN: u64 = 1 << 20;

@@ -80,8 +80,8 @@ impl Job {
         if retry.round != round + 1 {
             return Err(format!("job {job} is in round {round}: the next is not {}", retry.round));
         }
-        if self.state.total == 0 || self.state.phase() == wire::JobPhase::Lost {
-            return Err(format!("job {job} was not submitted whole: it cannot be retried"));
+        if let Some(text) = self.state.incomplete_text() {
+            return Err(format!("{text}: submit it again"));
         }
         if self.left() == 0 {
             return Err(format!("job {job} has nothing to retry: all its tasks are done"));
@@ -130,5 +130,27 @@ impl Job {
             stall: None,
             ..self.state.clone()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round of it would never have all tasks: no record has the missing ones.
+    #[test]
+    fn a_job_that_was_not_submitted_whole_is_not_retried_and_the_reason_is_told() {
+        let mut state = wire::JobState { job: 3, total: 5, ended_ns: 1, ..Default::default() };
+        state.set_phase(wire::JobPhase::Lost);
+        let lost = "1 of 2 chunks of partition 7 are here".to_owned();
+        state.sum =
+            Some(wire::PartitionCount { done: 2, cancelled: 1, lost, ..Default::default() });
+        let mut job = Job::new(state);
+        let retry = wire::JobRetry { job: 3, round: 1, ..Default::default() };
+        let refused = job.may_retry(&retry).unwrap_err();
+        assert!(refused.contains("(1 of 2 chunks of partition 7 are here)"), "{refused}");
+        assert!(refused.ends_with("submit it again"), "{refused}");
+        job.state.set_phase(wire::JobPhase::Finished);
+        job.may_retry(&retry).unwrap();
     }
 }

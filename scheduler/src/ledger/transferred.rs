@@ -69,7 +69,7 @@ impl Ledger {
         true
     }
 
-    /// Loads a stored record of this.
+    /// The part of this that recovery repeats.
     pub(super) fn load_moved_outputs(
         &mut self,
         record: &wire::HolderRecord,

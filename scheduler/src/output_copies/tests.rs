@@ -295,3 +295,13 @@ fn a_new_home_of_an_upload_makes_its_copies() {
     taker.copy_outputs(NOW, &mut out);
     assert_eq!(asked(&mut out).len(), 1);
 }
+
+/// The client's file lies here, and so does what was made of it: one node of it was asked for.
+#[test]
+fn an_output_of_an_upload_lies_here_alone_where_its_file_says_so() {
+    for (share, lacking) in [(Some(1), 0), (Some(2), 1), (None, 1)] {
+        let mut starts = starts_with(3, &[(4, Stay { keep: false, share })]);
+        starts.on_files(NOW, &[stored(4, false).object.task]);
+        assert_eq!(starts.lacking_copies(), lacking, "{share:?}");
+    }
+}

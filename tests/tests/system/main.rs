@@ -22,6 +22,8 @@ mod leftover_processes;
 mod link_cuts;
 mod lockless;
 mod lost_output;
+mod lost_store;
+mod mistakes;
 mod one_attempt;
 mod poison;
 mod ranks;
