@@ -276,8 +276,11 @@ impl Scheduler {
             && at <= now
         {
             self.data.timers.remove(&(at, object));
+            let home = self.home_of_object(&object);
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
+            // The partition may have moved since the home was asked last.
+            flight.home = flight.home.and(home.or(flight.home));
             let (maker, size_bytes) = (flight.maker, flight.size_bytes);
             if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
