@@ -176,6 +176,7 @@ pub(crate) struct Links {
     pub(crate) messages: u64,
     /// These carry copies of partitions and nothing else.
     copies: bool,
+    names_restarted: bool,
     ack_before_durable: bool,
     ignore_incarnation: bool,
 }
@@ -196,6 +197,7 @@ impl Links {
             timers: BTreeSet::new(),
             messages: 0,
             copies: false,
+            names_restarted: false,
             ack_before_durable: false,
             ignore_incarnation: false,
         }
@@ -203,6 +205,11 @@ impl Links {
     /// Links of their own for copies of partitions.
     pub(crate) fn for_copies(me: NodeId, incarnation: Incarnation) -> Self {
         Self { copies: true, ..Self::new(me, incarnation) }
+    }
+    /// A peer that has restarted receives a packet that names its incarnation as soon as this node
+    /// knows that incarnation. Only such a packet proves to the peer that both have lived together.
+    pub(crate) fn name_restarted(&mut self) {
+        self.names_restarted = true;
     }
     pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
         self.ack_before_durable = mutant == Some(scheduler::Mutant::AckBeforeDurable);
@@ -229,6 +236,11 @@ impl Links {
         forgotten
             .retain(|&peer| !self.links.contains_key(&peer) && !self.acquaintances.knows(peer));
         forgotten
+    }
+
+    /// Whether a peer that has come with this incarnation is to receive a packet that names it.
+    fn must_name(&self, incarnation: u32) -> bool {
+        self.names_restarted && incarnation > acquaintances::FIRST_INCARNATION
     }
 
     /// The incarnation of a peer, 0 for one not heard of.
@@ -335,7 +347,7 @@ impl Links {
 
     pub(crate) fn receive(&mut self, packet: wire::Packet) -> Received {
         let (me, ignore) = (self.incarnation, self.ignore_incarnation);
-        let copies = self.copies;
+        let (copies, names) = (self.copies, self.must_name(packet.from_incarnation));
         let peer = NodeId(packet.from);
         let mut received = Received::default();
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
@@ -361,6 +373,7 @@ impl Links {
                 received.restarted = true;
                 link.restart(packet.from_incarnation);
             }
+            link.greet |= names;
         }
         let for_me = packet.to_incarnation == me || ignore;
         if !for_me {

@@ -19,6 +19,9 @@ use crate::ledger::Death;
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
+/// The first incarnation of a node.
+const FIRST: Incarnation = Incarnation(1);
+
 /// On most nodes nothing is known of any.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(Option<Box<Known>>);
@@ -29,8 +32,6 @@ struct Known {
     began_alone: bool,
     /// Lives of others that this one has heard of itself, the last few of each.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// Lives of others that were heard of by what came late, for an earlier life of this node.
-    late: BTreeMap<NodeId, Incarnation>,
     /// How some lives ended, as told.
     ends: BTreeMap<Death, LifeEnd>,
     /// Nodes that were seen to die lately.
@@ -64,11 +65,6 @@ impl Deaths {
                 lives.pop_front();
             }
         }
-    }
-
-    /// What is known of that life was said before this one began.
-    fn is_late(&self, (node, incarnation): Death) -> bool {
-        self.0.as_ref().is_some_and(|known| known.late.get(&node) == Some(&incarnation))
     }
 
     fn has_met(&self, (node, incarnation): Death) -> bool {
@@ -123,19 +119,18 @@ impl Scheduler {
         }
     }
 
-    /// Something came late from this incarnation of a node: it was for an earlier life of this one,
-    /// which is no witness of what happened before it began.
-    pub fn heard_late(&mut self, node: NodeId, incarnation: Incarnation) {
-        if (node.0 as usize) < self.homes.nodes() {
-            self.deaths.known().late.insert(node, incarnation);
+    /// As [`Self::meet`], of one that was heard of before the one that there is now.
+    pub(crate) fn meet_former(&mut self, node: NodeId, incarnation: Incarnation) {
+        if self.has_lived_with_peers() {
+            self.meet(node, incarnation);
         }
     }
 
-    /// As [`Self::meet`], of one that was heard of before the one that there is now.
-    pub(crate) fn meet_former(&mut self, node: NodeId, incarnation: Incarnation) {
-        if !self.homes.moves() && !self.deaths.is_late((node, incarnation)) {
-            self.meet(node, incarnation);
-        }
+    /// Whether this node has lived with each peer that it has heard of. No packet is older than a
+    /// first incarnation. A later one may receive a packet that was sent before it began. (Where
+    /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
+    fn has_lived_with_peers(&self) -> bool {
+        !self.homes.moves() && self.options.incarnation <= FIRST
     }
 
     /// The cluster takes it for dead, or it has started again.
@@ -152,10 +147,7 @@ impl Scheduler {
     }
 
     fn has_met(&self, death: Death) -> bool {
-        // Where homes move all nodes speak to each other, and say to which life.
-        let is_known = !self.homes.moves()
-            && self.peers.get(&death.0) == Some(&death.1)
-            && !self.deaths.is_late(death);
+        let is_known = self.has_lived_with_peers() && self.peers.get(&death.0) == Some(&death.1);
         is_known || self.deaths.has_met(death)
     }
 
@@ -311,7 +303,8 @@ impl Scheduler {
 
     pub(crate) fn on_death_ask(&mut self, from: NodeId, ask: &wire::DeathAsk, out: &mut Out) {
         let death = (NodeId(ask.node), Incarnation(ask.incarnation));
-        let heard = death.0 != self.options.me && self.has_met(death);
+        let is_silent = self.options.mutant == Some(Mutant::WitnessesSilent);
+        let heard = death.0 != self.options.me && self.has_met(death) && !is_silent;
         let end = self.end_of_life(death) as i32;
         let (node, incarnation) = (ask.node, ask.incarnation);
         out.loose.push((from, Body::DeathTell(wire::DeathTell { node, incarnation, heard, end })));

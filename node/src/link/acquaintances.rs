@@ -11,7 +11,7 @@ use proto::{NodeId, Time};
 use super::Link;
 
 /// A first incarnation: to forget that a peer had it is harmless, as no packet can be older.
-const FIRST_INCARNATION: u32 = 1;
+pub(super) const FIRST_INCARNATION: u32 = 1;
 
 /// What is kept of a peer; nothing of one that was never met.
 #[derive(Clone, Copy, Default, Debug)]

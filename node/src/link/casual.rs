@@ -29,6 +29,7 @@ impl Links {
         let peer = NodeId(packet.from);
         let mut received = Received::default();
         let known = self.acquaintances.get(peer);
+        let mut greets = false;
         if packet.from_incarnation < known.incarnation && !self.ignore_incarnation {
             return received;
         }
@@ -39,13 +40,15 @@ impl Links {
             let load_at = if received.restarted { Time(0) } else { known.load_at };
             let incarnation = packet.from_incarnation;
             self.acquaintances.put(peer, Acquaintance { incarnation, load_at });
+            greets = self.must_name(incarnation);
         }
-        if packet.to_incarnation != self.incarnation && !self.ignore_incarnation {
-            // It must learn this incarnation.
+        // A peer that names another incarnation must learn this one.
+        let is_for_me = packet.to_incarnation == self.incarnation || self.ignore_incarnation;
+        if greets || !is_for_me {
             self.casual.push(Casual { peer, message: None });
-            if packet.to_incarnation != 0 {
-                return received;
-            }
+        }
+        if !is_for_me && packet.to_incarnation != 0 {
+            return received;
         }
         received.load = packet.load;
         received.bodies = packet.loose.into_iter().filter_map(|message| message.body).collect();
