@@ -3,7 +3,7 @@
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
 use prost::Message as _;
-use proto::event::{Again, End, Event, Reason};
+use proto::event::{Again, End, Event, Reason, Spared};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
@@ -47,7 +47,7 @@ struct Facts {
     removing: Vec<JobId>,
     struck_out: Vec<((TaskId, Attempt), NodeId, u32)>,
     struck: Vec<(TaskId, NodeId, u32)>,
-    spared: Vec<(TaskId, NodeId, u32)>,
+    spared: Vec<(TaskId, (NodeId, u32), Spared)>,
 }
 
 #[derive(Debug)]
@@ -80,8 +80,8 @@ impl Facts {
                         facts.struck_out.push(((task, attempt), node, incarnation));
                     }
                 }
-                &Effect::Trace(Event::Spared { task, node, incarnation, .. }) => {
-                    facts.spared.push((task, node, incarnation));
+                &Effect::Trace(Event::Spared { task, node, incarnation, why, .. }) => {
+                    facts.spared.push((task, (node, incarnation), why));
                 }
                 _ => {}
             }
@@ -202,13 +202,14 @@ impl World {
             let verdict = once::on_replaced(&mut self.jobs, task, why);
             self.judge(verdict);
         }
-        for (task, node, incarnation) in facts.spared {
-            let verdict = poison::on_spared(&mut self.jobs, task, (node, incarnation));
+        for (task, death, why) in facts.spared {
+            let why = Some(why).filter(|_| self.speaks_for(index, task.partition()));
+            let (jobs, lives) = (&mut self.jobs, &self.lives);
+            let verdict = poison::on_spared(jobs, lives, (self.now, task), death, why);
             self.judge(verdict);
         }
         for (task, node, incarnation) in facts.struck {
-            let verdict = poison::on_struck(&self.lives, task, (node, incarnation));
-            self.judge(verdict);
+            self.judge(poison::on_struck(&self.lives, task, (node, incarnation)));
         }
         for (task, node, incarnation) in facts.struck_out {
             let counts = !self.homes_move();
@@ -530,7 +531,7 @@ impl World {
             Doom::Crash => wire::LifeEnd::LifeDied,
         };
         machine.former = (Incarnation(machine.incarnation), end);
-        self.lives.end(index, self.now, doom == Doom::Stopped);
+        self.lives.end(index, self.now, end);
         let machine = &mut self.machines[index];
         machine.forget_process();
         self.acked.forget(index);

@@ -170,7 +170,7 @@ impl World {
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
-            lives: poison::Lives::default(),
+            lives: poison::Lives::new(copies > 1),
             stalled: Vec::new(),
             stall_told: None,
             story: None,
