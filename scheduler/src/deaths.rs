@@ -133,9 +133,11 @@ impl Scheduler {
         !self.homes.moves() && self.options.incarnation <= FIRST
     }
 
-    /// The cluster takes it for dead, or it has started again.
+    /// The cluster takes it for dead, or it has started again. A node that has left in order has
+    /// not died.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
-        if self.has_met(death) {
+        let has_left = !self.homes.not_removed().any(|node| node == death.0);
+        if self.has_met(death) && !has_left {
             self.deaths.note_gone(now, death.0);
         }
     }

@@ -12,8 +12,12 @@ const JOB: JobId = JobId(1);
 const MINE: PartitionId = PartitionId(0);
 
 fn homes(dead: &[u32], nodes: u32) -> Homes {
+    homes_without(dead, MemberPhase::Down, nodes)
+}
+
+fn homes_without(gone: &[u32], gone_as: MemberPhase, nodes: u32) -> Homes {
     let member = |node| {
-        let phase = if dead.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
+        let phase = if gone.contains(&node) { gone_as } else { MemberPhase::Up };
         wire::Member { phase: phase as i32, ..test_nodes::member(node) }
     };
     test_nodes::homes(0, (0..nodes).map(member).collect(), &[0]).moving()
@@ -100,6 +104,25 @@ fn a_node_that_the_map_has_lost_since_may_have_lived() {
         home.on_message(later, NodeId(2), Body::DeathTell(tell), &mut out);
         home.settle(later, &mut out);
         assert_eq!(strikes(&home), expected, "{saw}");
+    }
+}
+
+/// As above, but the second one has handed over all that it had and was removed (seed 31053184).
+#[test]
+fn a_node_that_has_left_in_order_is_not_waited_for() {
+    for (gone_as, expected) in [(MemberPhase::Down, 0), (MemberPhase::Removed, 1)] {
+        let mut home = node(homes_without(&[1], gone_as, 3));
+        let mut out = Out::default();
+        home.meet(NodeId(1), Incarnation(1));
+        home.on_peer_gone(Time(1), NodeId(1), Incarnation(1), &mut out);
+        serve_what_was_started(&mut home, 2, &mut out);
+        let later = Time(1) + DEATH_ASKED_AFTER;
+        home.settle(later, &mut out);
+        let end = LifeEnd::LifeDied as i32;
+        let tell = wire::DeathTell { node: 0, incarnation: 2, heard: true, end };
+        home.on_message(later, NodeId(2), Body::DeathTell(tell), &mut out);
+        home.settle(later, &mut out);
+        assert_eq!(strikes(&home), expected, "{gone_as:?}");
     }
 }
 

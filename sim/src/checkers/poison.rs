@@ -112,7 +112,7 @@ impl Lives {
     }
 
     /// Of the other machines that have ever run: how many there are, and how many have certainly
-    /// lived through that death and could say so until now. `None`: that is not certain of any.
+    /// lived through that death and could answer until now. `None`: it is not certain of any.
     fn certain_witnesses(&self, death: (NodeId, u32), now: Time) -> Option<(usize, usize)> {
         let dead = death.0.0 as usize;
         let life = self.of(death).filter(|life| life.end == LifeEnd::LifeDied)?;
@@ -129,7 +129,7 @@ impl Lives {
         let others = self.lives.iter().filter(|&(&machine, _)| machine != dead);
         let others: Vec<_> = others.filter(|&(&it, _)| !self.has_left(it, died_at)).collect();
         let runs_on = |other: &Life| other.from <= since && other.to.is_none();
-        // Nodes announce themselves when they start; before that what they say may be lost.
+        // Nodes announce themselves when they start. Packets of an earlier time may be lost.
         let has_met = |other: &Life| {
             self.homes_move || other.incarnation == 1 || self.calm_from <= life.from.max(other.from)
         };
@@ -313,7 +313,7 @@ mod tests {
         lives.calm_from(seconds(14));
         assert_eq!(witnesses(&lives), Some((2, 2)));
         (lives.homes_move, lives.lives.get_mut(&1).expect("it runs")[0].incarnation) = (false, 2);
-        assert_eq!(witnesses(&lives), Some((2, 1)), "what they said may have been lost");
+        assert_eq!(witnesses(&lives), Some((2, 1)), "their packets may have been lost");
         assert_eq!(witnesses(&three(LifeEnd::LifeRebooted)), None);
         let mut lives = three(LifeEnd::LifeDied);
         lives.end(1, seconds(22), LifeEnd::LifeDied);
