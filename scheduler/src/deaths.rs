@@ -96,6 +96,12 @@ impl Deaths {
         gone.push_back((now, node));
     }
 
+    fn forget_gone(&mut self, node: NodeId) {
+        if let Some(known) = &mut self.0 {
+            known.gone.retain(|(_, gone)| *gone != node);
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Option<Time> {
         let inquests = self.0.as_ref()?.inquests.values();
         inquests.map(|inquest| inquest.ask_at.min(inquest.until)).min()
@@ -134,10 +140,11 @@ impl Scheduler {
     }
 
     /// The cluster takes it for dead, or it has started again. A node that has left in order has
-    /// not died.
+    /// not died, and its earlier deaths do not matter any more.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
-        let has_left = !self.homes.not_removed().any(|node| node == death.0);
-        if self.has_met(death) && !has_left {
+        if !self.homes.not_removed().any(|node| node == death.0) {
+            self.deaths.forget_gone(death.0);
+        } else if self.has_met(death) {
             self.deaths.note_gone(now, death.0);
         }
     }
