@@ -225,6 +225,12 @@ impl World {
             && there.into_iter().all(|(node, _)| self.is_live(node))
     }
 
+    /// The node is home of the partition and can ask the others. While a replica is filled, what a
+    /// node sends waits for many syncs.
+    pub(crate) fn can_ask(&self, index: usize, partition: PartitionId) -> bool {
+        self.speaks_for(index, partition) && (!self.homes_move() || self.is_whole())
+    }
+
     /// The group can still agree when this node is not there for long: by the map, and by what some
     /// node takes for its voters while these change.
     pub(crate) fn can_agree_without(&self, index: usize) -> bool {

@@ -203,7 +203,7 @@ impl World {
             self.judge(verdict);
         }
         for (task, death, why) in facts.spared {
-            let why = Some(why).filter(|_| self.speaks_for(index, task.partition()));
+            let why = Some(why).filter(|_| self.can_ask(index, task.partition()));
             let (jobs, lives) = (&mut self.jobs, &self.lives);
             let verdict = poison::on_spared(jobs, lives, (self.now, task), death, why);
             self.judge(verdict);

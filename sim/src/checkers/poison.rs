@@ -193,7 +193,7 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
     Ok(())
 }
 
-/// A home counts one apart; `why` if it still is the home.
+/// A home counts one apart; `why` if it still is the home, and could ask the others.
 pub(crate) fn on_spared(
     jobs: &mut Jobs,
     lives: &Lives,
