@@ -280,7 +280,7 @@ impl Scheduler {
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
             // The partition may have moved since the home was asked last.
-            flight.home = flight.home.and(home.or(flight.home));
+            flight.home = flight.home.map(|known| home.unwrap_or(known));
             let (maker, size_bytes) = (flight.maker, flight.size_bytes);
             if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);

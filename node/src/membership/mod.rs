@@ -525,8 +525,8 @@ impl Membership {
         leader.or_else(|| self.some_voter())
     }
 
-    /// A founder that has restarted knows only the first map, on which it may be alone. Its log names
-    /// the voters that it has let in since.
+    /// A founder that has restarted knows only the first map, on which it may be alone. Its log
+    /// names the voters that it has let in since.
     fn some_voter(&mut self) -> Option<NodeId> {
         let me = self.own.node.0;
         let but_me = |voters: &[u32]| -> Vec<u32> {
