@@ -16,11 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.Packet",
         ".starling.v1.Piece",
         ".starling.v1.TaskStream",
-        ".starling.v1.Give",
+        ".starling.v1.SmallObject",
         ".starling.v1.UploadPart",
     ]);
     // Few messages are so large.
-    config.boxed(".starling.v1.PartTell.part");
+    config.boxed(".starling.v1.TallyReport.part");
     config.compile_fds(files)?;
     Ok(())
 }

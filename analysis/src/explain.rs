@@ -9,7 +9,7 @@ use proto::event::{End, Event, Reason};
 use proto::{LocalId, NodeId, Policy, Span, Time, wire};
 
 use crate::events::Entry;
-use crate::trace::{again_word, end_word};
+use crate::trace::{end_word, retry_reason};
 
 /// Parents named before the rest is only counted.
 const PARENTS_NAMED_MAX: usize = 5;
@@ -62,7 +62,7 @@ impl Past {
             Event::Queued { attempt, local_queue, reason, input_bytes, .. } => {
                 self.queued = Some(time);
                 let queue = match local_queue {
-                    true => "its local queue, from which nobody steals",
+                    true => "its local queue, from which no node steals",
                     false => "its shared queue, from which idle nodes steal",
                 };
                 let why = self.reason(reason, input_bytes);
@@ -102,7 +102,7 @@ impl Past {
                 format!("its home, {}, recorded it as {}{made}", name(node), end_word(end))
             }
             Event::Replaced { attempt, why, .. } => {
-                let why = again_word(why);
+                let why = retry_reason(why);
                 format!("after attempt {attempt} its home gave it a further one, because {why}")
             }
             Event::TakenOver { from, .. } => {
@@ -244,14 +244,14 @@ fn missing_sentence(parents: &[u64]) -> String {
 /// What nobody wants to see.
 fn trouble(event: &Event) -> String {
     match *event {
-        Event::Woken { .. } => {
+        Event::MissedWakeupRepaired { .. } => {
             "the reconciler found that a parent's completion had not reached it".into()
         }
         Event::Stale { attempt, .. } => {
             format!("the completion of attempt {attempt} did not count: a later one was current")
         }
-        Event::Struck { attempt, node, incarnation, strikes, .. } => format!(
-            "incarnation {incarnation} of {} died with attempt {attempt}: strike {strikes}",
+        Event::CrashCounted { attempt, node, incarnation, count, .. } => format!(
+            "incarnation {incarnation} of {} died with attempt {attempt}: strike {count}",
             name(node)
         ),
         Event::Spared { attempt, node, incarnation, why, .. } => format!(
@@ -346,7 +346,7 @@ mod tests {
             "0.010000 s: node 0 sent attempt 1.1 to node 2, because moving its 12.0 MB of input \
              (96.00 ms to move at 125.0 MB/s) would cost more than 0.5 of the time it is expected \
              to run, and the most lies there",
-            "0.011000 s: node 2 put attempt 1.1 into its local queue, from which nobody steals, \
+            "0.011000 s: node 2 put attempt 1.1 into its local queue, from which no node steals, \
              because its home sent it to where the most of its 12.0 MB of input (96.00 ms to move \
              at 125.0 MB/s) lies",
             "0.014000 s: attempt 1.1 started on node 2, slot 3 after 3.00 ms in the queue",

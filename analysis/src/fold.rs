@@ -133,7 +133,7 @@ impl Fold {
             }
             Event::Replaced { .. } => self.replaced += 1,
             Event::Stale { .. } => self.stale += 1,
-            Event::Woken { .. } => self.wakeups += 1,
+            Event::MissedWakeupRepaired { .. } => self.wakeups += 1,
             _ => {}
         }
     }
@@ -269,9 +269,9 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
         | Event::TakenOver { task, .. }
-        | Event::Struck { task, .. }
+        | Event::CrashCounted { task, .. }
         | Event::Spared { task, .. }
         | Event::Stalled { task, .. }
-        | Event::Woken { task } => Some(task),
+        | Event::MissedWakeupRepaired { task } => Some(task),
     }
 }

@@ -2,7 +2,7 @@
 
 use proto::busy::BusySeries;
 use proto::tally;
-use proto::wire::{JobState, JobSummary, Part};
+use proto::wire::{JobState, JobSummary, NodeTally};
 use proto::{Span, Time};
 
 use crate::report::{
@@ -17,7 +17,7 @@ const CLOCKS_DIFFER: f64 = 1.02;
 #[must_use]
 pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
     let summary = state.summary.as_ref()?;
-    let mut all = Part::default();
+    let mut all = NodeTally::default();
     summary.parts.iter().for_each(|part| tally::merge(&mut all, part));
     let round = state.settings.map_or(0, |settings| settings.round);
     let begin = Time(if round > 0 { state.opened_ns } else { state.submitted_ns });
@@ -48,7 +48,7 @@ pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
         steals: StealCounts { tried: all.steals_tried, won: all.steals_won, tasks: all.stolen },
         pushes: all.pushed,
         messages: all.messages,
-        reconciler_wakeups: all.woken,
+        reconciler_wakeups: all.wakeups_repaired,
         cpu_s: Span(all.cpu_ns).as_secs_f64(),
         peak_rss_bytes: all.peak_rss_bytes,
         attempts: AttemptCounts { replaced: all.replaced, stale: all.stale },
@@ -96,7 +96,7 @@ fn policies(summary: &JobSummary) -> String {
 }
 
 /// What homes count of executions they count over all rounds.
-fn task_counts(state: &JobState, all: &Part, round: u32) -> TaskCounts {
+fn task_counts(state: &JobState, all: &NodeTally, round: u32) -> TaskCounts {
     let sum = state.sum.clone().unwrap_or_default();
     let counted = if round > 0 { 0 } else { sum.executions };
     TaskCounts {
@@ -110,7 +110,7 @@ fn task_counts(state: &JobState, all: &Part, round: u32) -> TaskCounts {
     }
 }
 
-fn data_counts(state: &JobState, all: &Part) -> DataCounts {
+fn data_counts(state: &JobState, all: &NodeTally) -> DataCounts {
     let sum = state.sum.clone().unwrap_or_default();
     let reads = Reads { inputs: sum.inputs, local: sum.inputs_local, copied: sum.inputs_copied };
     DataCounts {
@@ -125,11 +125,11 @@ fn data_counts(state: &JobState, all: &Part) -> DataCounts {
     }
 }
 
-fn locality(part: &Part) -> f64 {
+fn locality(part: &NodeTally) -> f64 {
     ratio(part.local_bytes as f64, part.local_bytes as f64 + part.moved_bytes as f64)
 }
 
-fn waits(all: &Part, begin: Time, end: Time) -> Waits {
+fn waits(all: &NodeTally, begin: Time, end: Time) -> Waits {
     let (slots, attempts) = (all.used_slots, all.slot_attempts);
     let mean = |ns: u64, over: u64| Span(ns).as_secs_f64() / over.max(1) as f64;
     let until_first = Time(all.first_start_ns).since(begin).as_secs_f64();
@@ -194,7 +194,7 @@ mod tests {
             let mut tally = Tally::default();
             let of_node = entries.iter().filter(|entry| entry.node == NodeId(node));
             of_node.for_each(|entry| tally.push(entry.time, &entry.event));
-            let mut part = Part { node, slots: 2, policy: "mdl".to_owned(), ..tally.part() };
+            let mut part = NodeTally { node, slots: 2, policy: "mdl".to_owned(), ..tally.part() };
             busy.merge(BusySeries::from_wire(&part.busy.take().unwrap()).unwrap());
             part
         });

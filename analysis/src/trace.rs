@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use proto::event::{Again, End, Event, Reason};
+use proto::event::{End, Event, Reason, RetryReason};
 use proto::{Attempt, NodeId, Policy, Span, TaskId, Time};
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             }
             Event::Ended { .. } => self.ended(entry),
             Event::Replaced { task, attempt, why } => {
-                let args = json!({"why": again_word(why)});
+                let args = json!({"why": retry_reason(why)});
                 self.instant(node, time, "again", task, attempt, args)
             }
             Event::Stale { task, attempt } => {
@@ -110,11 +110,11 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::TakenOver { task, attempt, from } => {
                 self.instant(node, time, "taken over", task, attempt, json!({"from": from.0}))
             }
-            Event::Woken { task } => {
+            Event::MissedWakeupRepaired { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }
-            Event::Struck { task, attempt, node: died, incarnation, strikes } => {
-                let args = json!({"died": died.0, "incarnation": incarnation, "strikes": strikes});
+            Event::CrashCounted { task, attempt, node: died, incarnation, count } => {
+                let args = json!({"died": died.0, "incarnation": incarnation, "strikes": count});
                 self.instant(node, time, "struck", task, attempt, args)
             }
             Event::Spared { task, attempt, node: gone, incarnation, why } => {
@@ -338,19 +338,19 @@ pub(crate) fn end_word(end: End) -> &'static str {
     }
 }
 
-pub(crate) fn again_word(why: Again) -> &'static str {
+pub(crate) fn retry_reason(why: RetryReason) -> &'static str {
     match why {
-        Again::HolderRestarted => "the node that held it restarted",
-        Again::NotHeld => "the node that should hold it did not know it",
-        Again::HomeRestarted => "its home restarted",
-        Again::Retry => "it failed and has retries left",
-        Again::InputReplaced => "one of its inputs was replaced",
-        Again::Lost => "the process that ran it died",
-        Again::HolderGone => "the node that held it died",
-        Again::Rebuilt => "what it had made was lost and still wanted",
-        Again::InputLost => "one of its inputs was lost and is made again",
-        Again::Recalled => "one of its inputs was made again with other bytes",
-        Again::Round => "its job is retried",
+        RetryReason::HolderRestarted => "the node that held it restarted",
+        RetryReason::NotHeld => "the node that should hold it did not know it",
+        RetryReason::HomeRestarted => "its home restarted",
+        RetryReason::Retry => "it failed and has retries left",
+        RetryReason::InputReplaced => "one of its inputs was replaced",
+        RetryReason::Lost => "the process that ran it died",
+        RetryReason::HolderGone => "the node that held it died",
+        RetryReason::Rebuilt => "what it had made was lost and still wanted",
+        RetryReason::InputLost => "one of its inputs was lost and is made again",
+        RetryReason::Recalled => "one of its inputs was made again with other bytes",
+        RetryReason::Round => "its job is retried",
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) enum Verb {
     Workload(crate::workload::WorkloadVerb),
     /// Run a workflow on simulated nodes, at any scale
     Sim(crate::sim::SimArgs),
-    /// What no schedule of a workflow can beat, and what the paper's bound says
+    /// Lower bounds on the makespan of a workflow, and the bound of the paper
     Bound(crate::bound::BoundArgs),
     /// Search for faults with the simulator and its checkers
     Check(crate::check::CheckArgs),
@@ -69,7 +69,7 @@ pub(crate) enum Verb {
     /// Evaluate: the figures of the paper beside ours
     Eval(crate::eval::EvalArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
-    Trace(crate::story::TraceArgs),
+    Trace(crate::reports::TraceArgs),
     /// Settings and where they come from
     #[command(subcommand)]
     Config(crate::config::ConfigVerb),
@@ -103,7 +103,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) captured: CapturedArgs,
     #[command(flatten)]
     pub(crate) slurm: SlurmArgs,
-    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
+    /// No keys: connections are not encrypted, and any user of this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
 }
@@ -111,7 +111,7 @@ pub(crate) struct ClusterArgs {
 /// `--scrub-every 24h`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScrubArgs {
-    /// How often a node reads all of its records, to find damage where nobody else reads; 0: never
+    /// Interval in which a node reads all of its records to find damage; 0: never
     /// [default: 24h]
     #[arg(long, value_name = "DURATION")]
     scrub_every: Option<Timespan>,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_scrubs_as_often_as_it_is_told() {
+    fn a_node_scrubs_at_the_given_interval() {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
@@ -351,7 +351,7 @@ mod tests {
             let line = Line::try_parse_from(words).unwrap();
             line.scrub.resolve(&Settings::none()).unwrap()
         };
-        assert_eq!(every(&[]), Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0)));
+        assert_eq!(every(&[]), Some(Duration::from_nanos(proto::limits::SCRUB_INTERVAL.0)));
         assert_eq!(every(&["--scrub-every", "0"]), None);
         for told in [None, Some(Duration::from_secs(90)), Some(Duration::from_nanos(7))] {
             let [flag, value] = ScrubArgs::flags(told);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tasks_may_print_is_as_it_was_told() {
+    fn output_limits_follow_the_flags() {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]

@@ -1,7 +1,7 @@
 //! `starling bound`: what no schedule can beat, and what the paper's programme says.
 
 mod figures;
-mod measured;
+mod measurements;
 mod plot;
 mod published;
 mod tasks;
@@ -23,7 +23,7 @@ use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::units::{Bandwidth, Factor, Timespan};
 use crate::workload::{load, warn_without_durations};
-use crate::{Context, jobs, story, units};
+use crate::{Context, jobs, reports, units};
 use figures::{Assumed, Figures};
 
 /// Tasks above which a benchmark shape is calculated with, not stored.
@@ -117,7 +117,7 @@ fn forms(models: &[Model]) -> Vec<Form> {
 
 /// A run that has ended, as far as a bound is compared with it.
 #[derive(Debug)]
-struct Ran {
+struct FinishedRun {
     run: String,
     workflow: Option<String>,
     nodes: u32,
@@ -146,7 +146,9 @@ pub(crate) fn run(context: &Context, args: &BoundArgs) -> Done {
     let ran = args.run.as_deref().map(|run| ran(context, run)).transpose()?;
     let workflow = match (&args.workflow, &ran) {
         (Some(workflow), _) => workflow.clone(),
-        (None, Some(Ran { workflow: Some(name), .. })) if is_generator(name) => name.clone(),
+        (None, Some(FinishedRun { workflow: Some(name), .. })) if is_generator(name) => {
+            name.clone()
+        }
         _ => {
             return Err(Failure::usage("the run does not tell where its workflow is")
                 .hint("name the workflow's file before --run"));
@@ -231,7 +233,11 @@ fn shape(text: &str) -> Result<Option<Implicit>, Failure> {
     })
 }
 
-fn assumed(context: &Context, args: &BoundArgs, ran: Option<&Ran>) -> Result<Assumed, Failure> {
+fn assumed(
+    context: &Context,
+    args: &BoundArgs,
+    ran: Option<&FinishedRun>,
+) -> Result<Assumed, Failure> {
     let bandwidth: Bandwidth = context.settings.pick(args.bandwidth, "bandwidth")?;
     let bytes_per_s = bandwidth.bytes_per_s;
     let latency = Span(args.latency.map_or(0, |latency| latency.0.as_nanos() as u64));
@@ -242,7 +248,7 @@ fn assumed(context: &Context, args: &BoundArgs, ran: Option<&Ran>) -> Result<Ass
         NetworkName::Free => Network::Free,
     };
     let nodes = args.nodes.or_else(|| ran.map(|ran| ran.nodes)).unwrap_or(1).max(1);
-    let of_node = |ran: &Ran| ran.slots.div_ceil(ran.nodes.max(1));
+    let of_node = |ran: &FinishedRun| ran.slots.div_ceil(ran.nodes.max(1));
     let slots = args.slots.or_else(|| ran.map(of_node)).unwrap_or(1).max(1);
     Ok(Assumed {
         cluster: Cluster::new(nodes, slots, network),
@@ -253,20 +259,20 @@ fn assumed(context: &Context, args: &BoundArgs, ran: Option<&Ran>) -> Result<Ass
 }
 
 /// A job of the cluster by its number, or the report of a run in a file.
-fn ran(context: &Context, run: &str) -> Result<Ran, Failure> {
+fn ran(context: &Context, run: &str) -> Result<FinishedRun, Failure> {
     let Ok(job) = run.parse() else { return ran_of_file(Path::new(run)) };
     crate::block_on(async {
         let client = context.connect().await?;
         let state = client.job(proto::JobId(job)).await?;
-        let logs = story::Logs::read(&client, proto::JobId(job), None).await?;
+        let logs = reports::Logs::read(&client, proto::JobId(job), None).await?;
         let fold = logs.fold(proto::JobId(job), None)?;
-        let report = story::report(&fold, &story::facts(&state, logs.states.clone()), &state);
+        let report = reports::report(&fold, &reports::facts(&state, logs.states.clone()), &state);
         if jobs::state_word(&state) != "finished" {
-            let text = format!("job {job} is {}: its makespan says nothing", report.state);
+            let text = format!("job {job} is {}: its makespan is not comparable", report.state);
             return Err(Failure::refused(text).hint("compare a job that has finished"));
         }
-        let took = measured::durations(&client, proto::JobId(job), &logs).await?;
-        Ok(Ran {
+        let took = measurements::durations(&client, proto::JobId(job), &logs).await?;
+        Ok(FinishedRun {
             run: format!("job {job}"),
             workflow: Some(state.name),
             nodes: report.nodes,
@@ -277,7 +283,7 @@ fn ran(context: &Context, run: &str) -> Result<Ran, Failure> {
     })
 }
 
-fn ran_of_file(path: &Path) -> Result<Ran, Failure> {
+fn ran_of_file(path: &Path) -> Result<FinishedRun, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
     let wrong = |what: &str| {
         Failure::refused(format!("{}: {what}", path.display()))
@@ -291,7 +297,7 @@ fn ran_of_file(path: &Path) -> Result<Ran, Failure> {
     let number = |key: &str| report[key].as_f64().filter(|value| *value > 0.0);
     let missing = |key: &str| wrong(&format!("it has no '{key}' above 0"));
     let whole = |key: &str| number(key).map(|value| value as u32).ok_or_else(|| missing(key));
-    Ok(Ran {
+    Ok(FinishedRun {
         run: path.display().to_string(),
         workflow: report["name"].as_str().map(str::to_owned),
         nodes: whole("nodes")?,

@@ -24,19 +24,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, SubmitOptions};
-use proto::event::{Again, End, Event};
+use proto::event::{End, Event, RetryReason};
 use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
-use sim::Dice;
+use sim::SimRng;
 use workloads::Graph;
 
 use self::answers::Answers;
 use crate::embed::ClusterPlan;
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
-use crate::processes::{self, Life, NodeProcess, Seat};
-use crate::story::Logs;
+use crate::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use crate::reports::Logs;
 use crate::{Context, node_list, submit};
 
 /// A tree that has not ended by then is stuck.
@@ -117,32 +117,32 @@ impl Campaign {
     }
 }
 
-fn pause(dice: &mut Dice, range: std::ops::Range<u64>) -> Duration {
+fn pause(dice: &mut SimRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(dice.between(range.start, range.end - 1))
 }
 
 /// The nodes; they end with this.
-struct Victims<'a> {
+struct CampaignNodes<'a> {
     dir: &'a Path,
     plan: ClusterPlan,
     nodes: Vec<NodeProcess>,
 }
 
-impl Drop for Victims<'_> {
+impl Drop for CampaignNodes<'_> {
     fn drop(&mut self) {
         self.nodes.iter_mut().for_each(NodeProcess::abandon);
     }
 }
 
-impl<'a> Victims<'a> {
+impl<'a> CampaignNodes<'a> {
     async fn start(dir: &'a Path, plan: ClusterPlan) -> Result<Self, Failure> {
         let mut started = Self { dir, plan, nodes: Vec::new() };
         for node in 0..started.plan.nodes {
             started.nodes.push(processes::spawn(
                 dir,
-                Seat::Member(node),
+                NodeIdentity::Member(node),
                 &started.plan,
-                Life::Ours,
+                ProcessLifetime::Ours,
             )?);
         }
         processes::await_listening(dir, &mut started.nodes).await?;
@@ -155,7 +155,7 @@ impl<'a> Victims<'a> {
     }
 
     /// Does one thing, and puts it right again.
-    async fn hurt(&mut self, dice: &mut Dice, seen: &mut Campaign) -> Result<(), Failure> {
+    async fn hurt(&mut self, dice: &mut SimRng, seen: &mut Campaign) -> Result<(), Failure> {
         let count = self.nodes.len();
         let first = dice.index(count);
         let spare = self.spare();
@@ -193,8 +193,12 @@ impl<'a> Victims<'a> {
             let victim = victims.swap_remove(dice.index(victims.len()));
             tokio::time::sleep(pause(dice, AWAY_MS)).await;
             let node = self.nodes[victim].node;
-            self.nodes[victim] =
-                processes::spawn(self.dir, Seat::Member(node), &self.plan, Life::Ours)?;
+            self.nodes[victim] = processes::spawn(
+                self.dir,
+                NodeIdentity::Member(node),
+                &self.plan,
+                ProcessLifetime::Ours,
+            )?;
         }
         processes::await_listening(self.dir, &mut self.nodes).await
     }
@@ -300,9 +304,9 @@ async fn all_in(
 ) -> Result<(), Failure> {
     let plan = ClusterPlan::new(args.nodes, 2, scheduler::Tuning::default());
     let plan = ClusterPlan { replicas: args.replicas, ..plan };
-    let mut victims = Victims::start(dir, plan).await?;
-    let client = Client::connect_with(dir, ClientOptions { patience: PATIENCE }).await?;
-    let mut dice = Dice::new(args.seed);
+    let mut victims = CampaignNodes::start(dir, plan).await?;
+    let client = Client::connect_with(dir, ClientOptions { request_timeout: PATIENCE }).await?;
+    let mut dice = SimRng::new(args.seed);
     if !victims.are_whole(&client).await {
         return Err(Failure::lost("the copies of a new cluster do not become whole"));
     }
@@ -401,7 +405,7 @@ async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answe
         let text = format!("undisturbed, {done} of {} tasks are done", graph.len());
         return Err(Failure::lost(text));
     }
-    answers.expect_whole(crate::kept::of_graph(graph, &plan, true).len())?;
+    answers.expect_whole(crate::kept_outputs::of_graph(graph, &plan, true).len())?;
     Ok(answers)
 }
 
@@ -459,7 +463,7 @@ async fn judge(
             Event::Committed { task, end: End::Done, .. } => {
                 *commits.entry((task, home)).or_default() += 1;
             }
-            Event::Replaced { task, why: Again::Rebuilt | Again::Recalled, .. } => {
+            Event::Replaced { task, why: RetryReason::Rebuilt | RetryReason::Recalled, .. } => {
                 *commits.entry((task, home)).or_default() -= 1;
                 seen.made_again += 1;
             }

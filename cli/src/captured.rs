@@ -10,13 +10,13 @@ use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 
 use crate::errors::Failure;
-use crate::story::Committed;
+use crate::reports::Committed;
 use crate::{task, units};
 
 /// How long homes of tasks may take to serve: another node takes over for one that has died.
-const RECORDS_PATIENCE: Duration = Duration::from_secs(30);
+const RECORDS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Where no other node can.
-const ALONE_PATIENCE: Duration = Duration::from_secs(2);
+const ALONE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Tasks, or ranges of an array, that one line names.
 const NAMED_MAX: usize = 8;
 
@@ -53,7 +53,7 @@ impl Records {
             return Ok(records);
         }
         let alone = some_are_away && client.map().copies <= 1;
-        let patience = if alone { ALONE_PATIENCE } else { RECORDS_PATIENCE };
+        let patience = if alone { ALONE_TIMEOUT } else { RECORDS_TIMEOUT };
         let see = |task| records.see(task, stderr);
         let are_all = client.known_tasks(job, patience, see).await?;
         records.are_all = are_all;
@@ -91,14 +91,14 @@ impl Records {
     pub(crate) fn short(
         &self,
         came_bytes: impl Fn(LocalId, Option<Attempt>) -> u64,
-        why: impl Fn(Option<NodeId>) -> Why,
-    ) -> Vec<Short> {
+        why: impl Fn(Option<NodeId>) -> MissingReason,
+    ) -> Vec<IncompleteOutput> {
         let printed = self.ended.iter().filter(|(_, record)| record.bytes > 0);
         let found = printed.filter_map(|(&task, record)| {
             let came_bytes = came_bytes(task, record.ran.map(|(attempt, _)| attempt));
             let node = record.ran.map(|(_, node)| node);
             let record = record.clone();
-            (came_bytes < record.bytes).then(|| Short {
+            (came_bytes < record.bytes).then(|| IncompleteOutput {
                 task,
                 record,
                 came_bytes,
@@ -112,7 +112,7 @@ impl Records {
 
 /// Why output did not come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Why {
+pub(crate) enum MissingReason {
     Away,
     Damaged,
     Gone,
@@ -120,7 +120,7 @@ pub(crate) enum Why {
     Unknown,
 }
 
-impl Why {
+impl MissingReason {
     fn text(self, node: Option<NodeId>) -> String {
         let node = node.map_or_else(String::new, |node| node.to_string());
         match self {
@@ -135,12 +135,12 @@ impl Why {
 
 /// A task of whose output something is missing.
 #[derive(Debug)]
-pub(crate) struct Short {
+pub(crate) struct IncompleteOutput {
     pub(crate) task: LocalId,
     record: Record,
     came_bytes: u64,
     pub(crate) node: Option<NodeId>,
-    pub(crate) why: Why,
+    pub(crate) why: MissingReason,
 }
 
 /// The same as JSON.
@@ -163,8 +163,8 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    pub(crate) fn new(job: JobId, stderr: bool, short: &[Short]) -> Self {
-        let row = |one: &Short| Row {
+    pub(crate) fn new(job: JobId, stderr: bool, short: &[IncompleteOutput]) -> Self {
+        let row = |one: &IncompleteOutput| Row {
             task: one.task.to_string(),
             name: one.record.name.clone(),
             node: one.node.map(|node| node.0),
@@ -182,32 +182,36 @@ fn stream_word(stderr: bool) -> &'static str {
 }
 
 /// A line for each node and reason.
-pub(crate) fn lines(job: JobId, stderr: bool, short: &[Short]) -> Vec<String> {
-    let mut groups: BTreeMap<(Why, Option<NodeId>), Vec<&Short>> = BTreeMap::new();
+pub(crate) fn lines(job: JobId, stderr: bool, short: &[IncompleteOutput]) -> Vec<String> {
+    let mut groups: BTreeMap<(MissingReason, Option<NodeId>), Vec<&IncompleteOutput>> =
+        BTreeMap::new();
     for one in short {
         groups.entry((one.why, one.node)).or_default().push(one);
     }
-    let line = |((why, node), group): (&(Why, Option<NodeId>), &Vec<&Short>)| {
-        let sum = |bytes: fn(&Short) -> u64| group.iter().map(|one| bytes(one)).sum::<u64>();
-        let captured = units::bytes(sum(|one| one.record.bytes));
-        let amount = match sum(|one| one.came_bytes) {
-            0 => captured,
-            came => format!("all but {} of {captured}", units::bytes(came)),
+    let line =
+        |((why, node), group): (&(MissingReason, Option<NodeId>), &Vec<&IncompleteOutput>)| {
+            let sum = |bytes: fn(&IncompleteOutput) -> u64| {
+                group.iter().map(|one| bytes(one)).sum::<u64>()
+            };
+            let captured = units::bytes(sum(|one| one.record.bytes));
+            let amount = match sum(|one| one.came_bytes) {
+                0 => captured,
+                came => format!("all but {} of {captured}", units::bytes(came)),
+            };
+            let word = if group.len() == 1 { "task" } else { "tasks" };
+            format!(
+                "job {}: missing {amount} of the {} of {word} {}: {}",
+                job.0,
+                stream_word(stderr),
+                labels(group),
+                why.text(*node)
+            )
         };
-        let word = if group.len() == 1 { "task" } else { "tasks" };
-        format!(
-            "job {}: missing {amount} of the {} of {word} {}: {}",
-            job.0,
-            stream_word(stderr),
-            labels(group),
-            why.text(*node)
-        )
-    };
     groups.iter().map(line).collect()
 }
 
 /// `1-3, 7` of one array, else names. The number is bounded, so that a line stays readable.
-fn labels(group: &[&Short]) -> String {
+fn labels(group: &[&IncompleteOutput]) -> String {
     let entries: Option<Vec<u64>> = group.iter().map(|one| one.record.entry).collect();
     let entries = entries.map(|mut entries| {
         entries.sort_unstable();
@@ -275,7 +279,7 @@ mod tests {
             (2, Some(Attempt(3))) => 3,
             _ => 0,
         };
-        let short = records.short(came, |_| Why::Gone);
+        let short = records.short(came, |_| MissingReason::Gone);
         let lines = lines(JobId(4), false, &short);
         assert_eq!(
             lines,
@@ -290,13 +294,13 @@ mod tests {
     #[test]
     fn entries_of_an_array_are_ranges_and_the_list_is_bounded() {
         let array = records([1, 2, 3, 7].map(|entry| task(entry, 1, Some(entry))));
-        let line = &lines(JobId(1), true, &array.short(|_, _| 0, |_| Why::Away))[0];
+        let line = &lines(JobId(1), true, &array.short(|_, _| 0, |_| MissingReason::Away))[0];
         assert_eq!(line, "job 1: missing 4 B of the stderr of tasks 1-3, 7: n1 does not answer");
         let many = records((0..30).map(|entry| task(entry, 1, Some(2 * entry))));
-        let line = &lines(JobId(1), false, &many.short(|_, _| 0, |_| Why::Left))[0];
+        let line = &lines(JobId(1), false, &many.short(|_, _| 0, |_| MissingReason::Left))[0];
         assert!(line.contains("tasks 0, 2, 4, 6, 8, 10, 12, 14 and 22 more: "), "{line}");
         let two = records((0..2).map(|number| task(number, 1, Some(5))));
-        let line = &lines(JobId(1), false, &two.short(|_, _| 0, |_| Why::Gone))[0];
+        let line = &lines(JobId(1), false, &two.short(|_, _| 0, |_| MissingReason::Gone))[0];
         assert!(line.contains("tasks 't0', 't1': "), "two arrays: {line}");
     }
 

@@ -18,7 +18,7 @@ pub(crate) enum ConfigVerb {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct SettingRow {
     settings: Vec<Setting>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run(context: &Context, verb: &ConfigVerb) -> Done {
         settings.push(Setting { key, value, origin });
     }
     if context.output.json {
-        context.output.json(&Shown { settings })?;
+        context.output.json(&SettingRow { settings })?;
     } else {
         let row = |setting: Setting| {
             let mut row = vec![setting.key.to_owned(), setting.value];

@@ -12,11 +12,11 @@ use crate::Context;
 use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
-use crate::processes::{self, Life, NodeProcess, Seat};
+use crate::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::run_dir::RunDir;
 use crate::units::{Bandwidth, number_of};
 
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a run looks whether its nodes are still there.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -52,7 +52,7 @@ pub(crate) const REPLICAS_DEFAULT: u32 = 2;
 
 /// How long a cluster lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lasts {
+pub(crate) enum ClusterLifetime {
     /// As long as one command: no node comes later.
     Run,
     /// Nodes may come and go.
@@ -82,7 +82,7 @@ impl ClusterPlan {
         context: &Context,
         args: &ClusterArgs,
         present: Option<Present>,
-        lasts: Lasts,
+        lasts: ClusterLifetime,
     ) -> Result<Self, Failure> {
         let settings = &context.settings;
         let nodes: u32 =
@@ -91,7 +91,7 @@ impl ClusterPlan {
         if nodes == 0 {
             return Err(Failure::usage("there is at least one node"));
         }
-        if slots == Some(0) && lasts == Lasts::Run {
+        if slots == Some(0) && lasts == ClusterLifetime::Run {
             return Err(Failure::usage("nodes of 0 slots run nothing")
                 .hint("'starling up' and 'starling node' make such keepers"));
         }
@@ -100,9 +100,11 @@ impl ClusterPlan {
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
         let replicas = match lasts {
-            Lasts::Run => check_replicas(told.unwrap_or(1), nodes)?,
+            ClusterLifetime::Run => check_replicas(told.unwrap_or(1), nodes)?,
             // What there are no nodes for yet is made when they come.
-            Lasts::Instance => check_replicas(told.unwrap_or(REPLICAS_DEFAULT), NODES_MAX)?,
+            ClusterLifetime::Instance => {
+                check_replicas(told.unwrap_or(REPLICAS_DEFAULT), NODES_MAX)?
+            }
         };
         if args.insecure {
             warn_insecure();
@@ -117,7 +119,7 @@ impl ClusterPlan {
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
         let policy = tuning.policy;
-        let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0));
+        let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_INTERVAL.0));
         Self {
             nodes,
             slots,
@@ -172,7 +174,7 @@ impl Drop for Nodes {
             }
             Self::Processes(processes) => {
                 processes.iter_mut().for_each(NodeProcess::release);
-                processes.iter_mut().for_each(|process| process.wait(STOP_PATIENCE));
+                processes.iter_mut().for_each(|process| process.wait(STOP_TIMEOUT));
             }
         }
     }
@@ -201,9 +203,9 @@ impl Cluster {
             for node in 0..plan.nodes {
                 started.push(processes::spawn(
                     cluster.dir.path(),
-                    Seat::Member(node),
+                    NodeIdentity::Member(node),
                     plan,
-                    Life::Ours,
+                    ProcessLifetime::Ours,
                 )?);
             }
             processes::await_listening(cluster.dir.path(), started).await?;

@@ -6,7 +6,7 @@ use daemon::{NodeError, StartError};
 use workloads::LoadError;
 
 use crate::args::Cli;
-use crate::shown::shown;
+use crate::terminal_text::shown;
 
 /// The exit codes of the program; a contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

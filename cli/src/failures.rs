@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_signal_that_is_told_is_one() {
+    fn only_a_reported_signal_is_one() {
         let signal = |error: &str, exit_code| {
             let error = error.to_owned();
             signal_of(&TaskFailure { error, exit_code, ..TaskFailure::default() })

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
 use crate::selector::Selector;
-use crate::{Context, jobs, kept};
+use crate::{Context, jobs, kept_outputs};
 
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {
@@ -22,7 +22,7 @@ pub(crate) struct ForgetArgs {
 }
 
 /// How long a node may take to say that it is there.
-const THERE_PATIENCE: Duration = Duration::from_secs(1);
+const THERE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct ForgottenRow {
@@ -51,7 +51,7 @@ async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<
         )));
     }
     let keeps = || state.settings.is_some_and(|settings| settings.keeps_results);
-    if !results && (keeps() || kept::is_listed(client, job).await?) {
+    if !results && (keeps() || kept_outputs::is_listed(client, job).await?) {
         let text = format!("job {number} keeps results: it is forgotten with them, or not at all");
         return Err(Failure::refused(text).hint(format!(
             "'starling job fetch {number} -o DIR' copies them, \
@@ -67,8 +67,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     for &job in &selected {
         may_be_forgotten(client, job, args.results).await?;
     }
-    let states = client.node_states(THERE_PATIENCE).await;
-    let map = client.newest_map(THERE_PATIENCE).await;
+    let states = client.node_states(THERE_TIMEOUT).await;
+    let map = client.newest_map(THERE_TIMEOUT).await;
     // A node that was let in and never started has nothing to remove.
     let never_came =
         |node| map.copies > 1 && member(&map, node).is_some_and(|it| it.incarnation == 0);
@@ -77,7 +77,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     for &job in &selected {
         client.forget(job, args.results).await?;
         if args.results {
-            kept::forget(client, job).await?;
+            kept_outputs::forget(client, job).await?;
         }
         let (number, results) = (job.0.to_string(), args.results);
         if context.output.json {

@@ -13,9 +13,9 @@ use crate::errors::Failure;
 use crate::units::number_of;
 
 /// Until the nodes that run have given up those that do not come.
-const LOSS_PATIENCE: Duration = Duration::from_secs(20);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const MAP_PATIENCE: Duration = Duration::from_secs(2);
+const MAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Which nodes an `up` is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -68,7 +68,7 @@ impl Launch {
 
 /// What cannot go on without nodes that do not run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct AwaitedNodes {
     /// They have the only copies of some partitions, and of how many.
     pub(crate) nodes: Vec<u32>,
     pub(crate) partitions: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Waiting {
     pub(crate) given_up: Vec<u32>,
 }
 
-impl Waiting {
+impl AwaitedNodes {
     /// By the map that a node of the launch has.
     fn of(map: &wire::ClusterMap, away: &[u32]) -> Self {
         let of_these = |nodes: &[u32]| -> Vec<u32> {
@@ -156,7 +156,7 @@ pub(crate) fn explain(failure: Failure, lost: &[u32]) -> Failure {
     }
     let have = if lost.len() == 1 { "has" } else { "have" };
     let text = format!(
-        "{} {have} lost the state directory, and no node that has its own tells the map: {}",
+        "{} {have} lost the state directory, and no node with its own state directory gives the map: {}",
         named(lost),
         failure.message
     );
@@ -169,16 +169,19 @@ fn named(nodes: &[u32]) -> String {
 }
 
 /// What waits for these nodes, as soon as the others have noticed that they do not come.
-pub(crate) async fn wait_for_losses(context: &Context, away: &[u32]) -> Result<Waiting, Failure> {
+pub(crate) async fn wait_for_losses(
+    context: &Context,
+    away: &[u32],
+) -> Result<AwaitedNodes, Failure> {
     let client = Client::connect_with(&context.dir()?, ClientOptions::default()).await?;
-    let deadline = Instant::now() + LOSS_PATIENCE;
+    let deadline = Instant::now() + LOSS_TIMEOUT;
     loop {
-        let map = client.newest_map(MAP_PATIENCE).await;
+        let map = client.newest_map(MAP_TIMEOUT).await;
         let unnoticed = away.iter().filter(|&&node| is_serving(&map, node));
         let unnoticed: Vec<u32> = unnoticed.copied().collect();
         let is_over = Instant::now() >= deadline;
         if unnoticed.is_empty() || is_over {
-            let mut waiting = Waiting::of(&map, away);
+            let mut waiting = AwaitedNodes::of(&map, away);
             if unnoticed.is_empty() {
                 waiting.voters.clear(); // A majority has agreed that they are down.
             }
@@ -232,26 +235,26 @@ mod tests {
         for member in &mut map.members {
             member.phase = MemberPhase::Up as i32;
         }
-        let torn = Waiting::of(&map, &[1, 2, 3]);
+        let torn = AwaitedNodes::of(&map, &[1, 2, 3]);
         assert_eq!((torn.given_up.as_slice(), torn.voters.as_slice()), (&[][..], &[1, 2][..]));
         map.members[3].phase = MemberPhase::Down as i32;
-        let calm = Waiting::of(&map, &[3]);
+        let calm = AwaitedNodes::of(&map, &[3]);
         assert_eq!((calm.given_up.as_slice(), calm.voters.as_slice()), (&[3][..], &[][..]));
     }
 
     #[test]
     fn what_waits_is_named_with_its_cure() {
         let launch = Launch { nodes: vec![0, 1], new: 0, away: vec![2, 3] };
-        let waiting = Waiting { nodes: vec![2, 3], partitions: 7, ..Waiting::default() };
+        let waiting = AwaitedNodes { nodes: vec![2, 3], partitions: 7, ..AwaitedNodes::default() };
         let lines = waiting.lines(&launch);
         assert!(
             lines[0].contains("7 partitions") && lines[0].contains("up --nodes 4"),
             "{lines:?}"
         );
         assert!(lines[0].contains("node drain n2 n3"), "{lines:?}");
-        let calm = Waiting { given_up: vec![2, 3], ..Waiting::default() }.lines(&launch);
+        let calm = AwaitedNodes { given_up: vec![2, 3], ..AwaitedNodes::default() }.lines(&launch);
         assert!(calm[0].contains("n2, n3 are not started and given up"), "{calm:?}");
-        let torn = Waiting { voters: vec![2], ..Waiting::default() };
+        let torn = AwaitedNodes { voters: vec![2], ..AwaitedNodes::default() };
         let lines = torn.lines(&launch);
         assert!(lines[0].contains("majority"), "{lines:?}");
         assert!(lines[1].contains("n3 is not started and not given up"), "{lines:?}");

@@ -12,7 +12,7 @@ use workloads::wfformat::{Machine, Run, TaskRun};
 use workloads::{Graph, Plan};
 
 use crate::errors::Failure;
-use crate::story::Logs;
+use crate::reports::Logs;
 
 /// Where an instance will go: opened before the run, so that a path that cannot be written costs
 /// nothing.

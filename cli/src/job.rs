@@ -9,13 +9,13 @@ use crate::args::TimeoutArgs;
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::forget::ForgetArgs;
 use crate::jobs::{self, JobRow};
-use crate::kept::FetchArgs;
+use crate::kept_outputs::FetchArgs;
 use crate::retry::{self, RetryArgs};
 use crate::run::Deadline;
 use crate::selector::Selector;
 use crate::streams::OutputArgs;
 use crate::units::Timespan;
-use crate::{Context, forget, kept, past, run, streams, units};
+use crate::{Context, forget, job_info, kept_outputs, run, streams, units};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::List { jobs } => list(context, &client, jobs).await,
             JobVerb::Info { jobs, round } => {
                 for job in jobs::select(&client, jobs).await? {
-                    past::info(context, &client, job, *round).await?;
+                    job_info::info(context, &client, job, *round).await?;
                 }
                 Ok(Exit::Ok)
             }
@@ -100,7 +100,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::Retry(args) => retry::run(context, &client, args).await,
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
-            JobVerb::Fetch(args) => kept::fetch(context, &client, args).await,
+            JobVerb::Fetch(args) => kept_outputs::fetch(context, &client, args).await,
         }
     })
 }

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::errors::{Exit, Failure};
 use crate::output::{Output, say};
+use crate::reports::Logs;
 use crate::selector::Selector;
-use crate::story::Logs;
 use crate::units;
 
 /// Failures that are told one by one; the rest are counted.
@@ -20,13 +20,13 @@ const FAILURES_TOLD_MAX: usize = 5;
 pub(crate) const STDERR_LINES_MAX: usize = 10;
 
 /// How long homes may take to serve and to list their jobs.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a job's home may take to answer when some node is known to be away.
-const AWAY_PATIENCE: Duration = Duration::from_secs(2);
+const AWAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// All jobs, by age, and the homes whose jobs are not known.
 pub(crate) async fn list(client: &Client) -> Result<Jobs, Failure> {
-    Ok(client.jobs(LIST_PATIENCE).await?)
+    Ok(client.jobs(LIST_TIMEOUT).await?)
 }
 
 /// The jobs a selector names, by age. A selector that may mean a job which is not known selects
@@ -68,7 +68,7 @@ pub(crate) async fn must_exist(client: &Client, job: JobId, logs: &Logs) -> Resu
     if client.nodes().into_iter().all(|node| logs.has(node)) {
         return Ok(client.job(job).await.map(drop)?);
     }
-    match tokio::time::timeout(AWAY_PATIENCE, client.job(job)).await {
+    match tokio::time::timeout(AWAY_TIMEOUT, client.job(job)).await {
         Err(_) | Ok(Ok(_) | Err(ClientError::ClusterUnreachable(_))) => Ok(()),
         Ok(Err(error)) => Err(error.into()),
     }
@@ -314,7 +314,7 @@ pub(crate) fn tell_more(state: &JobState) {
 pub(crate) fn tell_more_of_run(state: &JobState) {
     if !counts(state).failures.is_empty() {
         say("hint: on a cluster that stays ('starling up', then 'starling submit --file'), \
-             'starling task explain JOB TASK' tells more");
+             'starling task explain JOB TASK' shows more");
     }
 }
 
@@ -322,7 +322,7 @@ fn more_line(state: &JobState) -> Option<String> {
     let counts = counts(state);
     let failure = counts.failures.first()?;
     let local = LocalId(failure.local);
-    Some(format!("hint: 'starling task explain {} {local}' tells more of it", state.job))
+    Some(format!("hint: 'starling task explain {} {local}' shows more", state.job))
 }
 
 #[cfg(test)]
@@ -354,12 +354,12 @@ mod tests {
     }
 
     #[test]
-    fn the_verb_that_tells_more_is_named_where_a_task_failed() {
+    fn a_failed_task_is_followed_by_a_hint_at_task_explain() {
         let mut state = JobState { job: 5, ..JobState::default() };
         assert_eq!(more_line(&state), None);
         let failures = vec![TaskFailure { local: 3, ..TaskFailure::default() }];
         state.sum = Some(PartitionCount { failed: 1, failures, ..PartitionCount::default() });
-        let expected = "hint: 'starling task explain 5 0.3' tells more of it";
+        let expected = "hint: 'starling task explain 5 0.3' shows more";
         assert_eq!(more_line(&state).as_deref(), Some(expected));
     }
 

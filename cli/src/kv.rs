@@ -70,7 +70,7 @@ impl Pair {
 
 /// One key as JSON; a value that is no text is given in hexadecimal.
 #[derive(Default, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct KeyRow {
     pub(crate) key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) found: Option<bool>,
@@ -84,7 +84,7 @@ pub(crate) struct Shown {
     pub(crate) version: Option<u64>,
 }
 
-impl Shown {
+impl KeyRow {
     pub(crate) fn new(key: &str) -> Self {
         Self { key: key.to_owned(), ..Self::default() }
     }
@@ -119,7 +119,7 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
                 let value = kv.lookup(key.as_bytes()).await?;
                 let found = value.is_some();
                 if context.output.json {
-                    let shown = Shown { found: Some(found), ..Shown::new(key) };
+                    let shown = KeyRow { found: Some(found), ..KeyRow::new(key) };
                     heard(context.output.json(&shown.with(value)))?;
                 } else if let Some(value) = value {
                     heard(raw(context, &value.bytes))?;
@@ -131,7 +131,7 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
             KvVerb::Remove { key } => {
                 let found = kv.remove(key.as_bytes()).await?;
                 if context.output.json {
-                    let shown = Shown { found: Some(found), ..Shown::new(key) };
+                    let shown = KeyRow { found: Some(found), ..KeyRow::new(key) };
                     heard(context.output.json(&shown))?;
                 } else if !found {
                     context.output.note(&format!("no key '{key}'"));
@@ -158,18 +158,18 @@ fn yes_or_no(yes: bool) -> Exit {
 
 fn written(context: &Context, key: &str, version: u64) -> Done {
     if context.output.json {
-        context.output.json(&Shown { version: Some(version), ..Shown::new(key) })?;
+        context.output.json(&KeyRow { version: Some(version), ..KeyRow::new(key) })?;
     }
     Ok(Exit::Ok)
 }
 
 fn swapped(context: &Context, key: &str, done: Cas) -> Done {
     let (swapped, shown) = match done {
-        Cas::Swapped { version } => (true, Shown { version: Some(version), ..Shown::new(key) }),
-        Cas::Conflict { present } => (false, Shown::new(key).with(present)),
+        Cas::Swapped { version } => (true, KeyRow { version: Some(version), ..KeyRow::new(key) }),
+        Cas::Conflict { present } => (false, KeyRow::new(key).with(present)),
     };
     if context.output.json {
-        heard(context.output.json(&Shown { swapped: Some(swapped), ..shown }))?;
+        heard(context.output.json(&KeyRow { swapped: Some(swapped), ..shown }))?;
     } else if !swapped {
         let holds = match (&shown.value, &shown.value_hex) {
             (Some(text), _) => format!("holds '{text}'"),
@@ -202,8 +202,8 @@ async fn watch(
         let (value, version) = watch.next().await?;
         seen += 1;
         if context.output.json {
-            let shown = Shown { found: Some(value.is_some()), ..Shown::new(key) }.with(value);
-            context.output.json(&Shown { version: Some(version), ..shown })?;
+            let shown = KeyRow { found: Some(value.is_some()), ..KeyRow::new(key) }.with(value);
+            context.output.json(&KeyRow { version: Some(version), ..shown })?;
         } else {
             let value = value.map(|value| value.bytes).unwrap_or_default();
             context.output.bytes(&[&value[..], b"\n"].concat())?;

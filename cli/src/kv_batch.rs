@@ -62,7 +62,7 @@ struct Lines {
 }
 
 /// What the reading thread has found: lines, and last why it went no further.
-type Found = Result<Lines, Failure>;
+type ParsedLines = Result<Lines, Failure>;
 
 /// What was asked for before a line that makes no sense is done, and answered.
 pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
@@ -128,7 +128,7 @@ fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
 /// Hands over what there is whenever more would have to be waited for. A swap goes alone: one that
 /// finds something else takes back whatever was to happen with it. Lookups go apart from the rest,
 /// and few at a time: how long their answers are is not known.
-fn read(sender: &mpsc::Sender<Found>) {
+fn read(sender: &mpsc::Sender<ParsedLines>) {
     let mut input = BufReader::with_capacity(KV_LINES_AHEAD_BYTES, std::io::stdin().lock());
     let mut lines = Lines { first: 1, ..Lines::default() };
     loop {
@@ -162,7 +162,7 @@ fn read(sender: &mpsc::Sender<Found>) {
 }
 
 /// False when nobody wants more: an answer could not be given.
-fn hand_over(sender: &mpsc::Sender<Found>, lines: &mut Lines) -> bool {
+fn hand_over(sender: &mpsc::Sender<ParsedLines>, lines: &mut Lines) -> bool {
     let first = lines.first + lines.ops.len();
     let looks_up = lines.looks_up;
     let gathered = std::mem::replace(lines, Lines { first, looks_up, ..Lines::default() });

@@ -7,7 +7,6 @@ mod campaign;
 mod captured;
 mod check;
 mod config;
-mod elsewhere;
 mod embed;
 mod errors;
 mod eval;
@@ -18,37 +17,38 @@ mod growth;
 mod history;
 mod instance;
 mod job;
+mod job_info;
 mod jobs;
-mod kept;
+mod kept_outputs;
 mod kv;
 mod kv_batch;
-mod launched;
-mod leaving;
-mod measured;
+mod launch_context;
+mod measurements;
 mod member_slots;
 mod node;
 mod node_list;
+mod node_removal;
 mod output;
-mod past;
-mod places;
+mod path_templates;
 mod processes;
 mod progress;
 mod records;
-mod remembered;
+mod remote_nodes;
 mod replicas;
+mod reports;
 mod results;
 mod retry;
 mod run;
 mod run_dir;
+mod saved_settings;
 mod selector;
 mod settings;
-mod shown;
 mod sim;
-mod story;
 mod streams;
 mod submit;
 mod summary;
 mod task;
+mod terminal_text;
 mod token;
 mod tuning;
 mod units;
@@ -102,9 +102,10 @@ impl Context {
         let origin = self.settings.get("dir").map(|(_, origin)| origin);
         let is_text = self.dir.is_some() || origin != Some(settings::DIR_VARIABLE);
         let dir = match chosen {
-            Some(text) if is_text => {
-                places::expand(&text, places::Scope { flag: "--dir", rank: Err(ALL_SHARE) })?
-            }
+            Some(text) if is_text => path_templates::expand(
+                &text,
+                path_templates::Scope { flag: "--dir", rank: Err(ALL_SHARE) },
+            )?,
             Some(dir) => dir,
             None => {
                 let user = rustix::process::getuid().as_raw();
@@ -174,7 +175,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Eval(args) => eval::run(context, &args),
-        Verb::Trace(args) => story::trace(context, &args),
+        Verb::Trace(args) => reports::trace(context, &args),
         Verb::Config(verb) => config::run(context, &verb),
         Verb::Completion(args) => generated::completion(context, &args),
         Verb::Man(args) => generated::man(context, &args),

@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use daemon::instance::{DirLock, FailureFile, Instance};
 use daemon::launcher::Launcher;
-use daemon::{Listen, NodeHandle, NodeOptions, StartError, Which};
+use daemon::{AddressSelector, Listen, NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use security::Token;
 
 use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use crate::errors::{Done, Exit, Failure, plain};
-use crate::places::{self, Scope};
+use crate::path_templates::{self, Scope};
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
-use crate::{Context, launched, leaving, node_list};
+use crate::{Context, launch_context, node_list, node_removal};
 
 const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -88,8 +88,8 @@ struct StartArgs {
     listen: Option<Listen>,
     /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    interface: Vec<Which>,
-    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
+    interface: Vec<AddressSelector>,
+    /// No keys: connections are not encrypted, and any user of this machine may use the cluster
     #[arg(long)]
     insecure: bool,
     /// A directory in which nodes that a launcher starts find each other; 'starling down' ends them
@@ -146,11 +146,11 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         Some(NodeVerb::Drain { nodes, timeout }) => {
             let timeout: Option<Timespan> =
                 context.settings.pick_optional(timeout.timeout, "timeout")?;
-            leaving::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+            node_removal::drain(context, &nodes, timeout.map(|timeout| timeout.0))
         }
         Some(NodeVerb::Remove { nodes, timeout }) => {
             let timeout = timeout.timeout.map(|timeout| timeout.0);
-            leaving::remove(context, &nodes, timeout)
+            node_removal::remove(context, &nodes, timeout)
         }
         Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
     }
@@ -165,14 +165,15 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let dir = match &args.rendezvous {
         Some(dir) => {
             let scope = Scope { flag: "--rendezvous", rank: Err(crate::ALL_SHARE) };
-            let dir = places::expand(dir, scope)?;
+            let dir = path_templates::expand(dir, scope)?;
             crate::settings::check_owner(&dir, rustix::process::geteuid().as_raw())?;
             std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))?
         }
         None => context.dir()?,
     };
-    let told = launched::Told { rank: args.rank, expect: args.expect };
-    let launcher = args.rendezvous.is_some().then(|| launched::find(told)).transpose()?.flatten();
+    let told = launch_context::LaunchOptions { rank: args.rank, expect: args.expect };
+    let launcher =
+        args.rendezvous.is_some().then(|| launch_context::find(told)).transpose()?.flatten();
     let with_parent = args.with_parent;
     let is_together = args.rendezvous.is_some();
     let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
@@ -210,7 +211,7 @@ fn options_of(
     launcher: Option<Launcher>,
 ) -> Result<(NodeOptions, Option<DirLock>), Failure> {
     let seat = seat(&args, dir, launcher.as_ref())?;
-    let Seat { node, expect, grow, rank, awaited, further, state_dir, claim } = seat;
+    let NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim } = seat;
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::embed::warn_insecure();
@@ -219,8 +220,8 @@ fn options_of(
     let replicas = replicas(context, &args, dir)?;
     let options = NodeOptions {
         state_dir,
-        slots: slots.unwrap_or_else(|| launched::slots(context, launcher.as_ref())),
-        listen: launched::listen(
+        slots: slots.unwrap_or_else(|| launch_context::slots(context, launcher.as_ref())),
+        listen: launch_context::listen(
             args.listen,
             &args.interface,
             launcher.as_ref(),
@@ -250,7 +251,7 @@ fn options_of(
 
 /// Which node this process is to be.
 #[derive(Debug)]
-struct Seat {
+struct NodeAssignment {
     node: NodeId,
     /// The first nodes of the cluster.
     expect: u32,
@@ -269,20 +270,24 @@ fn size(args: &StartArgs, launcher: Option<&Launcher>) -> u32 {
     args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1)
 }
 
-fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Seat, Failure> {
+fn seat(
+    args: &StartArgs,
+    dir: &Path,
+    launcher: Option<&Launcher>,
+) -> Result<NodeAssignment, Failure> {
     let size = size(args, launcher);
     let joins = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
     if joins && launcher.is_none() {
         let state_dir = state_dir(args, Err("the cluster gives the number later"))?;
         let (node, expect, grow) = (NodeId(0), size, true);
         let (rank, awaited, further, claim) = (None, None, Vec::new(), None);
-        return Ok(Seat { node, expect, grow, rank, awaited, further, state_dir, claim });
+        return Ok(NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim });
     }
     let (place, claim) = rank(args, dir, launcher, size)?;
     let state_dir = state_dir(args, Ok(place))?;
     let (node, expect, grow) = (NodeId(place), size, false);
     let (rank, awaited, further) = (None, None, Vec::new());
-    let first = Seat { node, expect, grow, rank, awaited, further, state_dir, claim };
+    let first = NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim };
     match args.rendezvous.is_some() && args.join.is_none() {
         true => first.in_next_launch(dir, place),
         false => Ok(first),
@@ -292,7 +297,7 @@ fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Sea
 /// Where the node's state lies, if the user said where; `{rank}` is the place in the launch.
 fn state_dir(args: &StartArgs, rank: Result<u32, &str>) -> Result<Option<PathBuf>, Failure> {
     let scope = Scope { flag: "--state-dir", rank };
-    args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()
+    args.state_dir.as_deref().map(|dir| path_templates::expand(dir, scope)).transpose()
 }
 
 /// A process of a launch.
@@ -333,7 +338,7 @@ impl Rank {
     }
 }
 
-impl Seat {
+impl NodeAssignment {
     /// A launch in a directory that has a cluster: it may have fewer ranks than that has nodes, or
     /// more.
     fn in_next_launch(self, dir: &Path, rank: u32) -> Result<Self, Failure> {

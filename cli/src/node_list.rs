@@ -9,7 +9,7 @@ use proto::wire::{self, NodeState};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
-use crate::measured::Measured;
+use crate::measurements::Measured;
 use crate::records::Records;
 use crate::{Context, tuning, units};
 
@@ -368,8 +368,8 @@ impl NodeInfo {
             row("steals", steals),
             row("pushes", units::count(self.pushes)),
             row("messages", units::count(self.messages)),
-            row("woken late", units::count(self.reconciler_wakeups)),
-            row("lacking copies", units::count(self.row.lacking_copies)),
+            row("missed wake-ups repaired", units::count(self.reconciler_wakeups)),
+            row("under-replicated outputs", units::count(self.row.lacking_copies)),
             row("stalled jobs", format!("{} now, {} in all", self.stalled_jobs, self.stalls)),
             row("cpu", units::seconds(self.cpu_s)),
             row("memory", units::bytes(self.peak_rss_bytes)),

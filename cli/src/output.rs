@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use serde::Serialize;
 
 use crate::errors::{Failure, plain};
-use crate::shown::{shown, shown_lines};
+use crate::terminal_text::{shown, shown_lines};
 
 /// How to speak, as the global flags and the terminal say.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::{Exit, Failure, plain};
-use crate::places;
+use crate::path_templates;
 
 /// How long a cluster on one machine may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Whose life a node shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
+pub(crate) enum ProcessLifetime {
     /// Ends with us, however we end: it stops when its standard input does.
     Ours,
     /// A session of its own.
@@ -35,7 +35,7 @@ pub(crate) struct NodeProcess {
     /// It may get another number than was expected.
     is_new: bool,
     child: Child,
-    life: Life,
+    life: ProcessLifetime,
     log: PathBuf,
     /// What the log had before this process wrote to it.
     log_start: u64,
@@ -43,7 +43,7 @@ pub(crate) struct NodeProcess {
 
 /// Which node a process is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Seat {
+pub(crate) enum NodeIdentity {
     /// One of the first nodes, or one that has joined before.
     Member(u32),
     /// One that joins by another. It is likely to get that number.
@@ -53,11 +53,11 @@ pub(crate) enum Seat {
 /// Starts one node of the instance in `dir`.
 pub(crate) fn spawn(
     dir: &Path,
-    seat: Seat,
+    seat: NodeIdentity,
     plan: &ClusterPlan,
-    life: Life,
+    life: ProcessLifetime,
 ) -> Result<NodeProcess, Failure> {
-    let (Seat::Member(node) | Seat::New { number: node, .. }) = seat;
+    let (NodeIdentity::Member(node) | NodeIdentity::New { number: node, .. }) = seat;
     let home = dir.join("nodes").join(node.to_string());
     executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
     let log = home.join("node.log");
@@ -69,13 +69,13 @@ pub(crate) fn spawn(
         .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
     let mut command = Command::new(&program);
     // The node expands what it is told.
-    command.arg("--dir").arg(places::escape(dir)).arg("node");
+    command.arg("--dir").arg(path_templates::escape(dir)).arg("node");
     match &seat {
-        Seat::Member(node) => {
+        NodeIdentity::Member(node) => {
             command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
             command.args(["--replicas", &plan.replicas.to_string()])
         }
-        Seat::New { by, .. } => command.args(["--join", by]),
+        NodeIdentity::New { by, .. } => command.args(["--join", by]),
     };
     command.args(["--slots", &plan.slots.to_string()]);
     command.args(ScrubArgs::flags(plan.scrub_every));
@@ -87,11 +87,11 @@ pub(crate) fn spawn(
     }
     command.stdout(copy(&file)?).stderr(file);
     match life {
-        Life::Ours => command.arg("--with-parent").stdin(Stdio::piped()),
-        Life::Own => command.arg("--detach").stdin(Stdio::null()),
+        ProcessLifetime::Ours => command.arg("--with-parent").stdin(Stdio::piped()),
+        ProcessLifetime::Own => command.arg("--detach").stdin(Stdio::null()),
     };
     let child = command.spawn().map_err(|error| Failure::file(&program, &error))?;
-    let is_new = matches!(seat, Seat::New { .. });
+    let is_new = matches!(seat, NodeIdentity::New { .. });
     Ok(NodeProcess { node, is_new, child, life, log, log_start })
 }
 
@@ -135,7 +135,8 @@ impl NodeProcess {
         };
         let mut failure = Failure::new(exit, message);
         // The log of a run goes with it.
-        let log = (self.life == Life::Own).then(|| format!("see {}", self.log.display()));
+        let log =
+            (self.life == ProcessLifetime::Own).then(|| format!("see {}", self.log.display()));
         failure.hint = last("hint: ").or(log);
         Some(failure)
     }
@@ -256,9 +257,9 @@ fn is_node_line(
     };
     let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
     let named = Path::new(std::ffi::OsStr::from_bytes(named));
-    let scope = places::Scope { flag: "--dir", rank: Err(crate::ALL_SHARE) };
+    let scope = path_templates::Scope { flag: "--dir", rank: Err(crate::ALL_SHARE) };
     // One that cannot be expanded has started no node.
-    let named = places::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
+    let named = path_templates::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
     Some(resolved(&cwd.join(named)) == resolved(dir))
 }
 
@@ -320,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stranger_with_the_same_number_is_no_node() {
+    fn another_program_with_the_same_pid_is_no_node() {
         let mut stranger = Command::new("sh");
         stranger.args(["-c", "read end", "node"]).stdin(Stdio::piped());
         let mut child = stranger.spawn().unwrap();

@@ -10,9 +10,9 @@ use time::OffsetDateTime;
 
 use crate::embed::Cluster;
 use crate::errors::{Exit, Failure};
-use crate::kept::{self, Kept, Outcome};
+use crate::kept_outputs::{self, KeptOutput, Outcome};
 use crate::output::say;
-use crate::story::Logs;
+use crate::reports::Logs;
 use crate::streams;
 use crate::units::number_of;
 
@@ -135,13 +135,13 @@ impl Delivery<'_> {
         &self,
         client: &Client,
         job: JobId,
-        kept: &[Kept],
+        kept: &[KeptOutput],
     ) -> Result<(), Failure> {
         let dir = self.results.dir();
         let copied = async {
             client.job_to_fetch(job).await?;
             let logs = Logs::read(client, job, None).await?;
-            let outcome = kept::copy(client, &logs, job, kept, dir).await?;
+            let outcome = kept_outputs::copy(client, &logs, job, kept, dir).await?;
             Ok::<_, Failure>((logs, outcome))
         };
         let (logs, outcome) = copied.await.map_err(|failure| self.keep_all(failure))?;
@@ -166,8 +166,9 @@ impl Delivery<'_> {
         let text = format!("{dir}: {number} could not be written, '{}': {why}", first.2);
         let failure = Failure::refused(text);
         let Ok(fallback) = Results::fallback() else { return Err(self.keep_all(failure)) };
-        let rest: Vec<Kept> = outcome.unwritten.iter().map(|(kept, _)| kept.clone()).collect();
-        match kept::copy(client, logs, job, &rest, fallback.dir()).await {
+        let rest: Vec<KeptOutput> =
+            outcome.unwritten.iter().map(|(kept, _)| kept.clone()).collect();
+        match kept_outputs::copy(client, logs, job, &rest, fallback.dir()).await {
             Ok(again) if again.unwritten.is_empty() && again.away.is_empty() => {
                 again.check_lost()?;
                 let place = fallback.dir().display();
@@ -198,7 +199,7 @@ pub(crate) async fn save(
     delivery: &Delivery<'_>,
     client: &Client,
     job: JobId,
-    kept: &[Kept],
+    kept: &[KeptOutput],
     failure: Failure,
 ) -> Failure {
     if failure.exit != Exit::TimedOut || kept.is_empty() {

@@ -13,15 +13,15 @@ use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
-use crate::embed::{Cluster, ClusterPlan, Lasts};
+use crate::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::instance::InstanceFile;
 use crate::progress::Progress;
+use crate::reports::{self, Logs, TraceFile};
 use crate::results::{self, Delivery, Results};
-use crate::story::{self, Logs, TraceFile};
 use crate::units::{Bandwidth, Timespan};
 use crate::workload::load;
-use crate::{Context, jobs, kept, summary};
+use crate::{Context, jobs, kept_outputs, summary};
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -51,7 +51,7 @@ pub(crate) struct RunArgs {
 }
 
 /// What a run submits, and how.
-struct Work<'a> {
+struct RunRequest<'a> {
     graph: &'a Graph,
     options: SubmitOptions,
     timeout: Option<Timespan>,
@@ -62,7 +62,7 @@ struct Work<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None, Lasts::Run)?;
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, ClusterLifetime::Run)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
     if let client::Submit::Nodes(nodes) = &options.submit
@@ -79,7 +79,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let results = match &args.output {
         Some(dir) => Some(Results::named(dir)?),
         // Generators and recorded workflows have no commands.
-        None if kept::has_commands_that_keep(&graph) => Some(Results::fresh(graph.name())?),
+        None if kept_outputs::has_commands_that_keep(&graph) => Some(Results::fresh(graph.name())?),
         None => None,
     };
     let keep_cluster = Cell::new(false);
@@ -93,7 +93,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
             cluster_dir: cluster.dir().to_owned(),
             keep_cluster: &keep_cluster,
         });
-        let work = Work { graph: &graph, options, timeout, trace, instance, delivery };
+        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, &plan, one_process, &client, work) => done,
@@ -110,7 +110,7 @@ async fn execute(
     cluster_plan: &ClusterPlan,
     one_process: bool,
     client: &Client,
-    mut work: Work<'_>,
+    mut work: RunRequest<'_>,
 ) -> Done {
     let submitted_ns = now_ns();
     work.options.submitted_ns = Some(submitted_ns);
@@ -121,7 +121,7 @@ async fn execute(
     let kept = kept_of(&work, &plan);
     if !kept.is_empty() {
         // Should the cluster's directory have to stay, they are fetched from there.
-        kept::remember(client, job, &kept).await?;
+        kept_outputs::remember(client, job, &kept).await?;
     }
     let followed = deadline.cut(follow(context, client, &plan, &work)).await;
     let (accepted, state) = match (followed, &work.delivery) {
@@ -134,7 +134,7 @@ async fn execute(
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
     // Before the bounds: they are no part of the run.
-    let (client_cpu, client_peak_rss_bytes) = (story::own_cpu(), story::own_peak_rss_bytes());
+    let (client_cpu, client_peak_rss_bytes) = (reports::own_cpu(), reports::own_peak_rss_bytes());
     let network = network(&work.options.settings);
     let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
     let bounds = LowerBounds::of(work.graph, &analysis::Cluster::new(nodes, slots, network));
@@ -157,7 +157,7 @@ async fn execute(
         clock_starts_after_loads: work.graph.clock_starts_after_loads(),
         ..story::facts(&state, logs.states.clone())
     };
-    let report = story::report(&fold, &facts, &state);
+    let report = reports::report(&fold, &facts, &state);
     // First what cannot be had again, then the files, which may not be writable.
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
     let is_json = context.output.json;
@@ -185,9 +185,9 @@ async fn execute(
 }
 
 /// What a run copies at its end: without `--output` only what commands have made.
-fn kept_of(work: &Work<'_>, plan: &Plan<'_>) -> Vec<kept::Kept> {
+fn kept_of(work: &RunRequest<'_>, plan: &Plan<'_>) -> Vec<kept_outputs::KeptOutput> {
     match &work.delivery {
-        Some(_) => kept::of_graph(work.graph, plan, work.options.settings.real_data),
+        Some(_) => kept_outputs::of_graph(work.graph, plan, work.options.settings.real_data),
         None => Vec::new(),
     }
 }
@@ -200,7 +200,7 @@ fn print(
 ) -> Result<(), Failure> {
     jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
-        true => context.output.raw_line(&story::json(report, state, dir, false)),
+        true => context.output.raw_line(&reports::json(report, state, dir, false)),
         false => context.output.text(&summary::text(report)),
     })
 }
@@ -210,7 +210,7 @@ async fn follow(
     context: &Context,
     client: &Client,
     plan: &Plan<'_>,
-    work: &Work<'_>,
+    work: &RunRequest<'_>,
 ) -> Result<(Time, JobState), Failure> {
     let progress = Progress::start(&context.output, client, work.graph.len() as u64);
     client.submit_plan(plan, &work.options).await?;

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_number_is_told_apart() {
+    fn a_single_number_is_distinguished() {
         assert_eq!("5".parse::<Selector>().unwrap().single(), Some(5));
         assert_eq!("5-6".parse::<Selector>().unwrap().single(), None);
         assert_eq!("last".parse::<Selector>().unwrap().single(), None);

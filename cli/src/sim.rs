@@ -2,12 +2,12 @@
 
 mod global;
 mod network;
-mod told;
+mod report;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ::sim::{Mishaps, NetworkModel, Service, Simulation, SimulationOptions, Submit};
+use ::sim::{CostModel, NetworkModel, NodeFailures, Simulation, SimulationOptions, Submit};
 use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use proto::Span;
@@ -15,14 +15,14 @@ use serde::Serialize;
 use workloads::{Graph, Placement};
 
 use self::network::NetworkChoice;
-use self::told::Simulated;
+use self::report::Simulated;
 use crate::args::{DataKind, LoadArgs, PlacementName, SubmitTo};
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::run::check_fit;
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
 use crate::workload::{load, warn_without_durations};
-use crate::{Context, story, summary};
+use crate::{Context, reports, summary};
 
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
@@ -70,7 +70,7 @@ pub(crate) struct SimArgs {
 
 /// The report of a run, and what only a simulator knows.
 #[derive(Serialize)]
-struct Shown<'r> {
+struct SimReport<'r> {
     #[serde(flatten)]
     report: &'r RunReport,
     simulated: Simulated,
@@ -88,7 +88,7 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     let report = simulation.report();
     let simulated = Simulated::new(&simulation, &report, &options);
     if context.output.json {
-        context.output.json_with_schema(&Shown { report: &report, simulated })?;
+        context.output.json_with_schema(&SimReport { report: &report, simulated })?;
     } else {
         context.output.bytes(text(&report, &simulated).as_bytes())?;
     }
@@ -102,8 +102,8 @@ pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Sim
     })?;
     let slots = options.nodes.saturating_mul(options.slots);
     let facts = &mut simulation.facts;
-    facts.client_cpu = story::own_cpu();
-    facts.client_peak_rss_bytes = story::own_peak_rss_bytes();
+    facts.client_cpu = reports::own_cpu();
+    facts.client_peak_rss_bytes = reports::own_peak_rss_bytes();
     let cluster = Cluster::new(options.nodes, options.slots, network(&options.network));
     facts.bound_lower_s = LowerBounds::of(graph, &cluster).lower().as_secs_f64();
     facts.bound_paper_s = PaperBound::of(graph, &PaperModel::on(slots)).timespan_s;
@@ -155,14 +155,14 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
         network,
         service,
         real_data: args.data == DataKind::Real,
-        mishaps: mishaps(args, nodes)?,
+        node_failures: node_failures(args, nodes)?,
         ..SimulationOptions::new(nodes, slots)
     })
 }
 
 /// `--faults`, as the simulator takes it.
 #[derive(Clone, Copy, Debug)]
-struct Faults(Mishaps);
+struct Faults(NodeFailures);
 
 impl FromStr for Faults {
     type Err = String;
@@ -171,30 +171,31 @@ impl FromStr for Faults {
             let Timespan(span) = text.parse()?;
             Ok(Span(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
         };
-        Mishaps::parse(text, span).map(Self).map_err(|error| error.to_string())
+        NodeFailures::parse(text, span).map(Self).map_err(|error| error.to_string())
     }
 }
 
-fn mishaps(args: &SimArgs, nodes: u32) -> Result<Mishaps, Failure> {
-    let mishaps = args.faults.map(|Faults(mishaps)| mishaps).unwrap_or_default();
-    let struck = mishaps.kills.saturating_add(mishaps.pauses);
+fn node_failures(args: &SimArgs, nodes: u32) -> Result<NodeFailures, Failure> {
+    let node_failures = args.faults.map(|Faults(node_failures)| node_failures).unwrap_or_default();
+    let struck = node_failures.kills.saturating_add(node_failures.pauses);
     if struck > nodes {
         let text = format!("--faults: {struck} faults for {nodes} nodes");
         return Err(Failure::usage(text).hint("each fault strikes another node"));
     }
-    Ok(mishaps)
+    Ok(node_failures)
 }
 
-fn service(args: &SimArgs) -> Result<Service, Failure> {
-    let Some(path) = &args.service else { return Ok(Service::default()) };
+fn service(args: &SimArgs) -> Result<CostModel, Failure> {
+    let Some(path) = &args.service else { return Ok(CostModel::default()) };
     if path.as_os_str() == "zero" {
-        return Ok(Service::zero());
+        return Ok(CostModel::zero());
     }
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::refused(format!("{}: {}", path.display(), plain(&error)))
             .hint("name a file made by 'starling bench calibrate -o FILE', or zero")
     })?;
-    Service::parse(&text).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
+    CostModel::parse(&text)
+        .map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
 }
 
 fn text(report: &RunReport, told: &Simulated) -> String {

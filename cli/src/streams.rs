@@ -14,11 +14,11 @@ use proto::event::End;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 
-use crate::captured::{self, Records, Short, Why};
+use crate::captured::{self, IncompleteOutput, MissingReason, Records};
 use crate::errors::{Done, Exit, Failure, heard, plain};
 use crate::output::say;
+use crate::reports::{Committed, Logs};
 use crate::selector::Selector;
-use crate::story::{Committed, Logs};
 use crate::{Context, jobs, task, units};
 
 /// Read back and printed at once.
@@ -45,7 +45,7 @@ struct StreamRow<'t> {
 }
 
 pub(crate) async fn run(context: &Context, client: &Client, args: &OutputArgs) -> Done {
-    let mut lacks = Lacks::default();
+    let mut lacks = MissingOutput::default();
     for job in jobs::select(client, &args.jobs).await? {
         of_job(context, client, job, args, &mut lacks).await?;
     }
@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &OutputArgs) -
 
 /// What could not be printed of all jobs.
 #[derive(Default)]
-struct Lacks {
+struct MissingOutput {
     tasks: u64,
     /// Some of these may run again.
     some_are_away: bool,
@@ -63,7 +63,7 @@ struct Lacks {
     unknown: BTreeSet<NodeId>,
 }
 
-impl Lacks {
+impl MissingOutput {
     fn end(self) -> Done {
         if self.tasks > 0 {
             let tasks = units::number_of(self.tasks, "task");
@@ -100,7 +100,7 @@ async fn of_job(
     client: &Client,
     job: JobId,
     args: &OutputArgs,
-    lacks: &mut Lacks,
+    lacks: &mut MissingOutput,
 ) -> Result<(), Failure> {
     let named = match &args.tasks {
         Some(text) => Some(task::find(client, job, Some(text)).await?),
@@ -146,11 +146,11 @@ async fn of_job(
     }
     let nodes = client.nodes();
     let why = |node: Option<NodeId>| match node {
-        None => Why::Unknown,
-        Some(node) if away.contains(&node) => Why::Away,
-        Some(node) if damaged.contains(&node) => Why::Damaged,
-        Some(node) if nodes.contains(&node) => Why::Gone,
-        Some(_) => Why::Left,
+        None => MissingReason::Unknown,
+        Some(node) if away.contains(&node) => MissingReason::Away,
+        Some(node) if damaged.contains(&node) => MissingReason::Damaged,
+        Some(node) if nodes.contains(&node) => MissingReason::Gone,
+        Some(_) => MissingReason::Left,
     };
     let mut sources = Sources(vec![gathered]);
     let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
@@ -163,7 +163,7 @@ async fn of_job(
     let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
     tell_missing(context, job, args.stderr, &short)?;
     lacks.tasks += short.len() as u64;
-    lacks.some_are_away |= short.iter().any(|one| one.why == Why::Away);
+    lacks.some_are_away |= short.iter().any(|one| one.why == MissingReason::Away);
     if !records.are_all {
         lacks.is_uncertain = true;
         lacks.unknown.extend(away);
@@ -175,7 +175,7 @@ fn tell_missing(
     context: &Context,
     job: JobId,
     stderr: bool,
-    short: &[Short],
+    short: &[IncompleteOutput],
 ) -> Result<(), Failure> {
     for line in captured::lines(job, stderr, short) {
         say(&line);
@@ -201,7 +201,7 @@ impl Sources {
         client: &Client,
         job: JobId,
         stderr: bool,
-        short: &[Short],
+        short: &[IncompleteOutput],
         away: &BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         let makers: BTreeSet<NodeId> = short.iter().filter_map(|one| one.node).collect();

@@ -12,7 +12,7 @@ use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::errors::{Done, Exit, Failure, heard, plain};
 use crate::replicas::{self, ReplicasOf};
 use crate::units::{Bandwidth, Timespan};
-use crate::{Context, jobs, kept, run, workload};
+use crate::{Context, jobs, kept_outputs, run, workload};
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
@@ -96,7 +96,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     crate::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(crate::story::STATE_PATIENCE).await;
+        let states = client.node_states(crate::reports::STATE_TIMEOUT).await;
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
@@ -136,8 +136,8 @@ pub(crate) async fn send<'g>(
     options: &SubmitOptions,
 ) -> Result<Plan<'g>, Failure> {
     let plan = client.plan(graph, options).await?;
-    let kept = kept::of_graph(graph, &plan, options.settings.real_data);
-    kept::remember(client, plan.job(), &kept).await?;
+    let kept = kept_outputs::of_graph(graph, &plan, options.settings.real_data);
+    kept_outputs::remember(client, plan.job(), &kept).await?;
     client.submit_plan(&plan, options).await?;
     Ok(plan)
 }

@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::errors::{Done, Exit, Failure};
 use crate::failures::Cause;
 use crate::output::say;
+use crate::reports::Logs;
 use crate::selector::Selector;
-use crate::shown::shown;
-use crate::story::Logs;
+use crate::terminal_text::shown;
 use crate::{Context, jobs};
 
 /// Missing parents that an explanation names.

@@ -24,7 +24,7 @@ pub(crate) struct MakeArgs {
 }
 
 #[derive(Serialize)]
-struct Made {
+struct NewToken {
     token: String,
     expires_s: u64,
     /// Where nodes of the instance listen now; any of them takes the token.
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, verb: &TokenVerb) -> Done {
 }
 
 fn make(context: &Context, life: Duration) -> Done {
-    let longest = Duration::from_nanos(proto::limits::TOKEN_LIFE_MAX.0);
+    let longest = Duration::from_nanos(proto::limits::TOKEN_LIFETIME_MAX.0);
     if life.is_zero() || life > longest {
         let hours = longest.as_secs() / 3600;
         return Err(Failure::usage(format!("--expires is more than nothing and at most {hours}h")));
@@ -47,7 +47,7 @@ fn make(context: &Context, life: Duration) -> Done {
     let instance = Instance::new(&dir);
     if instance.cluster()?.insecure {
         let text = format!("the cluster of {} was made with --insecure", dir.display());
-        return Err(Failure::refused(text).hint("it takes whoever joins; it has no keys"));
+        return Err(Failure::refused(text).hint("it accepts any node; it has no keys"));
     }
     let keyring = Keyring::of_instance(&dir);
     let made = keyring
@@ -59,7 +59,7 @@ fn make(context: &Context, life: Duration) -> Done {
     let lists: Vec<String> = instance.addresses().into_values().map(|it| it.address).collect();
     let each = |list: &String| list.split(',').map(str::to_owned).collect::<Vec<_>>();
     let addresses = lists.iter().flat_map(each).collect();
-    let made = Made { token: token.to_string(), expires_s: life.as_secs(), addresses };
+    let made = NewToken { token: token.to_string(), expires_s: life.as_secs(), addresses };
     if context.output.json {
         context.output.json(&made)?;
     } else {

@@ -32,8 +32,8 @@ pub(crate) struct TuningArgs {
     /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
     #[arg(long, value_name = "B")]
     pub(crate) bandwidth: Option<Bandwidth>,
-    /// Of tasks that declare no length, until their kind is measured: uniform(a,b),
-    /// gaussian(mean,deviation), gamma(shape,mean), or like those that ended [default: measured]
+    /// Assumed distribution of task durations where none is declared, until tasks of the kind were
+    /// measured: uniform(a,b), gaussian(mean,deviation), gamma(shape,mean) [default: measured]
     #[arg(long, value_name = "LAW")]
     pub(crate) lengths: Option<Law>,
     /// Which ready task goes first: most input bytes; longest path to an end; or that one where
@@ -235,7 +235,7 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
 
 /// What a node says of its tuning, as JSON.
 #[derive(Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct TuningReport {
     policy: Option<String>,
     threshold: Option<f64>,
     wait_max_s: Option<f64>,
@@ -258,7 +258,7 @@ pub(crate) struct Shown {
     history_age_s: Option<f64>,
 }
 
-impl From<&wire::Tuning> for Shown {
+impl From<&wire::Tuning> for TuningReport {
     fn from(tuning: &wire::Tuning) -> Self {
         let seconds = |ns: u64| Span(ns).as_secs_f64();
         Self {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_gets_what_is_built_in() {
+    fn defaults_hold_without_flags() {
         let tuning = |words: &[&str]| {
             let words = ["starling"].iter().chain(words);
             let args = Line::try_parse_from(words).unwrap().tuning;

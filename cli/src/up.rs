@@ -11,20 +11,20 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
-use crate::elsewhere::{self, Elsewhere};
-use crate::embed::{ClusterPlan, Lasts, Present};
+use crate::embed::{ClusterLifetime, ClusterPlan, Present};
 use crate::errors::{Done, Exit, Failure};
-use crate::growth::{self, Launch, Waiting};
+use crate::growth::{self, AwaitedNodes, Launch};
 use crate::member_slots::MemberSlots;
-use crate::processes::{self, Life, NodeProcess, Seat};
-use crate::remembered;
+use crate::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use crate::remote_nodes::{self, RemoteNode};
+use crate::saved_settings;
 use crate::units::number_of;
 
 /// How long nodes may take to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
-const READY_PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 pub(crate) struct UpArgs {
@@ -50,7 +50,7 @@ struct Up {
 }
 
 /// A node that loses its store may take as long to end.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Waits until each node answers that is to be there.
 async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let wanted = args.cluster.nodes.filter(|_| present.is_some());
     let mut cluster = args.cluster.clone();
     cluster.nodes = cluster.nodes.filter(|_| present.is_none());
-    let plan = ClusterPlan::resolve(&told, &cluster, present, Lasts::Instance)?;
+    let plan = ClusterPlan::resolve(&told, &cluster, present, ClusterLifetime::Instance)?;
     if let Some(present) = present.filter(|present| present.replicas != plan.replicas) {
         let (dir, copies) = (dir.display(), present.replicas);
         let text = format!("{dir} has a cluster with --replicas {copies}");
@@ -97,7 +97,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         asked: plan.slots,
         is_flag: args.cluster.slots.is_some(),
         joins: launch.new > 0,
-        last: remembered::slots(&dir)?,
+        last: saved_settings::slots(&dir)?,
         default: crate::embed::default_slots(plan.nodes),
     };
     let slots_of = |node: u32| match present {
@@ -109,7 +109,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
     let (joined, waiting) = crate::block_on(start(context, &dir, &plan, &launch, &plans))?;
     if plan.slots > 0 || present.is_none() {
-        remembered::write(&dir, &plan)?; // Keepers are remembered one by one.
+        saved_settings::write(&dir, &plan)?; // Keepers are remembered one by one.
     }
     let started = missing.into_iter().chain(joined).collect();
     tell(context, &dir, launch, started, waiting)
@@ -123,24 +123,29 @@ async fn start(
     plan: &ClusterPlan,
     launch: &Launch,
     members: &[(u32, ClusterPlan)],
-) -> Result<(Vec<u32>, Waiting), Failure> {
+) -> Result<(Vec<u32>, AwaitedNodes), Failure> {
     let mut started = Started(Vec::new());
     let lost = without_state(dir, members);
     for (node, plan) in members {
-        started.0.push(processes::spawn(dir, Seat::Member(*node), plan, Life::Own)?);
+        started.0.push(processes::spawn(
+            dir,
+            NodeIdentity::Member(*node),
+            plan,
+            ProcessLifetime::Own,
+        )?);
     }
     processes::await_listening(dir, &mut started.0).await?;
     let missing: Vec<u32> = members.iter().map(|(node, _)| *node).collect();
     if let Err(failure) = await_answers(context, launch, &missing).await {
         // A node that ended after it listened says why.
-        tokio::time::sleep(END_PATIENCE).await;
+        tokio::time::sleep(END_TIMEOUT).await;
         let ended = started.0.iter_mut().find_map(NodeProcess::ended);
         return Err(ended.unwrap_or_else(|| growth::explain(failure, &lost)));
     }
     let joined = join_new(context, dir, plan, launch, &mut started).await?;
     started.stay();
     let waiting = match launch.away.is_empty() {
-        true => Waiting::default(),
+        true => AwaitedNodes::default(),
         false => growth::wait_for_losses(context, &launch.away).await?,
     };
     Ok((joined, waiting))
@@ -158,7 +163,7 @@ fn tell(
     dir: &Path,
     launch: Launch,
     started: Vec<u32>,
-    waiting: Waiting,
+    waiting: AwaitedNodes,
 ) -> Done {
     let nodes = launch.nodes.len() as u32 + launch.new;
     if context.output.json {
@@ -188,13 +193,13 @@ async fn join_new(
     let mut joined = Vec::new();
     for _ in 0..launch.new {
         let client = context.connect().await?;
-        let map = client.newest_map(READY_PATIENCE).await;
+        let map = client.newest_map(READY_TIMEOUT).await;
         let by = Instance::new(dir).address(launch.nodes[0]);
         let by = by.ok_or_else(|| Failure::lost("the node to join by has ended"))?;
         // Unless another node joins at this moment.
         let number = map.members.last().map_or(0, |last| last.node + 1);
-        let seat = Seat::New { number, by: by.address };
-        started.0.push(processes::spawn(dir, seat, plan, Life::Own)?);
+        let seat = NodeIdentity::New { number, by: by.address };
+        started.0.push(processes::spawn(dir, seat, plan, ProcessLifetime::Own)?);
         processes::await_listening(dir, &mut started.0).await?;
         let number = started.0.last().and_then(|process| process.number(dir)).unwrap_or(number);
         let client = context.connect().await?;
@@ -206,13 +211,13 @@ async fn join_new(
 
 /// A node that begins again may be away for a moment.
 async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
-    let deadline = Instant::now() + READY_PATIENCE;
+    let deadline = Instant::now() + READY_TIMEOUT;
     loop {
-        match client.node_state(node, READY_PATIENCE).await {
+        match client.node_state(node, READY_TIMEOUT).await {
             Err(ClientError::ClusterUnreachable(_)) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 // One that has just joined is in no older map.
-                client.newest_map(LOOK_PATIENCE).await;
+                client.newest_map(LOOK_TIMEOUT).await;
             }
             answer => return answer.map(drop),
         }
@@ -256,13 +261,13 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     }
     signal(&strays, &dir, Signal::TERM);
     crate::block_on(async {
-        let options = ClientOptions { patience: Duration::from_secs(2) };
+        let options = ClientOptions { request_timeout: Duration::from_secs(2) };
         let client = match pids.is_empty() && elsewhere.is_empty() {
             true => None,
             false => Client::connect_with(&dir, options).await.ok(),
         };
         let (asked, silent) = match &client {
-            Some(client) => elsewhere::ask(client, elsewhere).await?,
+            Some(client) => remote_nodes::ask(client, elsewhere).await?,
             None => (Vec::new(), elsewhere),
         };
         match &client {
@@ -275,12 +280,12 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             None => signal(&pids, &dir, Signal::TERM),
         }
         pids.extend(strays);
-        let are_gone = elsewhere::gone(&asked, &instance, STOP_WITHIN);
+        let are_gone = remote_nodes::gone(&asked, &instance, STOP_WITHIN);
         end(context, &pids, &dir).await?;
         if !are_gone.await {
             return Err(still_there());
         }
-        elsewhere::silence(&silent)?;
+        remote_nodes::silence(&silent)?;
         if no_process && asked.is_empty() {
             context.output.note("no node is running");
         }
@@ -289,13 +294,13 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
 }
 
 /// The nodes that are processes here, with their numbers; and the others that have address files.
-fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<Elsewhere>) {
+fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<RemoteNode>) {
     let (mut pids, mut others) = (Vec::new(), Vec::new());
     for (node, file) in instance.addresses() {
-        let host = elsewhere::other_host(&file.host);
+        let host = remote_nodes::other_host(&file.host);
         match host.is_none() && processes::is_node(file.pid, dir) {
             true => pids.push((node, file.pid)),
-            false => others.push(Elsewhere { node, incarnation: file.incarnation, host }),
+            false => others.push(RemoteNode { node, incarnation: file.incarnation, host }),
         }
     }
     (pids, others)

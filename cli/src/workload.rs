@@ -147,7 +147,7 @@ fn write(path: &Path, graph: &Graph, format: OutputFormat) -> Done {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct WorkloadRow {
     name: String,
     tasks: u64,
     edges: u64,
@@ -225,7 +225,7 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
     if !graph.has_durations() {
         notes.push(WITHOUT_DURATIONS.to_owned());
     }
-    let shown = Shown {
+    let shown = WorkloadRow {
         name: info.name,
         tasks: info.tasks,
         edges: info.edges,

@@ -104,7 +104,7 @@ fn one_deadline_holds_for_all_jobs() {
 }
 
 #[test]
-fn nobody_reading_does_not_change_how_a_run_ended() {
+fn a_closed_output_does_not_change_the_exit_code_of_a_run() {
     let here = Instance::new();
     let workflow = "[[task]]\nname = \"bad\"\ncommand = [\"false\"]\n";
     fs::write(here.path().join("bad.toml"), workflow).unwrap();

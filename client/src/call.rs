@@ -13,15 +13,15 @@ use security::Dialer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::link::{self, Link, Lost};
-use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, To};
+use crate::link::{self, Link, LinkError};
+use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, Target};
 use crate::{ClientError, Instance};
 
 /// How long a node may take to tell the map, and how many are asked at a time.
-const MAP_PATIENCE: Duration = Duration::from_secs(1);
+const MAP_TIMEOUT: Duration = Duration::from_secs(1);
 const MAP_ASKED_MAX: usize = 5;
 /// How long any node of an instance may take to answer at all.
-const CONTACT_PATIENCE: Duration = Duration::from_secs(5);
+const CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nodes that are contacted at the same time.
 const CONTACTS_MAX: usize = 64;
 /// Nodes that are named when none of them answers.
@@ -31,12 +31,12 @@ const LOST_TOLD_MAX: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
     /// How long one request is repeated before the cluster counts as unreachable.
-    pub patience: Duration,
+    pub request_timeout: Duration,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30) }
+        Self { request_timeout: Duration::from_secs(30) }
     }
 }
 
@@ -84,14 +84,14 @@ impl Client {
         instance.cluster()?;
         let dialer = instance.dialer()?;
         let client = Self::unconnected(Some(instance.clone()), dialer, options);
-        let deadline = Instant::now() + options.patience.min(CONTACT_PATIENCE);
+        let deadline = Instant::now() + options.request_timeout.min(CONTACT_TIMEOUT);
         let mut backoff = BACKOFF_START;
         loop {
             let lost = match client.contact_any(&instance).await {
                 Ok(()) => return Ok(client),
                 Err(lost) => lost,
             };
-            let is_hopeless = lost.is_empty() || lost.values().any(Lost::is_hopeless);
+            let is_hopeless = lost.is_empty() || lost.values().any(LinkError::is_hopeless);
             if Instant::now() + backoff > deadline || is_hopeless {
                 let told = lost.iter().take(LOST_TOLD_MAX);
                 let mut told: Vec<_> =
@@ -112,7 +112,7 @@ impl Client {
 
     /// Contacts the nodes of an instance at the same time until one of them answers; else why
     /// each of them did not.
-    async fn contact_any(&self, instance: &Instance) -> Result<(), BTreeMap<u32, Lost>> {
+    async fn contact_any(&self, instance: &Instance) -> Result<(), BTreeMap<u32, LinkError>> {
         let mut left = instance.addresses().into_iter();
         let mut contacts = JoinSet::new();
         let mut all_lost = BTreeMap::new();
@@ -121,7 +121,7 @@ impl Client {
                 let client = self.clone();
                 contacts.spawn(async move {
                     let contact = client.first_contact(Some(NodeId(node)), &file.address).await;
-                    let name = |lost: Lost| Lost(format!("{}: {}", file.address, lost.0));
+                    let name = |lost: LinkError| LinkError(format!("{}: {}", file.address, lost.0));
                     (node, contact.map_err(name))
                 });
             }
@@ -166,17 +166,17 @@ impl Client {
     }
 
     /// Opens a session with a node, or with the one that answers, and learns the map from it.
-    async fn first_contact(&self, to: Option<NodeId>, address: &str) -> Result<(), Lost> {
+    async fn first_contact(&self, to: Option<NodeId>, address: &str) -> Result<(), LinkError> {
         let link = Link::open(to, address, &self.inner.dialer).await?;
         let id = self.next_id();
         let answer = link.send(id, link::encode(id, request::Body::Map(wire::MapQuery {}))).await?;
-        let patience = self.inner.options.patience.min(CONTACT_PATIENCE);
-        let answer = tokio::time::timeout(patience, answer).await;
-        let answer = answer.map_err(|_| Lost("it does not answer".to_owned()))?;
-        let response = answer.map_err(|_| Lost("connection closed".to_owned()))??;
+        let request_timeout = self.inner.options.request_timeout.min(CONTACT_TIMEOUT);
+        let answer = tokio::time::timeout(request_timeout, answer).await;
+        let answer = answer.map_err(|_| LinkError("it does not answer".to_owned()))?;
+        let response = answer.map_err(|_| LinkError("connection closed".to_owned()))??;
         let Some(wire::response::Body::Map(map)) = response.body else {
             let text = response.error.map_or_else(String::new, |error| error.text);
-            return Err(Lost(format!("it did not tell the map {text}")));
+            return Err(LinkError(format!("it did not send the map {text}")));
         };
         self.learn(map);
         let map = self.map();
@@ -201,8 +201,8 @@ impl Client {
     }
 
     /// Who serves one partition now; of the rest of the map nothing is known anew.
-    fn learn_of(&self, elsewhere: wire::Elsewhere) {
-        let wire::Elsewhere { partition, entry, home, .. } = elsewhere;
+    fn learn_of(&self, redirect: wire::Redirect) {
+        let wire::Redirect { partition, entry, home, .. } = redirect;
         let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(entry), Some(before)) = (entry, known.partitions.get(partition as usize)) else {
             return;
@@ -239,7 +239,7 @@ impl Client {
             for node in left.by_ref().take(MAP_ASKED_MAX - asked.len()) {
                 let client = self.clone();
                 let body = request::Body::Map(wire::MapQuery {});
-                asked.spawn(async move { client.ask_once(node, body, MAP_PATIENCE).await });
+                asked.spawn(async move { client.ask_once(node, body, MAP_TIMEOUT).await });
             }
             let Some(answer) = asked.join_next().await else { break };
             if let Ok(Some(wire::response::Body::Map(map))) = answer.expect("asking is no panic") {
@@ -298,8 +298,8 @@ impl Client {
     pub(crate) fn next_id(&self) -> u64 {
         self.inner.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
-    pub(crate) fn patience(&self) -> Duration {
-        self.inner.options.patience
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.inner.options.request_timeout
     }
 
     fn slot(&self, node: u32) -> Arc<tokio::sync::Mutex<Option<Link>>> {
@@ -308,11 +308,11 @@ impl Client {
     }
 
     /// The address a node was last seen at: its own file is at least as new as any map.
-    fn address(&self, node: u32) -> Result<String, Lost> {
+    fn address(&self, node: u32) -> Result<String, LinkError> {
         let file = self.inner.instance.as_ref().and_then(|dir| dir.address(node));
         let map = self.map();
         let Some(member) = map.members.iter().find(|member| member.node == node) else {
-            return Err(Lost("it is not in the map".to_owned()));
+            return Err(LinkError("it is not in the map".to_owned()));
         };
         // Where the directory is shared a node without a file does not run.
         let is_told = self.inner.instance.is_none()
@@ -321,12 +321,12 @@ impl Client {
             Some(file) if file.incarnation >= member.incarnation => Ok(file.address),
             _ if !member.address.is_empty() && is_told => Ok(member.address.clone()),
             Some(file) => Ok(file.address),
-            None => Err(Lost("it is not running".to_owned())),
+            None => Err(LinkError("it is not running".to_owned())),
         }
     }
 
     /// The live session with a node, opened if there is none. One attempt.
-    pub(crate) async fn link(&self, node: u32) -> Result<Link, Lost> {
+    pub(crate) async fn link(&self, node: u32) -> Result<Link, LinkError> {
         let slot = self.slot(node);
         let mut slot = slot.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| !link.is_lost()) {
@@ -335,14 +335,14 @@ impl Client {
         let address = self.address(node)?;
         let link = Link::open(Some(NodeId(node)), &address, &self.inner.dialer)
             .await
-            .map_err(|lost| Lost(format!("{address}: {}", lost.0)))?;
+            .map_err(|lost| LinkError(format!("{address}: {}", lost.0)))?;
         Ok(slot.insert(link).clone())
     }
 
     /// A session with a node, waiting for the node as long as this client is patient and the
     /// cluster has not given it up.
-    pub(crate) async fn patient_link(&self, node: u32) -> Result<Link, ClientError> {
-        let mut retry = Retry::new(self.patience());
+    pub(crate) async fn long_timeout_link(&self, node: u32) -> Result<Link, ClientError> {
+        let mut retry = Retry::new(self.request_timeout());
         loop {
             let map = self.map();
             match self.link(node).await {
@@ -351,7 +351,7 @@ impl Client {
                     let text = format!("node n{node} is down");
                     return Err(ClientError::ClusterUnreachable(text));
                 }
-                Err(lost) => retry.pause(To::Node(node), node, &lost).await?,
+                Err(lost) => retry.pause(Target::Node(node), node, &lost).await?,
             }
             self.refresh(&map).await;
         }
@@ -364,13 +364,13 @@ impl Client {
         body: request::Body,
     ) -> Result<(u32, wire::Response), ClientError> {
         let id = self.next_id();
-        self.ask_bytes(To::Home(partition), id, link::encode(id, body)).await
+        self.ask_bytes(Target::Home(partition), id, link::encode(id, body)).await
     }
 
     /// As [`Self::ask_home`], with a request that is encoded already and may be repeated.
     pub(crate) async fn ask_bytes(
         &self,
-        to: To,
+        to: Target,
         id: u64,
         bytes: Bytes,
     ) -> Result<(u32, wire::Response), ClientError> {
@@ -381,11 +381,11 @@ impl Client {
     /// comes first. `Safe` requests are sent again after a loss.
     pub(crate) async fn ask_until(
         &self,
-        to: To,
+        to: Target,
         repeat: Repeat,
         encode: Encode<'_>,
     ) -> Result<(u32, wire::Response), ClientError> {
-        let mut retry = Retry::new(self.patience());
+        let mut retry = Retry::new(self.request_timeout());
         let mut in_doubt = repeat == Repeat::Numbered { in_doubt: true };
         loop {
             let map = self.map();
@@ -406,7 +406,7 @@ impl Client {
                                 waited.map_err(|error| doubted(in_doubt, node, error))?;
                                 continue;
                             }
-                            Checked::Moved => Lost(MOVED.to_owned()),
+                            Checked::Moved => LinkError(MOVED.to_owned()),
                         },
                         Err(_) if repeat == Repeat::Never => {
                             return Err(ClientError::Uncertain { node });
@@ -420,7 +420,7 @@ impl Client {
             };
             let paused = retry.pause(to, node, &lost).await;
             paused.map_err(|error| doubted(in_doubt, node, error))?;
-            if to != To::Node(node) {
+            if to != Target::Node(node) {
                 self.refresh(&map).await;
             }
         }
@@ -432,12 +432,12 @@ impl Client {
         id: u64,
         bytes: Bytes,
         deadline: Instant,
-    ) -> Result<wire::Response, Lost> {
+    ) -> Result<wire::Response, LinkError> {
         let answer = link.send(id, bytes).await?;
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Lost("connection closed".to_owned())),
-            Err(_) => Err(Lost("it does not answer".to_owned())),
+            Ok(Err(_)) => Err(LinkError("connection closed".to_owned())),
+            Err(_) => Err(LinkError("it does not answer".to_owned())),
         }
     }
 
@@ -453,8 +453,8 @@ impl Client {
                 Ok(Checked::Busy { after, text: error.text })
             }
             wire::ErrorCode::WrongEpoch => {
-                if let Some(wire::response::Body::Elsewhere(elsewhere)) = response.body {
-                    self.learn_of(elsewhere);
+                if let Some(wire::response::Body::Redirect(redirect)) = response.body {
+                    self.learn_of(redirect);
                 }
                 Ok(Checked::Moved)
             }

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::link::{Lost, call, explain};
-use crate::retry::{Retry, To};
+use crate::link::{LinkError, call, explain};
+use crate::retry::{Retry, Target};
 use crate::{Client, ClientError};
 
 mod stub {
@@ -145,7 +145,7 @@ async fn write_whole(
 
 impl Client {
     async fn peer(&self, node: NodeId) -> Result<PeerClient, ClientError> {
-        let link = self.patient_link(node.0).await?;
+        let link = self.long_timeout_link(node.0).await?;
         Ok(PeerClient::new(link.channel).max_decoding_message_size(limits::FRAME_BYTES_MAX))
     }
 
@@ -221,7 +221,7 @@ impl Client {
         size_bytes: u64,
     ) -> Result<(), ClientError> {
         let home = task.local.partition();
-        let mut retry = Retry::new(self.patience());
+        let mut retry = Retry::new(self.request_timeout());
         let (mut have, mut first) = (BTreeSet::new(), None);
         loop {
             let map = self.map();
@@ -240,10 +240,10 @@ impl Client {
                 }
                 Ok(_) => {
                     have.insert(node);
-                    retry = Retry::new(self.patience());
+                    retry = Retry::new(self.request_timeout());
                 }
                 Err(ClientError::ClusterUnreachable(text)) => {
-                    retry.pause(To::Home(home), node, &Lost(text)).await?;
+                    retry.pause(Target::Home(home), node, &LinkError(text)).await?;
                     self.refresh(&map).await;
                 }
                 Err(error) => return Err(error),

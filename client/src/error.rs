@@ -60,7 +60,7 @@ impl ClientError {
                 "start one with 'starling up', or name its directory with --dir"
             }
             Self::ClusterUnreachable(why) if why.contains(DISTRUST) => {
-                "use the directory of a node of this cluster, or copy its keys/client.pem anew"
+                "use the directory of a node of this cluster, or copy its keys/client.pem again"
             }
             Self::ClusterUnreachable(_) => "'starling up' starts the nodes that are missing",
             Self::Busy { .. } => "try again later",

@@ -9,11 +9,11 @@ use proto::{JobId, LocalId, NodeId, PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
-use crate::retry::{Retry, To};
+use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, link};
 
 /// How long a node may take to tell what it runs for others.
-const GUEST_PATIENCE: Duration = Duration::from_secs(2);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The epoch under which this node serves a partition, as far as the map knows.
 fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Option<u64> {
@@ -162,7 +162,7 @@ impl Client {
     async fn round_now(&self, job: JobId) -> u32 {
         let query = request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() });
         let home = self.home(self.job_partition(job));
-        match self.ask_once(home, query, GUEST_PATIENCE).await {
+        match self.ask_once(home, query, GUEST_TIMEOUT).await {
             Ok(Some(response::Body::Job(state))) => round_of(&state),
             _ => 0,
         }
@@ -184,7 +184,7 @@ impl Client {
         };
         let body = request::Body::Cancel(cancel(tasks));
         let mut answers = Vec::new();
-        match self.ask_once(node, body, self.patience()).await {
+        match self.ask_once(node, body, self.request_timeout()).await {
             Ok(Some(response::Body::Cancelled(answer))) => answers.push(answer),
             Err(
                 error @ (ClientError::UnknownJob(_)
@@ -232,7 +232,7 @@ impl Client {
     /// Whether some node keeps tasks of a job that its home does not know: it is being submitted.
     async fn is_staged(&self, job: JobId) -> bool {
         let query = wire::TasksQuery { job: job.0, after: 0, limit: 1, from_start: true };
-        let answers = self.ask_all(request::Body::Tasks(query), GUEST_PATIENCE).await;
+        let answers = self.ask_all(request::Body::Tasks(query), GUEST_TIMEOUT).await;
         answers.into_iter().any(|(_, answer)| {
             matches!(answer, Ok(Some(response::Body::Tasks(page))) if !page.tasks.is_empty())
         })
@@ -245,21 +245,21 @@ impl Client {
         see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
         let state = self.job(job).await?;
-        self.tasks_by_homes(job, &state, self.patience(), see).await?.map_or(Ok(()), Err)
+        self.tasks_by_homes(job, &state, self.request_timeout(), see).await?.map_or(Ok(()), Err)
     }
 
-    /// The tasks of a job whose homes tell them within `patience`. False when some do not.
+    /// The tasks of a job whose homes tell them within `request_timeout`. False when some do not.
     pub async fn known_tasks(
         &self,
         job: JobId,
-        patience: Duration,
+        request_timeout: Duration,
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
-        let state = match tokio::time::timeout(patience, self.job(job)).await {
+        let state = match tokio::time::timeout(request_timeout, self.job(job)).await {
             Ok(Err(ClientError::ClusterUnreachable(_))) | Err(_) => return Ok(false),
             Ok(state) => state?,
         };
-        Ok(self.tasks_by_homes(job, &state, patience, see).await?.is_none())
+        Ok(self.tasks_by_homes(job, &state, request_timeout, see).await?.is_none())
     }
 
     /// Asks each home for its tasks; those that do not answer are asked again after the others. The
@@ -268,7 +268,7 @@ impl Client {
         &self,
         job: JobId,
         state: &wire::JobState,
-        patience: Duration,
+        request_timeout: Duration,
         mut see: impl FnMut(wire::TaskState),
     ) -> Result<Option<ClientError>, ClientError> {
         let mut left: BTreeSet<PartitionId> =
@@ -277,7 +277,7 @@ impl Client {
             true => BTreeMap::new(),
             false => self.guests(job).await,
         };
-        let mut retry = Retry::new(patience);
+        let mut retry = Retry::new(request_timeout);
         let mut told = BTreeSet::new(); // Of partitions that were not told whole.
         while let Some(&first) = left.first() {
             let map = self.map();
@@ -301,7 +301,7 @@ impl Client {
                 }
             }
             if let Some((home, lost)) = silent {
-                if let Err(error) = retry.pause(To::Home(first), home.0, &lost).await {
+                if let Err(error) = retry.pause(Target::Home(first), home.0, &lost).await {
                     return Ok(Some(error));
                 }
                 self.refresh(&map).await;
@@ -317,10 +317,10 @@ impl Client {
         home: NodeId,
         wanted: &BTreeSet<PartitionId>,
         mut see: impl FnMut(wire::TaskState),
-    ) -> Result<Result<BTreeSet<PartitionId>, link::Lost>, ClientError> {
+    ) -> Result<Result<BTreeSet<PartitionId>, link::LinkError>, ClientError> {
         let away = |error: ClientError| match error {
-            ClientError::ClusterUnreachable(text) => Ok(Err(link::Lost(text))),
-            ClientError::Protocol { what: MOVED, .. } => Ok(Err(link::Lost(MOVED.to_owned()))),
+            ClientError::ClusterUnreachable(text) => Ok(Err(link::LinkError(text))),
+            ClientError::Protocol { what: MOVED, .. } => Ok(Err(link::LinkError(MOVED.to_owned()))),
             error => Err(name_unknown(error, job, None)),
         };
         // What the node itself takes for its own: it may not have heard of a newer map.
@@ -331,14 +331,14 @@ impl Client {
         let served: BTreeSet<PartitionId> =
             wanted.iter().copied().filter(|&it| serves(&before, home, it).is_some()).collect();
         if served.is_empty() {
-            return Ok(Err(link::Lost(MOVED.to_owned())));
+            return Ok(Err(link::LinkError(MOVED.to_owned())));
         }
         let (mut after, mut from_start) = (0, true);
         loop {
             let limit = limits::TASKS_PER_ANSWER_MAX as u32;
             let query = wire::TasksQuery { job: job.0, after, limit, from_start };
             let body = request::Body::Tasks(query);
-            let page = match self.ask_once(home, body, self.patience()).await {
+            let page = match self.ask_once(home, body, self.request_timeout()).await {
                 Ok(Some(response::Body::Tasks(page))) => page,
                 Ok(_) => {
                     return Err(ClientError::Protocol { node: home.0, what: "no list of tasks" });
@@ -368,7 +368,7 @@ impl Client {
 
     async fn map_of(&self, node: NodeId) -> Result<wire::ClusterMap, ClientError> {
         let query = request::Body::Map(wire::MapQuery {});
-        match self.ask_once(node, query, self.patience()).await? {
+        match self.ask_once(node, query, self.request_timeout()).await? {
             Some(response::Body::Map(map)) => Ok(map),
             _ => Err(ClientError::Protocol { node: node.0, what: "no map" }),
         }
@@ -381,7 +381,7 @@ impl Client {
         let query =
             wire::TasksQuery { job: job.0, after: u64::MAX - 1, limit: 1, from_start: false };
         let mut guests = BTreeMap::new();
-        for (_, answer) in self.ask_all(request::Body::Tasks(query), GUEST_PATIENCE).await {
+        for (_, answer) in self.ask_all(request::Body::Tasks(query), GUEST_TIMEOUT).await {
             if let Ok(Some(response::Body::Tasks(page))) = answer {
                 guests.extend(page.tasks.into_iter().map(|task| (task.local, task.attempt)));
             }
@@ -411,7 +411,7 @@ impl Client {
             return Ok(explanation);
         }
         // What it waits for there only its holder knows; a holder that is away says nothing.
-        let held = self.ask_once(holder, body, GUEST_PATIENCE).await;
+        let held = self.ask_once(holder, body, GUEST_TIMEOUT).await;
         if let Ok(Some(response::Body::Explanation(held))) = held {
             if let Some(seen) = held.task.filter(|seen| seen.attempt == state.attempt) {
                 state.phase = seen.phase;
@@ -426,7 +426,7 @@ impl Client {
         &self,
         node: NodeId,
         body: request::Body,
-        patience: Duration,
+        request_timeout: Duration,
     ) -> Result<Option<response::Body>, ClientError> {
         let away = |text: String| ClientError::ClusterUnreachable(format!("node {node}: {text}"));
         let ask = async {
@@ -437,7 +437,7 @@ impl Client {
             let answer = answer.map_err(|_| away("connection closed".to_owned()))?;
             answer.map_err(|lost| away(lost.0))
         };
-        let answer = tokio::time::timeout(patience, ask).await;
+        let answer = tokio::time::timeout(request_timeout, ask).await;
         let answer = answer.map_err(|_| away("it does not answer".to_owned()))??;
         match self.check(answer)? {
             Checked::Answer(response) => Ok(response.body),
@@ -453,7 +453,7 @@ impl Client {
     pub(crate) async fn ask_all(
         &self,
         body: request::Body,
-        patience: Duration,
+        request_timeout: Duration,
     ) -> Vec<(NodeId, Result<Option<response::Body>, ClientError>)> {
         let mut asked = tokio::task::JoinSet::new();
         let mut answers = Vec::new();
@@ -464,7 +464,7 @@ impl Client {
                 continue;
             }
             let (client, body) = (self.clone(), body.clone());
-            asked.spawn(async move { (node, client.ask_once(node, body, patience).await) });
+            asked.spawn(async move { (node, client.ask_once(node, body, request_timeout).await) });
         }
         answers.extend(asked.join_all().await);
         answers.sort_unstable_by_key(|(node, _)| *node);
@@ -486,12 +486,12 @@ pub struct JobWatch {
     responses: Option<(u32, Instant, Responses)>,
     ended: bool,
 }
-type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
+type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::LinkError>>;
 
 impl JobWatch {
     /// The next state; `None` after the last. May be dropped and called again at any point.
     pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
-        let mut retry = Retry::new(self.client.patience());
+        let mut retry = Retry::new(self.client.request_timeout());
         while !self.ended {
             let map = self.client.map();
             let Some((node, opened, responses)) = &mut self.responses else {
@@ -505,7 +505,7 @@ impl JobWatch {
                 Some(Ok(response)) => response,
                 lost => {
                     retry.rearm(opened);
-                    let closed = || link::Lost("connection closed".to_owned());
+                    let closed = || link::LinkError("connection closed".to_owned());
                     let lost = lost.and_then(Result::err).unwrap_or_else(closed);
                     self.look_again(&mut retry, &map, node, &lost).await?;
                     continue;
@@ -519,7 +519,7 @@ impl JobWatch {
                 }
                 Checked::Moved => {
                     retry.rearm(opened);
-                    let lost = link::Lost(MOVED.to_owned());
+                    let lost = link::LinkError(MOVED.to_owned());
                     self.look_again(&mut retry, &map, node, &lost).await?;
                 }
                 Checked::Forgotten { .. } => {
@@ -547,15 +547,15 @@ impl JobWatch {
         retry: &mut Retry,
         map: &Arc<wire::ClusterMap>,
         node: u32,
-        lost: &link::Lost,
+        lost: &link::LinkError,
     ) -> Result<(), ClientError> {
         self.responses = None;
-        retry.pause(To::Home(self.client.job_partition(self.job)), node, lost).await?;
+        retry.pause(Target::Home(self.client.job_partition(self.job)), node, lost).await?;
         self.client.refresh(map).await;
         Ok(())
     }
 
-    async fn open(&mut self) -> Result<(), (u32, link::Lost)> {
+    async fn open(&mut self) -> Result<(), (u32, link::LinkError)> {
         let node = self.client.home(self.client.job_partition(self.job)).0;
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;

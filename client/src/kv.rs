@@ -9,10 +9,10 @@ use proto::{PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, Repeat};
-use crate::link::{self, Link, Lost};
+use crate::link::{self, Link, LinkError};
 use crate::numbered::{Numbers, Writes};
-use crate::parcels::{Group, Parcel, has_writes, kv_batch, parcels, repeat_of};
-use crate::retry::{Retry, To};
+use crate::request_groups::{Group, RequestGroup, has_writes, kv_batch, repeat_of, request_groups};
+use crate::retry::{Retry, Target};
 use crate::{Client, ClientError};
 
 /// The store of a cluster, through [`Client::kv`].
@@ -160,7 +160,7 @@ impl Kv {
         }
         let mut results = vec![wire::KvResult::default(); total];
         let mut asked = Vec::new();
-        for parcel in parcels(&self.client.map(), groups, &self.writes) {
+        for parcel in request_groups(&self.client.map(), groups, &self.writes) {
             asked.push(self.begin(parcel).await);
         }
         for begun in asked {
@@ -210,7 +210,7 @@ impl Kv {
         mut group: Group,
         in_doubt: bool,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
-        let mut retry = Retry::new(self.client.patience());
+        let mut retry = Retry::new(self.client.request_timeout());
         loop {
             let encode = |map: &wire::ClusterMap| {
                 let id = self.client.next_id();
@@ -220,7 +220,7 @@ impl Kv {
                 Repeat::Numbered { .. } => Repeat::Numbered { in_doubt },
                 other => other,
             };
-            let to = To::Home(group.partition);
+            let to = Target::Home(group.partition);
             match (self.client.ask_until(to, repeat, &encode).await, &self.writes) {
                 (Err(ClientError::Forgotten { node, ticket, .. }), Writes::Numbered(numbers)) => {
                     let is_spent = group.number.is_some_and(|number| number.ticket > 0);
@@ -238,7 +238,7 @@ impl Kv {
     }
 
     /// Sends a parcel without waiting, so that all parcels travel together.
-    async fn begin(&self, mut parcel: Parcel) -> Begun {
+    async fn begin(&self, mut parcel: RequestGroup) -> OpenCall {
         let id = self.client.next_id();
         let bytes = parcel.encode(&self.client.map(), id);
         // A node that is away is waited for by whoever asks for each group, with its own patience.
@@ -246,16 +246,16 @@ impl Kv {
             Ok(link) => link.send(id, bytes).await.ok(),
             Err(_) => None,
         };
-        Begun { parcel, answer }
+        OpenCall { parcel, answer }
     }
 
     /// Puts the results where they belong. What was not answered is asked group by group.
     async fn finish(
         &self,
-        begun: Begun,
+        begun: OpenCall,
         put: &mut (dyn FnMut(usize, wire::KvResult) + Send),
     ) -> Result<(), ClientError> {
-        let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
+        let OpenCall { parcel: RequestGroup { node, groups, .. }, answer } = begun;
         let mut repeat = groups.iter().map(|group| repeat_of(group, &self.writes));
         let never = repeat.any(|repeat| repeat == Repeat::Never);
         let mut in_doubt = answer.is_some();
@@ -297,9 +297,9 @@ impl Kv {
     }
 }
 
-struct Begun {
-    parcel: Parcel,
-    answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, Lost>>>,
+struct OpenCall {
+    parcel: RequestGroup,
+    answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, LinkError>>>,
 }
 
 /// Before another number where a ticket was spent when it came.
@@ -373,13 +373,13 @@ pub struct KeyWatch {
     /// A node lets go of a watch with its session alone, so this one has its own.
     session: Option<Link>,
 }
-type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, Lost>>;
+type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, LinkError>>;
 
 impl KeyWatch {
     /// Waits until the key differs from what was seen last: the value and its version, or `None`
     /// and 0 once it is absent. Changes in quick succession may come as one.
     pub async fn next(&mut self) -> Result<(Option<Value>, u64), ClientError> {
-        let mut retry = Retry::new(self.client.patience());
+        let mut retry = Retry::new(self.client.request_timeout());
         loop {
             let map = self.client.map();
             let Some((node, opened, responses)) = &mut self.responses else {
@@ -391,7 +391,7 @@ impl KeyWatch {
             let (node, opened) = (*node, *opened);
             let Some(Ok(response)) = responses.recv().await else {
                 retry.rearm(opened);
-                let lost = Lost("connection closed".to_owned());
+                let lost = LinkError("connection closed".to_owned());
                 self.look_again(&mut retry, &map, node, &lost).await?;
                 continue;
             };
@@ -402,7 +402,7 @@ impl KeyWatch {
                 }
                 Checked::Moved => {
                     retry.rearm(opened);
-                    self.look_again(&mut retry, &map, node, &Lost(MOVED.to_owned())).await?;
+                    self.look_again(&mut retry, &map, node, &LinkError(MOVED.to_owned())).await?;
                 }
                 Checked::Forgotten { .. } => {
                     return Err(ClientError::Protocol { node, what: "a watch has no number" });
@@ -430,15 +430,15 @@ impl KeyWatch {
         retry: &mut Retry,
         map: &Arc<wire::ClusterMap>,
         node: u32,
-        lost: &Lost,
+        lost: &LinkError,
     ) -> Result<(), ClientError> {
         self.responses = None;
-        retry.pause(To::Home(self.partition), node, lost).await?;
+        retry.pause(Target::Home(self.partition), node, lost).await?;
         self.client.refresh(map).await;
         Ok(())
     }
 
-    async fn open(&mut self) -> Result<(), (u32, Lost)> {
+    async fn open(&mut self) -> Result<(), (u32, LinkError)> {
         let node = self.client.home(self.partition).0;
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;

@@ -38,9 +38,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The link broke, or never came to be; the text says why.
 #[derive(Clone, Debug)]
-pub(crate) struct Lost(pub(crate) String);
+pub(crate) struct LinkError(pub(crate) String);
 
-impl Lost {
+impl LinkError {
     pub(crate) fn is_hopeless(&self) -> bool {
         self.0.contains(DISTRUST)
     }
@@ -49,14 +49,14 @@ impl Lost {
 /// Where the responses to one request go.
 #[derive(Debug)]
 enum Reply {
-    One(oneshot::Sender<Result<wire::Response, Lost>>),
-    Many(mpsc::UnboundedSender<Result<wire::Response, Lost>>),
+    One(oneshot::Sender<Result<wire::Response, LinkError>>),
+    Many(mpsc::UnboundedSender<Result<wire::Response, LinkError>>),
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     replies: HashMap<u64, Reply>,
-    lost: Option<Lost>,
+    lost: Option<LinkError>,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl Link {
         to: Option<NodeId>,
         address: &str,
         dialer: &Dialer,
-    ) -> Result<Self, Lost> {
+    ) -> Result<Self, LinkError> {
         Self::open_within(OPEN_TIMEOUT, to, address, dialer).await
     }
 
@@ -106,13 +106,13 @@ impl Link {
         to: Option<NodeId>,
         address: &str,
         dialer: &Dialer,
-    ) -> Result<Self, Lost> {
+    ) -> Result<Self, LinkError> {
         // Something that takes connections and then says nothing is not there either.
         let opened = tokio::time::timeout(limit, Self::begin(to, address, dialer)).await;
-        opened.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
+        opened.unwrap_or_else(|_| Err(LinkError("it does not answer".to_owned())))
     }
 
-    async fn begin(to: Option<NodeId>, address: &str, dialer: &Dialer) -> Result<Self, Lost> {
+    async fn begin(to: Option<NodeId>, address: &str, dialer: &Dialer) -> Result<Self, LinkError> {
         let settings = |endpoint: Endpoint| {
             endpoint
                 .connect_timeout(CONNECT_TIMEOUT)
@@ -121,25 +121,25 @@ impl Link {
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE)
         };
-        Self::begin_over(to, dialer.connect(address, settings).await.map_err(Lost)?).await
+        Self::begin_over(to, dialer.connect(address, settings).await.map_err(LinkError)?).await
     }
 
     /// Another session over the same connection: what is asked there ends with it.
-    pub(crate) async fn another(&self) -> Result<Self, Lost> {
+    pub(crate) async fn another(&self) -> Result<Self, LinkError> {
         let opened = Self::begin_over(self.to, self.channel.clone());
         let opened = tokio::time::timeout(OPEN_TIMEOUT, opened);
-        opened.await.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
+        opened.await.unwrap_or_else(|_| Err(LinkError("it does not answer".to_owned())))
     }
 
-    async fn begin_over(to: Option<NodeId>, channel: Channel) -> Result<Self, Lost> {
+    async fn begin_over(to: Option<NodeId>, channel: Channel) -> Result<Self, LinkError> {
         let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
         let frames = Frames { incoming: frames, batch: Vec::new(), queue: VecDeque::new() };
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(limits::FRAME_BYTES_MAX);
-        grpc.ready().await.map_err(|error| Lost(describe(&error)))?;
+        grpc.ready().await.map_err(|error| LinkError(describe(&error)))?;
         let path = PathAndQuery::from_static("/starling.v1.Peer/Session");
         let answer = grpc.streaming(call(to, frames), path, SessionCodec).await;
-        let responses = answer.map_err(|status| Lost(explain(&status)))?.into_inner();
+        let responses = answer.map_err(|status| LinkError(explain(&status)))?.into_inner();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         tokio::spawn(read(responses, Arc::clone(&waiting)));
         Ok(Self { outgoing, waiting, channel, to })
@@ -154,7 +154,7 @@ impl Link {
         &self,
         id: u64,
         bytes: Bytes,
-    ) -> Result<oneshot::Receiver<Result<wire::Response, Lost>>, Lost> {
+    ) -> Result<oneshot::Receiver<Result<wire::Response, LinkError>>, LinkError> {
         let (reply, receiver) = oneshot::channel();
         self.post(id, bytes, Reply::One(reply)).await?;
         Ok(receiver)
@@ -165,13 +165,13 @@ impl Link {
         &self,
         id: u64,
         bytes: Bytes,
-    ) -> Result<mpsc::UnboundedReceiver<Result<wire::Response, Lost>>, Lost> {
+    ) -> Result<mpsc::UnboundedReceiver<Result<wire::Response, LinkError>>, LinkError> {
         let (reply, receiver) = mpsc::unbounded_channel();
         self.post(id, bytes, Reply::Many(reply)).await?;
         Ok(receiver)
     }
 
-    async fn post(&self, id: u64, bytes: Bytes, reply: Reply) -> Result<(), Lost> {
+    async fn post(&self, id: u64, bytes: Bytes, reply: Reply) -> Result<(), LinkError> {
         {
             let mut waiting = lock(&self.waiting);
             if let Some(lost) = &waiting.lost {
@@ -183,7 +183,7 @@ impl Link {
         sent.map_err(|_| {
             let mut waiting = lock(&self.waiting);
             waiting.replies.remove(&id);
-            waiting.lost.get_or_insert_with(|| Lost("connection closed".to_owned())).clone()
+            waiting.lost.get_or_insert_with(|| LinkError("connection closed".to_owned())).clone()
         })
     }
 }
@@ -203,8 +203,8 @@ async fn read(mut responses: tonic::Streaming<wire::Responses>, waiting: Arc<Mut
                     waiting.deliver(response);
                 }
             }
-            Ok(None) => break Lost("the node ended the session".to_owned()),
-            Err(status) => break Lost(explain(&status)),
+            Ok(None) => break LinkError("the node ended the session".to_owned()),
+            Err(status) => break LinkError(explain(&status)),
         }
     };
     let mut waiting = lock(&waiting);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_listening_is_said_plainly() {
+    async fn a_refused_connection_has_a_plain_message() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_says_nothing_is_given_up() {
+    async fn a_silent_listener_times_out() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (limit, dialer) = (Duration::from_millis(20), Dialer::insecure());

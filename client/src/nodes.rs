@@ -9,7 +9,7 @@ use proto::wire::{self, request, response};
 use crate::{Client, ClientError};
 
 /// How long a node may take to hear what is to be changed.
-const PROPOSE_PATIENCE: Duration = Duration::from_secs(2);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn state_of(
     node: NodeId,
@@ -22,33 +22,33 @@ fn state_of(
 }
 
 impl Client {
-    /// One node's own state; the node is given `patience` to answer.
+    /// One node's own state; the node is given `request_timeout` to answer.
     pub async fn node_state(
         &self,
         node: NodeId,
-        patience: Duration,
+        request_timeout: Duration,
     ) -> Result<wire::NodeState, ClientError> {
         let body = request::Body::Node(wire::NodeQuery {});
-        state_of(node, self.ask_once(node, body, patience).await)
+        state_of(node, self.ask_once(node, body, request_timeout).await)
     }
 
     /// The state of every node, with the reason for those that do not answer.
     pub async fn node_states(
         &self,
-        patience: Duration,
+        request_timeout: Duration,
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
-        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
+        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), request_timeout).await;
         answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
     }
 
-    /// The newest map that those who vote on it tell within `patience`.
-    pub async fn newest_map(&self, patience: Duration) -> Arc<wire::ClusterMap> {
+    /// The newest map that those who vote on it tell within `request_timeout`.
+    pub async fn newest_map(&self, request_timeout: Duration) -> Arc<wire::ClusterMap> {
         let mut asked = tokio::task::JoinSet::new();
         let map = self.map();
         for node in map.voters.iter().copied().map(NodeId) {
             let client = self.clone();
             let body = request::Body::Map(wire::MapQuery {});
-            asked.spawn(async move { client.ask_once(node, body, patience).await });
+            asked.spawn(async move { client.ask_once(node, body, request_timeout).await });
         }
         // One of any majority knows all that was agreed on.
         let mut missing = map.voters.len() / 2 + 1;
@@ -70,7 +70,7 @@ impl Client {
         let mut last = None;
         for node in self.likely() {
             let body = request::Body::Propose(command.clone());
-            match self.ask_once(node, body, PROPOSE_PATIENCE).await {
+            match self.ask_once(node, body, PROPOSE_TIMEOUT).await {
                 Err(error @ ClientError::ClusterUnreachable(_)) => last = Some(error),
                 answer => return answer.map(drop),
             }
@@ -84,8 +84,8 @@ impl Client {
         &self,
         node: NodeId,
         change: &wire::Tuning,
-        patience: Duration,
+        request_timeout: Duration,
     ) -> Result<(), ClientError> {
-        self.ask_once(node, request::Body::Tune(change.clone()), patience).await.map(drop)
+        self.ask_once(node, request::Body::Tune(change.clone()), request_timeout).await.map(drop)
     }
 }

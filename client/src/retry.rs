@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::ClientError;
 use crate::call::home_of;
-use crate::link::Lost;
+use crate::link::LinkError;
 
 pub(crate) const BACKOFF_START: Duration = Duration::from_millis(20);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -16,13 +16,13 @@ const HOME_BACKOFF_MAX: Duration = Duration::from_millis(100);
 
 /// Who is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum To {
+pub(crate) enum Target {
     Node(u32),
     /// Whoever is home of the partition by then.
     Home(PartitionId),
 }
 
-impl To {
+impl Target {
     pub(crate) fn node(self, map: &wire::ClusterMap) -> u32 {
         match self {
             Self::Node(node) => node,
@@ -35,30 +35,30 @@ impl To {
 pub(crate) struct Retry {
     pub(crate) deadline: Instant,
     backoff: Duration,
-    patience: Duration,
+    request_timeout: Duration,
 }
 
 impl Retry {
-    pub(crate) fn new(patience: Duration) -> Self {
-        Self { deadline: Instant::now() + patience, backoff: BACKOFF_START, patience }
+    pub(crate) fn new(request_timeout: Duration) -> Self {
+        Self { deadline: Instant::now() + request_timeout, backoff: BACKOFF_START, request_timeout }
     }
 
     /// A connection that held for a while has earned its successor full patience.
     pub(crate) fn rearm(&mut self, opened: Instant) {
         if opened.elapsed() > BACKOFF_MAX {
-            *self = Self::new(self.patience);
+            *self = Self::new(self.request_timeout);
         }
     }
 
     /// Waits before the next try, or says that there is none.
     pub(crate) async fn pause(
         &mut self,
-        to: To,
+        to: Target,
         node: u32,
-        lost: &Lost,
+        lost: &LinkError,
     ) -> Result<(), ClientError> {
         if Instant::now() + self.backoff > self.deadline || lost.is_hopeless() {
-            let waited = self.patience.as_secs_f64();
+            let waited = self.request_timeout.as_secs_f64();
             let text = match waited >= 1.0 {
                 true => format!("node n{node}: {} (tried for {waited:.0} s)", lost.0),
                 false => format!("node n{node}: {}", lost.0),
@@ -67,8 +67,8 @@ impl Retry {
         }
         tokio::time::sleep(self.backoff).await;
         let most = match to {
-            To::Node(_) => BACKOFF_MAX,
-            To::Home(_) => HOME_BACKOFF_MAX,
+            Target::Node(_) => BACKOFF_MAX,
+            Target::Home(_) => HOME_BACKOFF_MAX,
         };
         self.backoff = (self.backoff * 2).min(most);
         Ok(())

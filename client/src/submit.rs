@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use workloads::{Graph, Placement, Plan};
 
 use crate::call::home_of;
-use crate::retry::To;
+use crate::retry::Target;
 use crate::{Cas, Client, ClientError, link};
 
 /// The key that hands out small consecutive job ids.
@@ -220,7 +220,7 @@ impl Client {
             let permit = Arc::clone(window).acquire_owned().await.expect("never closed");
             let client = self.clone();
             sending.spawn(async move {
-                let answer = client.ask_bytes(To::Home(home), id, bytes).await;
+                let answer = client.ask_bytes(Target::Home(home), id, bytes).await;
                 drop(permit);
                 answer.map(drop)
             });

@@ -271,7 +271,7 @@ async fn what_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn who_cannot_connect_is_told_why() {
+async fn a_failed_connection_has_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = Client::connect(dir.path()).await.unwrap_err();
     assert!(matches!(nowhere, ClientError::NoInstance { .. }));
@@ -291,13 +291,13 @@ async fn who_cannot_connect_is_told_why() {
     client.kv().insert(b"k", b"v").await.unwrap();
     stop(nodes);
 
-    let options = ClientOptions { patience: Duration::from_millis(50) };
+    let options = ClientOptions { request_timeout: Duration::from_millis(50) };
     let stopped = Client::connect_with(dir.path(), options).await.unwrap_err();
     assert!(matches!(stopped, ClientError::ClusterUnreachable(_)), "{stopped}");
 }
 
 #[tokio::test]
-async fn a_node_that_says_nothing_does_not_stand_before_one_that_answers() {
+async fn a_silent_node_does_not_delay_one_that_answers() {
     let (dir, mut nodes, client) = cluster(2).await;
     drop(client);
     let first = nodes.remove(0);
@@ -315,7 +315,7 @@ async fn a_node_that_says_nothing_does_not_stand_before_one_that_answers() {
 }
 
 #[tokio::test]
-async fn a_node_that_answers_at_the_address_of_another_is_not_taken_for_it() {
+async fn a_node_at_the_address_of_another_is_not_mistaken_for_it() {
     let (dir, mut nodes, _) = cluster(2).await;
     let path = dir.path().join("nodes/1/address.json");
     let text = std::fs::read_to_string(&path).unwrap();

@@ -40,17 +40,17 @@ impl AddressBook {
     }
 
     /// From the node itself.
-    pub(crate) fn hear_greeting(&self, greeting: &wire::Greeting) {
+    pub(crate) fn hear_hello(&self, hello: &wire::Hello) {
         self.note(AddressFile {
             format: limits::FORMAT_VERSION,
-            node: greeting.node,
-            incarnation: greeting.incarnation,
-            address: greeting.address.clone(),
-            pid: greeting.pid,
-            slots: greeting.slots,
-            launch: greeting.launch.clone(),
-            data: greeting.data_address.clone(),
-            host: greeting.host.clone(),
+            node: hello.node,
+            incarnation: hello.incarnation,
+            address: hello.address.clone(),
+            pid: hello.pid,
+            slots: hello.slots,
+            launch: hello.launch.clone(),
+            data: hello.data_address.clone(),
+            host: hello.host.clone(),
         });
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let book = AddressBook::new(instance.clone());
         let at = || book.read(NodeId(2)).map(|file| file.address);
         let greet = |incarnation, address: &str| {
-            book.hear_greeting(&wire::Greeting {
+            book.hear_hello(&wire::Hello {
                 node: 2,
                 incarnation,
                 address: address.to_owned(),

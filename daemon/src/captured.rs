@@ -21,7 +21,7 @@ use crate::service::Shared;
 
 /// What is known of a node that keeps copies of this node's packs.
 #[derive(Default)]
-struct Keeper {
+struct CopyHolder {
     /// Another one may have lost what this one had.
     incarnation: u32,
     client: Option<peers::Client>,
@@ -35,7 +35,7 @@ struct Sender {
     shared: Arc<Shared>,
     /// The number of this node's store.
     store: u64,
-    keepers: BTreeMap<NodeId, Keeper>,
+    keepers: BTreeMap<NodeId, CopyHolder>,
     /// By the map, since when.
     down: BTreeMap<NodeId, Instant>,
 }
@@ -44,7 +44,7 @@ struct Sender {
 pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
     let grown = Arc::new(Notify::new());
     let told = Arc::clone(&grown);
-    shared.executor.streams().tell_when_grown(move || told.notify_one());
+    shared.executor.streams().notify_when_grown(move || told.notify_one());
     let (keepers, down) = (BTreeMap::new(), BTreeMap::new());
     let mut sender = Sender { shared, store, keepers, down };
     loop {
@@ -52,7 +52,7 @@ pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
         // What more there is goes together.
         sleep(duration(limits::CAPTURED_COPY_GAP)).await;
         let patience = match all_is_there {
-            true => limits::CAPTURED_COPY_LOOK,
+            true => limits::CAPTURED_COPY_CHECK_INTERVAL,
             false => limits::CAPTURED_COPY_RETRY,
         };
         let _ = timeout(duration(patience), grown.notified()).await;
@@ -94,7 +94,7 @@ impl Sender {
         }
         let is_gone = |node: &NodeId| {
             let since = self.down.get(node).map(|&since| now.duration_since(since));
-            since.is_some_and(|down| down > duration(limits::COPY_PATIENCE))
+            since.is_some_and(|down| down > duration(limits::COPY_RETURN_TIMEOUT))
         };
         next_nodes(own, &others, copies, is_gone).into_iter().filter(|it| !is_down(it)).collect()
     }
@@ -102,12 +102,12 @@ impl Sender {
     async fn send_all(
         &self,
         node: NodeId,
-        keeper: &mut Keeper,
+        keeper: &mut CopyHolder,
         packs: &[(u32, u64)],
     ) -> Result<(), String> {
         let file = self.shared.addresses.read(node).ok_or("it does not run")?;
         if keeper.incarnation != file.incarnation {
-            *keeper = Keeper { incarnation: file.incarnation, ..Keeper::default() };
+            *keeper = CopyHolder { incarnation: file.incarnation, ..CopyHolder::default() };
         }
         let first = self.shared.executor.streams().first_pack();
         keeper.has.retain(|pack, _| *pack >= first);
@@ -171,11 +171,11 @@ impl Sender {
         let client = match client {
             Some(client) => client,
             None => {
-                let dialer = self.shared.doors.dialer();
+                let dialer = self.shared.tls.dialer();
                 client.insert(peers::connect(Some(to), address, &dialer).await?)
             }
         };
-        let kept = timeout(duration(limits::CAPTURED_COPY_PATIENCE), client.keep(part)).await;
+        let kept = timeout(duration(limits::CAPTURED_COPY_TIMEOUT), client.keep(part)).await;
         let kept = kept.map_err(|_| "it does not answer")?;
         Ok(kept.map_err(|status| explain(&status))?.into_inner().length)
     }

@@ -73,7 +73,7 @@ pub enum StartError {
     #[error("node {node} has left the cluster: its number is never used again")]
     Removed { node: proto::NodeId },
     #[error(
-        "{} has no records, and those that were there were the only ones of who holds what",
+        "{} has no records, and the lost ones were the only copy of the cluster map",
         path.display()
     )]
     LostMap { path: PathBuf },

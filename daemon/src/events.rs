@@ -198,10 +198,10 @@ fn subject(event: &Event) -> Subject {
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
         | Event::TakenOver { task, .. }
-        | Event::Struck { task, .. }
+        | Event::CrashCounted { task, .. }
         | Event::Spared { task, .. }
         | Event::Stalled { task, .. }
-        | Event::Woken { task } => Subject::Task(task),
+        | Event::MissedWakeupRepaired { task } => Subject::Task(task),
     }
 }
 
@@ -301,9 +301,9 @@ fn read_whole(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
 
 /// Blocks as the `Events` call sends them: `length u32 little-endian ‖ block`, gathered in pieces.
 #[derive(Debug)]
-pub(crate) struct Pieces(pub(crate) Reader);
+pub(crate) struct EventChunks(pub(crate) Reader);
 
-impl Iterator for Pieces {
+impl Iterator for EventChunks {
     type Item = io::Result<Vec<u8>>;
     fn next(&mut self) -> Option<Self::Item> {
         let mut piece = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn task_event(job: u64, local: u64) -> Event {
-        Event::Woken { task: TaskId::new(job, local) }
+        Event::MissedWakeupRepaired { task: TaskId::new(job, local) }
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(read(dir.path(), Filter::All).len(), 0);
         log.flush_if_due(due).unwrap();
         assert_eq!(read(dir.path(), Filter::All).len(), 1);
-        let pieces: Vec<_> = Pieces(Reader::open(dir.path(), Filter::All).unwrap()).collect();
+        let pieces: Vec<_> = EventChunks(Reader::open(dir.path(), Filter::All).unwrap()).collect();
         let piece = pieces[0].as_ref().unwrap();
         assert_eq!(piece.len() - 4, u32::from_le_bytes(piece[..4].try_into().unwrap()) as usize);
     }

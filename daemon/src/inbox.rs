@@ -1,6 +1,6 @@
 //! What reaches the loop of a node from its streams and its threads.
 
-use executor::Ended;
+use executor::AttemptOutcome;
 use node::Input;
 use proto::{ClientId, Incarnation, NodeId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
@@ -41,7 +41,7 @@ pub(crate) enum Incoming {
         wanted: Vec<Wanted>,
     },
     /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], or of
-    /// [`node::Node::has_copy`] if this node is to have a copy.
+    /// [`node::Node::has_replica`] if this node is to have a copy.
     File {
         task: TaskId,
         copy: bool,
@@ -62,7 +62,7 @@ pub(crate) enum Local {
     /// Several that came together.
     Inputs(Vec<Input>),
     /// It may turn out that the node is to stop, too.
-    Doubted(Ended),
+    Doubted(AttemptOutcome),
     /// Records that were to be read.
     Read(Result<kvs::Page, StoreError>),
     /// Up to which batch everything is durable now.

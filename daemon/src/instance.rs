@@ -18,13 +18,13 @@ Files appear whole (written under another name, synced, then linked or renamed),
 shared file system sees a file or none.
 */
 
-mod aside;
-mod failed;
+mod end_mark;
 mod format;
-mod former;
-mod grown;
 mod lock;
+mod members_file;
 mod ranks;
+mod replaced_stores;
+mod start_failure;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -38,12 +38,12 @@ use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{NodeError, StartError};
-pub(crate) use aside::{Aside, GivenUp};
-pub use failed::FailureFile;
-pub(crate) use former::EndMark;
-pub use grown::MembersFile;
-pub(crate) use grown::Scribe;
+pub(crate) use end_mark::EndMark;
 pub use lock::DirLock;
+pub use members_file::MembersFile;
+pub(crate) use members_file::MembersWriter;
+pub(crate) use replaced_stores::{ReplacedRecords, ReplacedStores};
+pub use start_failure::FailureFile;
 
 /// `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -245,9 +245,9 @@ impl StateDir {
             let path = path.join(part);
             private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
         }
-        let former = former::look(path, last_incarnation(path)?)?;
+        let former = end_mark::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
-        Aside { state: path.to_path_buf() }.begin()?;
+        ReplacedStores { state: path.to_path_buf() }.begin()?;
         let store = store_id(path)?;
         Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
@@ -273,8 +273,8 @@ impl StateDir {
     /// Comes back when the directory is no longer the one that this has locked.
     pub(crate) async fn gone(&self) {
         let mut looks = 0;
-        while looks < limits::STATE_GONE_LOOKS && !self.lock.is_taken() {
-            tokio::time::sleep(Duration::from_nanos(limits::STATE_LOOKED_AT_EVERY.0)).await;
+        while looks < limits::STATE_GONE_CHECKS && !self.lock.is_taken() {
+            tokio::time::sleep(Duration::from_nanos(limits::STATE_CHECK_INTERVAL.0)).await;
             looks = if self.is_there() { 0 } else { looks + 1 };
         }
     }
@@ -333,12 +333,12 @@ impl StateDir {
 
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
     /// store.
-    pub(crate) fn give_up_records(&self) -> Result<GivenUp, StartError> {
+    pub(crate) fn give_up_records(&self) -> Result<ReplacedRecords, StartError> {
         self.aside().give_up()
     }
     /// What was put aside.
-    pub(crate) fn aside(&self) -> Aside {
-        Aside { state: self.path.clone() }
+    pub(crate) fn aside(&self) -> ReplacedStores {
+        ReplacedStores { state: self.path.clone() }
     }
 
     /// Whether this node was part of a complete cluster before: then it need not wait for the

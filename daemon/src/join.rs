@@ -74,7 +74,7 @@ async fn ask_for_keys(address: &str, token: &Token) -> Result<String, String> {
             "it does not take the token: it was used, has ended, or is of another".to_owned()
         );
     }
-    if length > limits::HANDED_KEYS_BYTES_MAX {
+    if length > limits::JOIN_KEYS_BYTES_MAX {
         return Err("it answers nonsense".to_owned());
     }
     let mut pem = vec![0; length];

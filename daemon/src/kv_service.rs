@@ -44,8 +44,8 @@ impl KvService {
         if let Some(client) = &*known {
             return Ok(client.clone());
         }
-        let (address, dialer) = (&self.shared.identity.address, self.shared.doors.dialer());
-        let options = ClientOptions { patience: PATIENCE };
+        let (address, dialer) = (&self.shared.identity.address, self.shared.tls.dialer());
+        let options = ClientOptions { request_timeout: PATIENCE };
         let client = Client::connect_address_with(address, dialer, options).await;
         let client = client.map_err(|error| status(&error))?;
         Ok(known.insert(client).clone())

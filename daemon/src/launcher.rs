@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn pals_tells_the_size_or_what_it_follows_from() {
+    fn pals_gives_the_size_or_the_input_of_its_computation() {
         let found = with(&[("PALS_RANKID", "3"), ("PALS_SIZE", "4"), ("PALS_APID", "a-1")]);
         assert_eq!((found.name, found.rank, found.size), ("pals", 3, 4));
         assert_eq!(found.launch, "pals-a-1");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn flux_tells_all() {
+    fn flux_gives_every_value() {
         let found = with(&[
             ("FLUX_TASK_RANK", "2"),
             ("FLUX_JOB_SIZE", "6"),

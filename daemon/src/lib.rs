@@ -11,7 +11,7 @@ The files in reading order: [`start()`] finds a node's place, `life` puts it tog
 is what it does, `links` and
 `service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects
 here, [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
-`doors` says who comes in, [`rules`] what they may do.
+`tls` says who comes in, [`rules`] what they may do.
 
 ```no_run
 use daemon::{NodeOptions, start};
@@ -32,50 +32,50 @@ for node in nodes {
 ```
 */
 
-mod accept;
 mod addresses;
+mod assembly;
+pub mod authorization;
 mod background;
 mod captured;
 mod clock;
 mod data;
-mod doors;
-mod erase;
 mod error;
+mod event_log_lines;
 pub mod events;
+mod group_commit;
 mod handle;
-mod hunt;
 mod inbox;
+mod incarnations;
 pub mod instance;
 mod join;
 mod kv_service;
 pub mod launcher;
-mod life;
 mod links;
-mod listen;
+mod listen_addresses;
+mod listener;
 mod log;
-mod map_news;
 mod members;
-mod notable;
+mod membership_log;
 mod open_files;
 mod options;
-mod parts;
+mod output_removal;
 mod peers;
-mod portion;
-mod refill;
 mod rendezvous;
-mod renew;
 mod replies;
-pub mod rules;
 mod run_loop;
 mod scrub;
 mod service;
 mod start;
 mod stats;
+mod step_batch;
 pub mod store;
-mod strangers;
-mod sync;
+mod store_recovery;
+mod store_replacement;
+mod tls_context;
 mod transfer;
+mod unauthenticated;
 mod upload;
+mod upload_search;
 
 /// The protocol: a `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
@@ -94,6 +94,6 @@ pub mod rpc {
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
 pub use handle::{NodeHandle, Stopper};
-pub use listen::{Listen, Which, host_name};
-pub use options::{CapturedRoom, NodeOptions, Places};
+pub use listen_addresses::{AddressSelector, Listen, host_name};
+pub use options::{CapturedRoom, ConnectionLimits, NodeOptions};
 pub use start::{start, start_all};

@@ -47,21 +47,21 @@ async fn in_time<T>(
 
 /// The frames that go out on a link: the greeting, then others as they come.
 pub(crate) fn frames(
-    greeting: wire::LinkFrame,
+    hello: wire::LinkFrame,
     queue: mpsc::Receiver<wire::LinkFrame>,
 ) -> impl Stream<Item = wire::LinkFrame> + Send + 'static {
-    tokio_stream::once(greeting).chain(ReceiverStream::new(queue))
+    tokio_stream::once(hello).chain(ReceiverStream::new(queue))
 }
 
 /// Asks whoever listens at `address` who it is.
-pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeting, String> {
-    let mut client = peers::connect(None, address, &shared.doors.dialer()).await?;
-    let outgoing = tokio_stream::once(shared.identity.greeting(true));
+pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Hello, String> {
+    let mut client = peers::connect(None, address, &shared.tls.dialer()).await?;
+    let outgoing = tokio_stream::once(shared.identity.hello(true));
     let response = in_time("greeting", client.link(outgoing)).await?;
     let mut incoming = response.into_inner();
-    let greeting = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
-    shared.addresses.hear_greeting(&greeting);
-    Ok(greeting)
+    let hello = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
+    shared.addresses.hear_hello(&hello);
+    Ok(hello)
 }
 
 /// Keeps the link to one higher node from now on.
@@ -71,7 +71,7 @@ pub(crate) fn start(shared: &Arc<Shared>, peer: NodeId) {
 
 /// For as long as this node lives and the other has not left the cluster.
 async fn keep(shared: Arc<Shared>, peer: NodeId) {
-    let knocks = shared.others.knocks(peer);
+    let dial_requests = shared.others.dial_requests(peer);
     let mut wait = limits::REDIAL_AFTER;
     while !shared.others.has_left(peer) {
         match dial(&shared, peer).await {
@@ -83,7 +83,7 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
             }
             Err(reason) => shared.log.refusal(&format!("no link to node {}: {reason}", peer.0)),
         }
-        if tokio::time::timeout(duration(wait), knocks.notified()).await.is_err() {
+        if tokio::time::timeout(duration(wait), dial_requests.notified()).await.is_err() {
             wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
         }
     }
@@ -92,51 +92,51 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
 /// One life of a link that this node dials, and how long it was. An error when it did not come up.
 async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
-    let mut client = peers::connect(Some(peer), &address.address, &shared.doors.dialer()).await?;
+    let mut client = peers::connect(Some(peer), &address.address, &shared.tls.dialer()).await?;
     let (queue, queued) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
-    let outgoing = frames(shared.identity.greeting(false), queued);
+    let outgoing = frames(shared.identity.hello(false), queued);
     let mut incoming = in_time("link", client.link(outgoing)).await?.into_inner();
-    let greeting = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
-    if greeting.node != peer.0 {
-        return Err(format!("node {} answers at its address", greeting.node));
+    let hello = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
+    if hello.node != peer.0 {
+        return Err(format!("node {} answers at its address", hello.node));
     }
-    shared.addresses.hear_greeting(&greeting);
+    shared.addresses.hear_hello(&hello);
     let up = Instant::now();
-    read(shared, &greeting, queue, incoming).await;
+    read(shared, &hello, queue, incoming).await;
     Ok(up.elapsed())
 }
 
 /// The accepting side, called with the first frame. What it returns goes back on the stream.
 pub(crate) fn accept(
     shared: &Arc<Shared>,
-    greeting: wire::Greeting,
+    hello: wire::Hello,
     incoming: Streaming<wire::LinkFrame>,
 ) -> Result<mpsc::Receiver<wire::LinkFrame>, Status> {
-    shared.addresses.hear_greeting(&greeting);
+    shared.addresses.hear_hello(&hello);
     let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
-    if greeting.probe {
-        if greeting.node > shared.identity.node.0 {
-            shared.others.knock(NodeId(greeting.node));
+    if hello.probe {
+        if hello.node > shared.identity.node.0 {
+            shared.others.request_dial(NodeId(hello.node));
         }
         return Ok(packets);
     }
-    if greeting.node > shared.identity.node.0 {
+    if hello.node > shared.identity.node.0 {
         return Err(Status::failed_precondition("the node with the lower id dials"));
     }
     let shared = Arc::clone(shared);
-    tokio::spawn(async move { read(&shared, &greeting, queue, incoming).await });
+    tokio::spawn(async move { read(&shared, &hello, queue, incoming).await });
     Ok(packets)
 }
 
 /// Hands a link's packets to the loop, and small objects to whoever asked, until it ends.
 async fn read(
     shared: &Arc<Shared>,
-    greeting: &wire::Greeting,
+    hello: &wire::Hello,
     queue: mpsc::Sender<wire::LinkFrame>,
     mut incoming: Streaming<wire::LinkFrame>,
 ) {
-    let peer = NodeId(greeting.node);
-    let incarnation = Incarnation(greeting.incarnation);
+    let peer = NodeId(hello.node);
+    let incarnation = Incarnation(hello.incarnation);
     let link = shared.next_number.fetch_add(1, Ordering::Relaxed);
     // The link ends when the loop lets go of its queue, whatever is asked on it.
     let answers = queue.downgrade();
@@ -156,8 +156,8 @@ async fn read(
                     return;
                 }
             }
-            Some(Body::Asks(asks)) => answer(shared, asks, &answers).await,
-            Some(Body::Gives(gives)) => take(shared, peer, gives).await,
+            Some(Body::SmallObjectRequests(asks)) => answer(shared, asks, &answers).await,
+            Some(Body::SmallObjects(gives)) => take(shared, peer, gives).await,
             _ => break "it sent a frame that does not belong on its link".to_owned(),
         }
     };
@@ -171,7 +171,7 @@ const INLINE_OBJECTS: usize = 4;
 /// Gives what was asked for. Where the queue is full it is dropped, and asked for another way.
 async fn answer(
     shared: &Arc<Shared>,
-    asks: wire::Asks,
+    asks: wire::SmallObjectRequests,
     answers: &mpsc::WeakSender<wire::LinkFrame>,
 ) {
     let store = shared.executor.objects().clone();
@@ -184,11 +184,11 @@ async fn answer(
     };
     let Some(queue) = answers.upgrade() else { return };
     for gives in frames {
-        let _ = queue.try_send(wire::LinkFrame { body: Some(Body::Gives(gives)) });
+        let _ = queue.try_send(wire::LinkFrame { body: Some(Body::SmallObjects(gives)) });
     }
 }
 
-async fn take(shared: &Arc<Shared>, peer: NodeId, gives: wire::Gives) {
+async fn take(shared: &Arc<Shared>, peer: NodeId, gives: wire::SmallObjects) {
     if gives.objects.len() <= INLINE_OBJECTS {
         return data::take(shared, peer, gives);
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_window_tells_what_the_last_one_left_out() {
+    fn a_new_window_reports_the_lines_that_the_last_one_dropped() {
         let mut window = Window::of(2);
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
         assert_eq!([20, 21, 22, 23].map(|now| window.take(at(now)).0), [true, true, false, false]);

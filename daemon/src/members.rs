@@ -4,7 +4,7 @@
 use proto::{Incarnation, NodeId, limits, wire};
 
 use crate::instance::AddressFile;
-use crate::scrub::Pass;
+use crate::scrub::ScrubPass;
 use crate::stats;
 
 /// The map as it was agreed, and what is known of its members.
@@ -97,7 +97,7 @@ impl Members {
     }
 
     /// All records were read again, and are sound.
-    pub(crate) fn scrubbed(&mut self, pass: Pass) {
+    pub(crate) fn scrubbed(&mut self, pass: ScrubPass) {
         self.scrub_passes += 1;
         self.scrubbed_bytes = pass.bytes;
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_tells_who_is_up_and_where() {
+    fn a_map_gives_the_state_and_address_of_each_node() {
         let mut members = members(1);
         let map = members.map().clone();
         assert!(members.up(NodeId(2), Incarnation(4), Some(file(2, 3))));
@@ -189,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_state_tells_of_the_process() {
+    fn a_node_state_describes_the_process() {
         let mut members = members(0);
         for bytes in [90, 100] {
-            members.scrubbed(Pass { records: 3, bytes, ..Pass::default() });
+            members.scrubbed(ScrubPass { records: 3, bytes, ..ScrubPass::default() });
         }
         let body = Some(wire::response::Body::Node(wire::NodeState::default()));
         let mut response = wire::Response { body, ..Default::default() };

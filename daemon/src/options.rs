@@ -10,24 +10,24 @@ use security::Token;
 
 use crate::error::StartError;
 use crate::instance;
-use crate::listen::Listen;
+use crate::listen_addresses::Listen;
 
 /// How many a node serves at a time; less than the default is for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places {
+pub struct ConnectionLimits {
     /// Connections for calls.
     pub connections: usize,
     /// Of these, those of clients and observers.
-    pub guests: usize,
+    pub client_connections: usize,
     /// Connections on which objects leave.
     pub data_connections: usize,
 }
 
-impl Default for Places {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_MAX,
-            guests: limits::GUESTS_MAX,
+            client_connections: limits::CLIENT_CONNECTIONS_MAX,
             data_connections: limits::DATA_CONNECTIONS_MAX,
         }
     }
@@ -106,7 +106,7 @@ pub struct NodeOptions {
     /// Further nodes that are started now: they count only where votes are missing.
     pub further: Vec<NodeId>,
     /// How many it serves at a time.
-    pub places: Places,
+    pub connection_limits: ConnectionLimits,
     /// Told, one line each, what whoever looks after the node should know while it goes on.
     pub say: fn(&str),
 }
@@ -134,13 +134,13 @@ impl NodeOptions {
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),
-            scrub_every: Some(Duration::from_nanos(limits::SCRUB_EVERY.0)),
+            scrub_every: Some(Duration::from_nanos(limits::SCRUB_INTERVAL.0)),
             captured: CapturedRoom::default(),
             hides_slurm: false,
             spawner_program: None,
             launch: String::new(),
             begin_together: false,
-            places: Places::default(),
+            connection_limits: ConnectionLimits::default(),
             say: |_| {},
         }
     }
@@ -184,7 +184,7 @@ impl NodeOptions {
             let most = limits::COPIES_MAX;
             return refuse(format!("a cluster keeps 1 to {most} copies of each partition"));
         }
-        let least = Duration::from_nanos(limits::SCRUB_EVERY_MIN.0);
+        let least = Duration::from_nanos(limits::SCRUB_INTERVAL_MIN.0);
         if self.scrub_every.is_some_and(|every| every < least) {
             return refuse(format!("a node reads all of its records every {least:?} at most"));
         }

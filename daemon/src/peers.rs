@@ -107,8 +107,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn greeting(&self, probe: bool) -> wire::LinkFrame {
-        let greeting = wire::Greeting {
+    pub(crate) fn hello(&self, probe: bool) -> wire::LinkFrame {
+        let hello = wire::Hello {
             version: limits::PEER_VERSION,
             cluster: self.cluster,
             node: self.node.0,
@@ -122,7 +122,7 @@ impl Identity {
             host: self.host.clone(),
             formed: self.formed.load(atomic::Ordering::Relaxed),
         };
-        wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
+        wire::LinkFrame { body: Some(wire::link_frame::Body::Hello(hello)) }
     }
 
     pub(crate) fn set_formed(&self) {
@@ -130,44 +130,44 @@ impl Identity {
     }
 
     /// Whether the first frame of a stream comes from another node of this cluster.
-    pub(crate) fn check(&self, frame: Option<wire::LinkFrame>) -> Result<wire::Greeting, String> {
-        let Some(wire::link_frame::Body::Greeting(greeting)) = frame.and_then(|it| it.body) else {
+    pub(crate) fn check(&self, frame: Option<wire::LinkFrame>) -> Result<wire::Hello, String> {
+        let Some(wire::link_frame::Body::Hello(hello)) = frame.and_then(|it| it.body) else {
             return Err("the first frame of a link must be a greeting".to_owned());
         };
-        check_peer_version(greeting.version)?;
-        if greeting.cluster != self.cluster {
-            let (theirs, ours) = (greeting.cluster, self.cluster);
+        check_peer_version(hello.version)?;
+        if hello.cluster != self.cluster {
+            let (theirs, ours) = (hello.cluster, self.cluster);
             return Err(format!("the peer belongs to cluster {theirs:016x}, not to {ours:016x}"));
         }
-        if greeting.node >= self.nodes || greeting.node == self.node.0 {
-            return Err(format!("the peer cannot be node {} of this cluster", greeting.node));
+        if hello.node >= self.nodes || hello.node == self.node.0 {
+            return Err(format!("the peer cannot be node {} of this cluster", hello.node));
         }
-        if greeting.incarnation == 0 {
-            return Err(format!("node {} has no incarnation", greeting.node));
+        if hello.incarnation == 0 {
+            return Err(format!("node {} has no incarnation", hello.node));
         }
-        Ok(greeting)
+        Ok(hello)
     }
 }
 
 /// The other nodes that this one knows of, and how to hurry those that it dials.
 #[derive(Debug)]
-pub(crate) struct Others(Mutex<BTreeMap<NodeId, Other>>);
+pub(crate) struct PeerTable(Mutex<BTreeMap<NodeId, PeerState>>);
 
 #[derive(Clone, Debug, Default)]
-struct Other {
+struct PeerState {
     /// It came up, or moved, and wants to be dialled.
-    knock: Arc<Notify>,
+    request_dial: Arc<Notify>,
     has_left: bool,
     /// By the map.
     is_down: bool,
 }
 
-impl Others {
+impl PeerTable {
     pub(crate) fn new(nodes: impl Iterator<Item = NodeId>) -> Self {
-        Self(Mutex::new(nodes.map(|node| (node, Other::default())).collect()))
+        Self(Mutex::new(nodes.map(|node| (node, PeerState::default())).collect()))
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<NodeId, Other>) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<NodeId, PeerState>) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -185,7 +185,7 @@ impl Others {
     }
     pub(crate) fn leave(&self, node: NodeId) {
         self.with(|it| it.entry(node).or_default().has_left = true);
-        self.knock(node);
+        self.request_dial(node);
     }
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         self.with(|it| it.get(&node).is_some_and(|it| it.has_left))
@@ -198,12 +198,12 @@ impl Others {
         self.with(|it| it.get(&node).is_some_and(|it| it.is_down))
     }
 
-    pub(crate) fn knock(&self, node: NodeId) {
-        self.with(|it| it.get(&node).inspect(|other| other.knock.notify_one()).is_some());
+    pub(crate) fn request_dial(&self, node: NodeId) {
+        self.with(|it| it.get(&node).inspect(|other| other.request_dial.notify_one()).is_some());
     }
     /// Tells of each knock of a node.
-    pub(crate) fn knocks(&self, node: NodeId) -> Arc<Notify> {
-        self.with(|it| Arc::clone(&it.entry(node).or_default().knock))
+    pub(crate) fn dial_requests(&self, node: NodeId) -> Arc<Notify> {
+        self.with(|it| Arc::clone(&it.entry(node).or_default().request_dial))
     }
 }
 
@@ -261,8 +261,8 @@ mod tests {
     fn only_nodes_of_this_cluster_are_believed() {
         let me = identity();
         let other = Identity { node: NodeId(2), ..identity() };
-        let greeting = me.check(Some(other.greeting(false))).unwrap();
-        assert_eq!((greeting.node, greeting.incarnation), (2, 3));
+        let hello = me.check(Some(other.hello(false))).unwrap();
+        assert_eq!((hello.node, hello.incarnation), (2, 3));
         assert!(me.check(None).is_err());
         assert!(me.check(Some(wire::LinkFrame { body: None })).is_err());
         let wrong = [
@@ -272,12 +272,12 @@ mod tests {
             identity(),
         ];
         for identity in wrong {
-            assert!(me.check(Some(identity.greeting(false))).is_err(), "{identity:?}");
+            assert!(me.check(Some(identity.hello(false))).is_err(), "{identity:?}");
         }
         let (older, newer) = (limits::PEER_VERSION - 1, limits::PEER_VERSION + 1);
         for (version, which) in [(older, "(the peer)"), (newer, "(this node)")] {
-            let greeting = wire::Greeting { version, ..greeting.clone() };
-            let frame = wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) };
+            let hello = wire::Hello { version, ..hello.clone() };
+            let frame = wire::LinkFrame { body: Some(wire::link_frame::Body::Hello(hello)) };
             let refused = me.check(Some(frame)).unwrap_err();
             let said = format!("the peer speaks version {version}, this node {}", older + 1);
             assert!(refused.contains(&said) && refused.contains(which), "{refused}");

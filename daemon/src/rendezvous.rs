@@ -27,12 +27,12 @@ const LOOK_AFTER_MAX: Duration = Duration::from_millis(200);
 /// Missing nodes that an error names; the others are counted.
 const NAMED_MAX: usize = 8;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
-const MAP_PATIENCE: Duration = Duration::from_millis(500);
+const MAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Nodes that are asked of which version they are, one after another.
 const ASKED_FOR_VERSION_MAX: usize = 8;
 
 /// How the cluster came to be.
-pub(crate) enum Formed {
+pub(crate) enum Formation {
     /// All nodes are there.
     Together,
     /// It began before; this is its map.
@@ -43,7 +43,7 @@ pub(crate) enum Formed {
 
 /// What a node that begins looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LooksFor {
+pub(crate) enum JoinCondition {
     /// It has its state, or homes never move: all that are awaited.
     All,
     /// It has no state, and as far as is known no cluster has begun: all of them, or one that was
@@ -55,11 +55,11 @@ pub(crate) enum LooksFor {
 }
 
 /// What to wait for, and how long.
-pub(crate) struct Wait<'a> {
+pub(crate) struct RendezvousOptions<'a> {
     pub(crate) awaited: &'a [NodeId],
     pub(crate) launch: &'a str,
     pub(crate) deadline: Duration,
-    pub(crate) looks_for: LooksFor,
+    pub(crate) join_condition: JoinCondition,
     /// The nodes that vote, as far as the directory tells.
     pub(crate) voters: &'a [u32],
     /// Other nodes of the launch. Those that vote are looked for where too few awaited ones come.
@@ -73,7 +73,7 @@ pub(crate) struct Wait<'a> {
 
 /// What is to be done about those that have not come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outlook {
+enum RendezvousProgress {
     /// Most of those who vote are there, and no other awaited node will come.
     Enough,
     /// Some may still come.
@@ -99,8 +99,8 @@ impl From<String> for Missing {
 /// not start is not waited for: the others go on where most of the voters are among them.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
-    wait: &Wait<'_>,
-) -> Result<Formed, StartError> {
+    wait: &RendezvousOptions<'_>,
+) -> Result<Formation, StartError> {
     let start = Instant::now();
     let (mut pause, mut lost_since) = (LOOK_AFTER, None);
     let mut come = BTreeSet::from([wait.node]);
@@ -124,7 +124,7 @@ pub(crate) async fn wait_for_all(
                     let seen = "knows only a map by which this node alone votes";
                     missing.insert(node, seen.to_owned().into());
                 }
-                Ok(Some(map)) => return Ok(Formed::Begun(map)),
+                Ok(Some(map)) => return Ok(Formation::Begun(map)),
                 Ok(None) => {
                     missing.remove(&node);
                     come.insert(node);
@@ -132,17 +132,17 @@ pub(crate) async fn wait_for_all(
                 Err(seen) => _ = missing.insert(node, seen),
             }
         }
-        let only_begun = wait.looks_for == LooksFor::Begun;
+        let only_begun = wait.join_condition == JoinCondition::Begun;
         if missing.is_empty() && !only_begun {
-            return Ok(Formed::Together);
+            return Ok(Formation::Together);
         }
         let mut late = BTreeMap::new();
         if missing.values().all(|it| it.has_failed) && !only_begun {
             late = wait.further_voters(shared, &mut come).await;
         }
         match wait.outlook(&missing, &late, &come) {
-            Outlook::Enough => return Ok(Formed::Without(told(&missing))),
-            Outlook::Wait if start.elapsed() < wait.deadline => {}
+            RendezvousProgress::Enough => return Ok(Formation::Without(told(&missing))),
+            RendezvousProgress::Wait if start.elapsed() < wait.deadline => {}
             _ => {
                 missing.append(&mut late);
                 return Err(wait.too_few(&missing, come.len(), start.elapsed()));
@@ -158,28 +158,28 @@ pub(crate) async fn wait_for_all(
 async fn find(
     shared: &Shared,
     node: NodeId,
-    wait: &Wait<'_>,
+    wait: &RendezvousOptions<'_>,
 ) -> Result<Option<wire::ClusterMap>, Missing> {
     // A node that has the state counts, whichever launch it is of.
-    let launch = (wait.looks_for != LooksFor::Begun).then_some(wait.launch);
-    let greeting = look(shared, node, launch, wait.launch).await?;
-    if greeting.formed && wait.looks_for != LooksFor::All {
+    let launch = (wait.join_condition != JoinCondition::Begun).then_some(wait.launch);
+    let hello = look(shared, node, launch, wait.launch).await?;
+    if hello.formed && wait.join_condition != JoinCondition::All {
         // Its loop may wait for us: it is asked again with the next look.
-        let dialer = shared.doors.dialer();
-        let asked = map_of(&greeting.address, &dialer);
-        return match tokio::time::timeout(MAP_PATIENCE, asked).await {
+        let dialer = shared.tls.dialer();
+        let asked = map_of(&hello.address, &dialer);
+        return match tokio::time::timeout(MAP_TIMEOUT, asked).await {
             Ok(Ok(map)) => Ok(Some(map)),
             Ok(Err(reason)) => Err(reason.into()),
             Err(_) => Err("does not tell the map yet".to_owned().into()),
         };
     }
-    match wait.looks_for {
-        LooksFor::Begun => Err("has no state either".to_owned().into()),
+    match wait.join_condition {
+        JoinCondition::Begun => Err("has no state either".to_owned().into()),
         _ => Ok(None),
     }
 }
 
-impl Wait<'_> {
+impl RendezvousOptions<'_> {
     /// Looks for the nodes of the launch that vote and are not awaited: those that do not answer.
     async fn further_voters(
         &self,
@@ -202,16 +202,16 @@ impl Wait<'_> {
         missing: &BTreeMap<NodeId, Missing>,
         late: &BTreeMap<NodeId, Missing>,
         come: &BTreeSet<NodeId>,
-    ) -> Outlook {
+    ) -> RendezvousProgress {
         if !missing.values().all(|it| it.has_failed) {
-            return Outlook::Wait;
+            return RendezvousProgress::Wait;
         }
         let voting = self.voters.iter().filter(|voter| come.contains(&NodeId(**voter))).count();
         let is_majority = 2 * voting > self.voters.len();
-        match self.looks_for != LooksFor::Begun && is_majority {
-            true => Outlook::Enough,
-            false if late.values().all(|it| it.has_failed) => Outlook::TooFew,
-            false => Outlook::Wait,
+        match self.join_condition != JoinCondition::Begun && is_majority {
+            true => RendezvousProgress::Enough,
+            false if late.values().all(|it| it.has_failed) => RendezvousProgress::TooFew,
+            false => RendezvousProgress::Wait,
         }
     }
 
@@ -231,9 +231,9 @@ impl Wait<'_> {
         let (present, expected) = (come as u32, (come + missing.len()) as u32);
         let (waited_s, path) = (waited.as_secs(), self.state.to_path_buf());
         let missing = told(missing).join("; ");
-        match self.looks_for {
-            LooksFor::Begun if self.awaited.is_empty() => StartError::LostMap { path },
-            LooksFor::Begun => StartError::LostState { path, waited_s, missing },
+        match self.join_condition {
+            JoinCondition::Begun if self.awaited.is_empty() => StartError::LostMap { path },
+            JoinCondition::Begun => StartError::LostState { path, waited_s, missing },
             _ => StartError::Missing { present, expected, waited_s, missing },
         }
     }
@@ -244,7 +244,7 @@ impl Wait<'_> {
 pub(crate) async fn refuse_other_versions(shared: &Shared, state: &Path) -> Result<(), StartError> {
     let files = shared.others.all().into_iter().filter_map(|node| shared.addresses.read(node));
     for file in files.take(ASKED_FOR_VERSION_MAX) {
-        let probed = tokio::time::timeout(MAP_PATIENCE, links::probe(shared, &file.address)).await;
+        let probed = tokio::time::timeout(MAP_TIMEOUT, links::probe(shared, &file.address)).await;
         if let Ok(Err(reason)) = probed
             && reason.contains(peers::SPEAKS)
         {
@@ -256,7 +256,7 @@ pub(crate) async fn refuse_other_versions(shared: &Shared, state: &Path) -> Resu
 }
 
 /// Tells the lower nodes of a running cluster that this one is back: they dial it.
-pub(crate) async fn knock(shared: Arc<Shared>) {
+pub(crate) async fn request_dial(shared: Arc<Shared>) {
     for node in shared.others.all().into_iter().filter(|&it| it < shared.identity.node) {
         if let Some(file) = shared.addresses.read(node) {
             // A node that is down needs no knock: it dials when it comes up.
@@ -271,7 +271,7 @@ async fn look(
     node: NodeId,
     launch: Option<&str>,
     failed_in: &str,
-) -> Result<wire::Greeting, Missing> {
+) -> Result<wire::Hello, Missing> {
     let greeted = greet(shared, node, launch).await;
     greeted.map_err(|seen| match shared.addresses.failure(node, failed_in) {
         Some(reason) => Missing { seen: format!("did not start: {reason}"), has_failed: true },
@@ -279,24 +279,20 @@ async fn look(
     })
 }
 
-async fn greet(
-    shared: &Shared,
-    node: NodeId,
-    launch: Option<&str>,
-) -> Result<wire::Greeting, String> {
+async fn greet(shared: &Shared, node: NodeId, launch: Option<&str>) -> Result<wire::Hello, String> {
     let Some(file) = shared.addresses.read(node) else {
         return Err("has not said where it listens".to_owned());
     };
     if launch.is_some_and(|launch| file.launch != launch) {
         return Err(format!("left the address {} in an earlier launch", file.address));
     }
-    let greeting = links::probe(shared, &file.address)
+    let hello = links::probe(shared, &file.address)
         .await
         .map_err(|reason| format!("does not answer at {}: {reason}", file.address))?;
-    if (greeting.node, greeting.incarnation) != (node.0, file.incarnation) {
+    if (hello.node, hello.incarnation) != (node.0, file.incarnation) {
         return Err(format!("is not the one that answers at {}", file.address));
     }
-    Ok(greeting)
+    Ok(hello)
 }
 
 /// A few of them, and how many others there are.
@@ -436,11 +432,11 @@ mod tests {
     fn a_voter_counts_once_it_has_answered_and_voters_are_those_of_now() {
         let awaited = [0, 1].map(NodeId);
         let further = [3, 4].map(NodeId);
-        let wait = |voters: &'static [u32]| Wait {
+        let wait = |voters: &'static [u32]| RendezvousOptions {
             awaited: &awaited,
             launch: "",
             deadline: Duration::ZERO,
-            looks_for: LooksFor::All,
+            join_condition: JoinCondition::All,
             voters,
             further: &further,
             state: Path::new("/"),
@@ -452,15 +448,24 @@ mod tests {
         // Of three first nodes two have failed, and two that joined vote as well.
         let all = wait(&[0, 1, 2, 3, 4]);
         let late = nodes([3, 4], false);
-        assert_eq!(all.outlook(&failed, &late, &come(&[2])), Outlook::Wait);
-        assert_eq!(all.outlook(&failed, &nodes([4], false), &come(&[2, 3])), Outlook::Wait);
-        assert_eq!(all.outlook(&failed, &none, &come(&[2, 3, 4])), Outlook::Enough);
-        assert_eq!(all.outlook(&failed, &nodes([4], true), &come(&[2, 3])), Outlook::TooFew);
-        assert_eq!(all.outlook(&nodes([1], false), &none, &come(&[0, 2, 3])), Outlook::Wait);
+        assert_eq!(all.outlook(&failed, &late, &come(&[2])), RendezvousProgress::Wait);
+        assert_eq!(
+            all.outlook(&failed, &nodes([4], false), &come(&[2, 3])),
+            RendezvousProgress::Wait
+        );
+        assert_eq!(all.outlook(&failed, &none, &come(&[2, 3, 4])), RendezvousProgress::Enough);
+        assert_eq!(
+            all.outlook(&failed, &nodes([4], true), &come(&[2, 3])),
+            RendezvousProgress::TooFew
+        );
+        assert_eq!(
+            all.outlook(&nodes([1], false), &none, &come(&[0, 2, 3])),
+            RendezvousProgress::Wait
+        );
         // Voters that are not of the launch have not come.
         let others = wait(&[2, 5, 6]);
-        assert_eq!(others.outlook(&failed, &none, &come(&[2])), Outlook::TooFew);
-        let begun = Wait { looks_for: LooksFor::Begun, ..all };
-        assert_eq!(begun.outlook(&failed, &none, &come(&[2, 3, 4])), Outlook::TooFew);
+        assert_eq!(others.outlook(&failed, &none, &come(&[2])), RendezvousProgress::TooFew);
+        let begun = RendezvousOptions { join_condition: JoinCondition::Begun, ..all };
+        assert_eq!(begun.outlook(&failed, &none, &come(&[2, 3, 4])), RendezvousProgress::TooFew);
     }
 }

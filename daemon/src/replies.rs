@@ -14,17 +14,17 @@ use tonic::Status;
 /// The loop's end.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
-    queue: mpsc::UnboundedSender<Measured>,
+    queue: mpsc::UnboundedSender<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
 /// An answer and how long it is, which takes time to find out.
-type Measured = (usize, wire::Response);
+type SizedResponse = (usize, wire::Response);
 
 /// Another end, for what the loop never sees. It does not keep the stream open.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    queue: mpsc::WeakUnboundedSender<Measured>,
+    queue: mpsc::WeakUnboundedSender<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl Refusals {
 /// The stream's end.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
-    queue: mpsc::UnboundedReceiver<Measured>,
+    queue: mpsc::UnboundedReceiver<SizedResponse>,
     queued_bytes: Arc<AtomicUsize>,
 }
 

@@ -26,25 +26,25 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::link_frame::Body;
 
+use crate::assembly::delay_doubtful_end;
 use crate::clock::Clock;
-use crate::data::Smalls;
-use crate::erase;
+use crate::data::SmallObjectChannel;
 use crate::error::{NodeError, StartError};
+use crate::event_log_lines::log_line_of;
 use crate::events::{Bounds, EventLog};
+use crate::group_commit::SyncThread;
 use crate::inbox::{Incoming, Local};
-use crate::instance::{EndMark, Scribe};
+use crate::instance::{EndMark, MembersWriter};
 use crate::links;
-use crate::map_news;
 use crate::members::Members;
-use crate::notable::notable;
-use crate::parts::believe_later;
-use crate::refill::Refill;
+use crate::membership_log;
+use crate::output_removal;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
 use crate::stats;
 use crate::store::{RocksStore, StoreError};
-use crate::sync::SyncThread;
+use crate::store_recovery::StoreRecovery;
 use crate::transfer::Transfers;
 
 /// How often a node that ends looks whether its commands have.
@@ -85,11 +85,11 @@ impl Durability {
 
 /// Why a loop has ended, if not by an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum LoopEnd {
     /// It was told to stop.
     Told,
     /// The cluster takes this incarnation for dead. The node may begin anew under that one or a
-    /// later one; `None`: it has left for good.
+    /// later one; `None`: it was removed from the cluster.
     Fenced { restart: Option<Incarnation> },
     /// The cluster knows this node up to that incarnation, with another directory.
     Late { known: Incarnation },
@@ -107,8 +107,8 @@ pub(crate) struct Loop {
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
-    pub(crate) refill: Refill,
-    pub(crate) scribe: Scribe,
+    pub(crate) refill: StoreRecovery,
+    pub(crate) members_writer: MembersWriter,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
@@ -147,7 +147,7 @@ impl Loop {
         mut inbox: mpsc::Receiver<Incoming>,
         mut local: mpsc::UnboundedReceiver<Local>,
         mut stop: watch::Receiver<bool>,
-    ) -> Result<Ended, NodeError> {
+    ) -> Result<LoopEnd, NodeError> {
         let mut incoming = Vec::with_capacity(limits::STEP_INPUTS_MAX);
         let mut own = Vec::with_capacity(limits::STEP_INPUTS_MAX);
         let mut timer = pin!(tokio::time::sleep_until(self.clock.instant(Time::ZERO).into()));
@@ -160,7 +160,7 @@ impl Loop {
                 self.shared.executor.stop(); // Now: its tasks run elsewhere.
                 self.note_end(self.mark.fenced());
                 self.events.flush().map_err(|error| self.events_error(error))?;
-                return Ok(Ended::Fenced { restart });
+                return Ok(LoopEnd::Fenced { restart });
             }
             let wake = self.wake();
             if !self.state.inputs.is_empty() {
@@ -183,7 +183,7 @@ impl Loop {
                 own.push(item);
             }
             while incoming.len() < limits::STEP_INPUTS_MAX
-                && self.state.inputs.len() < limits::INPUTS_LEFT_MAX
+                && self.state.inputs.len() < limits::INPUTS_DEFERRED_MAX
                 && let Ok(item) = inbox.try_recv()
             {
                 incoming.push(item);
@@ -213,7 +213,7 @@ impl Loop {
         match item {
             Local::Input(input) => self.state.inputs.push(input),
             Local::Inputs(inputs) => self.state.inputs.extend(inputs),
-            Local::Doubted(ended) => believe_later(&self.local, ended),
+            Local::Doubted(ended) => delay_doubtful_end(&self.local, ended),
             Local::Read(page) => {
                 let page = page.map_err(|error| self.store_error(error))?;
                 self.state.inputs.push(Input::Read(page));
@@ -244,7 +244,7 @@ impl Loop {
             }
             Err(error) if error.is_loss() => return Err(self.store_error(error)),
             // If it matters the next write fails, and says so.
-            Err(error) => self.shared.log.line(&format!("could not read all records: {error}")),
+            Err(error) => self.shared.log.line(&format!("cannot read all records: {error}")),
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl Loop {
                 if newest {
                     let link = Link { number, incarnation, queue };
                     if state.links.insert(peer, link).is_some() {
-                        Smalls::lost(&self.shared, peer);
+                        SmallObjectChannel::lost(&self.shared, peer);
                     }
                     let file = self.shared.addresses.read(peer);
                     if self.members.up(peer, incarnation, file) {
@@ -289,7 +289,7 @@ impl Loop {
                 if state.links.get(&peer).is_some_and(|it| it.number == link) {
                     state.links.remove(&peer);
                     self.members.down(peer);
-                    Smalls::lost(&self.shared, peer);
+                    SmallObjectChannel::lost(&self.shared, peer);
                     state.inputs.push(Input::PeerLost { peer });
                 }
             }
@@ -298,7 +298,7 @@ impl Loop {
             }
             Incoming::File { task, copy, awaited } => {
                 let answer = match copy {
-                    true => self.node.has_copy(task.local.partition()).then_some(true),
+                    true => self.node.has_replica(task.local.partition()).then_some(true),
                     false => self.node.awaits_file(task),
                 };
                 let _ = awaited.send(answer); // Whoever asked may be gone.
@@ -313,7 +313,8 @@ impl Loop {
         for _ in 0..limits::STEP_GENERATIONS_MAX {
             let now = self.clock.now();
             self.transfers.take_due(now, &mut self.state.inputs);
-            for input in self.state.inputs.drain(..crate::portion::portion(&self.state.inputs)) {
+            for input in self.state.inputs.drain(..crate::step_batch::batch_len(&self.state.inputs))
+            {
                 self.node.handle(now, input);
             }
             if self.node.deadline().is_some_and(|deadline| deadline <= now) {
@@ -358,7 +359,7 @@ impl Loop {
                 }
                 Effect::Trace(event) => {
                     let stall = |job| self.node.blocker_of(job).map(|stall| &*stall.event);
-                    if let Some(text) = notable(&event, stall) {
+                    if let Some(text) = log_line_of(&event, stall) {
                         self.shared.log.line(&text);
                     }
                     self.events.push(now, &event);
@@ -411,7 +412,7 @@ impl Loop {
 
     /// Tells the executor what the core leaves of the store for files copied from elsewhere.
     fn share_store(&mut self) {
-        let room_bytes = self.node.near_bytes_max();
+        let room_bytes = self.node.shared_files_bytes_max();
         if self.state.staged_room_bytes.replace(room_bytes) != Some(room_bytes) {
             self.shared.executor.set_staged_room(room_bytes);
         }
@@ -453,7 +454,7 @@ impl Loop {
                 });
             }
             Effect::Erase { job, number } => {
-                erase::begin(job, number, &self.shared, &self.local);
+                output_removal::begin(job, number, &self.shared, &self.local);
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Damaged { partition, what } => {
@@ -501,14 +502,14 @@ impl Loop {
             if is_new && node > own {
                 links::start(shared, node);
             } else if before.is_none_or(|it| it.incarnation != member.incarnation) {
-                shared.others.knock(node);
+                shared.others.request_dial(node);
             }
         }
-        for line in map_news::news(shared.identity.node, self.members.map(), map) {
+        for line in membership_log::map_changes(shared.identity.node, self.members.map(), map) {
             shared.log.peer(&line);
         }
         self.members.set_map(map);
-        self.scribe.note(map);
+        self.members_writer.note(map);
         self.look_whether_filled(map)
     }
 
@@ -516,11 +517,11 @@ impl Loop {
     fn ask(&mut self) {
         for (from, wanted) in self.transfers.take_asks() {
             let link = self.state.links.get(&from);
-            let asks = self.shared.smalls.ask(from, wanted);
-            let frame = wire::LinkFrame { body: Some(Body::Asks(asks.clone())) };
+            let asks = self.shared.small_objects.ask(from, wanted);
+            let frame = wire::LinkFrame { body: Some(Body::SmallObjectRequests(asks.clone())) };
             match link.is_some_and(|link| link.queue.try_send(frame).is_ok()) {
-                true => Smalls::watch(&self.shared, from, asks),
-                false => Smalls::give_up(&self.shared, from, &asks.objects),
+                true => SmallObjectChannel::watch(&self.shared, from, asks),
+                false => SmallObjectChannel::give_up(&self.shared, from, &asks.objects),
             }
         }
     }
@@ -541,7 +542,7 @@ impl Loop {
         if let Some(replies) = self.state.clients.get(&client)
             && !replies.send(response)
         {
-            self.shared.log.refusal("cut a client off that did not read its answers");
+            self.shared.log.refusal("disconnected a client: its queue of unread replies is full");
             self.state.clients.remove(&client);
             self.state.inputs.push(Input::ClientGone { client });
         }
@@ -562,7 +563,7 @@ impl Loop {
 
     /// Ends in order: what runs is asked to end and given a little time, nothing more starts, no
     /// event is lost, the log is on stable storage. The others hear that this is no death.
-    async fn end(mut self) -> Result<Ended, NodeError> {
+    async fn end(mut self) -> Result<LoopEnd, NodeError> {
         self.note_end(self.mark.stopped());
         // A batch system asks the commands to end as well: that is no failure of theirs.
         let has_failed =
@@ -579,13 +580,13 @@ impl Loop {
         self.shared.lines.close();
         self.events.flush().map_err(|error| self.events_error(error))?;
         self.store.sync().map_err(|error| self.store_error(error))?;
-        Ok(Ended::Told)
+        Ok(LoopEnd::Told)
     }
 
     /// Without it the tasks that end with this life are looked at twice, no more.
     fn note_end(&self, noted: Result<(), StartError>) {
         if let Err(error) = noted {
-            self.shared.log.line(&format!("how this life ends is not noted: {error}"));
+            self.shared.log.line(&format!("the end of this incarnation is not recorded: {error}"));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::store::{Piece, Scrubber, StoreError};
 
 /// What was read from one end of the store to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Pass {
+pub(crate) struct ScrubPass {
     pub(crate) records: u64,
     /// Of keys and values.
     pub(crate) bytes: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Pass {
 }
 
 /// What a first look has found and a second one may not.
-type Say = Box<dyn Fn(&str) + Send + Sync>;
+type LogLine = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Reads a store again and again.
 pub(crate) struct Scrub {
@@ -33,7 +33,7 @@ pub(crate) struct Scrub {
     pub(crate) every: Duration,
     /// Draws when the first pass begins, so that the nodes of a cluster read at different times.
     pub(crate) seed: u64,
-    pub(crate) say: Say,
+    pub(crate) say: LogLine,
 }
 
 impl Scrub {
@@ -52,9 +52,9 @@ impl Scrub {
         }
     }
 
-    async fn pass(&mut self) -> Result<Pass, StoreError> {
+    async fn pass(&mut self) -> Result<ScrubPass, StoreError> {
         let start = Instant::now();
-        let mut pass = Pass::default();
+        let mut pass = ScrubPass::default();
         self.surely(Scrubber::begin).await?;
         loop {
             let piece_start = Instant::now();
@@ -78,7 +78,7 @@ impl Scrub {
         match self.once(look.clone()).await {
             Err(error) if error.is_loss() => {
                 (self.say)(&format!("{error}; it is looked at again"));
-                tokio::time::sleep(duration(limits::SCRUB_DOUBT)).await;
+                tokio::time::sleep(duration(limits::SCRUB_RECHECK_AFTER)).await;
                 self.once(move |scrubber| {
                     scrubber.look_at_the_disk();
                     look(scrubber)
@@ -114,7 +114,7 @@ fn first_wait(every: Duration, seed: u64) -> Duration {
 /// for as large a part of the time as is demanded, however slow the disk is.
 fn rest(bytes: u64, took: Duration) -> Duration {
     let allowed = Duration::from_secs_f64(bytes as f64 / limits::SCRUB_BYTES_PER_S as f64);
-    allowed.saturating_sub(took).max(took * limits::SCRUB_RESTS)
+    allowed.saturating_sub(took).max(took * limits::SCRUB_REST_FACTOR)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
         file.write_all_at(&[byte[0] ^ 1], at).unwrap();
     }
 
-    async fn next(told: &mut UnboundedReceiver<Local>) -> Result<Pass, StoreError> {
+    async fn next(told: &mut UnboundedReceiver<Local>) -> Result<ScrubPass, StoreError> {
         match tokio::time::timeout(PATIENCE, told.recv()).await {
             Ok(Some(Local::Scrubbed(result))) => result,
             other => panic!("nothing was told of a pass: {other:?}"),
@@ -172,7 +172,7 @@ mod tests {
         run(async {
             let dir = tempfile::tempdir().unwrap();
             let (store, _) = stored(dir.path());
-            let say: Say = Box::new(|line| panic!("nothing is wrong: {line}"));
+            let say: LogLine = Box::new(|line| panic!("nothing is wrong: {line}"));
             let scrub = Scrub { scrubber: store.scrubber(), every: EVERY, seed: 0, say };
             let (local, mut told) = mpsc::unbounded_channel();
             let task = tokio::spawn(scrub.keep_on(local));
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_twice_is_told_once() {
+    fn damage_found_twice_is_reported_once() {
         run(async {
             let dir = tempfile::tempdir().unwrap();
             let (store, table) = stored(dir.path());
             flip(&table);
             let said = Arc::new(Mutex::new(Vec::new()));
             let lines = Arc::clone(&said);
-            let say: Say = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
+            let say: LogLine = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
             let scrub = Scrub { scrubber: store.scrubber(), every: EVERY, seed: 0, say };
             let (local, mut told) = mpsc::unbounded_channel();
             let task = tokio::spawn(scrub.keep_on(local));
@@ -212,7 +212,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let (store, table) = stored(dir.path());
             flip(&table);
-            let say: Say = Box::new(move |_| flip(&table)); // As it was.
+            let say: LogLine = Box::new(move |_| flip(&table)); // As it was.
             let scrub = Scrub { scrubber: store.scrubber(), every: EVERY, seed: 0, say };
             let (local, mut told) = mpsc::unbounded_channel();
             tokio::spawn(scrub.keep_on(local));

@@ -15,20 +15,20 @@ use tonic::{Request, Response, Status, Streaming};
 use tower_layer::{Identity, Stack};
 
 use crate::addresses::AddressBook;
+use crate::authorization::{AuthorizationLayer, least_role_of_request};
 use crate::background::in_background;
-use crate::data::{Lines, Registry, Smalls};
-use crate::doors::{Doors, Guest};
-use crate::events::{Filter, Pieces, Reader};
+use crate::data::{DataConnectionPool, Registry, SmallObjectChannel};
+use crate::events::{EventChunks, Filter, Reader};
 use crate::inbox::Incoming;
 use crate::kv_service::KvService;
 use crate::links;
 use crate::log::NodeLog;
-use crate::options::Places;
+use crate::options::ConnectionLimits;
 use crate::peers;
 use crate::replies::{ReplyStream, reply_queue};
 use crate::rpc::kv_server::KvServer;
 use crate::rpc::peer_server::{Peer, PeerServer};
-use crate::rules::{RulesLayer, least_role_of_request};
+use crate::tls_context::{Caller, TlsContext};
 
 /// How long a stop waits for each other node to hear of it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,25 +37,25 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: peers::Identity,
-    pub(crate) others: peers::Others,
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) others: peers::PeerTable,
+    pub(crate) tls: Arc<TlsContext>,
     pub(crate) addresses: Arc<AddressBook>,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: NodeLog,
     pub(crate) events_dir: std::path::PathBuf,
     /// The objects that are on their way here.
-    pub(crate) lines: Lines,
-    pub(crate) smalls: Smalls,
+    pub(crate) lines: DataConnectionPool,
+    pub(crate) small_objects: SmallObjectChannel,
     /// Files of submitters that come in at a time.
     pub(crate) uploading: Semaphore,
     /// Searches for such files.
     pub(crate) hunting: Semaphore,
     /// How many are served at a time.
-    pub(crate) places: Places,
+    pub(crate) connection_limits: ConnectionLimits,
     /// The data connections on which objects leave, and the places that are free.
     pub(crate) given: Registry,
-    pub(crate) data_places: Arc<Semaphore>,
+    pub(crate) data_permits: Arc<Semaphore>,
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
     pub(crate) stop: watch::Sender<bool>,
@@ -66,10 +66,10 @@ pub(crate) struct Shared {
 }
 
 /// What a node serves, behind the rules.
-pub(crate) type Router = tonic::transport::server::Router<Stack<RulesLayer, Identity>>;
+pub(crate) type Router = tonic::transport::server::Router<Stack<AuthorizationLayer, Identity>>;
 
 pub(crate) fn routes(shared: Arc<Shared>) -> Router {
-    let (log, rules) = (Arc::clone(&shared), RulesLayer(Arc::clone(&shared)));
+    let (log, rules) = (Arc::clone(&shared), AuthorizationLayer(Arc::clone(&shared)));
     let service = PeerServer::new(PeerService { shared: Arc::clone(&shared) })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX);
@@ -97,8 +97,8 @@ fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {
     let checked = peers::check_version(request.metadata())
         .and_then(|()| peers::check_target(request.metadata(), shared.identity.node));
     checked.inspect_err(|status| {
-        let guest = request.extensions().get::<Guest>();
-        let from = guest.map_or_else(String::new, |guest| guest.address.to_string());
+        let caller = request.extensions().get::<Caller>();
+        let from = caller.map_or_else(String::new, |caller| caller.address.to_string());
         shared.log.refusal(&format!("refused a call from {from}: {}", status.message()));
     })?;
     Ok(request)
@@ -139,12 +139,12 @@ impl Peer for PeerService {
         let first = tokio::time::timeout(limit, incoming.message())
             .await
             .map_err(|_| Status::deadline_exceeded("no greeting in time"))??;
-        let greeting = self.shared.identity.check(first).map_err(|reason| {
+        let hello = self.shared.identity.check(first).map_err(|reason| {
             self.shared.log.refusal(&format!("refused a link: {reason}"));
             Status::failed_precondition(reason)
         })?;
-        let packets = links::accept(&self.shared, greeting, incoming)?;
-        let frames = links::frames(self.shared.identity.greeting(false), packets);
+        let packets = links::accept(&self.shared, hello, incoming)?;
+        let frames = links::frames(self.shared.identity.hello(false), packets);
         Ok(Response::new(Box::pin(frames.map(Ok))))
     }
 
@@ -154,7 +154,8 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let client = ClientId(self.shared.next_number.fetch_add(1, Ordering::Relaxed));
         let (replies, stream) = reply_queue();
-        let role = request.extensions().get::<Guest>().map_or(Role::Observer, |guest| guest.role);
+        let role =
+            request.extensions().get::<Caller>().map_or(Role::Observer, |caller| caller.role);
         let refusals = replies.for_refusals();
         let inbox = self.shared.inbox.clone();
         inbox.send(Incoming::ClientUp { client, replies }).await.map_err(|_| stopping())?;
@@ -181,7 +182,8 @@ impl Peer for PeerService {
         request: Request<wire::ObjectRequest>,
     ) -> Result<Response<Self::FetchStream>, Status> {
         let object = crate::data::object_of(request.get_ref());
-        let role = request.extensions().get::<Guest>().map_or(Role::Observer, |guest| guest.role);
+        let role =
+            request.extensions().get::<Caller>().map_or(Role::Observer, |caller| caller.role);
         if crate::transfer::is_file(object) && role < Role::Node {
             return Err(Status::permission_denied("files of submitters are for nodes alone"));
         }
@@ -213,7 +215,7 @@ impl Peer for PeerService {
         self.shared.inbox.send(flush).await.map_err(|_| stopping())?;
         wait.await.map_err(|_| stopping())?;
         let reader = Reader::open(&self.shared.events_dir, Filter::of(request.get_ref()))?;
-        let pieces = in_background(Pieces(reader).map(|piece| {
+        let pieces = in_background(EventChunks(reader).map(|piece| {
             let data = bytes::Bytes::from(piece?);
             Ok(wire::Piece { data, total_bytes: 0, executable: false })
         }));
@@ -240,7 +242,7 @@ impl Peer for PeerService {
         &self,
         request: Request<wire::StopRequest>,
     ) -> Result<Response<wire::StopReply>, Status> {
-        self.shared.log.line("told to stop");
+        self.shared.log.line("stop requested");
         let &wire::StopRequest { all, told } = request.get_ref();
         if told {
             self.shared.told.store(true, Ordering::Relaxed);
@@ -266,7 +268,7 @@ async fn tell_all(shared: &Arc<Shared>) {
         let Some(file) = shared.addresses.read(other) else { continue };
         let shared = Arc::clone(shared);
         told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {
-            let stopped = match peers::connect(Some(other), &file.address, &shared.doors.dialer())
+            let stopped = match peers::connect(Some(other), &file.address, &shared.tls.dialer())
                 .await
             {
                 Ok(mut client) => {
@@ -276,7 +278,9 @@ async fn tell_all(shared: &Arc<Shared>) {
                 Err(reason) => Err(reason),
             };
             if let Err(reason) = stopped {
-                shared.log.line(&format!("node {} was not told to stop: {reason}", other.0));
+                shared
+                    .log
+                    .line(&format!("node {} did not get the request to stop: {reason}", other.0));
             }
         }));
     }

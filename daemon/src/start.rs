@@ -11,17 +11,17 @@ use tokio::sync::watch;
 
 use crate::addresses::AddressBook;
 use crate::clock::Clock;
-use crate::doors::Doors;
 use crate::error::StartError;
 use crate::handle::{NodeHandle, Progress};
+use crate::incarnations::NodeContext;
 use crate::instance::{self, ClusterFile, Instance};
-use crate::life::Place;
-use crate::listen::Listen;
+use crate::listen_addresses::Listen;
 use crate::options::NodeOptions;
-use crate::{join, listen, rendezvous};
+use crate::tls_context::TlsContext;
+use crate::{join, listen_addresses, rendezvous};
 
 /// How long a new node waits until those before it have joined, which get on one after another.
-const TURN_PATIENCE: Duration = Duration::from_secs(600);
+const TURN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
@@ -63,26 +63,26 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.join = options.join.as_deref().map(resolve).transpose()?;
     check_reachable(&options)?;
     // First, so that a port that cannot be had leaves nothing behind.
-    let bound = listen::bind(&options.listen)?;
+    let bound = listen_addresses::bind(&options.listen)?;
     if bound.is_alone {
         (options.say)("warning: no network interface is up: only this machine reaches the node");
     }
     let instance = Instance::open(&options.dir)?;
-    let doors = Arc::new(make_doors(&options, &instance, &bound.only)?);
+    let tls = Arc::new(make_doors(&options, &instance, &bound.only)?);
     let addresses = Arc::new(AddressBook::new(instance.clone()));
     let mut joins = None;
     if options.grow {
         let listens = (bound.address.clone(), bound.data_address.clone());
         if options.join.is_none() {
             let (launch, deadline) = (&options.launch, options.deadline);
-            let by = rendezvous::await_member(&instance, &doors.dialer(), launch, deadline)?;
+            let by = rendezvous::await_member(&instance, &tls.dialer(), launch, deadline)?;
             options.join = Some(by);
         }
         // The deadline counts for each node from its turn on.
-        joins = Some(instance.lock_joins(options.deadline.max(TURN_PATIENCE))?);
-        enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
+        joins = Some(instance.lock_joins(options.deadline.max(TURN_TIMEOUT))?);
+        enter_as_new(&mut options, &instance, &tls.dialer(), listens)?;
     }
-    let found = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
+    let found = find_cluster(&options, &instance, &addresses, &tls.dialer())?;
     for member in instance.read_members().into_iter().flat_map(|file| file.members) {
         let (node, incarnation, address) = (member.node, member.incarnation, member.address);
         addresses.hear(&wire::Member { node, incarnation, address, ..Default::default() });
@@ -92,27 +92,27 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     }
     let (stop, _) = watch::channel(false);
     let progress = Arc::new(Progress::default());
-    let mut place = Place {
+    let mut context = NodeContext {
         clock: Clock::start(),
         instance,
         cluster: found.cluster,
         known_map: found.map,
-        doors,
+        tls,
         addresses,
         bound,
         stop: stop.clone(),
         progress: Arc::clone(&progress),
         is_warned: AtomicBool::new(false),
-        renewals: 0,
+        store_replacements: 0,
         options,
     };
-    let life = place.begin(found.incarnation)?;
-    let (address, listens_on) = (place.bound.first, place.bound.text.clone());
+    let first_incarnation = context.begin(found.incarnation)?;
+    let (address, listens_on) = (context.bound.first, context.bound.text.clone());
     drop(joins); // Its state directory is locked by now.
-    let (node, incarnation) = (place.options.node, life.incarnation());
+    let (node, incarnation) = (context.options.node, first_incarnation.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))
-        .spawn(move || place.live(life))
+        .spawn(move || context.run_to_end(first_incarnation))
         .map_err(StartError::Thread)?;
     let thread = Some(thread);
     Ok(NodeHandle { node, address, listens_on, incarnation, stop, progress, thread })
@@ -157,7 +157,7 @@ fn enter_as_new(
 }
 
 /// What is known of the cluster before the node is there.
-struct Found {
+struct KnownCluster {
     cluster: ClusterFile,
     /// The last incarnation of this node that the cluster knows of.
     incarnation: Incarnation,
@@ -170,7 +170,7 @@ fn find_cluster(
     instance: &Instance,
     addresses: &AddressBook,
     dialer: &Dialer,
-) -> Result<Found, StartError> {
+) -> Result<KnownCluster, StartError> {
     let mut known = Incarnation(0);
     let mut found_map = None;
     let mut wanted = ClusterFile {
@@ -204,7 +204,7 @@ fn find_cluster(
             let reason = "this directory belongs to another cluster".to_owned();
             Err(StartError::Join { address: address.clone(), reason })
         }
-        _ => Ok(Found { cluster, incarnation: known, map: found_map }),
+        _ => Ok(KnownCluster { cluster, incarnation: known, map: found_map }),
     }
 }
 
@@ -213,10 +213,10 @@ fn make_doors(
     options: &NodeOptions,
     instance: &Instance,
     only: &[IpAddr],
-) -> Result<Doors, StartError> {
+) -> Result<TlsContext, StartError> {
     instance.check_doors(options.insecure)?;
     if options.insecure {
-        return Ok(Doors::insecure());
+        return Ok(TlsContext::insecure());
     }
     let keyring = Keyring::of_instance(instance.dir());
     let has_keys = keyring.has_authority() || keyring.path(Role::Node).exists();
@@ -231,7 +231,7 @@ fn make_doors(
         _ => {}
     }
     let bundle = keyring.prepare()?;
-    Doors::new(keyring, &bundle, only.to_vec()).map_err(|error| {
+    TlsContext::new(keyring, &bundle, only.to_vec()).map_err(|error| {
         let path = instance.dir().join("keys");
         StartError::BadKeys { path, reason: error.to_string() }
     })

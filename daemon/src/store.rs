@@ -19,20 +19,20 @@
 
 mod lock;
 mod logs;
-mod mark;
 mod scrub;
+mod sync_marker;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kvs::{Batch, Page, PageRequest, Record, Write, keys};
-use mark::Mark;
 use proto::PartitionId;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, Direction, IteratorMode,
     LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
+use sync_marker::Mark;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use scrub::{Piece, Scrubber};

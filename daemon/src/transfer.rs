@@ -103,7 +103,8 @@ impl Transfers {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {
             let bytes: u64 = wanted.iter().map(|wanted| wanted.size_bytes).sum();
-            if bytes > limits::GIVES_BYTES as u64 && self.shared.lines.are_free(from) {
+            if bytes > limits::SMALL_OBJECTS_FRAME_BYTES as u64 && self.shared.lines.are_free(from)
+            {
                 data::bring(&self.shared, from, wanted);
                 continue;
             }

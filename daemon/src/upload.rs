@@ -70,9 +70,9 @@ async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), 
 }
 
 async fn next(parts: &mut Streaming<wire::UploadPart>) -> Result<wire::UploadPart, Status> {
-    let patience = Duration::from_nanos(limits::DATA_SILENCE.0);
+    let patience = Duration::from_nanos(limits::DATA_STALL_TIMEOUT.0);
     let part = tokio::time::timeout(patience, parts.message()).await;
-    let part = part.map_err(|_| Status::deadline_exceeded("the file came to a halt"))??;
+    let part = part.map_err(|_| Status::deadline_exceeded("the upload stalled"))??;
     part.ok_or_else(|| Status::invalid_argument("the file broke off"))
 }
 

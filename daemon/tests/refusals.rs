@@ -96,7 +96,7 @@ fn newer_state_and_open_keys_are_refused() {
 }
 
 #[test]
-fn a_start_that_fails_late_is_told() {
+fn a_late_start_failure_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(options(dir.path(), 0, 1)).unwrap());
     // The files that the next incarnations are going to write are directories.
@@ -138,7 +138,7 @@ fn the_missing_are_named_when_the_deadline_passes() {
 }
 
 #[test]
-fn garbage_on_the_socket_hurts_nobody() {
+fn garbage_on_the_socket_does_no_harm() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(options(dir.path(), 0, 1)).unwrap();
     node.wait_ready().unwrap();
@@ -223,17 +223,17 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
     tokio::task::block_in_place(|| node.wait_ready()).unwrap();
     let mut client = connect(&node, dir.path()).await.max_encoding_message_size(usize::MAX);
     let frame = |body| wire::LinkFrame { body: Some(body) };
-    let greeting = wire::Greeting { version: 9, ..Default::default() };
+    let hello = wire::Hello { version: 9, ..Default::default() };
     let packet = wire::Packet::default();
     for first in [
-        frame(wire::link_frame::Body::Greeting(greeting)),
+        frame(wire::link_frame::Body::Hello(hello)),
         frame(wire::link_frame::Body::Packet(packet)),
         wire::LinkFrame { body: None },
     ] {
         let outgoing = tokio_stream::once(first.clone()).chain(tokio_stream::pending());
         let status = client.link(call(outgoing)).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
-        if matches!(first.body, Some(wire::link_frame::Body::Greeting(_))) {
+        if matches!(first.body, Some(wire::link_frame::Body::Hello(_))) {
             let ours = limits::PEER_VERSION;
             let text = format!("the peer speaks version 9, this node {ours}: stop the nodes of");
             assert!(status.message().contains(&text), "{status}");

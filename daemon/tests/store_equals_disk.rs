@@ -9,7 +9,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
-use std::io::{BufRead, BufReader, Lines, Write as _};
+use std::io::{BufRead, BufReader, DataConnectionPool, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -50,7 +50,7 @@ fn after_a_power_cut_both_hold_the_same_prefix() {
 }
 
 #[test]
-fn killed_amid_writing_it_holds_whole_batches_and_all_that_were_told() {
+fn after_a_kill_it_holds_whole_batches_and_all_acknowledged_ones() {
     if child_ran() {
         return;
     }
@@ -279,7 +279,7 @@ fn last_log(dir: &Path) -> PathBuf {
 
 struct Running {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: DataConnectionPool<BufReader<ChildStdout>>,
 }
 
 impl Running {

@@ -8,12 +8,12 @@ use proto::work::Captured;
 pub(crate) struct Printed {
     pub(crate) captured: Captured,
     pub(crate) stderr_tail: Vec<u8>,
-    pub(crate) unkept: Option<Unkept>,
+    pub(crate) unkept: Option<OutputLoss>,
 }
 
 /// Why some of it was not kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Unkept {
+pub(crate) enum OutputLoss {
     /// The node could not write it.
     Failed(String),
     /// The node has no room for more: the command was killed.
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn both_figures_are_told() {
+    fn both_figures_are_reported() {
         let text = too_much((1 << 30) + (1 << 27), 1 << 30);
         assert!(
             text.starts_with("wrote 1.1 GiB of captured output; the limit is 1 GiB ("),

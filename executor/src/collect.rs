@@ -12,7 +12,7 @@ use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
-use crate::captured::{Printed, Unkept, too_much};
+use crate::captured::{OutputLoss, Printed, too_much};
 use crate::deliver::ObjectWriter;
 use crate::error::reason;
 use crate::executor::Shared;
@@ -33,8 +33,8 @@ pub(crate) fn outcome(
     let node = shared.config.node;
     let mut error = exit_error(exit, launch, shared);
     match printed.unkept {
-        Some(Unkept::Full(text)) => error = text,
-        Some(Unkept::Failed(reason)) if error.is_empty() => {
+        Some(OutputLoss::Full(text)) => error = text,
+        Some(OutputLoss::Failed(reason)) if error.is_empty() => {
             error = format!("what it printed could not be kept on {node}: {reason}");
         }
         _ => {}
@@ -98,13 +98,13 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
 /// How long this end may turn out to be the work of those that stop the node, too. A command that
 /// acts on a signal ends with any code: then it is a share of the time that it ran.
 pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
-    let most = Duration::from_nanos(limits::END_DOUBTED_MAX.0);
+    let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
     let is_clear = exit.timed_out || exit.printed_too_much_bytes > 0 || !exit.failure.is_empty();
     match outcome.exit_code {
         _ if is_clear || outcome.is_done() => Duration::ZERO,
         // SIGHUP, SIGINT, SIGTERM.
         129 | 130 | 143 => most,
-        _ => most.min(ran / limits::END_DOUBTED_SHARE),
+        _ => most.min(ran / limits::STOP_WAIT_SHARE),
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_those_who_stop_the_node_may_have_caused_is_doubted() {
+    fn an_end_that_a_node_stop_may_have_caused_is_not_a_failure_yet() {
         let doubted = |error: &str, exit: &Exit, ran_s: u64| {
             let (error, exit_code) = (error.to_owned(), exit_code(exit));
             let outcome = Outcome { error, exit_code, ..Outcome::default() };

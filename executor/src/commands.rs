@@ -28,16 +28,16 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
-use crate::captured::{Printed, Unkept};
+use crate::captured::{OutputLoss, Printed};
 use crate::deliver;
 use crate::error::reason;
-use crate::executor::{Ended, Shared};
-use crate::pulse::{Pulse, Silence};
-use crate::spawner::wire::{self, Exit, Order, Report};
+use crate::executor::{AttemptOutcome, Shared};
+use crate::spawner::wire::{self, Exit, Report, SpawnerRequest};
+use crate::spawner_liveness::{SilenceAction, SpawnerLiveness};
 use crate::stage::{self, Workspace};
 use crate::streams::Piece;
 use crate::table::{Key, Phase};
-use crate::{collect, helper, strays};
+use crate::{collect, orphan_processes, spawner_process};
 
 /// Orders are written when so many bytes have gathered, or when there is none left to gather.
 const BATCH_BYTES: usize = 64 << 10;
@@ -284,7 +284,7 @@ impl Inner {
             return;
         }
         let mut ping = Vec::new();
-        wire::encode(&mut ping, &Order { ping: true, ..Order::default() });
+        wire::encode(&mut ping, &SpawnerRequest { ping: true, ..SpawnerRequest::default() });
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Ok(sent) = rustix::net::send(&**stream, &ping, flags)
             && sent < ping.len()
@@ -310,7 +310,10 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                     stage(inner, number, launch, &mut batch, &mut staged)
                 }
                 Work::Kill(number) => {
-                    wire::encode(&mut batch, &Order { kill: Some(number), ..Order::default() });
+                    wire::encode(
+                        &mut batch,
+                        &SpawnerRequest { kill: Some(number), ..SpawnerRequest::default() },
+                    );
                 }
                 Work::Staged(orders, running) => {
                     batch.extend_from_slice(&orders);
@@ -353,7 +356,7 @@ fn stage(
         Err(outcome) => return inner.shared.finish(key, outcome),
     };
     let before = batch.len();
-    wire::encode(batch, &Order { start: Some(start), ..Order::default() });
+    wire::encode(batch, &SpawnerRequest { start: Some(start), ..SpawnerRequest::default() });
     if batch.len() - before > limits::FRAME_BYTES_MAX {
         batch.truncate(before);
         collect::clean_up(&inner.shared, &workspace);
@@ -402,7 +405,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     while !inner.shared.is_stopping() {
         let means = &inner.shared.means;
         means.set_shielded(false); // Until the new one says so.
-        let started = helper::start(&inner.shared.config, means.to_shield());
+        let started = spawner_process::start(&inner.shared.config, means.to_shield());
         let (mut child, stream) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -421,7 +424,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         let (ended, hung) = listen(inner, &stream, orders);
-        let text = bury(inner, &mut child, &stream, hung);
+        let text = reap_spawner(inner, &mut child, &stream, hung);
         bad_starts = if ended == 0 { bad_starts + 1 } else { 0 };
         if bad_starts >= BAD_STARTS_MAX {
             bad_starts = 0;
@@ -441,19 +444,19 @@ fn pause(inner: &Inner, error: String) {
 }
 
 /// Clears up after a spawner: no process of it stays, no attempt is forgotten.
-fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> String {
+fn reap_spawner(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> String {
     inner.state().link = Link::Down;
     let _ = stream.shutdown(std::net::Shutdown::Both);
     if !inner.shared.is_stopping() {
         // It hung up or talked nonsense: it is not to be trusted with the killing.
         let _ = child.kill();
     }
-    let status = helper::await_end(child);
+    let status = spawner_process::await_end(child);
     let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(session) = session {
-        strays::kill_session(session, Duration::from_secs(5));
+        orphan_processes::kill_session(session, Duration::from_secs(5));
     }
-    strays::kill_marked(&inner.shared.config.mark, Duration::from_secs(5));
+    orphan_processes::kill_marked(&inner.shared.config.mark, Duration::from_secs(5));
     let node = inner.shared.config.node;
     let text = format!("the spawner process of {node} ended ({status}); the command was killed");
     let lost = std::mem::take(&mut inner.state().running);
@@ -472,7 +475,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
     let mut buffer = vec![0; 256 << 10];
     let mut reports = Vec::new();
     let mut ended = 0;
-    let mut pulse = Pulse::new(inner.shared.config.spawner_silence);
+    let mut pulse = SpawnerLiveness::new(inner.shared.config.spawner_silence);
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return (ended, false),
@@ -484,10 +487,10 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let is_waited_for = !inner.state().running.is_empty();
                 match pulse.silence(is_waited_for) {
-                    Silence::Idle => {}
-                    Silence::Ask => inner.ask(),
-                    Silence::Hangs => {
-                        let (node, silence) = (inner.shared.config.node, Pulse::wait());
+                    SilenceAction::Idle => {}
+                    SilenceAction::Ask => inner.ask(),
+                    SilenceAction::Hangs => {
+                        let (node, silence) = (inner.shared.config.node, SpawnerLiveness::wait());
                         (inner.shared.config.say)(&format!(
                             "warning: the spawner process of {node} hangs: it was asked every \
                              {silence:?} and does not answer; another takes its place, and its \
@@ -550,7 +553,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
             Ok(()) => printed.captured.add(*stderr, data.len() as u64),
             Err(unkept) => {
                 let is_first = printed.unkept.replace(unkept.clone()).is_none();
-                if is_first && matches!(unkept, Unkept::Full(_)) {
+                if is_first && matches!(unkept, OutputLoss::Full(_)) {
                     inner.queue(orders, Work::Kill(*number));
                 }
             }
@@ -559,7 +562,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
 }
 
 /// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
-fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
+fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
     let running = inner.state().running.remove(&exit.number)?;
     let Running { key, launch, workspace, printed, since } = running;
     let shared = &inner.shared;
@@ -572,5 +575,5 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     collect::clean_up(shared, &workspace);
     let outcome = outcome?;
     let doubt = collect::doubt(&outcome, exit, since.elapsed());
-    Some(Ended { doubt, ..shared.end(key, outcome)? })
+    Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
 }

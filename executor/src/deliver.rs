@@ -14,7 +14,7 @@ In this order, by what the file system and the size of the file allow:
    namespace, the link lies in a directory that is mounted read-only for commands;
 4. a *link to the user's file*.
 
-What is linked is compared after the attempt, size and time of the last change: see [`Guard`].
+What is linked is compared after the attempt, size and time of the last change: see [`LinkedInput`].
 */
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -37,7 +37,7 @@ const HELD_NAME_CHARS: usize = 48;
 
 /// What this node can do for the inputs of its tasks.
 #[derive(Debug)]
-pub(crate) struct Means {
+pub(crate) struct DeliveryMethods {
     /// Clones work between files of the state directory; false once one was refused.
     clones: AtomicBool,
     /// Commands run as root: a mode without w bit does not stop them.
@@ -49,7 +49,7 @@ pub(crate) struct Means {
     held: AtomicU64,
 }
 
-impl Means {
+impl DeliveryMethods {
     pub(crate) fn open(held_dir: &Path) -> io::Result<Self> {
         // What an earlier incarnation held is of no use.
         match fs::remove_dir_all(held_dir) {
@@ -142,7 +142,7 @@ enum Linked {
 
 /// A linked input, as it was before the attempt.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct LinkedInput {
     /// As the task's declaration calls it.
     name: String,
     linked: Linked,
@@ -190,7 +190,7 @@ fn files_within(directory: &Path) -> Vec<(PathBuf, State)> {
     files
 }
 
-impl Guard {
+impl LinkedInput {
     fn new(name: &str, linked: Linked, source: PathBuf, target: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(&source)?;
         let within = if metadata.is_dir() { files_within(&source) } else { Vec::new() };
@@ -199,7 +199,7 @@ impl Guard {
         Ok(Self { name, linked, source, target, held, before, within })
     }
 
-    /// Of a file of this node that was linked by [`Means::link`].
+    /// Of a file of this node that was linked by [`DeliveryMethods::link`].
     fn of_link(
         name: &str,
         linked: Linked,
@@ -233,7 +233,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for LinkedInput {
     fn drop(&mut self) {
         if let Some(held) = &self.held {
             let _ = fs::remove_file(held); // The next start clears what cannot go.
@@ -243,7 +243,7 @@ impl Drop for Guard {
 
 /// Looks after an attempt whether it, or another, has changed what it was linked. What was changed
 /// is dropped and comes again from where it is whole. Answers what the user is to be told.
-pub(crate) fn check(shared: &Shared, guards: &[Guard]) -> Option<String> {
+pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
     let mut told = None;
     for guard in guards {
         let Some(name) = guard.changed() else { continue };
@@ -275,7 +275,7 @@ fn create(target: &Path, executable: bool) -> io::Result<File> {
 
 /// Where an input goes, and who wants it.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct InputTarget<'a> {
     /// As the task's declaration calls it.
     pub(crate) name: &'a str,
     pub(crate) target: &'a Path,
@@ -284,7 +284,7 @@ pub(crate) struct Place<'a> {
 }
 
 /// What came of an input: one path or several, and what is to be compared later.
-pub(crate) type Delivered = (Vec<PathBuf>, Option<Guard>);
+pub(crate) type Delivered = (Vec<PathBuf>, Option<LinkedInput>);
 
 fn told(name: &str, error: &io::Error) -> String {
     let why = match error.kind() {
@@ -301,9 +301,9 @@ fn told(name: &str, error: &io::Error) -> String {
 pub(crate) fn object(
     shared: &Shared,
     object: ObjectId,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
 ) -> Result<Delivered, String> {
-    let &Place { name, target, is_output } = place;
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: ObjectError| match error {
         ObjectError::Absent(object) => {
             format!("input file '{name}': {object} is not on {}", shared.config.node)
@@ -329,7 +329,7 @@ pub(crate) fn object(
     }
     let held = shared.means.link(&source, target).map_err(io_wrong)?;
     let linked = Linked::Object(object);
-    let guard = Guard::of_link(name, linked, source, target, held).map_err(io_wrong)?;
+    let guard = LinkedInput::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
         // Something changed it where nothing was compared: before a power cut, say.
         shared.objects.discard_object(object);
@@ -342,7 +342,7 @@ pub(crate) fn object(
 pub(crate) fn directory(
     shared: &Shared,
     object: ObjectId,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
 ) -> Result<Delivered, String> {
     fs::create_dir(place.target).map_err(|error| told(place.name, &error))?;
     unpack(shared, object, place.name, place.target)?;
@@ -377,10 +377,10 @@ pub(crate) fn external(
     shared: &Shared,
     source: &Path,
     metadata: &Metadata,
-    place: &Place<'_>,
+    place: &InputTarget<'_>,
     is_wanted: impl Fn() -> bool,
-) -> Result<Option<Guard>, String> {
-    let &Place { name, target, is_output } = place;
+) -> Result<Option<LinkedInput>, String> {
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: io::Error| told(name, &error);
     if metadata.is_file() {
         if metadata.dev() == shared.device && shared.means.clone(source, target).map_err(wrong)? {
@@ -399,14 +399,14 @@ pub(crate) fn external(
             let copy = staged.path();
             let held = shared.means.link(&copy, target).map_err(wrong)?;
             let linked = Linked::Copy(source.to_owned());
-            return Guard::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
+            return LinkedInput::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
         }
     }
     symlink(source, target).map_err(wrong)?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Ok(None); // A pipe or a device.
     }
-    Guard::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
+    LinkedInput::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
 }
 
 /// Links the node's copy of a file that is to be staged.
@@ -414,9 +414,9 @@ pub(crate) fn staged(
     shared: &Shared,
     source: &Path,
     copy: &Path,
-    place: &Place<'_>,
-) -> Result<Option<Guard>, String> {
-    let &Place { name, target, is_output } = place;
+    place: &InputTarget<'_>,
+) -> Result<Option<LinkedInput>, String> {
+    let &InputTarget { name, target, is_output } = place;
     let wrong = |error: io::Error| told(name, &error);
     if shared.means.clone(copy, target).map_err(wrong)? {
         return Ok(None);
@@ -430,7 +430,7 @@ pub(crate) fn staged(
     }
     let held = shared.means.link(copy, target).map_err(wrong)?;
     let linked = Linked::Copy(source.to_owned());
-    Guard::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
+    LinkedInput::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
 }
 
 /// Writes what comes into an object.

@@ -12,19 +12,19 @@ use std::{fs, io};
 use proto::work::{Launch, Outcome};
 use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
 
-use crate::captured::{Unkept, no_room};
+use crate::captured::{OutputLoss, no_room};
 use crate::commands::Commands;
-use crate::deliver::Means;
+use crate::deliver::DeliveryMethods;
+use crate::dir_pool::DirPool;
 use crate::error::{ExecutorError, reason};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
-use crate::spare::SpareDirs;
-use crate::staged::{StagedFile, StagedFiles};
+use crate::shared_files::{SharedFile, SharedFiles};
 use crate::streams::{CopiedRecords, Piece, Streams};
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
-use crate::{private, stage, strays, synthetic};
+use crate::{orphan_processes, private, stage, synthetic};
 
 /// What an executor is told when it starts.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl ExecutorConfig {
             mark: String::new(),
             instance_dir: None,
             hides_slurm: false,
-            spawner_silence: limits::SPAWNER_SILENCE,
+            spawner_silence: limits::SPAWNER_TIMEOUT,
             say: |_| {},
         }
     }
@@ -81,7 +81,7 @@ impl ExecutorConfig {
 
 /// How an attempt ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct AttemptOutcome {
     pub task: TaskId,
     pub attempt: Attempt,
     pub outcome: Outcome,
@@ -90,7 +90,7 @@ pub struct Ended {
     pub doubt: Duration,
 }
 
-type Outcomes = Box<dyn Fn(Vec<Ended>) + Send + Sync>;
+type Outcomes = Box<dyn Fn(Vec<AttemptOutcome>) + Send + Sync>;
 
 /// What all threads of an executor share.
 pub(crate) struct Shared {
@@ -98,15 +98,15 @@ pub(crate) struct Shared {
     pub(crate) tasks_dir: PathBuf,
     /// The list of inputs of each task that has none.
     pub(crate) empty_list: PathBuf,
-    pub(crate) spare_dirs: SpareDirs,
+    pub(crate) spare_dirs: DirPool,
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
-    pub(crate) staged: Arc<StagedFiles>,
-    pub(crate) means: Means,
+    pub(crate) staged: Arc<SharedFiles>,
+    pub(crate) means: DeliveryMethods,
     /// The file system of the state directory.
     pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
-    in_use: Mutex<HashMap<Key, Vec<StagedFile>>>,
+    in_use: Mutex<HashMap<Key, Vec<SharedFile>>>,
     pub(crate) streams: Streams,
     /// For what tasks print.
     captured_room_bytes: AtomicU64,
@@ -124,18 +124,18 @@ impl Shared {
     }
 
     /// The attempt has ended; its end is to be reported if it is still wanted.
-    pub(crate) fn end(&self, key: Key, outcome: Outcome) -> Option<Ended> {
+    pub(crate) fn end(&self, key: Key, outcome: Outcome) -> Option<AttemptOutcome> {
         self.release(key);
         let (task, attempt) = key;
         if self.table.remove(key).is_none() {
             self.objects.discard(task, attempt);
             return None;
         }
-        Some(Ended { task, attempt, outcome, doubt: Duration::ZERO })
+        Some(AttemptOutcome { task, attempt, outcome, doubt: Duration::ZERO })
     }
 
     /// Tells of several ends at once: whoever hears them is woken once.
-    pub(crate) fn report(&self, ended: Vec<Ended>) {
+    pub(crate) fn report(&self, ended: Vec<AttemptOutcome>) {
         if !ended.is_empty() {
             (self.outcomes)(ended);
         }
@@ -147,15 +147,15 @@ impl Shared {
     }
 
     /// Packs pieces of what tasks print, as far as there is room.
-    pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
+    pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), OutputLoss> {
         let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);
         let new_bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
         let stored_bytes = self.streams.size_bytes();
         let is_full = stored_bytes.saturating_add(new_bytes as u64) > room_bytes;
         if new_bytes > 0 && is_full && !self.streams.make_room(new_bytes as u64, room_bytes) {
-            return Err(Unkept::Full(no_room(self.config.node, stored_bytes, room_bytes)));
+            return Err(OutputLoss::Full(no_room(self.config.node, stored_bytes, room_bytes)));
         }
-        self.streams.append(pieces).map_err(|error| Unkept::Failed(reason(&error)))
+        self.streams.append(pieces).map_err(|error| OutputLoss::Failed(reason(&error)))
     }
 
     /// The attempt needs its staged files no more; what it has of them are links.
@@ -164,7 +164,7 @@ impl Shared {
         drop(released); // Outside the lock: it may remove files.
     }
 
-    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<StagedFile>>> {
+    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<SharedFile>>> {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
 
@@ -196,7 +196,7 @@ impl Executor {
     /// `outcomes` is called from threads of the executor and must not block for long.
     pub fn start(
         config: ExecutorConfig,
-        outcomes: impl Fn(Vec<Ended>) + Send + Sync + 'static,
+        outcomes: impl Fn(Vec<AttemptOutcome>) + Send + Sync + 'static,
     ) -> Result<Self, ExecutorError> {
         let state_dir = &config.state_dir;
         let wrong = |error: io::Error| ExecutorError::directory(state_dir, &error);
@@ -206,16 +206,16 @@ impl Executor {
         clear_tasks(&tasks_dir, &config.mark)
             .map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
-            spare_dirs: SpareDirs::new(&tasks_dir),
+            spare_dirs: DirPool::new(&tasks_dir),
             empty_list: crate::environment::make_empty_list(&state_dir).map_err(wrong)?,
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
             uploads: Uploads::open(&state_dir.join("uploads"), config.max_object_bytes)?,
-            staged: Arc::new(StagedFiles::open(
+            staged: Arc::new(SharedFiles::open(
                 &state_dir.join("staged"),
                 config.max_staged_bytes,
             )?),
-            means: Means::open(&state_dir.join("held")).map_err(wrong)?,
+            means: DeliveryMethods::open(&state_dir.join("held")).map_err(wrong)?,
             device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
@@ -275,7 +275,7 @@ impl Executor {
         let key = (launch.task, launch.attempt);
         self.shared.table.insert(key, Phase::inside());
         let (shared, commands) = (self.shared.clone(), self.commands.clone());
-        let started = self.shared.pool.run(move || match stage::bring_near(&shared, &launch) {
+        let started = self.shared.pool.run(move || match stage::stage_in(&shared, &launch) {
             Ok(files) => {
                 // Before its phase changes: whoever kills it from then on lets go of them.
                 shared.in_use().insert(key, files);
@@ -415,7 +415,7 @@ fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
     if fs::read_dir(tasks_dir)?.next().is_none() {
         return Ok(());
     }
-    strays::kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
+    orphan_processes::kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
     remove_entries(tasks_dir)
 }
 

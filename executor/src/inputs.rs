@@ -9,7 +9,7 @@ use proto::ObjectId;
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, LaunchInput};
 
-use crate::deliver::{self, Delivered, Guard, Place};
+use crate::deliver::{self, Delivered, InputTarget, LinkedInput};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
@@ -30,7 +30,7 @@ pub(crate) struct Staging<'a> {
 struct Placed {
     /// By where it was put: what it is, and the paths it has there.
     files: HashMap<PathBuf, (Source, Vec<PathBuf>)>,
-    guards: Vec<Guard>,
+    guards: Vec<LinkedInput>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Source {
 
 impl Staging<'_> {
     /// Links all inputs; each with its key and path, as the user listed them.
-    pub(crate) fn link(&self) -> Result<(Vec<Named>, Vec<Guard>), String> {
+    pub(crate) fn link(&self) -> Result<(Vec<Named>, Vec<LinkedInput>), String> {
         let spec = &self.launch.spec;
         let mut placed = Placed::default();
         let mut named = Vec::with_capacity(self.launch.inputs.len() + spec.externals.len());
@@ -79,7 +79,7 @@ impl Staging<'_> {
             OutputForm::File | OutputForm::Directory => place(directory, &file)?,
         };
         let is_output = is_output(self.launch, self.bare, &file)?;
-        let at = Place { name: &file, target: &target, is_output };
+        let at = InputTarget { name: &file, target: &target, is_output };
         let paths = placed.once(&target, Source::Object(object), || match declared.form() {
             OutputForm::File => deliver::object(shared, object, &at),
             OutputForm::Directory => deliver::directory(shared, object, &at),
@@ -108,7 +108,7 @@ impl Staging<'_> {
         };
         let target = place(self.directory, &file)?;
         let is_output = is_output(self.launch, self.bare, &file)?;
-        let at = Place { name: &file, target: &target, is_output };
+        let at = InputTarget { name: &file, target: &target, is_output };
         let key = (self.launch.task, self.launch.attempt);
         let is_wanted = || self.shared.is_wanted(key);
         let paths = placed.once(&target, Source::File(source.clone()), || {

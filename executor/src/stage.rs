@@ -10,29 +10,29 @@ use proto::work::{Launch, Outcome};
 use proto::{limits, wire};
 
 use crate::collect;
-use crate::deliver::{self, Guard};
+use crate::deliver::{self, LinkedInput};
+use crate::dir_pool::PooledDir;
 use crate::environment::{entry_of, environment, push_variable};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::inputs::Staging;
 use crate::names;
-use crate::spare::SpareDir;
+use crate::orphan_processes::MARK_VARIABLE;
+use crate::shared_files::SharedFile;
 use crate::spawner::wire::Start;
-use crate::staged::StagedFile;
-use crate::strays::MARK_VARIABLE;
 
 /// Where an attempt works and what it is to leave behind.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) directory: PathBuf,
     /// Goes back to the spare ones when it is left empty.
-    pub(crate) spare: Option<SpareDir>,
+    pub(crate) spare: Option<PooledDir>,
     pub(crate) outputs: Vec<OutputFile>,
     /// The files that came in, where the task has an output that is a pattern.
     pub(crate) inputs: Vec<PathBuf>,
     /// Inputs that are links.
-    pub(crate) guards: Vec<Guard>,
+    pub(crate) guards: Vec<LinkedInput>,
 }
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(crate) fn node(shared: &Shared) -> String {
 struct Ready {
     outputs: Vec<OutputFile>,
     inputs: Vec<PathBuf>,
-    guards: Vec<Guard>,
+    guards: Vec<LinkedInput>,
 }
 
 fn build(
@@ -188,7 +188,7 @@ fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
 }
 
 /// Brings the files that a task wants staged to this node, those that are not here yet. Blocks.
-pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedFile>, String> {
+pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<SharedFile>, String> {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
     let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
     let entry = entry_of(launch);

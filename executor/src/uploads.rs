@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 use proto::work::Outcome;
 use proto::{JobId, ObjectId, TaskId};
 
+use crate::disk_reserve;
 use crate::error::{ExecutorError, reason};
 use crate::locks;
 use crate::objects::{ObjectError, ObjectKind, ObjectReader, ObjectStore};
-use crate::room;
 use crate::table::Key;
 
 const PART_SUFFIX: &str = ".part";
@@ -51,7 +51,7 @@ fn sync(directory: &Path) -> io::Result<()> {
 
 /// Brings the file of a task, of so many bytes, here from another node, unless that is not wanted
 /// any more. An error says why there is none.
-pub type Finder = Box<dyn Fn(TaskId, u64, &AtomicBool) -> Result<(), String> + Send + Sync>;
+pub type UploadFinder = Box<dyn Fn(TaskId, u64, &AtomicBool) -> Result<(), String> + Send + Sync>;
 
 /// The files that were uploaded to this node. Clones share one.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ pub struct Uploads {
     root: Arc<Path>,
     limit_bytes: u64,
     parts: Arc<AtomicU64>,
-    finder: Arc<OnceLock<Finder>>,
+    finder: Arc<OnceLock<UploadFinder>>,
 }
 
 impl std::fmt::Debug for Uploads {
@@ -91,7 +91,7 @@ impl Uploads {
     }
 
     /// Where files are looked for that are not here; without this, nowhere.
-    pub fn set_finder(&self, finder: Finder) {
+    pub fn set_finder(&self, finder: UploadFinder) {
         let _ = self.finder.set(finder); // The first one stays.
     }
 
@@ -148,8 +148,8 @@ impl Uploads {
         let to = self.path(task);
         let upload =
             IncomingUpload { task, size_bytes, came_bytes: 0, part, to, file, is_whole: false };
-        let reserved = room::check(&upload.file, size_bytes)
-            .and_then(|()| room::reserve(&upload.file, size_bytes));
+        let reserved = disk_reserve::check(&upload.file, size_bytes)
+            .and_then(|()| disk_reserve::reserve(&upload.file, size_bytes));
         reserved.map_err(|error| failed(task, &error))?;
         Ok(upload)
     }

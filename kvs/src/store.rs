@@ -292,7 +292,7 @@ impl Store {
         let entry = self.map.partitions.get(partition.0 as usize);
         let entry = entry.ok_or(StoreError::NoPartition { partition })?;
         if home(&self.map, partition) != Some(self.node) {
-            return Err(StoreError::NotHome { partition, node: self.node });
+            return Err(StoreError::WrongOwner { partition, node: self.node });
         }
         if !entry.active {
             return Err(StoreError::NotActive { partition });

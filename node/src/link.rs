@@ -39,7 +39,7 @@ struct Link {
     base: u64,
     /// How many of `queue` have been sent since the last retransmission.
     sent: usize,
-    loose: Vec<wire::Message>,
+    best_effort: Vec<wire::Message>,
     /// The next sequence number to take from the peer.
     expected: u64,
     ahead: BTreeMap<u64, Bytes>,
@@ -78,7 +78,7 @@ impl Link {
             queue: VecDeque::new(),
             base: 1,
             sent: 0,
-            loose: Vec::new(),
+            best_effort: Vec::new(),
             expected: 1,
             ahead: BTreeMap::new(),
             partial: Vec::new(),
@@ -111,7 +111,7 @@ impl Link {
     fn is_bare(&self) -> bool {
         self.queue.is_empty()
             && (self.base, self.expected, self.ack, self.whole) == (1, 1, 0, 0)
-            && self.loose.is_empty()
+            && self.best_effort.is_empty()
             && self.ahead.is_empty()
             && self.partial.is_empty()
             && self.undurable.is_empty()
@@ -135,13 +135,13 @@ impl Link {
     }
 }
 
-mod acquaintances;
-mod casual;
-mod taking;
+mod datagram;
+mod receiving;
+mod sessionless_peers;
 
-use acquaintances::Acquaintances;
-use casual::Casual;
-use taking::{join, take_messages};
+use datagram::Datagram;
+use receiving::{join, take_messages};
+use sessionless_peers::SessionlessPeers;
 
 /// What a packet brought.
 #[derive(Debug, Default)]
@@ -161,9 +161,9 @@ pub(crate) struct Links {
     me: NodeId,
     incarnation: u32,
     links: HashMap<NodeId, Box<Link>, FixedState>,
-    acquaintances: Acquaintances,
+    sessionless_peers: SessionlessPeers,
     /// What this step says to peers without a link.
-    casual: Vec<Casual>,
+    datagrams: Vec<Datagram>,
     /// Who is gone, and the last incarnation that is.
     shut: BTreeMap<NodeId, u32>,
     /// Links with something to send, and those that wait for a batch to become durable.
@@ -174,7 +174,7 @@ pub(crate) struct Links {
     withholds: bool,
     timers: BTreeSet<(Time, NodeId)>,
     pub(crate) messages: u64,
-    /// These carry copies of partitions and nothing else.
+    /// These carry replicas of partitions and nothing else.
     copies: bool,
     names_restarted: bool,
     ack_before_durable: bool,
@@ -187,8 +187,8 @@ impl Links {
             me,
             incarnation: incarnation.0,
             links: HashMap::with_hasher(FixedState::with_seed(0)),
-            acquaintances: Acquaintances::default(),
-            casual: Vec::new(),
+            sessionless_peers: SessionlessPeers::default(),
+            datagrams: Vec::new(),
             shut: BTreeMap::new(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
@@ -202,8 +202,8 @@ impl Links {
             ignore_incarnation: false,
         }
     }
-    /// Links of their own for copies of partitions.
-    pub(crate) fn for_copies(me: NodeId, incarnation: Incarnation) -> Self {
+    /// Links of their own for replicas of partitions.
+    pub(crate) fn for_replicas(me: NodeId, incarnation: Incarnation) -> Self {
         Self { copies: true, ..Self::new(me, incarnation) }
     }
     /// A peer that has restarted receives a packet that names its incarnation as soon as this node
@@ -218,7 +218,7 @@ impl Links {
 
     fn link(&mut self, peer: NodeId) -> &mut Link {
         assert_ne!(peer, self.me, "a node has no link to itself");
-        self.links.entry(peer).or_insert_with(|| Box::new(self.acquaintances.link(peer)))
+        self.links.entry(peer).or_insert_with(|| Box::new(self.sessionless_peers.link(peer)))
     }
 
     /// A link without a session goes, but for what little is to be kept of the peer.
@@ -226,27 +226,27 @@ impl Links {
         if self.links.get(&peer).is_some_and(|link| link.is_bare())
             && let Some(link) = self.links.remove(&peer)
         {
-            self.acquaintances.add(peer, &link);
+            self.sessionless_peers.add(peer, &link);
         }
     }
 
     /// Peers that are heard of for the first time when they are heard of again.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
-        let mut forgotten = self.acquaintances.take_forgotten();
+        let mut forgotten = self.sessionless_peers.take_forgotten();
         forgotten
-            .retain(|&peer| !self.links.contains_key(&peer) && !self.acquaintances.knows(peer));
+            .retain(|&peer| !self.links.contains_key(&peer) && !self.sessionless_peers.knows(peer));
         forgotten
     }
 
     /// Whether a peer that has come with this incarnation is to receive a packet that names it.
     fn must_name(&self, incarnation: u32) -> bool {
-        self.names_restarted && incarnation > acquaintances::FIRST_INCARNATION
+        self.names_restarted && incarnation > sessionless_peers::FIRST_INCARNATION
     }
 
     /// The incarnation of a peer, 0 for one not heard of.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
-        link.unwrap_or_else(|| self.acquaintances.get(peer).incarnation)
+        link.unwrap_or_else(|| self.sessionless_peers.get(peer).incarnation)
     }
 
     /// Tells a peer of this incarnation until it answers.
@@ -299,18 +299,18 @@ impl Links {
         self.links.get(&peer).map_or(0, |link| link.base - 1)
     }
     /// Sends a message once; it may be lost, and is if the peer is gone.
-    pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
+    pub(crate) fn send_best_effort(&mut self, peer: NodeId, body: Body) {
         assert_ne!(peer, self.me, "a node has no link to itself");
         if self.is_shut(peer) {
             return;
         }
         let message = wire::Message { body: Some(body) };
-        if self.is_stranger(peer) {
-            return self.casual.push(Casual { peer, message: Some(message) });
+        if self.has_no_session(peer) {
+            return self.datagrams.push(Datagram { peer, message: Some(message) });
         }
-        let loose = &mut self.link(peer).loose;
-        loose.reserve_exact(1); // There is seldom a second one.
-        loose.push(message);
+        let best_effort = &mut self.link(peer).best_effort;
+        best_effort.reserve_exact(1); // There is seldom a second one.
+        best_effort.push(message);
         self.touched.insert(peer);
     }
 
@@ -353,8 +353,8 @@ impl Links {
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
             return received;
         }
-        if packet.reliable.is_empty() && self.is_stranger(peer) {
-            return self.receive_casually(packet);
+        if packet.reliable.is_empty() && self.has_no_session(peer) {
+            return self.receive_datagram(packet);
         }
         self.touched.insert(peer);
         if self.shut.get(&peer).is_some_and(|&gone| gone < packet.from_incarnation) {
@@ -388,7 +388,7 @@ impl Links {
             received.is_garbled = link.is_garbled;
         }
         received.load = packet.load;
-        received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));
+        received.bodies.extend(packet.best_effort.into_iter().filter_map(|message| message.body));
         received
     }
 
@@ -459,13 +459,13 @@ impl Links {
             link.patience = link.patience.doubled().min(RETRANSMIT_AFTER_MAX);
             self.touched.insert(peer);
         }
-        self.join_casual();
-        let mut said = std::mem::take(&mut self.casual).into_iter().peekable();
+        self.join_datagrams();
+        let mut said = std::mem::take(&mut self.datagrams).into_iter().peekable();
         let mut packets = Vec::new();
         let asked = (self.touched.len() + self.timers.len()) as u64;
         let crowd = Span(RETRANSMIT_PER_PEER.0 * asked);
         for peer in std::mem::take(&mut self.touched) {
-            self.flush_casual(now, Some(peer), &mut said, &load, &mut emit);
+            self.flush_datagrams(now, Some(peer), &mut said, &load, &mut emit);
             packets.clear();
             if self.is_shut(peer) {
                 self.link(peer).timer = None;
@@ -485,7 +485,7 @@ impl Links {
                 packet.load = Some(load);
                 link.load_at = now + LOAD_INTERVAL;
             }
-            // Who was only asked something loose need not answer.
+            // Who was only sent a best-effort question need not answer.
             let awaits = !link.queue.is_empty() || link.announces;
             link.timer = match (awaits, link.timer) {
                 (false, _) => None,
@@ -498,12 +498,12 @@ impl Links {
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets.drain(..) {
-                self.messages += (packet.reliable.len() + packet.loose.len()) as u64;
+                self.messages += (packet.reliable.len() + packet.best_effort.len()) as u64;
                 emit(peer, packet);
             }
             self.put_away(peer);
         }
-        self.flush_casual(now, None, &mut said, &load, &mut emit);
+        self.flush_datagrams(now, None, &mut said, &load, &mut emit);
     }
 }
 
@@ -541,7 +541,7 @@ fn write_packets(
             link.sent += 1;
         }
         let acknowledges = known && link.ack > link.ack_sent;
-        if reliable.is_empty() && link.loose.is_empty() && !acknowledges && !link.greet {
+        if reliable.is_empty() && link.best_effort.is_empty() && !acknowledges && !link.greet {
             return;
         }
         link.ack_sent = link.ack;
@@ -555,7 +555,7 @@ fn write_packets(
             first_seq,
             ack: link.ack,
             reliable,
-            loose: std::mem::take(&mut link.loose),
+            best_effort: std::mem::take(&mut link.best_effort),
             load: None,
             seen,
             copies,

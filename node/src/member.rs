@@ -23,7 +23,7 @@ pub(crate) struct Member {
     /// What it wants written with this step, and the number of that.
     writes: Vec<Write>,
     number: u64,
-    said: Vec<(NodeId, wire::MembershipMessage)>,
+    outgoing: Vec<(NodeId, wire::MembershipMessage)>,
     /// The latest life of each other node that was heard of: what is said to it names that, so
     /// that who hears it knows that this node was there in its own life.
     heard: BTreeMap<u32, u32>,
@@ -58,7 +58,7 @@ impl Member {
             unsynced: VecDeque::new(),
             writes: Vec::new(),
             number: 0,
-            said: Vec::new(),
+            outgoing: Vec::new(),
             heard: BTreeMap::new(),
             news: None,
             due: Time::ZERO,
@@ -134,7 +134,7 @@ impl Member {
     ) {
         effects.extend(self.news.take().map(Effect::MapChanged));
         let mut by_peer: BTreeMap<NodeId, Vec<wire::MembershipMessage>> = BTreeMap::new();
-        for (to, message) in self.said.drain(..) {
+        for (to, message) in self.outgoing.drain(..) {
             self.messages += 1;
             by_peer.entry(to).or_default().push(message);
         }
@@ -164,13 +164,13 @@ impl Node {
         if let Some(wanted) = replica.wanted() {
             member.membership.want(wanted);
         }
-        member.membership.say_slow(now, replica.slow_words());
+        member.membership.report_slow(now, replica.slow_node_reports());
         let mut done = Done::default();
         member.membership.flush(now, &mut done);
         member.due = member.membership.deadline(now);
         member.writes = done.writes;
         member.number = done.number;
-        member.said.append(&mut done.messages);
+        member.outgoing.append(&mut done.messages);
         let ignores = self.own.mutant == Some(Mutant::IgnoreFence);
         if let Some(restart) = done.fenced.filter(|_| !ignores) {
             self.fenced = Some(restart);
@@ -178,7 +178,7 @@ impl Node {
         }
         let Some(map) = done.map.filter(|map| map.epoch > self.map.epoch) else { return };
         member.news = Some(Arc::clone(&map));
-        self.stirred = true;
+        self.needs_decision = true;
         self.on_moving_map(now, map);
         // What the map makes possible is wanted at once.
         let (Some(member), Some(replica)) = (&mut self.member, &mut self.replica) else { return };
@@ -190,8 +190,9 @@ impl Node {
 
     /// A node that leaves says so when others have all that it had, and all that it had to say.
     pub(crate) fn consider_departure(&mut self, now: Time) {
-        let waits = !self.held.is_empty() || !self.reports.is_empty() || self.unfinished;
-        if waits || !self.scheduler.has_handed_over() || !self.links.owe_nothing() {
+        let waits =
+            !self.held_steps.is_empty() || !self.awaiting_sync.is_empty() || self.unfinished;
+        if waits || !self.scheduler.is_drained() || !self.links.owe_nothing() {
             return;
         }
         let departure = kvs::membership::departure(&self.map, self.own.node);

@@ -35,7 +35,7 @@ impl Node {
     pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
         let (me, incarnation) = (self.own.node, self.own.incarnation);
         if is_current(&map, me, incarnation) {
-            self.scheduler.hand_on(&handed_over(me, &self.map, &map), &mut self.out);
+            self.scheduler.hand_over_partitions(&handed_over(me, &self.map, &map), &mut self.out);
         }
         // What was decided until now was decided under the older map.
         let writes = self.gather_writes();
@@ -54,7 +54,7 @@ impl Node {
         let saw = is_current(&older, me, incarnation);
         for (peer, gone) in gone(&older, &map).into_iter().filter(|(peer, _)| *peer != me) {
             if saw && has_died(&map, peer) {
-                self.scheduler.saw_die(now, peer);
+                self.scheduler.note_peer_death(now, peer);
             }
             self.on_peer_gone(now, peer, gone);
         }
@@ -77,10 +77,10 @@ impl Node {
     fn give_up(&mut self, partition: PartitionId) {
         self.scheduler.give_up(partition, &mut self.out);
         self.store.forget(partition);
-        let elsewhere = self.elsewhere(partition);
+        let redirect = self.redirect_for(partition);
         for (client, mut response) in self.watches.give_up(partition) {
-            response.body = Some(response::Body::Elsewhere(elsewhere.clone()));
-            self.told.push((client, response));
+            response.body = Some(response::Body::Redirect(redirect.clone()));
+            self.immediate_replies.push((client, response));
         }
     }
 

@@ -40,13 +40,13 @@ pub struct Node {
     pub(crate) writes: Vec<Write>,
     /// What this step wants done, and the steps before it that wait for copies.
     pub(crate) step: Step,
-    pub(crate) held: VecDeque<Step>,
+    pub(crate) held_steps: VecDeque<Step>,
     /// What waits until it is durable, see `step.rs`.
-    pub(crate) reports: VecDeque<(u64, NodeId, Body)>,
+    pub(crate) awaiting_sync: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
     pub(crate) answers: VecDeque<(u64, ClientId, wire::Response)>,
     /// Answers that wait for nothing.
-    pub(crate) told: Vec<(ClientId, wire::Response)>,
+    pub(crate) immediate_replies: Vec<(ClientId, wire::Response)>,
     pub(crate) batch_seq: u64,
     pub(crate) durable_seq: u64,
     /// Numbers the steps that append records. Under a partition's term it is unique over all homes.
@@ -55,11 +55,11 @@ pub struct Node {
     pub(crate) unfinished: bool,
     /// The map takes this incarnation for dead: it must end. The least that may come after it.
     pub(crate) fenced: Option<Option<Incarnation>>,
-    pub(crate) told_fenced: bool,
+    pub(crate) reported_fenced: bool,
     /// A copy of this node cannot be relied on: it must end.
     pub(crate) damaged: Option<Box<(PartitionId, String)>>,
     /// Something came in since the last step that may call for a decision.
-    pub(crate) stirred: bool,
+    pub(crate) needs_decision: bool,
     /// When the scheduler wants to act by itself, as of the last step in which it decided.
     pub(crate) due: Option<Time>,
 }
@@ -115,18 +115,18 @@ impl Node {
             loopback: VecDeque::new(),
             writes: Vec::new(),
             step: Step::default(),
-            held: VecDeque::new(),
-            reports: VecDeque::new(),
+            held_steps: VecDeque::new(),
+            awaiting_sync: VecDeque::new(),
             answers: VecDeque::new(),
-            told: Vec::new(),
+            immediate_replies: Vec::new(),
             batch_seq: 0,
             durable_seq: 0,
             record_number: 0,
             unfinished: true,
-            stirred: true,
+            needs_decision: true,
             due: None,
             fenced: None,
-            told_fenced: false,
+            reported_fenced: false,
             damaged: None,
             map,
             own: Own::from(&config),
@@ -151,7 +151,7 @@ impl Node {
             };
             let member = Member::recover(&config, of_group, now).map_err(damaged)?;
             if member.was_alone() {
-                node.scheduler.begin_alone();
+                node.scheduler.note_began_alone();
             }
             node.member = Some(Box::new(member));
         }
@@ -217,9 +217,9 @@ impl Node {
         if self.fenced.is_some() {
             return;
         }
-        // Small talk between thieves calls for answers, not for decisions; of what is durable now
+        // Steal probes call for answers, not for decisions; of what is durable now
         // the end of the step lets go.
-        self.stirred |= !matches!(
+        self.needs_decision |= !matches!(
             input,
             Input::Packet(_)
                 | Input::Persisted { .. }
@@ -302,7 +302,7 @@ impl Node {
         let is_answer = packet.to_incarnation == self.own.incarnation.0;
         let counts = self.replica.is_some() || self.own.incarnation.0 > 1;
         if counts && packet.from_incarnation > 0 && is_answer {
-            self.scheduler.meet(from, Incarnation(packet.from_incarnation));
+            self.scheduler.note_life(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member
             && !member.receive(now, &mut packet)
@@ -324,14 +324,14 @@ impl Node {
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
-            self.stirred |=
+            self.needs_decision |=
                 self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }
         if let Some(load) = received.load {
             self.scheduler.on_load(now, from, &load);
         }
         for body in received.bodies {
-            self.stirred |= self.scheduler.on_message(now, from, body, &mut self.out);
+            self.needs_decision |= self.scheduler.on_message(now, from, body, &mut self.out);
         }
     }
 
@@ -400,31 +400,31 @@ impl Node {
         error: wire::Error,
         partition: PartitionId,
     ) {
-        let is_elsewhere = error.code() == ErrorCode::WrongEpoch;
-        let body = is_elsewhere.then(|| response::Body::Elsewhere(self.elsewhere(partition)));
+        let redirects = error.code() == ErrorCode::WrongEpoch;
+        let body = redirects.then(|| response::Body::Redirect(self.redirect_for(partition)));
         let response = wire::Response { id, error: Some(error), body, ..Default::default() };
         self.out.answers.push(Answer { client, response });
     }
 
-    pub(crate) fn elsewhere(&self, partition: PartitionId) -> wire::Elsewhere {
+    pub(crate) fn redirect_for(&self, partition: PartitionId) -> wire::Redirect {
         let entry = self.map.partitions.get(partition.0 as usize).cloned();
         let home = entry.as_ref().and_then(|entry| entry.replicas.first().copied());
         let home = home.and_then(|node| member(&self.map, NodeId(node))).cloned();
-        wire::Elsewhere { partition: partition.0, entry, home, map_epoch: self.map.epoch }
+        wire::Redirect { partition: partition.0, entry, home, map_epoch: self.map.epoch }
     }
 
     /// What promises nothing waits for nothing.
-    pub(crate) fn tell(&mut self, client: ClientId, id: u64, body: response::Body) {
+    pub(crate) fn reply(&mut self, client: ClientId, id: u64, body: response::Body) {
         let response = wire::Response { id, body: Some(body), ..Default::default() };
-        self.told.push((client, response));
+        self.immediate_replies.push((client, response));
     }
 
     /// Copies are so far behind that nothing more is taken.
     pub(crate) fn is_overloaded(&self) -> bool {
-        self.held.len() > STEPS_HELD_MAX
+        self.held_steps.len() > STEPS_HELD_MAX
     }
 
-    pub(crate) fn tell_watchers(&mut self) {
+    pub(crate) fn notify_watchers(&mut self) {
         for (client, response) in self.watches.changed(&self.store) {
             self.out.answers.push(Answer { client, response });
         }
@@ -473,8 +473,8 @@ impl Node {
     }
     /// Whether this node has chunks of a job and has not heard of its commit.
     #[must_use]
-    pub fn is_staged(&self, job: JobId) -> bool {
-        self.scheduler.is_staged(job)
+    pub fn is_uncommitted(&self, job: JobId) -> bool {
+        self.scheduler.is_uncommitted(job)
     }
     /// Whether nothing of a job is needed any more but what is to be kept.
     #[must_use]
@@ -501,8 +501,8 @@ impl Node {
 
     /// What files of a shared file system that are copied here for tasks may take.
     #[must_use]
-    pub fn near_bytes_max(&self) -> u64 {
-        self.scheduler.near_bytes_max()
+    pub fn shared_files_bytes_max(&self) -> u64 {
+        self.scheduler.shared_files_bytes_max()
     }
 
     /// Whether a task is staged here that stands for a file of its submitter; `None` where this
@@ -514,8 +514,8 @@ impl Node {
 
     /// Whether this node has a copy of a partition, or is its home, by the newest map.
     #[must_use]
-    pub fn has_copy(&self, partition: PartitionId) -> bool {
-        self.scheduler.has_copy(partition)
+    pub fn has_replica(&self, partition: PartitionId) -> bool {
+        self.scheduler.has_replica(partition)
     }
 
     /// The attempt by which a task homed here is done, and how much that has printed: for checks.

@@ -74,9 +74,9 @@ impl Node {
         let code = ErrorCode::WrongEpoch as i32;
         let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0, ticket: 0 };
         // It promises nothing, so it waits for nothing.
-        let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
+        let body = Some(response::Body::Redirect(self.redirect_for(partition)));
         let response = wire::Response { id, error: Some(error), body, ..Default::default() };
-        self.told.push((client, response));
+        self.immediate_replies.push((client, response));
     }
 
     fn on_store_request(&mut self, client: ClientId, id: u64, request: StoreRequest) {
@@ -90,17 +90,17 @@ impl Node {
                 }
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);
                 self.answer_kv(client, id, result, &[batch]);
-                self.tell_watchers();
+                self.notify_watchers();
             }
             StoreRequest::Batches(many) => {
                 let result = kv::apply_many(&mut self.store, &many, &mut self.writes);
                 self.answer_kv(client, id, result, &many.batches);
-                self.tell_watchers();
+                self.notify_watchers();
             }
             StoreRequest::Watch(watch) => {
                 let partition = PartitionId(watch.partition);
                 match self.watches.add(client, id, watch, &self.store) {
-                    Ok(()) => self.tell_watchers(),
+                    Ok(()) => self.notify_watchers(),
                     Err(error) => self.refuse(client, id, error, partition),
                 }
             }
@@ -111,11 +111,11 @@ impl Node {
         match request {
             NodeRequest::State => {
                 let state = self.state(now);
-                self.tell(client, id, response::Body::Node(state));
+                self.reply(client, id, response::Body::Node(state));
             }
             NodeRequest::Map => {
                 let map = self.map.as_ref().clone();
-                self.tell(client, id, response::Body::Map(map));
+                self.reply(client, id, response::Body::Map(map));
             }
             NodeRequest::Propose(command) => {
                 let result = self.on_proposal(now, command);

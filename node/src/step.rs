@@ -40,12 +40,12 @@ pub(crate) struct Step {
     batch: u64,
     pub(crate) effects: Vec<Effect>,
     reliable: Vec<(NodeId, Body)>,
-    loose: Vec<(NodeId, Body)>,
+    best_effort: Vec<(NodeId, Body)>,
 }
 
 impl Step {
     fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.reliable.is_empty() && self.loose.is_empty()
+        self.effects.is_empty() && self.reliable.is_empty() && self.best_effort.is_empty()
     }
 }
 
@@ -56,22 +56,22 @@ impl Node {
             self.step_as_member(now);
         }
         if let Some((partition, what)) = self.damaged.take().map(|it| *it) {
-            (self.fenced, self.told_fenced) = (Some(None), true);
+            (self.fenced, self.reported_fenced) = (Some(None), true);
             effects.push(Effect::Damaged { partition, what });
         }
         if let Some(restart) = self.fenced {
-            if !std::mem::replace(&mut self.told_fenced, true) {
+            if !std::mem::replace(&mut self.reported_fenced, true) {
                 mark(Mark::Fenced);
                 effects.push(Effect::Fenced { restart });
             }
             return;
         }
         let mut released = Vec::new();
-        self.release(&mut released);
-        if self.stirred || self.unfinished || self.due.is_some_and(|at| at <= now) {
+        self.send_step(&mut released);
+        if self.needs_decision || self.unfinished || self.due.is_some_and(|at| at <= now) {
             self.settle(now);
             self.due = self.scheduler.deadline(Time::ZERO);
-            self.stirred = false;
+            self.needs_decision = false;
         } else {
             self.route();
         }
@@ -86,9 +86,9 @@ impl Node {
         }
         effects.append(&mut released);
         self.end_step();
-        self.release(effects);
-        self.release_answers(now, effects);
-        let told = self.told.drain(..);
+        self.send_step(effects);
+        self.send_answers(now, effects);
+        let told = self.immediate_replies.drain(..);
         effects.extend(told.map(|(client, response)| {
             let response = Box::new(response);
             Effect::Reply { client, response }
@@ -110,7 +110,7 @@ impl Node {
             self.scheduler.forget_peer(peer);
         }
         self.consider_departure(now);
-        if self.own.mutant == Some(Mutant::SpeakBeforeWriting)
+        if self.own.mutant == Some(Mutant::SendBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {
             effects.rotate_left(1);
@@ -131,7 +131,8 @@ impl Node {
     #[must_use]
     pub fn describe_waiting(&self) -> String {
         let copies = self.replica.as_ref().map(|replica| replica.describe()).unwrap_or_default();
-        let (held, answers, reports) = (self.held.len(), self.answers.len(), self.reports.len());
+        let (held, answers, reports) =
+            (self.held_steps.len(), self.answers.len(), self.awaiting_sync.len());
         let (batch, durable) = (self.batch_seq, self.durable_seq);
         let group = self.member.as_ref().map(|member| member.describe_group()).unwrap_or_default();
         format!(
@@ -141,8 +142,8 @@ impl Node {
     }
     /// It is to leave, and nobody has room for what it has: for checks.
     #[must_use]
-    pub fn finds_no_room_to_leave(&self) -> bool {
-        self.scheduler.finds_no_room_to_leave()
+    pub fn is_drain_blocked(&self) -> bool {
+        self.scheduler.is_drain_blocked()
     }
     /// Who agrees on the map as far as this node knows, agreed on or not: for checks.
     #[must_use]
@@ -213,19 +214,19 @@ impl Node {
                 self.loopback.push_back(body);
             } else if waits {
                 // This step's batch, if there will be one, is the next.
-                self.reports.push_back((self.batch_seq + 1, to, body));
+                self.awaiting_sync.push_back((self.batch_seq + 1, to, body));
             } else {
                 self.step.reliable.push((to, body));
             }
         }
-        for (to, body) in std::mem::take(&mut self.out.loose) {
+        for (to, body) in std::mem::take(&mut self.out.best_effort) {
             let is_best_effort = traits(&body).channel.is_best_effort();
             // Without its outbox a mutant sends even credits so.
             debug_assert!(is_best_effort || self.own.mutant.is_some(), "{body:?}");
             if to == me {
                 self.loopback.push_back(body);
             } else {
-                self.step.loose.push((to, body));
+                self.step.best_effort.push((to, body));
             }
         }
     }
@@ -294,42 +295,42 @@ impl Node {
         if !self.step.is_empty() {
             let mut step = std::mem::take(&mut self.step);
             step.batch = self.batch_seq;
-            self.held.push_back(step);
+            self.held_steps.push_back(step);
         }
     }
 
     /// Lets go of what every copy has what it depends on.
-    fn release(&mut self, effects: &mut Vec<Effect>) {
+    fn send_step(&mut self, effects: &mut Vec<Effect>) {
         let logged = self.logged_seq();
-        while let Some(mut step) = self.held.pop_front_if(|step| step.batch <= logged) {
+        while let Some(mut step) = self.held_steps.pop_front_if(|step| step.batch <= logged) {
             effects.append(&mut step.effects);
             for (to, body) in step.reliable {
-                self.say(to, body);
+                self.queue_message(to, body);
             }
-            for (to, body) in step.loose {
-                self.links.send_loose(to, body);
+            for (to, body) in step.best_effort {
+                self.links.send_best_effort(to, body);
             }
         }
-        if self.held.is_empty() {
-            self.held = VecDeque::new();
+        if self.held_steps.is_empty() {
+            self.held_steps = VecDeque::new();
         }
         let (batch, synced) = (self.batch_seq, self.synced_seq());
-        while let Some(&(seq, _, _)) = self.reports.front()
-            && (seq.min(batch) <= synced || self.own.mutant == Some(Mutant::TellBeforeDurable))
+        while let Some(&(seq, _, _)) = self.awaiting_sync.front()
+            && (seq.min(batch) <= synced || self.own.mutant == Some(Mutant::ReportBeforeDurable))
         {
-            let (_, to, body) = self.reports.pop_front().expect("looked at above");
+            let (_, to, body) = self.awaiting_sync.pop_front().expect("looked at above");
             if to == self.own.node {
                 self.loopback.push_back(body);
                 self.unfinished = true;
             } else {
-                self.say(to, body);
+                self.queue_message(to, body);
             }
         }
     }
 
     /// Whoever it was meant for may be gone since it was decided: then it goes where his partitions
     /// went, like all that he had not acknowledged.
-    fn say(&mut self, to: NodeId, body: Body) {
+    fn queue_message(&mut self, to: NodeId, body: Body) {
         if !self.links.is_shut(to) {
             self.links.send(to, body);
         } else if traits(&body).survives_restart {
@@ -341,17 +342,17 @@ impl Node {
 
     /// A client hears only what is durable, in the order in which it was decided, and nothing of a
     /// node that may have been replaced.
-    fn release_answers(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    fn send_answers(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let needed = self.batch_seq;
         for Answer { client, response } in std::mem::take(&mut self.out.answers) {
             let error = response.error.as_ref().map(wire::Error::code);
             if error == Some(wire::ErrorCode::Busy) {
-                self.told.push((client, response)); // It promises nothing.
+                self.immediate_replies.push((client, response)); // It promises nothing.
             } else {
                 self.answers.push_back((needed, client, response));
             }
         }
-        let eager = self.own.mutant == Some(Mutant::TellBeforeDurable);
+        let eager = self.own.mutant == Some(Mutant::ReportBeforeDurable);
         let synced = self.synced_seq();
         let ready = self.answers.front().is_some_and(|&(seq, _, _)| seq <= synced || eager);
         if let Some(replica) = &mut self.replica
@@ -378,7 +379,7 @@ impl Node {
         if of_group {
             return SyncWish::Now; // Rare, and it is what everybody waits for then.
         }
-        let waits = !self.reports.is_empty() || !self.answers.is_empty();
+        let waits = !self.awaiting_sync.is_empty() || !self.answers.is_empty();
         let own = if waits { SyncWish::Soon } else { SyncWish::None };
         self.replica.as_ref().map_or(own, |replica| own.max(replica.sync_wish()))
     }
@@ -387,7 +388,7 @@ impl Node {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.fenced.is_some() {
-            return (!self.told_fenced).then_some(Time::ZERO);
+            return (!self.reported_fenced).then_some(Time::ZERO);
         }
         if self.unfinished {
             return Some(Time::ZERO);

@@ -61,7 +61,7 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
             consumers: dice.number() as u32,
             copies: dice.small_numbers(),
         }],
-        strikes: dice.below(5) as u32,
+        crash_count: dice.below(5) as u32,
         again: dice.below(2) == 1,
         ..Default::default()
     };
@@ -135,15 +135,15 @@ fn body(dice: &mut Dice) -> Body {
             Body::StealGrant(wire::StealGrant { steal, bundle, untold: vec![0, 7] })
         }
         7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
-        8 => Body::Moved(wire::Moved {
+        8 => Body::TasksMoved(wire::TasksMoved {
             steal: dice.number(),
             tasks: tasks(dice),
             starts: dice.below(2) == 0,
-            waits: dice.below(2) == 0,
+            start_withdrawn: dice.below(2) == 0,
             gone_node: dice.number() as u32,
             gone_incarnation: dice.number() as u32,
         }),
-        9 => Body::MovedReply(wire::MovedReply { steal: dice.number(), stale: tasks(dice) }),
+        9 => Body::TasksMovedAck(wire::TasksMovedAck { steal: dice.number(), stale: tasks(dice) }),
         10 => {
             let completion = wire::Completion {
                 job: dice.number(),
@@ -158,23 +158,24 @@ fn body(dice: &mut Dice) -> Body {
             };
             Body::Finished(wire::Finished { completions: vec![completion] })
         }
-        11 => Body::Stale(wire::Stale { tasks: tasks(dice) }),
+        11 => Body::RevokeAttempts(wire::RevokeAttempts { tasks: tasks(dice) }),
         12 => Body::Credits(credits(dice)),
         13 => {
             let (job, parent, child) = (dice.number(), dice.number(), dice.number());
-            let (lost_attempt, anew) = (dice.below(2) * dice.number(), dice.below(2) == 0);
+            let (lost_attempt, runs_again) = (dice.below(2) * dice.number(), dice.below(2) == 0);
             let round = dice.below(3) as u32;
-            let asks = vec![wire::CreditAsk { job, parent, child, lost_attempt, anew, round }];
-            Body::CreditQuery(wire::CreditQuery { asks })
+            let asks =
+                vec![wire::CreditRequest { job, parent, child, lost_attempt, runs_again, round }];
+            Body::CreditQuery(wire::CreditQuery { requests: asks })
         }
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)), retried: dice.numbers() }),
         15 => {
             let (job, partitions) = (dice.number(), vec![count(dice)]);
             let question = dice.number();
-            Body::Counts(wire::Counts { job, partitions, removing: false, question })
+            Body::JobCounts(wire::JobCounts { job, partitions, removing: false, question })
         }
-        16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
-        17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
+        16 => Body::HeldTasksQuery(wire::HeldTasksQuery { tasks: tasks(dice) }),
+        17 => Body::TasksNotHeld(wire::TasksNotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
         19 | 20 => recall(dice),
         _ => {
@@ -292,7 +293,7 @@ fn garbage_in_every_field_is_survived() {
                 Input::Request { client: ClientId(dice.below(3)), request }
             } else {
                 let message = wire::Message { body: Some(body(&mut dice)) };
-                let loose = vec![wire::Message { body: Some(body(&mut dice)) }];
+                let best_effort = vec![wire::Message { body: Some(body(&mut dice)) }];
                 let mut bytes = message.encode_to_vec();
                 if dice.below(4) == 0 && !bytes.is_empty() {
                     let at = dice.below(bytes.len() as u64) as usize;
@@ -309,7 +310,7 @@ fn garbage_in_every_field_is_survived() {
                     first_seq,
                     ack: dice.number(),
                     reliable: vec![bytes.into()],
-                    loose,
+                    best_effort,
                     load: None,
                     seen: 0,
                     membership: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use node::{Config, Effect, Input, Node};
 use prost::Message as _;
-use proto::wire::membership_message::Body::MapTell;
+use proto::wire::membership_message::Body::MapUpdate;
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Tuning;
@@ -41,19 +41,19 @@ fn asked(node: &mut Node, now: Time, peer: u32, partition: u32) -> Vec<u64> {
     });
     let messages = packets.flat_map(|packet| packet.reliable);
     let bodies = messages.map(|bytes| wire::Message::decode(bytes).expect("nodes encode").body);
-    let asks = bodies.flat_map(|body| match body {
-        Some(Body::CopyAsks(asks)) => asks.asks,
+    let queries = bodies.flat_map(|body| match body {
+        Some(Body::ReplicaQueries(queries)) => queries.queries,
         _ => Vec::new(),
     });
-    asks.filter(|ask| ask.partition == partition).map(|ask| ask.epoch).collect()
+    queries.filter(|query| query.partition == partition).map(|query| query.epoch).collect()
 }
 
 /// A peer says what the map is.
-fn tell(node: &mut Node, now: Time, peer: u32, map: &wire::ClusterMap) {
-    let tell = wire::MapTell { map: Some(map.clone()), ..Default::default() };
+fn update(node: &mut Node, now: Time, peer: u32, map: &wire::ClusterMap) {
+    let update = wire::MapUpdate { map: Some(map.clone()), ..Default::default() };
     let message = wire::MembershipMessage {
         map_epoch: map.epoch,
-        body: Some(MapTell(tell)),
+        body: Some(MapUpdate(update)),
         ..Default::default()
     };
     let packet = wire::Packet {
@@ -91,7 +91,7 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     map.members[ME as usize].incarnation = 1;
     map.members[ME as usize].store = 1;
     map.partitions[mine].learners.push(learner);
-    tell(&mut node, now, learner, &map);
+    update(&mut node, now, learner, &map);
     let first = map.partitions[mine].epoch;
     assert_eq!(asked(&mut node, now, learner, mine as u32), [first]);
 
@@ -99,7 +99,7 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     map.epoch += 1;
     map.partitions[mine].epoch += 1;
     map.partitions[mine].replicas.truncate(1);
-    tell(&mut node, now, learner, &map);
+    update(&mut node, now, learner, &map);
     let again = asked(&mut node, now, learner, mine as u32);
     assert!(again.contains(&(first + 1)), "asked under {again:?}");
 }
@@ -116,7 +116,7 @@ fn answers(node: &mut Node, now: Time) -> (u64, bool) {
                 let bodies = packet.reliable.into_iter();
                 let mut bodies =
                     bodies.map(|bytes| wire::Message::decode(bytes).expect("nodes encode").body);
-                answered |= bodies.any(|body| matches!(body, Some(Body::CopyAnswers(_))));
+                answered |= bodies.any(|body| matches!(body, Some(Body::ReplicaAnswers(_))));
             }
             _ => {}
         }
@@ -136,12 +136,13 @@ fn where_a_copy_stands_is_said_when_that_is_synced() {
     let mut node = start(&map, now);
     answers(&mut node, now);
 
-    let fill = wire::Fill::Begin as i32;
-    let change = wire::Change { partition, epoch: 1, fill, ..Default::default() };
+    let snapshot_chunk = wire::SnapshotChunk::First as i32;
+    let change = wire::Change { partition, epoch: 1, snapshot_chunk, ..Default::default() };
     let replicate = wire::Replicate { number: 1, changes: vec![change], client_waits: false };
-    let question = wire::CopyQuestion::Where as i32;
-    let ask = wire::CopyAsk { partition, epoch: 1, question, map_epoch: 1, ..Default::default() };
-    let asks = wire::CopyAsks { asks: vec![ask] };
+    let kind = wire::ReplicaQueryKind::Position as i32;
+    let query =
+        wire::ReplicaQuery { partition, epoch: 1, kind, map_epoch: 1, ..Default::default() };
+    let queries = wire::ReplicaQueries { queries: vec![query] };
     let encode = |body| wire::Message { body: Some(body) }.encode_to_vec().into();
     let packet = wire::Packet {
         from: peer,
@@ -149,7 +150,7 @@ fn where_a_copy_stands_is_said_when_that_is_synced() {
         from_incarnation: 1,
         to_incarnation: 1,
         first_seq: 1,
-        reliable: vec![encode(Body::Replicate(replicate)), encode(Body::CopyAsks(asks))],
+        reliable: vec![encode(Body::Replicate(replicate)), encode(Body::ReplicaQueries(queries))],
         copies: true,
         ..Default::default()
     };

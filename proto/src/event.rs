@@ -44,7 +44,7 @@ pub enum Reason {
 /// Why the home gave a task a further attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Again {
+pub enum RetryReason {
     /// Its holder came back as a new incarnation.
     HolderRestarted = 0,
     /// Its holder does not know of it.
@@ -112,11 +112,11 @@ pub enum Event {
     /// The home committed the end of a task; this happens once.
     Committed { task: TaskId, attempt: Attempt, end: End, node: NodeId, output_bytes: u64 },
     /// The home gave the task a further attempt.
-    Replaced { task: TaskId, attempt: Attempt, why: Again },
+    Replaced { task: TaskId, attempt: Attempt, why: RetryReason },
     /// A completion that did not count.
     Stale { task: TaskId, attempt: Attempt },
     /// The reconciler found a wake-up that had slipped through.
-    Woken { task: TaskId },
+    MissedWakeupRepaired { task: TaskId },
     /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ; its longest wait from then on.
     Shifted { tasks: u64, wait_max: Span },
     /// ADAPTIVE turned from one policy to another, by their numbers.
@@ -131,8 +131,8 @@ pub enum Event {
     /// A home heard that the whole job is cancelled: no task of it is done there any more.
     Removing { job: JobId },
     /// What ran this attempt of a command, or may have run it, has died: so often by now.
-    Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
-    /// What ran this attempt of a command, or had it, is gone, and that is no strike.
+    CrashCounted { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, count: u8 },
+    /// What ran this attempt of a command, or had it, is gone, and that is not counted.
     Spared { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, why: Spared },
     /// What a task had made was handed to this node by one that leaves the cluster.
     TakenOver { task: TaskId, attempt: Attempt, from: NodeId },
@@ -247,7 +247,7 @@ impl Encoder {
                 self.task(task, attempt);
                 12
             }
-            Event::Woken { task } => {
+            Event::MissedWakeupRepaired { task } => {
                 self.task(task, Attempt::default());
                 13
             }
@@ -315,9 +315,9 @@ impl Encoder {
     /// Of what nobody wants to see.
     fn trouble_body(&mut self, event: &Event) -> u8 {
         match *event {
-            Event::Struck { task, attempt, node, incarnation, strikes } => {
+            Event::CrashCounted { task, attempt, node, incarnation, count } => {
                 self.task(task, attempt);
-                self.numbers(&[node.0.into(), incarnation.into(), strikes.into()]);
+                self.numbers(&[node.0.into(), incarnation.into(), count.into()]);
                 27
             }
             Event::Spared { task, attempt, node, incarnation, why } => {
@@ -422,19 +422,19 @@ impl<'a> Decoder<'a> {
             _ => Err(DecodeError::OutOfRange(self.at)),
         }
     }
-    fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 11] = [
-            Again::HolderRestarted,
-            Again::NotHeld,
-            Again::HomeRestarted,
-            Again::Retry,
-            Again::InputReplaced,
-            Again::Lost,
-            Again::HolderGone,
-            Again::Rebuilt,
-            Again::InputLost,
-            Again::Recalled,
-            Again::Round,
+    fn retry_reason(&mut self) -> Result<RetryReason, DecodeError> {
+        const ALL: [RetryReason; 11] = [
+            RetryReason::HolderRestarted,
+            RetryReason::NotHeld,
+            RetryReason::HomeRestarted,
+            RetryReason::Retry,
+            RetryReason::InputReplaced,
+            RetryReason::Lost,
+            RetryReason::HolderGone,
+            RetryReason::Rebuilt,
+            RetryReason::InputLost,
+            RetryReason::Recalled,
+            RetryReason::Round,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
@@ -522,15 +522,15 @@ impl<'a> Decoder<'a> {
                 node: NodeId(self.small()?),
                 output_bytes: self.number()?,
             },
-            11 => Event::Replaced { task, attempt, why: self.again()? },
+            11 => Event::Replaced { task, attempt, why: self.retry_reason()? },
             12 => Event::Stale { task, attempt },
             25 => Event::Dismissed { task, attempt },
-            27 => Event::Struck {
+            27 => Event::CrashCounted {
                 task,
                 attempt,
                 node: NodeId(self.small()?),
                 incarnation: self.small()?,
-                strikes: u8::try_from(self.number()?)
+                count: u8::try_from(self.number()?)
                     .map_err(|_| DecodeError::OutOfRange(self.at))?,
             },
             32 => Event::Spared {
@@ -548,7 +548,7 @@ impl<'a> Decoder<'a> {
                 quiet: Span(self.number()?),
             },
             29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
-            _ => Event::Woken { task },
+            _ => Event::MissedWakeupRepaired { task },
         })
     }
 }

@@ -26,7 +26,7 @@ pub const SLOTS_MAX: u32 = 1 << 16;
 /// Copies of a partition that may be wanted.
 pub const COPIES_MAX: u32 = 5;
 /// So often a process gives damaged records up and begins anew with those of others.
-pub const RECORDS_RENEWED_MAX: u32 = 3;
+pub const STORE_REPLACEMENTS_MAX: u32 = 3;
 /// Nodes that agree on the map.
 pub const VOTERS_MAX: usize = 5;
 /// Commands of one plan, and copies that are being made in the whole cluster at a time.
@@ -37,7 +37,7 @@ pub const PLAN_HANDOVERS_MAX: usize = 16;
 
 // The group that agrees on the map.
 /// A founder that alone has a vote, and nothing on its disk, waits for word of the others so long.
-pub const FOUNDING_PATIENCE: Span = Span::from_secs(5);
+pub const BOOTSTRAP_TIMEOUT: Span = Span::from_secs(5);
 pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower that hears nothing begins an election after this, or up to twice as much.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
@@ -52,9 +52,9 @@ pub const GROUP_LOG_ENTRIES_MAX: u64 = 256;
 pub const GROUP_APPEND_ENTRIES_MAX: usize = 64;
 pub const GROUP_ENTRY_COMMANDS_MAX: usize = 1024;
 /// A snapshot on its way to a follower is not sent again before this.
-pub const GROUP_SNAPSHOT_PATIENCE: Span = Span::from_secs(2);
+pub const GROUP_SNAPSHOT_TIMEOUT: Span = Span::from_secs(2);
 /// Who is to become a voter and has not caught up by then is given up for now.
-pub const GROUP_NEWCOMER_PATIENCE: Span = Span::from_secs(10);
+pub const GROUP_LEARNER_TIMEOUT: Span = Span::from_secs(10);
 
 // Who is there.
 /// Each node probes one other in each period, and waits so long for its answer before it asks
@@ -66,17 +66,17 @@ pub const PROBE_HELPERS: usize = 3;
 pub const SUSPECT_FOR: Span = Span::from_secs(3);
 pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// A node that was late itself waits up to so many times longer.
-pub const PATIENCE_MAX: u64 = 4;
+pub const TIMEOUT_STRETCH_MAX: u64 = 4;
 /// Lives shorter than this are counted when they end, over so long a time. After so many of them a
 /// node has to be up for a while before it is taken for alive, twice as long after each further one
 /// up to a bound. That bound is longer than a life that counts: else one could flap for ever.
-pub const FLAP_LIFE_SHORT: Span = Span::from_secs(10);
+pub const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
 pub const FLAP_WINDOW: Span = Span::from_secs(600);
 pub const FLAP_DEATHS_FREE: usize = 3;
 pub const FLAP_DEATHS_KEPT: usize = 16;
 pub const FLAP_WAIT_MIN: Span = Span::from_secs(1);
 pub const FLAP_WAIT_MAX: Span = Span::from_secs(16);
-const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_LIFE_SHORT.0);
+const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_UPTIME_SHORT.0);
 /// A proposal that the map does not show is made again; a newer map is asked for again.
 pub const PROPOSE_AGAIN: Span = Span::from_millis(500);
 pub const PROPOSALS_MAX: usize = 4096;
@@ -96,17 +96,17 @@ pub const SLOW_WINDOWS: u32 = 5;
 /// Who is slow is probed once in each window, unless a probe is under way that is younger than
 /// this; after so many more good answers than late ones it is well, and after so many in a row that
 /// are missing it begins anew.
-pub const SLOW_PROBE_PATIENCE: Span = Span::from_secs(5);
+pub const SLOW_PROBE_TIMEOUT: Span = Span::from_secs(5);
 pub const SLOW_WELL_ANSWERS: u32 = 30;
 pub const SLOW_PROBES_LOST_MAX: u32 = 2;
 /// A node counts as slow, or as well, on the word of so many others where there are as many that
 /// can tell; a word counts for so long, and so many are kept.
-pub const SLOW_WORDS: usize = 2;
-pub const SLOW_WORD_KEPT: Span = Span::from_secs(3);
-pub const SLOW_WORDS_KEPT_MAX: usize = 4096;
+pub const SLOW_REPORTS_MIN: usize = 2;
+pub const SLOW_REPORT_KEPT: Span = Span::from_secs(3);
+pub const SLOW_REPORTS_KEPT_MAX: usize = 4096;
 pub const MAP_ASK_AGAIN: Span = Span::from_millis(300);
 /// Members without a vote that the leader tells of each change; more hear of it from others.
-pub const MAP_TOLD_MAX: usize = 64;
+pub const MAP_UPDATES_SENT_MAX: usize = 64;
 /// Commands that a node keeps for those whose map is older.
 pub const MAP_COMMANDS_KEPT_MAX: usize = 1024;
 
@@ -132,23 +132,23 @@ pub const CRASH_LIMIT_MAX: u32 = 1000;
 pub const CRASHES_UNLIMITED: u32 = u32::MAX;
 /// So long after a home has noticed the death of what ran a task it asks others after it: nodes
 /// that die within this span of each other are not witnesses of each other's deaths.
-pub const DEATH_ASKED_AFTER: Span = Span::from_secs(2);
+pub const WITNESSES_ASKED_AFTER: Span = Span::from_secs(2);
 /// How often it asks, and for how long it waits for witnesses.
-pub const DEATH_ASK_AGAIN: Span = Span::from_millis(500);
-pub const DEATH_ASKED_FOR: Span = Span::from_secs(3);
+pub const WITNESSES_ASKED_INTERVAL: Span = Span::from_millis(500);
+pub const WITNESSES_TIMEOUT: Span = Span::from_secs(3);
 /// Nodes that were seen to die within this span count as nodes that might have lived.
 pub const DEATHS_TOGETHER: Span = Span::from_secs(20);
 /// A task with two deaths that were counted apart rests for up to so long, and each time for up
 /// to twice as long, before it starts again.
-pub const APART_REST: Span = Span::from_secs(2);
-pub const APART_REST_DOUBLED_MAX: usize = 3;
+pub const CRASHED_TASK_BACKOFF: Span = Span::from_secs(2);
+pub const CRASHED_TASK_BACKOFF_DOUBLINGS_MAX: usize = 3;
 /// How many other nodes are asked at most.
 pub const WITNESSES_MAX: usize = 32;
 /// Deaths that are remembered of one task, former lives of one node, and ends of lives.
 pub const DEATHS_KEPT_MAX: usize = 16;
-pub const LIVES_KEPT_MAX: usize = 4;
-pub const LIFE_ENDS_KEPT_MAX: usize = 1024;
-/// Peers without a session (only loose messages were exchanged) that a node remembers.
+pub const INCARNATIONS_KEPT_MAX: usize = 4;
+pub const INCARNATION_ENDS_KEPT_MAX: usize = 1024;
+/// Peers without a session (only best-effort messages were exchanged) that a node remembers.
 pub const PEERS_KEPT_MAX: usize = 16;
 /// How often a task that was done is done again because what it made is lost, and how often a
 /// task may find inputs lost.
@@ -219,7 +219,7 @@ pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
 pub const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
 pub const RATES_KEPT_MAX: usize = 4096;
 /// So many of these, and of the kinds of tasks that were measured, a node tells who asks.
-pub const ESTIMATES_TOLD_MAX: usize = 64;
+pub const ESTIMATES_REPORTED_MAX: usize = 64;
 /// FLDS counts the tasks that ended within this window, and looks at its queue this often.
 pub const THROUGHPUT_WINDOW: Span = Span::from_secs(10);
 pub const MONITOR_INTERVAL: Span = Span::from_millis(100);
@@ -233,9 +233,9 @@ pub const ADAPT_DWELL_MAX: Span = Span::from_secs(128);
 pub const LOAD_INTERVAL: Span = Span::from_millis(10);
 pub const LOAD_KEPT: Span = Span::from_secs(10);
 /// Peers whose load a node remembers before it has placed any task with inputs.
-pub const LOADS_KEPT_UNUSED: usize = 7;
+pub const LOADS_KEPT_IDLE_MAX: usize = 7;
 /// Copies of one object that placing looks at.
-pub const PLACES_MAX: usize = 8;
+pub const PLACEMENT_COPIES_MAX: usize = 8;
 /// Copies of objects made elsewhere that one node keeps, unless told otherwise.
 pub const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
 /// Tasks a victim looks at, and keeps, while it fills one grant.
@@ -249,7 +249,7 @@ pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 pub const STEAL_TIMEOUT: Span = Span::from_millis(500);
 /// A thief with tasks of a submitted job that is not visible yet steals nothing for so long, and
 /// that much longer in clusters of more than [`COUNTS_NODES`].
-pub const COMMIT_AWAITED: Span = Span::from_millis(100);
+pub const COMMIT_WAIT: Span = Span::from_millis(100);
 /// A node with more shared work than slots hints peers, backing off up to the maximum.
 pub const HINT_INTERVAL_START: Span = Span::from_millis(2);
 pub const HINT_INTERVAL_MAX: Span = Span::from_secs(1);
@@ -282,7 +282,7 @@ pub const STALL_SCAN_MAX: usize = 1 << 18;
 pub const STALL_PARENTS_SCAN_MAX: usize = 64;
 pub const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
 /// A task that waits for its home to know that it starts keeps its slot for so long.
-pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
+pub const START_ASK_TIMEOUT: Span = Span::from_secs(1);
 /// Twice as long after each answer that came too late, so often at most.
 pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// Without its slot it looks so often whether its home is another one by now, and asks that one.
@@ -326,10 +326,10 @@ pub const ROUNDS_MAX: usize = 1000;
 pub const RETRY_TASKS_MAX: usize = 4096;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// Parents that an explanation of a skipped task names, and bytes that it shows of a command.
-pub const UNMET_PARENTS_TOLD_MAX: usize = 4096;
-pub const ARGV_TOLD_BYTES_MAX: usize = 4096;
+pub const UNMET_PARENTS_REPORTED_MAX: usize = 4096;
+pub const ARGV_SHOWN_BYTES_MAX: usize = 4096;
 /// Outputs of a task whose sizes are told with its state.
-pub const TASK_SIZES_TOLD_MAX: usize = 64;
+pub const TASK_SIZES_REPORTED_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 4096;
 
 // Copies of partitions.
@@ -356,7 +356,7 @@ pub const LEASE_GIVEN: Span = Span::from_millis(375);
 
 /// What a copy has refused of a partition that has another home by now is settled by that home, or
 /// by the map. If it is not after this time the node starts again, which settles it.
-pub const REFUSAL_PATIENCE: Span = Span::from_secs(5);
+pub const REFUSAL_TIMEOUT: Span = Span::from_secs(5);
 /// A partition that a node has tried to serve for so long is told of in its log, this often.
 pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 
@@ -417,32 +417,32 @@ pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 pub const KILL_GRACE: Span = Span::from_secs(2);
 /// How long a node waits at most for its own stop before it believes that a command failed; of a
 /// command that no signal has ended such a share of the time that it ran.
-pub const END_DOUBTED_MAX: Span = Span::from_secs(1);
-pub const END_DOUBTED_SHARE: u32 = 8;
+pub const STOP_WAIT_MAX: Span = Span::from_secs(1);
+pub const STOP_WAIT_SHARE: u32 = 8;
 /// A node asks its silent spawner this often whether it goes on, while it waits for a command.
-pub const SPAWNER_ASKED_EVERY: Span = Span::from_secs(1);
+pub const SPAWNER_PROBE_INTERVAL: Span = Span::from_secs(1);
 /// A spawner that says nothing for so long, though it is asked, hangs: another takes its place.
-pub const SPAWNER_SILENCE: Span = Span::from_secs(10);
+pub const SPAWNER_TIMEOUT: Span = Span::from_secs(10);
 /// How long a spawner that is told to end may take to end its commands.
-pub const SPAWNER_FAREWELL: Span = Span::from_secs(10);
+pub const SPAWNER_EXIT_TIMEOUT: Span = Span::from_secs(10);
 /// A node looks this often whether its state directory is still the one that it has locked.
-pub const STATE_LOOKED_AT_EVERY: Span = Span::from_secs(1);
+pub const STATE_CHECK_INTERVAL: Span = Span::from_secs(1);
 /// So many looks in a row have to find the state directory gone.
-pub const STATE_GONE_LOOKS: u32 = 2;
+pub const STATE_GONE_CHECKS: u32 = 2;
 
 // Data in the core.
 /// Copies of objects from this size on are told to the home of their maker.
-pub const COPY_TOLD_BYTES: u64 = 256 << 10;
+pub const COPY_REPORTED_BYTES_MIN: u64 = 256 << 10;
 /// Objects whose copies one home keeps track of, and copies of each.
 pub const LOCATED_OBJECTS_MAX: usize = 1 << 16;
 pub const COPIES_PER_OBJECT_MAX: usize = 128;
 /// Nodes that one source gives an object out to at a time; further askers wait.
-pub const ASKERS_PER_SOURCE_MAX: usize = 2;
+pub const DOWNLOADS_PER_OBJECT_SOURCE_MAX: usize = 2;
 /// And all objects of one home together.
-pub const ASKERS_OF_ALL_PER_SOURCE_MAX: usize = 3;
+pub const DOWNLOADS_PER_SOURCE_MAX: usize = 3;
 /// Objects that a home looks at, of those that somebody waits for, when a source gets free.
 pub const LOCATED_WANTED_SCAN_MAX: usize = 64;
-pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
+pub const READERS_WAITING_PER_OBJECT_MAX: usize = 1024;
 /// Who asked where an object lies and hears nothing goes to its maker after this.
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// And after so many times of what moving the object takes, up to the bound: two askers share a
@@ -455,19 +455,19 @@ pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 /// Copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;
 /// A full store with nothing under way waits so long for readers elsewhere to make room.
-pub const STORE_FULL_PATIENCE: Span = Span::from_secs(10);
+pub const STORE_FULL_TIMEOUT: Span = Span::from_secs(10);
 /// The next task, if a full store has no room for it, is passed by others for so long, or so often
 /// if that takes longer; then they wait until it has.
-pub const STORE_PASSED_FOR: Span = Span::from_secs(10);
-pub const STORE_PASSED_MIN: u32 = 16;
+pub const STORE_BYPASS_TIME: Span = Span::from_secs(10);
+pub const STORE_BYPASSES_MIN: u32 = 16;
 /// Tasks without room that one step looks past.
-pub const STORE_LOOKS_PAST_MAX: usize = 16;
+pub const STORE_BYPASS_SCAN_MAX: usize = 16;
 /// Tasks without room here that a node offers to others and remembers: each node does so once.
 pub const OFFERED_TASKS_MAX: usize = 1024;
 /// Objects of ended jobs that one step lets go of.
 pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// Objects of one message about copies or readers.
-pub const OBJECTS_TOLD_MAX: usize = 4096;
+pub const OBJECTS_PER_MESSAGE_MAX: usize = 4096;
 /// Attempts whose outputs a node that leaves hands over at a time. Each is offered to the same node
 /// so often before another one is asked; who had no room is asked again after a pause.
 pub const HANDOVERS_AT_A_TIME_MAX: usize = 256;
@@ -478,7 +478,7 @@ pub const HANDOVER_PAUSE: Span = Span::from_secs(2);
 pub const COPIES_FIRST_MAX: usize = 256;
 /// Who had a copy and has died may come back with it; after so long another node gets one. Nodes
 /// that had no room are asked again after as long, then after twice as long, and so on so often.
-pub const COPY_PATIENCE: Span = Span::from_secs(10);
+pub const COPY_RETURN_TIMEOUT: Span = Span::from_secs(10);
 pub const COPY_DOUBLINGS_MAX: u32 = 6;
 /// Inputs of a ready task by which its queue knows it, and from which size on.
 pub const INDEXED_INPUTS_MAX: usize = 16;
@@ -501,5 +501,6 @@ const _: () = assert!(FRAGMENT_BYTES * LINK_WINDOW_MESSAGES > MESSAGE_BYTES_MAX)
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
 const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);
-const _: () = assert!(GIVES_BYTES + SMALL_OBJECT_BYTES as usize <= FRAME_BYTES_MAX / 2);
+const _: () =
+    assert!(SMALL_OBJECTS_FRAME_BYTES + SMALL_OBJECT_BYTES as usize <= FRAME_BYTES_MAX / 2);
 const _: () = assert!(STEAL_INTERVAL_START.0 < STEAL_INTERVAL_BOUND.0);

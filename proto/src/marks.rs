@@ -79,8 +79,8 @@ marks! {
     CreditOfEarlierRound "a skip comes late, of an earlier round of its job",
     AskDeferred "a home is asked in a round that it has not heard of yet",
     Rebuilt "a task that was done is done again for what it made",
-    Struck "a node dies with a command that it ran",
-    StruckOut "a command fails because too many died with it",
+    CrashCounted "a node dies with a command that it ran",
+    CrashLimitReached "a command fails because too many died with it",
     StallNamed "a job gets no further, and is said to",
 }
 

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_retention_removed_is_told_with_its_day() {
+    fn a_removal_by_retention_is_reported_with_its_day() {
         let mut state = wire::JobState { job: 3, ..Default::default() };
         assert_eq!(state.thinned_text(), None);
         state.thinned_ns = 1;

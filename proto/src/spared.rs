@@ -1,6 +1,6 @@
-//! Deaths that are no strike, in words.
+//! Deaths that are not counted, in words.
 
-/// Why the end of what ran a command, or had it, is no strike.
+/// Why the end of what ran a command, or had it, is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spared {
     /// It was held, and had not started as far as its home knows.

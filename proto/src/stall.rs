@@ -47,14 +47,14 @@ impl Stall {
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
-            Self::NotPlaced => "it has all it waits for and was not placed",
-            Self::NotHere => "its home believes it to be where it is not",
-            Self::NotStarted => "it is queued beside free slots and was not started",
-            Self::NotTold => "its parent has ended and it has not heard of that",
+            Self::NotPlaced => "its parents have ended and it was not placed",
+            Self::NotHere => "the record of its home names a node that does not hold it",
+            Self::NotStarted => "it is queued while slots are free and was not started",
+            Self::NotTold => "its parent has ended and it did not receive the end",
             Self::HolderSilent => "its holder does not answer",
             Self::HomeSilent => "its home does not answer",
-            Self::NotAllowed => "its holder waits for the word of its home to start it",
-            Self::NotFetched => "what it reads does not come",
+            Self::NotAllowed => "its holder waits for the permission of its home to start it",
+            Self::NotFetched => "an input cannot be fetched",
             Self::WaitsElsewhere => "it waits for a parent of another home",
             Self::NotCounted => "all tasks have ended and the job has not",
         }

@@ -26,7 +26,7 @@ struct Slot {
 /// Adds up one node's events of one job. They come in their order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tally {
-    part: wire::Part,
+    part: wire::NodeTally,
     slots: Vec<Slot>,
     /// In the order of their starts: tasks that take no time end in it.
     running: VecDeque<Runs>,
@@ -67,7 +67,7 @@ impl Tally {
             }
             Event::Replaced { .. } => part.replaced += 1,
             Event::Stale { .. } => part.stale += 1,
-            Event::Woken { .. } => part.woken += 1,
+            Event::MissedWakeupRepaired { .. } => part.wakeups_repaired += 1,
             _ => {}
         }
     }
@@ -122,11 +122,11 @@ impl Tally {
 
     /// What it comes to so far.
     #[must_use]
-    pub fn part(&self) -> wire::Part {
+    pub fn part(&self) -> wire::NodeTally {
         let used = || self.slots.iter().filter(|slot| slot.attempts > 0);
         let (first, last) = (Time(self.part.first_start_ns), Time(self.part.last_end_ns));
         let sum = |of: &dyn Fn(&Slot) -> u64| used().map(of).fold(0, u64::saturating_add);
-        wire::Part {
+        wire::NodeTally {
             used_slots: used().count() as u64,
             fill_ns: sum(&|slot| slot.first_start.since(first).0),
             drain_ns: sum(&|slot| last.since(slot.last_end).0),
@@ -138,7 +138,7 @@ impl Tally {
 }
 
 /// Adds what another node did.
-pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
+pub fn merge(sum: &mut wire::NodeTally, part: &wire::NodeTally) {
     let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
     if part.used_slots > 0 {
         rebase(sum, part);
@@ -159,7 +159,7 @@ pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
     add(&mut sum.produced_bytes, part.produced_bytes);
     add(&mut sum.replaced, part.replaced);
     add(&mut sum.stale, part.stale);
-    add(&mut sum.woken, part.woken);
+    add(&mut sum.wakeups_repaired, part.wakeups_repaired);
     add(&mut sum.cpu_ns, part.cpu_ns);
     add(&mut sum.peak_rss_bytes, part.peak_rss_bytes);
     add(&mut sum.messages, part.messages);
@@ -171,17 +171,17 @@ pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
 }
 
 /// What is counted from a first start and to a last end is counted from and to those of both.
-fn rebase(sum: &mut wire::Part, part: &wire::Part) {
+fn rebase(sum: &mut wire::NodeTally, part: &wire::NodeTally) {
     let first = match sum.used_slots {
         0 => part.first_start_ns,
         _ => sum.first_start_ns.min(part.first_start_ns),
     };
     let last = sum.last_end_ns.max(part.last_end_ns);
     let shift = |by: u64, slots: u64| by.saturating_mul(slots);
-    let fill = |it: &wire::Part| {
+    let fill = |it: &wire::NodeTally| {
         it.fill_ns.saturating_add(shift(it.first_start_ns.saturating_sub(first), it.used_slots))
     };
-    let drain = |it: &wire::Part| {
+    let drain = |it: &wire::NodeTally| {
         it.drain_ns.saturating_add(shift(last.saturating_sub(it.last_end_ns), it.used_slots))
     };
     let (fill_ns, drain_ns) =
@@ -232,7 +232,7 @@ mod tests {
     /// With copies an end is told when others have what the attempt made; its slots are given to
     /// others before.
     #[test]
-    fn an_end_that_is_told_late_counts_on_all_its_slots_until_it_came() {
+    fn an_end_that_is_reported_late_counts_on_all_its_slots_until_then() {
         let mut tally = Tally::default();
         let (task, attempt) = (TaskId::new(1, 1), Attempt(1));
         tally.push(Time(10 * S), &Event::Started { task, attempt, slot: 0 });
@@ -263,8 +263,8 @@ mod tests {
         let (mut one, mut other) = (Tally::default(), Tally::default());
         run(&mut one, 1, &[0], 10, 14);
         run(&mut other, 2, &[1], 12, 20);
-        let mut sum = wire::Part::default();
-        for part in [wire::Part::default(), one.part(), other.part()] {
+        let mut sum = wire::NodeTally::default();
+        for part in [wire::NodeTally::default(), one.part(), other.part()] {
             merge(&mut sum, &part);
         }
         // The second slot starts 2 s after the first, which ends 6 s before it.

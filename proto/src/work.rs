@@ -107,8 +107,8 @@ impl From<bool> for Stay {
     }
 }
 
-impl From<&wire::HandedOutput> for Stay {
-    fn from(output: &wire::HandedOutput) -> Self {
+impl From<&wire::TransferredOutput> for Stay {
+    fn from(output: &wire::TransferredOutput) -> Self {
         Self { keep: output.keep, share: output.share }
     }
 }

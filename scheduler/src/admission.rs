@@ -1,6 +1,6 @@
 //! Whether there is room for a task's inputs and outputs on the disk of this node.
 
-use proto::limits::{STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN};
+use proto::limits::{STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT};
 use proto::{TaskId, Time};
 
 /// What to do with a task that is next.
@@ -37,13 +37,13 @@ pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: boo
 /// How long a node has had no room for its next task while nothing was under way: readers on other
 /// nodes may yet end and make room, but not for ever.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SpaceTimeout {
     /// The task that is next, and until when it may wait.
     waiting: Option<(TaskId, Time)>,
     spent: bool,
 }
 
-impl Patience {
+impl SpaceTimeout {
     /// A task was admitted or refused, or none is left: whatever comes next may wait anew.
     pub(crate) fn renew(&mut self) {
         *self = Self::default();
@@ -53,7 +53,7 @@ impl Patience {
         match self.waiting {
             Some((other, until)) if other == task => self.spent |= until <= now,
             _ => {
-                let waiting = Some((task, now + STORE_FULL_PATIENCE));
+                let waiting = Some((task, now + STORE_FULL_TIMEOUT));
                 *self = Self { waiting, spent: false };
             }
         }
@@ -91,7 +91,7 @@ impl Passed {
     }
     /// Whether others may still pass it.
     pub(crate) fn may(&self, now: Time) -> bool {
-        self.times < STORE_PASSED_MIN || now < self.since + STORE_PASSED_FOR
+        self.times < STORE_BYPASSES_MIN || now < self.since + STORE_BYPASS_TIME
     }
 }
 
@@ -103,9 +103,9 @@ mod tests {
     fn a_task_is_passed_for_a_while_and_by_a_few_at_least() {
         let (task, mut passed) = (TaskId::new(1, 1), None);
         Passed::note(&mut passed, Time(5), task);
-        let late = Time(5) + STORE_PASSED_FOR;
+        let late = Time(5) + STORE_BYPASS_TIME;
         let mut of_task = passed.expect("it is noted");
-        (0..STORE_PASSED_MIN).for_each(|_| {
+        (0..STORE_BYPASSES_MIN).for_each(|_| {
             assert!(of_task.may(late), "long tasks: a few still pass");
             of_task.once_more();
         });
@@ -119,17 +119,17 @@ mod tests {
 
     #[test]
     fn patience_ends_once_and_is_renewed_by_progress() {
-        let mut patience = Patience::default();
+        let mut patience = SpaceTimeout::default();
         assert_eq!(patience.deadline(), None);
         let (task, other) = (TaskId::new(1, 1), TaskId::new(1, 2));
         assert!(patience.waits(Time(5), task));
-        let until = Time(5) + STORE_FULL_PATIENCE;
+        let until = Time(5) + STORE_FULL_TIMEOUT;
         assert_eq!(patience.deadline(), Some(until));
         patience.tick(until);
         assert_eq!(patience.deadline(), None, "nothing is left to wait for");
         assert!(!patience.waits(until, task));
         assert!(patience.waits(until, other), "another one has not waited yet");
-        assert_eq!(patience.deadline(), Some(until + STORE_FULL_PATIENCE));
+        assert_eq!(patience.deadline(), Some(until + STORE_FULL_TIMEOUT));
         patience.renew();
         assert!(patience.waits(until, task));
     }

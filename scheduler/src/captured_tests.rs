@@ -3,8 +3,8 @@
 use proto::work::{Captured, Outcome};
 use proto::{JobId, Time, wire};
 
-use crate::out::Out;
-use crate::takeover_tests::{MOVES, heir, task, until_visible};
+use crate::failover_tests::{MOVES, heir, task, until_visible};
+use crate::output::Out;
 use crate::{LedgerRecord, Scheduler};
 
 const LITTLE: Captured = Captured { stdout_bytes: 5, stderr_bytes: 70_000_000_000 };

@@ -8,7 +8,7 @@ use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::out::Out;
+use crate::output::Out;
 use crate::{LedgerRecord, Mutant, Policy, Scheduler, Tuning, test_nodes};
 
 const CASES: u64 = 400;
@@ -178,7 +178,10 @@ impl Case {
 
     fn run(mut self) -> Result<(), String> {
         let mut out = Out::default();
-        self.home.ledger.stage(SECOND, self.chunk.clone(), &mut out).expect("it is well formed");
+        self.home
+            .ledger
+            .accept_chunk(SECOND, self.chunk.clone(), &mut out)
+            .expect("it is well formed");
         self.settle(out)?;
         let words = std::mem::take(&mut self.words);
         let (mut rest, mut life) = (&words[..], 1);
@@ -212,7 +215,7 @@ fn again(record: &LedgerRecord) -> LedgerRecord {
 }
 
 #[test]
-fn whatever_is_heard_of_parents_makes_each_task_ready_once() {
+fn each_task_gets_ready_once_in_any_order_of_credits() {
     for seed in 1..=CASES {
         Case::new(seed, None).run().unwrap_or_else(|text| panic!("case {seed}: {text}"));
     }

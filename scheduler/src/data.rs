@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::{OBJECTS_TOLD_MAX, STEP_EVICTIONS_MAX};
+use proto::limits::{OBJECTS_PER_MESSAGE_MAX, STEP_EVICTIONS_MAX};
 use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::admission::{Passed, Patience};
-use crate::ending::Touched;
-use crate::fetching::{Ahead, Flight};
-use crate::handover::{self, Taking};
-use crate::leaving::Made;
-use crate::locations::{Asking, Locations, Where};
-use crate::near::NearFiles;
-use crate::objects::Objects;
-use crate::out::Out;
-use crate::queue::Presence;
-use crate::replicas::Replicas;
-use crate::roomless::Roomless;
+use crate::admission::{Passed, SpaceTimeout};
+use crate::directory::{Directory, LocationRequest, Where};
+use crate::drain::AttemptKey;
+use crate::fetch::{Ahead, InflightFetch};
+use crate::job_cleanup::LocalJobs;
+use crate::no_space::NoSpace;
+use crate::object_table::ObjectTable;
+use crate::output::Out;
+use crate::output_copies::OutputCopies;
+use crate::output_transfer::{self, IncomingTransfer};
+use crate::ready_queue::Presence;
+use crate::shared_files::SharedFiles;
 use crate::staging::{Aside, Gathering};
 use crate::{Mutant, Scheduler};
 
@@ -49,7 +49,7 @@ pub(crate) struct Totals {
 
 /// What is to go of an ended job.
 #[derive(Clone, Copy, Debug)]
-enum Going {
+enum PendingDeletion {
     Object(ObjectId),
     /// All its objects have gone: what else there is may go too.
     Rest(JobId),
@@ -57,9 +57,9 @@ enum Going {
 
 #[derive(Debug)]
 pub(crate) struct Data {
-    pub(crate) objects: Objects,
-    pub(crate) locations: Locations,
-    pub(crate) flights: BTreeMap<ObjectId, Flight>,
+    pub(crate) objects: ObjectTable,
+    pub(crate) directory: Directory,
+    pub(crate) inflight_fetches: BTreeMap<ObjectId, InflightFetch>,
     pub(crate) gathering: Gathering,
     /// When a flight is to be looked at again.
     pub(crate) timers: BTreeSet<(Time, ObjectId)>,
@@ -73,31 +73,31 @@ pub(crate) struct Data {
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
     /// Files copied here for tasks that are staged or run.
-    pub(crate) near: NearFiles,
+    pub(crate) shared_files: SharedFiles,
     /// Of the reserved, bytes on their way here.
     pub(crate) coming_bytes: u64,
     /// Of these, bytes of objects whose fetch has failed, and staged tasks that wait for them.
-    pub(crate) stalled_bytes: u64,
-    pub(crate) stalled_tasks: usize,
-    pub(crate) patience: Patience,
+    pub(crate) failed_fetch_bytes: u64,
+    pub(crate) failed_fetch_tasks: usize,
+    pub(crate) space_timeout: SpaceTimeout,
     /// There was no room for the task that is next.
     pub(crate) full: bool,
     /// The first of those that have no room, and how often others went before it.
     pub(crate) passed: Option<Passed>,
     /// In this step: tasks for which there was no room, in order.
     pub(crate) aside: Vec<Aside>,
-    pub(crate) roomless: Roomless,
+    pub(crate) no_space: NoSpace,
     /// A step took out as many entries of queues as it may.
     pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
-    going: VecDeque<Going>,
+    pending_deletions: VecDeque<PendingDeletion>,
     /// What comes from nodes that leave the cluster.
-    pub(crate) taking: BTreeMap<Made, Taking>,
+    pub(crate) incoming_transfers: BTreeMap<AttemptKey, IncomingTransfer>,
     /// What other nodes have as well, or are to have. Most nodes share nothing.
-    pub(crate) replicas: Box<Replicas>,
-    pub(crate) touched: Touched,
+    pub(crate) output_copies: Box<OutputCopies>,
+    pub(crate) local_jobs: LocalJobs,
     /// Jobs that may have ended while this node was down.
-    in_doubt: BTreeSet<JobId>,
+    unresolved_jobs: BTreeSet<JobId>,
     /// How long fetches have taken lately.
     pub(crate) fetch_time: Span,
     /// And tasks.
@@ -107,12 +107,12 @@ pub(crate) struct Data {
 
 impl Data {
     pub(crate) fn new(mutant: Option<Mutant>) -> Self {
-        let mut objects = Objects::default();
+        let mut objects = ObjectTable::default();
         objects.ignores_pins = mutant == Some(Mutant::EvictPinned);
         Self {
             objects,
-            locations: Locations::default(),
-            flights: BTreeMap::new(),
+            directory: Directory::default(),
+            inflight_fetches: BTreeMap::new(),
             gathering: Gathering::No,
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
@@ -120,21 +120,21 @@ impl Data {
             fetches: 0,
             waiting: 0,
             reserved_bytes: 0,
-            near: NearFiles::default(),
+            shared_files: SharedFiles::default(),
             coming_bytes: 0,
-            stalled_bytes: 0,
-            stalled_tasks: 0,
-            patience: Patience::default(),
+            failed_fetch_bytes: 0,
+            failed_fetch_tasks: 0,
+            space_timeout: SpaceTimeout::default(),
             full: false,
             passed: None,
             aside: Vec::new(),
-            roomless: Roomless::default(),
+            no_space: NoSpace::default(),
             left_over: false,
-            going: VecDeque::new(),
-            taking: BTreeMap::new(),
-            replicas: Box::default(),
-            touched: Touched::default(),
-            in_doubt: BTreeSet::new(),
+            pending_deletions: VecDeque::new(),
+            incoming_transfers: BTreeMap::new(),
+            output_copies: Box::default(),
+            local_jobs: LocalJobs::default(),
+            unresolved_jobs: BTreeSet::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
             totals: Totals::default(),
@@ -142,7 +142,7 @@ impl Data {
     }
     /// What of the disk is taken and cannot be had back by eviction, promises included.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let firm_bytes = self.objects.firm_bytes().saturating_add(self.near.bytes());
+        let firm_bytes = self.objects.firm_bytes().saturating_add(self.shared_files.bytes());
         firm_bytes.saturating_add(self.reserved_bytes)
     }
     /// Learns how long the next fetches take, and tasks.
@@ -150,14 +150,14 @@ impl Data {
         learn(&mut self.fetch_time, took);
     }
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
-        if !self.going.is_empty() || self.left_over {
+        if !self.pending_deletions.is_empty() || self.left_over {
             return Some(now);
         }
-        let flights = self.timers.first().map(|&(at, _)| at);
-        let others = self.patience.deadline().into_iter().chain(self.gathering.deadline());
-        let sources = self.locations.deadline().into_iter().chain(self.replicas.deadline());
-        let others = others.chain(self.touched.deadline());
-        flights.into_iter().chain(others).chain(sources).min()
+        let inflight_fetches = self.timers.first().map(|&(at, _)| at);
+        let others = self.space_timeout.deadline().into_iter().chain(self.gathering.deadline());
+        let sources = self.directory.deadline().into_iter().chain(self.output_copies.deadline());
+        let others = others.chain(self.local_jobs.deadline());
+        inflight_fetches.into_iter().chain(others).chain(sources).min()
     }
 }
 
@@ -194,7 +194,7 @@ impl Scheduler {
     pub(crate) fn presence(&self, object: &ObjectId) -> Presence {
         if self.data.objects.contains(object) {
             Presence::Here
-        } else if self.data.flights.contains_key(object) {
+        } else if self.data.inflight_fetches.contains_key(object) {
             Presence::Coming
         } else {
             Presence::Absent
@@ -214,13 +214,13 @@ impl Scheduler {
 
     /// Names copies to the node that a task goes to, as far as they are known here.
     pub(crate) fn name_copies(&self, task: TaskId, inputs: &mut [wire::InputAt]) {
-        use proto::limits::{COPIES_NAMED_MAX, COPY_TOLD_BYTES};
+        use proto::limits::{COPIES_NAMED_MAX, COPY_REPORTED_BYTES_MIN};
         let me = self.options.me;
-        for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_TOLD_BYTES) {
-            let object = crate::work::object_of(task, input);
+        for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_REPORTED_BYTES_MIN) {
+            let object = crate::task::object_of(task, input);
             let maker = NodeId(input.node);
             let mine = self.homes.is_home_of(object.task);
-            let told = if mine { Some(self.data.locations.nodes(&object)) } else { None };
+            let told = if mine { Some(self.data.directory.nodes(&object)) } else { None };
             let here = (maker != me && self.data.objects.contains(&object)).then_some(me);
             let told = told.into_iter().flatten().filter(|&node| node != maker && node != me);
             input.copies =
@@ -230,7 +230,7 @@ impl Scheduler {
 
     /// What files copied here for tasks may take, those included that no task uses now.
     #[must_use]
-    pub fn near_bytes_max(&self) -> u64 {
+    pub fn shared_files_bytes_max(&self) -> u64 {
         let soft_bytes = self.options.tuning.store_soft_bytes;
         let others = self.data.objects.real_bytes().saturating_add(self.data.reserved_bytes);
         if soft_bytes == u64::MAX { u64::MAX } else { soft_bytes.saturating_sub(others) }
@@ -240,13 +240,13 @@ impl Scheduler {
     pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
         // What is on its way has its room.
         let real_max = real_max.saturating_sub(self.data.reserved_bytes);
-        let real_max = real_max.saturating_sub(self.data.near.bytes());
+        let real_max = real_max.saturating_sub(self.data.shared_files.bytes());
         let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
         for (object, size_bytes) in gone {
             self.object_changed(&object);
             out.evicted.push(object);
             let silent = self.options.mutant == Some(Mutant::NoFetchFallback);
-            let told = size_bytes >= proto::limits::COPY_TOLD_BYTES && !silent;
+            let told = size_bytes >= proto::limits::COPY_REPORTED_BYTES_MIN && !silent;
             if let Some(home) = self.home_of_object(&object).filter(|_| told) {
                 let copies = out.copies.entry(home).or_default();
                 copies.removed.push(wire_object(object, size_bytes));
@@ -276,8 +276,8 @@ impl Scheduler {
         out: &mut Out,
     ) {
         for object in copies.removed.iter().map(object_id) {
-            self.data.locations.remove(object, from);
-            self.copy_went(object, from, out);
+            self.data.directory.remove(object, from);
+            self.on_copy_removed(object, from, out);
         }
         for told in &copies.added {
             let object = object_id(told);
@@ -287,18 +287,18 @@ impl Scheduler {
                 continue;
             }
             let kept = self.locate_timeout(told.size_bytes);
-            for answer in self.data.locations.add((now, kept), object, from) {
+            for answer in self.data.directory.add((now, kept), object, from) {
                 // Who asked knows its size.
                 let other = wire_object(answer.object, 0);
                 locate(out, answer.asker, other, Where::Node(answer.source));
             }
-            self.copy_came(object, out);
+            self.on_copy_added(object, out);
         }
     }
 
     /// Who waits for a source hears that it is free.
-    pub(crate) fn tell_free_sources(&mut self, now: Time, out: &mut Out) {
-        for answer in self.data.locations.serve_freed(now) {
+    pub(crate) fn assign_free_sources(&mut self, now: Time, out: &mut Out) {
+        for answer in self.data.directory.serve_freed(now) {
             let other = wire_object(answer.object, 0);
             locate(out, answer.asker, other, Where::Node(answer.source));
         }
@@ -325,12 +325,12 @@ impl Scheduler {
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
             // An earlier attempt's maker is named as any source of it: not when it is dead.
-            let sources = self.data.locations.nodes(&object);
+            let sources = self.data.directory.nodes(&object);
             let dead: Vec<NodeId> = sources.filter(|&node| self.is_dead(node)).collect();
-            dead.into_iter().for_each(|node| self.data.locations.remove(object, node));
-            let asker = Asking { node: from, maker, copies_only: !made };
+            dead.into_iter().for_each(|node| self.data.directory.remove(object, node));
+            let asker = LocationRequest { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
-            let mut found = self.data.locations.ask((now, kept), object, &asker);
+            let mut found = self.data.directory.ask((now, kept), object, &asker);
             // Who takes its maker for dead may not have heard yet that it is back.
             if let (Where::Unknown, Some(maker)) = (&found, maker)
                 && maker != from
@@ -340,18 +340,18 @@ impl Scheduler {
             }
             // It is dead, or lost what it made, or at least this one cannot get at it.
             if !made && self.ledger.readers.maker_of(&object) == maker {
-                self.keep_copies(vec![object], out);
+                self.pin_last_copies(vec![object], out);
             }
             self::locate(out, from, *asked, found);
         }
     }
 
     /// Tells the homes of what ended tasks have read that they have.
-    pub(crate) fn tell_consumed(&mut self, out: &mut Out) {
-        let mut told: BTreeMap<NodeId, Vec<wire::Consumption>> = BTreeMap::new();
-        for (object, readers) in std::mem::take(&mut out.consumed) {
+    pub(crate) fn send_readers_finished(&mut self, out: &mut Out) {
+        let mut told: BTreeMap<NodeId, Vec<wire::OutputReaders>> = BTreeMap::new();
+        for (object, readers) in std::mem::take(&mut out.readers_finished) {
             let Some(home) = self.home_of_object(&object) else { continue };
-            told.entry(home).or_default().push(wire::Consumption {
+            told.entry(home).or_default().push(wire::OutputReaders {
                 job: object.task.job.0,
                 task: object.task.local.0,
                 attempt: object.attempt.0,
@@ -360,39 +360,39 @@ impl Scheduler {
             });
         }
         for (home, outputs) in told {
-            for piece in outputs.chunks(OBJECTS_TOLD_MAX) {
-                let body = Body::Consumed(wire::Consumed { outputs: piece.to_vec() });
+            for piece in outputs.chunks(OBJECTS_PER_MESSAGE_MAX) {
+                let body = Body::ReadersFinished(wire::ReadersFinished { outputs: piece.to_vec() });
                 out.reliable.push((home, body));
             }
         }
     }
 
     /// Readers of outputs made by tasks of this home have ended for good.
-    pub(crate) fn on_consumed(&mut self, consumed: &wire::Consumed, out: &mut Out) {
+    pub(crate) fn on_readers_finished(&mut self, finished: &wire::ReadersFinished, out: &mut Out) {
         let mut unwanted: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
-        for read in &consumed.outputs {
+        for read in &finished.outputs {
             let task = TaskId::new(read.job, read.task);
             let object = ObjectId { task, attempt: Attempt(read.attempt), output: read.output };
             let Some(maker) = self.ledger.readers.consume(&object, read.readers) else { continue };
             let mut nodes: BTreeSet<NodeId> =
-                self.data.locations.forget(&object).into_iter().collect();
+                self.data.directory.forget(&object).into_iter().collect();
             nodes.insert(maker);
             for node in nodes {
                 unwanted.entry(node).or_default().push(wire_object(object, 0));
             }
         }
         for (node, objects) in unwanted {
-            for piece in objects.chunks(OBJECTS_TOLD_MAX) {
-                let body = Body::Unwanted(wire::Unwanted { objects: piece.to_vec() });
+            for piece in objects.chunks(OBJECTS_PER_MESSAGE_MAX) {
+                let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
                 out.reliable.push((node, body));
             }
         }
     }
 
     /// Nobody will read these any more.
-    pub(crate) fn on_unwanted(&mut self, unwanted: &wire::Unwanted, out: &mut Out) {
+    pub(crate) fn on_free_objects(&mut self, unwanted: &wire::FreeObjects, out: &mut Out) {
         for object in unwanted.objects.iter().map(object_id) {
-            if self.data.objects.doom(object) {
+            if self.data.objects.mark_deleted(object) {
                 self.object_changed(&object);
                 out.evicted.push(object);
             }
@@ -404,7 +404,7 @@ impl Scheduler {
     pub(crate) fn forget_data(&mut self, job: JobId, kept: bool, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
-        let mut held: Vec<_> = self.guests.of_job(job).collect();
+        let mut held: Vec<_> = self.remote_tasks.of_job(job).collect();
         held.extend(self.staging.range(first..=last).map(|(&task, staged)| (task, staged.attempt)));
         held.extend(self.running.range(first..=last).map(|(&task, run)| (task, run.attempt)));
         held.sort_unstable();
@@ -412,31 +412,36 @@ impl Scheduler {
             self.drop_task(task, attempt, out);
         }
         // A thief that is called dead late has long given its end: it is not taken back.
-        self.transit.values_mut().for_each(|transit| transit.forget_job(job));
-        self.data.roomless.forget_job(job);
-        let flights: Vec<ObjectId> =
-            self.data.flights.keys().filter(|object| object.task.job == job).copied().collect();
-        for object in flights {
-            self.end_flight(&object);
+        self.unacked_grants.values_mut().for_each(|grant| grant.forget_job(job));
+        self.data.no_space.forget_job(job);
+        let inflight_fetches: Vec<ObjectId> = self
+            .data
+            .inflight_fetches
+            .keys()
+            .filter(|object| object.task.job == job)
+            .copied()
+            .collect();
+        for object in inflight_fetches {
+            self.end_inflight_fetch(&object);
             self.object_changed(&object);
         }
         self.data.ahead.retain(|ahead| ahead.object.task.job != job);
-        handover::forget(&mut self.data.taking, |made, _| made.0.job == job);
+        output_transfer::forget(&mut self.data.incoming_transfers, |made, _| made.0.job == job);
         if !kept {
-            self.data.replicas.forget_job(job);
+            self.data.output_copies.forget_job(job);
         }
         let gone = self.data.objects.forget_job(job, kept);
         for object in &gone {
             self.object_changed(object);
         }
-        self.guests.forget_job(job);
-        self.data.going.extend(gone.into_iter().map(Going::Object));
+        self.remote_tasks.forget_job(job);
+        self.data.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
         // A home of it may have taken uploads; others have nothing unless tasks came.
-        if !kept && (self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job)) {
-            self.data.going.push_back(Going::Rest(job));
+        if !kept && (self.data.local_jobs.forget(job) || self.ledger.jobs.contains_key(&job)) {
+            self.data.pending_deletions.push_back(PendingDeletion::Rest(job));
         }
-        self.data.locations.forget_job(job);
-        self.told_ends.forget_job(job);
+        self.data.directory.forget_job(job);
+        self.recent_completions.forget_job(job);
         self.ledger.recalls.forget_job(job);
         if !kept {
             self.ledger.readers.forget_job(job);
@@ -449,7 +454,7 @@ impl Scheduler {
         for object in &gone {
             self.object_changed(object);
         }
-        self.data.going.extend(gone.into_iter().map(Going::Object));
+        self.data.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
     }
 
     /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
@@ -463,52 +468,52 @@ impl Scheduler {
                 self.note_made(&object);
                 shared.extend((stay.copies(copies) > 1).then_some((object.task, object.attempt)));
             }
-            self.data.touched.touch(object.task.job, 0);
-            self.data.in_doubt.insert(object.task.job);
+            self.data.local_jobs.record(object.task.job, 0);
+            self.data.unresolved_jobs.insert(object.task.job);
             self.object_changed(&object);
         }
         self.share_found(now, &shared);
     }
 
     /// Asks whether jobs have ended of which an earlier incarnation left something here.
-    pub(crate) fn ask_in_doubt(&mut self, out: &mut Out) {
-        for job in std::mem::take(&mut self.data.in_doubt) {
-            self.ask_of_end(job, out);
+    pub(crate) fn ask_about_unresolved_jobs(&mut self, out: &mut Out) {
+        for job in std::mem::take(&mut self.data.unresolved_jobs) {
+            self.ask_for_job_end(job, out);
         }
     }
 
     /// Objects of ended jobs go, so many in a step; one that somebody brought back stays. Copies
     /// go that a smaller budget has no room for.
-    pub(crate) fn let_go(&mut self, out: &mut Out) {
+    pub(crate) fn delete_some(&mut self, out: &mut Out) {
         self.data.left_over = false;
         let tuning = &self.options.tuning;
         let idle_bytes = self.data.objects.copied_bytes - self.data.objects.pinned_bytes();
         if idle_bytes > 0 && self.data.objects.copied_bytes > tuning.cache_bytes {
             self.evict(tuning.store_hard_bytes, out);
         }
-        let count = self.data.going.len().min(STEP_EVICTIONS_MAX);
-        let gone: Vec<Going> = self.data.going.drain(..count).collect();
-        for going in gone {
-            match going {
-                Going::Object(object) if self.presence(&object) == Presence::Absent => {
+        let count = self.data.pending_deletions.len().min(STEP_EVICTIONS_MAX);
+        let gone: Vec<PendingDeletion> = self.data.pending_deletions.drain(..count).collect();
+        for deletion in gone {
+            match deletion {
+                PendingDeletion::Object(object) if self.presence(&object) == Presence::Absent => {
                     out.evicted.push(object);
                 }
-                Going::Object(_) => {}
+                PendingDeletion::Object(_) => {}
                 // It goes when that is over.
-                Going::Rest(job) if self.has_come_again(job) => {}
-                Going::Rest(job) => out.forgotten.push(job),
+                PendingDeletion::Rest(job) if self.has_reappeared(job) => {}
+                PendingDeletion::Rest(job) => out.forgotten.push(job),
             }
         }
-        if self.data.going.is_empty() {
-            self.data.going = VecDeque::new();
+        if self.data.pending_deletions.is_empty() {
+            self.data.pending_deletions = VecDeque::new();
         }
     }
 
     /// Nobody knew of the job, and yet something of it has come since.
-    fn has_come_again(&self, job: JobId) -> bool {
+    fn has_reappeared(&self, job: JobId) -> bool {
         match self.ledger.jobs.get(&job) {
             Some(job) => !job.ended, // What still comes of one that is over is of no use.
-            None => self.data.touched.has(job),
+            None => self.data.local_jobs.has(job),
         }
     }
 
@@ -534,7 +539,7 @@ impl Scheduler {
         state.inputs = totals.inputs;
         state.inputs_local = totals.made_here;
         state.inputs_copied = totals.copied;
-        self.leaving_state(state);
+        self.drain_state(state);
         state.lacking_copies = self.lacking_copies();
     }
 }

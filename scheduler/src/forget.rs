@@ -1,71 +1,72 @@
 //! Jobs that are forgotten or thinned: their homes tell every member, which drops what it has of
 //! them.
 
-use proto::limits::{HISTORY_CLOCKS_DIFFER, HISTORY_START_PATIENCE};
-use proto::wire::PartStage;
+use proto::limits::{HISTORY_CLOCKS_DIFFER, HISTORY_START_GRACE};
+use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{JobId, Span, Time, wire};
 
+use crate::job_tallies::PendingErasure;
 use crate::jobs::retention;
-use crate::out::Out;
-use crate::parts::Erasing;
+use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
     /// The home of a job has it forgotten, or thinned. The answer leaves when that is durable here,
     /// and when the shell has removed what it has.
-    pub(crate) fn on_forget(&mut self, ask: &wire::PartAsk, out: &mut Out) {
+    pub(crate) fn on_forget(&mut self, ask: &wire::TallyQuery, out: &mut Out) {
         let job = JobId(ask.job);
-        self.parts.forget(job);
-        self.parked.forget_job(job);
+        self.job_tallies.forget(job);
+        self.undelivered.forget_job(job);
         self.forget_data(job, false, out);
         if ask.results {
             self.forget_results(job);
         }
         // What is kept is found by its task's record.
-        let keeps = ask.stage() == PartStage::Thin && self.ledger.has_results(job);
+        let keeps = ask.stage() == TallyStage::Thin && self.ledger.has_results(job);
         if keeps {
             self.ledger.keep_no_more(job, out);
         } else {
             self.ledger.forget_job(job, out);
         }
         // An earlier removal may end after more of the job has come.
-        self.parts.erasures += 1;
-        let number = self.parts.erasures;
+        self.job_tallies.erasures += 1;
+        let number = self.job_tallies.erasures;
         out.erased.push((job, number));
         if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
             // It may become home of a partition that has records of the job yet.
-            self.parts.erasing.remove(&job);
-            self.parts.unconfirmed.insert(job, *ask);
+            self.job_tallies.erasing.remove(&job);
+            self.job_tallies.unconfirmed.insert(job, *ask);
             return;
         }
         if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
-            self.tell_forgotten(ask, keeps, out);
+            self.report_forgotten(ask, keeps, out);
         } else {
-            self.parts.erasing.insert(job, Erasing { ask: *ask, keeps, number });
+            self.job_tallies.erasing.insert(job, PendingErasure { ask: *ask, keeps, number });
         }
     }
 
     /// The shell has nothing of a job any more, on the disk neither.
     pub fn on_erased(&mut self, job: JobId, number: u64, out: &mut Out) {
-        if self.parts.erasing.get(&job).is_some_and(|erasing| erasing.number == number)
-            && let Some(Erasing { ask, keeps, .. }) = self.parts.erasing.remove(&job)
+        if self.job_tallies.erasing.get(&job).is_some_and(|erasing| erasing.number == number)
+            && let Some(PendingErasure { ask, keeps, .. }) = self.job_tallies.erasing.remove(&job)
         {
-            self.tell_forgotten(&ask, keeps, out);
+            self.report_forgotten(&ask, keeps, out);
         }
     }
 
-    fn tell_forgotten(&self, ask: &wire::PartAsk, keeps: bool, out: &mut Out) {
+    fn report_forgotten(&self, ask: &wire::TallyQuery, keeps: bool, out: &mut Out) {
         let job = JobId(ask.job);
-        let part = wire::Part { node: self.options.me.0, ..Default::default() };
+        let part = wire::NodeTally { node: self.options.me.0, ..Default::default() };
         let (part, round, map_epoch) = (Some(Box::new(part)), ask.round, ask.map_epoch);
-        let tell = wire::PartTell { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
-        out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
+        let report =
+            wire::TallyReport { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
+        out.reliable.push((self.homes.job_home(job), Body::TallyReport(report)));
     }
 
     /// The map has changed, or this node serves more: what was asked before may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
-        for ask in std::mem::take(&mut self.parts.unconfirmed).into_values() {
+        for ask in std::mem::take(&mut self.job_tallies.unconfirmed).into_values() {
             self.on_forget(&ask, out);
         }
     }
@@ -81,7 +82,7 @@ impl Scheduler {
     #[must_use]
     pub fn history_floor(&self, now: Time) -> Time {
         if self.homes.is_to_serve_more()
-            || now.since(self.parts.has_been_there_since()) < HISTORY_START_PATIENCE
+            || now.since(self.job_tallies.started_at()) < HISTORY_START_GRACE
         {
             return Time::ZERO;
         }
@@ -90,7 +91,7 @@ impl Scheduler {
             true => job.submitted.min(job.touched),
             false => job.touched,
         });
-        let open = live.chain(self.parts.open(now)).chain(self.jobs.oldest_open());
+        let open = live.chain(self.job_tallies.open(now)).chain(self.jobs.oldest_open());
         retention::floor(open, now, HISTORY_CLOCKS_DIFFER)
     }
 }

@@ -4,7 +4,7 @@ use proto::limits::{HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS};
 use proto::wire::message::Body;
 use proto::{Span, Time, wire};
 
-use crate::out::Out;
+use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
 /// When the next hint goes out.
@@ -43,7 +43,7 @@ impl Scheduler {
         for _ in 0..HINT_PEERS {
             let peer = self.random_peer();
             let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
-            out.loose.push((peer, Body::StealHint(wire::StealHint { shared })));
+            out.best_effort.push((peer, Body::StealHint(wire::StealHint { shared })));
         }
         let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
         self.hints.interval = interval.min(HINT_INTERVAL_MAX);

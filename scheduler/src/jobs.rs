@@ -1,10 +1,10 @@
 //! The records of the jobs homed on this node: commit, sums, end, and who watches.
 
 mod forget;
-mod parts;
 pub(crate) mod retention;
 mod rounds;
-mod watch;
+mod stall_detector;
+mod tally_collection;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use proto::wire::message::Body;
 use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
 use crate::Mutant;
-use crate::client::wrong_home;
-use crate::homes::Homes;
-use crate::out::{Answer, Out};
-use parts::Collection;
-use watch::{Looks, Watch};
+use crate::output::{Answer, Out};
+use crate::partition_owners::Homes;
+use crate::requests::wrong_home;
+use stall_detector::{StallDetector, StallRounds};
+use tally_collection::Collection;
 
 #[derive(Debug)]
 struct Job {
@@ -26,7 +26,7 @@ struct Job {
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
-    watch: Watch,
+    stall_detector: StallDetector,
     /// What its members have told of rounds that have no summary, by round.
     collections: BTreeMap<u32, Collection>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
     mutant: Option<Mutant>,
     /// On a node that was home of a job.
-    looks: Option<Box<Looks>>,
+    stall_rounds: Option<Box<StallRounds>>,
 }
 
 impl Jobs {
@@ -105,15 +105,15 @@ impl Jobs {
         let mut job = Job::new(state);
         job.begin_parts(homes, out);
         out.facts.jobs.insert(job_id, job.state.clone());
-        job.tell_homes(homes, out);
-        self.looks.get_or_insert_default().is_due = true;
+        job.notify_homes(homes, out);
+        self.stall_rounds.get_or_insert_default().is_due = true;
         self.jobs.insert(job_id, job);
         Ok(())
     }
 
     pub(crate) fn load(&mut self, state: wire::JobState) {
         let job = Job::new(state);
-        self.looks.get_or_insert_default().is_due = true;
+        self.stall_rounds.get_or_insert_default().is_due = true;
         self.jobs.insert(JobId(job.state.job), job);
     }
 
@@ -141,7 +141,7 @@ impl Jobs {
         for state in states {
             let job_id = JobId(state.job);
             let mut job = Job::new(state);
-            self.looks.get_or_insert_default().is_due = true;
+            self.stall_rounds.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
             }
@@ -164,7 +164,7 @@ impl Jobs {
     }
 
     /// Partitions have other homes: those that have tasks of a job hear of it.
-    pub(crate) fn tell_new_homes(
+    pub(crate) fn notify_new_homes(
         &mut self,
         changed: &BTreeSet<PartitionId>,
         homes: &Homes,
@@ -175,24 +175,25 @@ impl Jobs {
             let concerned =
                 |total: &&wire::PartitionTotal| changed.contains(&PartitionId(total.partition));
             let moved = job.state.partitions.iter().filter(concerned);
-            let told: BTreeSet<NodeId> =
-                moved.filter_map(|total| homes.speaker(PartitionId(total.partition))).collect();
+            let told: BTreeSet<NodeId> = moved
+                .filter_map(|total| homes.active_owner(PartitionId(total.partition)))
+                .collect();
             if !told.is_empty() {
-                job.watch.home_moved();
+                job.stall_detector.home_moved();
             }
             for home in told {
-                job.tell_home(home, homes, out);
+                job.notify_home(home, homes, out);
                 job.cancel_again_at(home, out);
             }
         }
     }
 
     /// Absolute counts of some partitions: a later report replaces an earlier one.
-    pub(crate) fn on_counts(
+    pub(crate) fn on_job_counts(
         &mut self,
         now: Time,
         from: NodeId,
-        counts: wire::Counts,
+        counts: wire::JobCounts,
         homes: &Homes,
         out: &mut Out,
     ) {
@@ -208,7 +209,7 @@ impl Jobs {
         };
         if asks && job.state.ended_ns == 0 {
             if job.homes(homes).contains(&from) {
-                job.tell_home(from, homes, out);
+                job.notify_home(from, homes, out);
                 job.cancel_again_at(from, out);
             }
             return;
@@ -221,7 +222,7 @@ impl Jobs {
         for count in counts.partitions.into_iter().filter(|count| count.round == round) {
             job.fold(count, self.mutant);
         }
-        job.watch.moved(now);
+        job.stall_detector.moved(now);
         job.end_if_complete(now, homes, out);
         if job.state.ended_ns == 0 && !counts.removing {
             job.cancel_again_at(from, out);
@@ -320,7 +321,7 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.told_state() }
+            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.client_state() }
         })
     }
 
@@ -342,7 +343,7 @@ impl Jobs {
             }
             job.watchers.push((client, id));
         }
-        job.answer(client, id, job.told_state(), out);
+        job.answer(client, id, job.client_state(), out);
         Watched::Answered
     }
     pub(crate) fn forget_client(&mut self, client: ClientId) {
@@ -355,12 +356,18 @@ impl Jobs {
 impl Job {
     fn new(state: wire::JobState) -> Self {
         let (counts, watchers) = (BTreeMap::new(), Vec::new());
-        Self { state, counts, watchers, watch: Watch::default(), collections: BTreeMap::new() }
+        Self {
+            state,
+            counts,
+            watchers,
+            stall_detector: StallDetector::default(),
+            collections: BTreeMap::new(),
+        }
     }
 
     /// As clients see it.
-    fn told_state(&self) -> wire::JobState {
-        let stall = self.watch.stall().filter(|_| self.state.ended_ns == 0).cloned();
+    fn client_state(&self) -> wire::JobState {
+        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
         // What only the home needs, and what may be large, stays here.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
         wire::JobState { stall, rounds, retried, members, ..self.state.clone() }
@@ -371,7 +378,7 @@ impl Job {
         partitions.filter_map(|total| homes.owner(PartitionId(total.partition))).collect()
     }
 
-    fn tell_homes(&self, homes: &Homes, out: &mut Out) {
+    fn notify_homes(&self, homes: &Homes, out: &mut Out) {
         let mut by_home: BTreeMap<NodeId, Vec<wire::PartitionTotal>> = BTreeMap::new();
         for total in &self.state.partitions {
             if let Some(home) = homes.owner(PartitionId(total.partition)) {
@@ -384,7 +391,7 @@ impl Job {
     }
 
     /// Tells one home of the commit, as far as it concerns it.
-    fn tell_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
+    fn notify_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
         let mine =
             |total: &&wire::PartitionTotal| homes.owner(PartitionId(total.partition)) == Some(home);
         let partitions = self.state.partitions.iter().filter(mine).copied().collect();
@@ -406,7 +413,7 @@ impl Job {
 
     fn resume(&mut self, homes: &Homes, out: &mut Out) {
         self.state.sum = Some(wire::PartitionCount::default());
-        self.tell_homes(homes, out);
+        self.notify_homes(homes, out);
         if self.state.phase() == wire::JobPhase::JobCancelled {
             self.cancel_everywhere(homes, out);
         }
@@ -508,7 +515,7 @@ impl Job {
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
-            self.answer(client, id, self.told_state(), out);
+            self.answer(client, id, self.client_state(), out);
         }
         (self.state.partitions, self.state.rounds) = (partitions, rounds);
         self.state.members = members;
@@ -519,7 +526,7 @@ impl Job {
 }
 
 /// To who asks, or reports of what is over.
-fn answer(counts: &wire::Counts, end: wire::JobEnd) -> Body {
+fn answer(counts: &wire::JobCounts, end: wire::JobEnd) -> Body {
     Body::JobEnd(wire::JobEnd { question: counts.question, ..end })
 }
 

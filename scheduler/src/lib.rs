@@ -8,104 +8,104 @@ messages and client requests, and notes in [`Out`] what is to be stored, sent an
 
 It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
 
-Where to change what: a policy → `policy/`; the order of queues → `queue.rs`; stealing →
-`steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
-`run.rs`; from queue to slot → `staging.rs`, and back → `offering.rs`; fetches → `fetching.rs`;
+Where to change what: a policy → `policy/`; the order of queues → `ready_queue.rs`; stealing →
+`thief.rs` (thief), `victim.rs` (victim); what a record holds → `ledger/`; launches and ends →
+`execution.rs`; from queue to slot → `staging.rs`, and back → `requeue.rs`; fetches → `fetch.rs`;
 copies, locations and who still reads → `data.rs`.
 */
 
 mod admission;
-mod asking;
-#[cfg(test)]
-mod asking_tests;
+mod cancellation;
 #[cfg(test)]
 mod captured_tests;
-mod census;
-mod client;
+mod completions;
 #[cfg(test)]
 mod credit_tests;
 mod data;
-mod deaths;
+mod death_evidence;
 #[cfg(test)]
-mod deaths_tests;
+mod death_evidence_tests;
+mod directory;
+mod drain;
 #[cfg(test)]
-mod deciding_tests;
+mod earliest_finish_tests;
+mod execution;
+mod failover;
 #[cfg(test)]
-mod eft_tests;
-mod ending;
-#[cfg(test)]
-mod ending_tests;
-mod fetching;
+mod failover_tests;
+mod fetch;
 mod forget;
-mod grant;
-mod guests;
 #[cfg(test)]
-mod hand_on_tests;
-mod handover;
+mod hand_over_tests;
 mod hints;
-mod home;
-mod homes;
+mod job_cleanup;
+#[cfg(test)]
+mod job_cleanup_tests;
+#[cfg(test)]
+mod job_history_tests;
+#[cfg(test)]
+mod job_rounds_tests;
+mod job_tallies;
 mod jobs;
-mod keeping;
-mod leaving;
+mod last_copy;
 mod ledger;
-mod locations;
-mod lost;
+mod lost_inputs;
 #[cfg(test)]
-mod lost_tests;
+mod lost_inputs_tests;
 mod mutant;
-mod near;
-mod objects;
-mod offering;
-mod out;
-mod parked;
-mod parts;
+mod no_space;
+mod object_table;
+mod output;
+mod output_copies;
+mod output_transfer;
+mod partition_owners;
 #[cfg(test)]
-mod past_tests;
+mod placement_tests;
 mod policy;
-mod pushing;
-mod queue;
-mod readers;
+mod push;
+mod reader_counts;
+mod ready_queue;
 mod recall;
+mod recent_completions;
 mod reconcile;
 #[cfg(test)]
 mod reconcile_tests;
-mod removal;
-mod replicas;
-mod roomless;
-#[cfg(test)]
-mod rounds_tests;
+mod remote_tasks;
+mod requests;
+mod requeue;
 mod routing;
-mod run;
 mod scheduler;
+mod shared_files;
 mod slots;
 mod staging;
 #[cfg(test)]
 mod staging_tests;
-mod stall;
+mod stall_probe;
 #[cfg(test)]
-mod stall_tests;
-mod steal;
+mod stall_probe_tests;
+mod start_permission;
 #[cfg(test)]
-mod steal_tests;
-mod takeover;
-#[cfg(test)]
-mod takeover_tests;
+mod start_permission_tests;
+mod task;
+mod task_inventory;
 #[cfg(test)]
 mod test_nodes;
-mod told;
-mod work;
+mod thief;
+#[cfg(test)]
+mod thief_tests;
+mod undelivered;
+mod victim;
 
-pub use census::{Believed, Census, JobCount};
-pub use client::Request;
-pub use homes::Homes;
+pub use job_tallies::Usage;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
 pub use mutant::{FoundBy, Mutant};
-pub use out::{Answer, Facts, Out, Place};
-pub use parts::Usage;
+pub use output::{Answer, Facts, Out, Place};
+pub use partition_owners::Homes;
 pub use policy::{
     Adaptive, Assumptions, Candidate, Decision, Lengths, Located, Order, Policy, Tuning,
     TuningError, UNLIMITED_AGE, UNLIMITED_BYTES, decide, earliest, excess,
 };
+pub use requests::Request;
 pub use routing::traits::{AddressedTo, Channel, MessageTraits, traits};
 pub use scheduler::{Options, Scheduler, Stats};
+pub use task_inventory::{Believed, Census, JobCount};

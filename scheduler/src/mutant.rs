@@ -59,7 +59,7 @@ mutants! {
         /// Credits are counted, not recorded as a set: a repeated one counts twice.
         CounterInsteadOfSet "counter-instead-of-set",
         /// Packets and replies leave before the batch they speak of is written.
-        SpeakBeforeWriting "speak-before-writing",
+        SendBeforeWriting "speak-before-writing",
         /// Credits are sent once and never kept for a home that has not acknowledged them.
         NoOutbox "no-outbox",
         /// A completion counts whatever its attempt.
@@ -82,13 +82,13 @@ mutants! {
         /// Packets addressed to, or sent by, an earlier incarnation are taken for current ones.
         IgnoreIncarnation "ignore-incarnation",
         /// The end of a job is told to the client before it is durable.
-        TellBeforeDurable "tell-before-durable",
+        ReportBeforeDurable "tell-before-durable",
         /// A cancelled task's holder is not told.
         CancelMissesHolder "cancel-misses-holder",
         /// A cancelled task that is held somewhere is left to its holder: its home keeps it open.
         CancelTrustsHolder "cancel-trusts-holder",
         /// A holder does not look among the tasks that are on their way to a thief.
-        CancelForgetsTransit "cancel-forgets-transit",
+        CancelForgetsUnackedGrants "cancel-forgets-transit",
         /// A restarted home does not know any more that a job is cancelled.
         CancelForgottenOnRestart "cancel-forgotten-on-restart",
         /// A restarted home does not know any more when a job was submitted, from which release
@@ -99,7 +99,7 @@ mutants! {
         /// A steal request that the network repeats is granted once more.
         GrantTwice "grant-twice",
         /// A thief does not tell the homes what it has, only the victim.
-        ThiefTellsNobody "thief-tells-nobody",
+        ThiefReportsToNoOwner "thief-tells-nobody",
         /// A copy is evicted while a task uses it.
         EvictPinned "evict-pinned",
         /// An object goes when the first of its readers has ended.
@@ -109,17 +109,17 @@ mutants! {
         /// Copies of what a dead node has made go like any others.
         LastCopyGoes "last-copy-goes",
         /// What was staged behind a long task waits for it, whoever else is idle.
-        StagedForGood "staged-for-good",
+        StagedNeverRequeued "staged-for-good",
         /// The end of a task is told before others have what is to be kept of it.
-        KeptAlone "kept-alone",
+        EndReportedBeforeCopy "kept-alone",
         /// Who starts anew does not ask whether others have what it keeps.
-        FoundAlone "found-alone",
+        FoundOutputsUnchecked "found-alone",
         /// A home that reads its records again, or those of another, knows no more how much tasks
         /// have printed.
         CapturedForgotten "captured-forgotten",
     }
 
-    /// Of copies of partitions.
+    /// Of replicas of partitions.
     OF_COPIES by Simulator {
         /// What depends on a batch is said before any copy has it.
         AckBeforeBackups "ack-before-backups",
@@ -150,9 +150,9 @@ mutants! {
         /// A copy takes a change that does not follow on what it has.
         ChangesAnywhere "changes-anywhere",
         /// What is written while a copy is filled is not sent to it.
-        FillingForgets "filling-forgets",
+        SnapshotForgets "filling-forgets",
         /// A copy is filled when it has the first page.
-        FillingEndsEarly "filling-ends-early",
+        SnapshotEndsEarly "filling-ends-early",
         /// A page brings records that were changed since.
         PagesOverwrite "pages-overwrite",
         /// A new primary asks a majority of its members.
@@ -166,7 +166,7 @@ mutants! {
         /// A copy tells where it stands although a newer map may make it let go.
         LearnersAnswerEarly "learners-answer-early",
         /// What was promised by a disk that is gone counts for the one in its place.
-        StoresAlike "stores-alike",
+        ReplacedStoreUnnoticed "stores-alike",
         /// A process that starts again takes itself for the one before.
         RestartUnnoticed "restart-unnoticed",
     }
@@ -177,7 +177,7 @@ mutants! {
         /// What a copy refuses counts as taken.
         RefusalsIgnored "refusals-ignored",
         /// Who has left a configuration lets its copy go before anybody has registered without it.
-        FormersLetGo "formers-let-go",
+        FormerMembersDropReplica "formers-let-go",
         /// A new primary does not bring the other members to where it is.
         TailsUnsent "tails-unsent",
         /// A new primary does not take what others have and it has not.
@@ -197,11 +197,11 @@ mutants! {
         /// What a dead node has not acknowledged is lost with it.
         NothingRerouted "nothing-rerouted",
         /// A home that took over does not ask holders what they have.
-        HoldersUnasked "holders-unasked",
+        HoldersNotQueried "holders-unasked",
         /// Who hands a home over does not write down what runs there, and stops it.
-        HandedOnUnsaid "handed-on-unsaid",
+        HandOverUnrecorded "handed-on-unsaid",
         /// Who has ended a task says that it does not have it, whoever has heard of the end.
-        EndsForgotten "ends-forgotten",
+        RecentCompletionsForgotten "ends-forgotten",
         /// Lost inputs are not made again.
         NothingRebuilt "nothing-rebuilt",
         /// Whatever a task that is done again reads is made again as well.
@@ -217,7 +217,7 @@ mutants! {
         /// Other tasks run beside one with which nodes have died.
         SuspectsTogether "suspects-together",
         /// A holder starts such a task before its home knows.
-        SuspectsUnasked "suspects-unasked",
+        StartWithoutPermission "suspects-unasked",
         /// A death counts, however few nodes lived through it.
         AllDiedCounts "all-died-counts",
         /// A node that lived through a death answers that it did not.
@@ -231,7 +231,7 @@ mutants! {
     /// Of nodes that are slow.
     OF_SLOWNESS by Simulator {
         /// Nobody tells that a node is slow.
-        SlowNeverTold "slow-never-told",
+        SlowNeverReported "slow-never-told",
     }
 
     /// Of tasks that do not make the same bytes each time.
@@ -262,11 +262,11 @@ mutants! {
     /// Of clusters that grow.
     OF_GROWTH by Simulator {
         /// A node says that all it keeps has its copies.
-        LackingUnsaid "lacking-unsaid",
+        LackingUnreported "lacking-unsaid",
         /// Nodes that come get no copies of what was kept before.
-        NewcomersUnasked "newcomers-unasked",
+        NewNodesGetNoCopies "newcomers-unasked",
         /// A keeper does not say that it is one.
-        KeepersUnsaid "keepers-unsaid",
+        KeepersUnreported "keepers-unsaid",
     }
 
     /// Of what is kept of ended jobs, and what is not.

@@ -6,12 +6,12 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::State;
 use crate::ledger::recall::{Pending, bare_recall, send_recalls};
-use crate::out::Out;
+use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
     /// Holds the end of a task back that was done before and has made other bytes now.
-    pub(crate) fn recalls_first(
+    pub(crate) fn hold_for_recall(
         &mut self,
         task: TaskId,
         from: NodeId,

@@ -14,9 +14,9 @@ use proto::wire::message::Body;
 use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
-use crate::homes::Homes;
 use crate::ledger::{Job, Ledger, State};
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 #[derive(Debug, Default)]
 pub(crate) struct Reconciler {
@@ -84,7 +84,7 @@ impl Scheduler {
         let (asks, last) = self.ledger.missing_credits(after, &self.homes, &skipped);
         self.reconciler.after = last;
         for (home, asks) in asks {
-            out.loose.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
+            out.best_effort.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
         }
     }
 
@@ -108,15 +108,16 @@ impl Ledger {
         after: Option<TaskId>,
         homes: &Homes,
         skipped: &BTreeSet<PartitionId>,
-    ) -> (BTreeMap<NodeId, Vec<wire::CreditAsk>>, Option<TaskId>) {
-        let mut asks: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
+    ) -> (BTreeMap<NodeId, Vec<wire::CreditRequest>>, Option<TaskId>) {
+        let mut asks: BTreeMap<NodeId, Vec<wire::CreditRequest>> = BTreeMap::new();
         let (mut asked, mut last) = (0, None);
         for task in self.live_jobs().filter(|(_, job)| is_open(job)).flat_map(waiting_of) {
             if skipped.contains(&task.partition()) {
                 continue;
             }
             // Who mourns has asked, and others run for it.
-            if after.is_some_and(|after| task <= after) || self.mourning.contains(&task) {
+            if after.is_some_and(|after| task <= after) || self.awaiting_lost_inputs.contains(&task)
+            {
                 continue;
             }
             if asked == RECONCILE_TASKS_MAX {
@@ -126,9 +127,9 @@ impl Ledger {
             let parents =
                 self.awaited(task).filter(|parent| !skipped.contains(&parent.partition()));
             for parent in parents.take(RECONCILE_PARENTS_MAX) {
-                let Some(home) = homes.speaker(parent.partition()) else { continue };
+                let Some(home) = homes.active_owner(parent.partition()) else { continue };
                 let (job, parent, child) = (task.job.0, parent.0, task.local.0);
-                let ask = wire::CreditAsk { job, parent, child, ..Default::default() };
+                let ask = wire::CreditRequest { job, parent, child, ..Default::default() };
                 asks.entry(home).or_default().push(ask);
             }
         }

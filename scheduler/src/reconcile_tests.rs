@@ -4,7 +4,7 @@ use proto::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Time, wire};
 
-use crate::out::Out;
+use crate::output::Out;
 use crate::{Homes, LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 
 const MINE: PartitionId = PartitionId(1);
@@ -37,11 +37,12 @@ fn waiting(tasks: usize) -> Scheduler {
     node
 }
 
-fn asked(out: &mut Out) -> Vec<wire::CreditAsk> {
-    let asks = std::mem::take(&mut out.loose).into_iter().filter_map(|(_, body)| match body {
-        Body::CreditQuery(query) => Some(query.asks),
-        _ => None,
-    });
+fn asked(out: &mut Out) -> Vec<wire::CreditRequest> {
+    let asks =
+        std::mem::take(&mut out.best_effort).into_iter().filter_map(|(_, body)| match body {
+            Body::CreditQuery(query) => Some(query.requests),
+            _ => None,
+        });
     asks.flatten().collect()
 }
 
@@ -67,7 +68,7 @@ fn a_home_that_has_just_changed_is_left_out_of_a_round() {
         let (mut node, mut out) = (waiting(1), Out::default());
         node.act(Time(0), &mut out);
         node.set_homes(Time(RECONCILE_INTERVAL.0 * changed_at / 2), homes(2), &mut out);
-        out.loose.clear();
+        out.best_effort.clear();
         let mut asks = |round: u64| {
             node.act(Time(RECONCILE_INTERVAL.0 * round), &mut out);
             !asked(&mut out).is_empty()
@@ -103,7 +104,7 @@ fn homes_that_change_all_the_time_do_not_keep_it_from_asking() {
     for tenth in 0..=60 {
         let now = Time(RECONCILE_INTERVAL.0 / 10 * tenth);
         node.set_homes(now, homes(1 + tenth as u32 % 2), &mut out);
-        out.loose.clear();
+        out.best_effort.clear();
         node.act(now, &mut out);
         rounds.extend(asked(&mut out).iter().map(|_| tenth / 10));
     }
@@ -129,7 +130,7 @@ fn what_comes_while_new_homes_are_asked_was_not_lost() {
         };
         let credits = wire::Credits { credits: vec![credit], reconciled: true };
         node.on_message(Time(since_change), NodeId(2), Body::Credits(credits), &mut out);
-        out.events.iter().any(|event| matches!(event, Event::Woken { .. }))
+        out.events.iter().any(|event| matches!(event, Event::MissedWakeupRepaired { .. }))
     };
     let moments = [0, RECONCILE_INTERVAL.0 - 1, RECONCILE_INTERVAL.0];
     assert_eq!(moments.map(|moment| woken(homes(2), moment)), [false, false, true]);

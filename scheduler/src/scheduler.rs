@@ -12,29 +12,29 @@ use proto::{
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::asking::Asking;
 use crate::data::Data;
-use crate::deaths::Deaths;
-use crate::grant::Transit;
-use crate::guests::Guests;
+use crate::death_evidence::DeathEvidence;
+use crate::drain::Drain;
+use crate::execution::Running;
+use crate::failover::Loading;
 use crate::hints::Hints;
-use crate::homes::Homes;
+use crate::job_tallies::JobTallies;
 use crate::jobs::Jobs;
-use crate::leaving::Leaving;
 use crate::ledger::Ledger;
-use crate::out::Out;
-use crate::parked::Parked;
-use crate::parts::Parts;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 use crate::policy::{Decision, Estimates, Loads, Monitor, rank};
-use crate::queue::{Ready, ReadyQueue};
+use crate::ready_queue::{Ready, ReadyQueue};
+use crate::recent_completions::RecentCompletions;
 use crate::reconcile::Reconciler;
-use crate::run::Running;
+use crate::remote_tasks::RemoteTasks;
 use crate::slots::Slots;
 use crate::staging::Staged;
-use crate::steal::{Move, Thief};
-use crate::takeover::Loading;
-use crate::told::ToldEnds;
-use crate::work::{BundleBuilder, Work};
+use crate::start_permission::StartRequests;
+use crate::task::{BundleBuilder, Work};
+use crate::thief::{Move, Thief};
+use crate::undelivered::Undelivered;
+use crate::victim::UnackedGrant;
 use crate::{LedgerRecord, Mutant, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
@@ -86,22 +86,22 @@ pub struct Scheduler {
     pub(crate) local: ReadyQueue,
     pub(crate) shared: ReadyQueue,
     /// Ready tasks of other homes that this node holds.
-    pub(crate) guests: Guests,
+    pub(crate) remote_tasks: RemoteTasks,
     /// Boxed, as most trees of a node are empty or nearly so, and keep room for more.
     pub(crate) running: BTreeMap<TaskId, Box<Running>>,
     pub(crate) slots: Slots,
     /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
     pub(crate) staging: BTreeMap<TaskId, Box<Staged>>,
-    pub(crate) staged: VecDeque<TaskId>,
+    pub(crate) awaiting_slot: VecDeque<TaskId>,
     /// Those that wait for their homes to know that they start.
-    pub(crate) asking: Asking,
-    pub(crate) deaths: Deaths,
+    pub(crate) start_requests: StartRequests,
+    pub(crate) death_evidence: DeathEvidence,
     /// Nothing more starts here.
     pub(crate) stopping: bool,
     pub(crate) data: Data,
     pub(crate) thief: Thief,
     pub(crate) hints: Hints,
-    pub(crate) transit: BTreeMap<(NodeId, u64), Transit>,
+    pub(crate) unacked_grants: BTreeMap<(NodeId, u64), UnackedGrant>,
     /// The last steal of each thief that was answered: a repeated request is not granted twice.
     pub(crate) granted: BTreeMap<NodeId, u64>,
     /// Messages about each steal, by victim and number, whose homes have not answered; and what
@@ -112,18 +112,18 @@ pub struct Scheduler {
     pub(crate) peers: Peers,
     pub(crate) pushes: BTreeMap<NodeId, BundleBuilder>,
     /// Tasks too wide for every node known, while some are not.
-    pub(crate) homeless: Vec<TaskId>,
+    pub(crate) awaiting_wide_node: Vec<TaskId>,
     /// What is owed to homes that are on the move.
-    pub(crate) parked: Parked,
+    pub(crate) undelivered: Undelivered,
     /// Partitions that this node is about to serve.
     /// A node has a bounded size.
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
     pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
     pub(crate) reconciler: Reconciler,
     /// This node leaves the cluster.
-    pub(crate) leaving: Option<Box<Leaving>>,
-    pub(crate) told_ends: ToldEnds,
-    pub(crate) parts: Box<Parts>,
+    pub(crate) drain: Option<Box<Drain>>,
+    pub(crate) recent_completions: RecentCompletions,
+    pub(crate) job_tallies: Box<JobTallies>,
 }
 
 impl Scheduler {
@@ -142,30 +142,30 @@ impl Scheduler {
             stats: Stats::default(),
             local: ReadyQueue::new(options.me.0.into()),
             shared: ReadyQueue::new(options.me.0.into()),
-            guests: Guests::default(),
+            remote_tasks: RemoteTasks::default(),
             running: BTreeMap::new(),
             slots: Slots::new(options.slots),
             staging: BTreeMap::new(),
-            staged: VecDeque::new(),
-            asking: Asking::default(),
-            deaths: Deaths::default(),
+            awaiting_slot: VecDeque::new(),
+            start_requests: StartRequests::default(),
+            death_evidence: DeathEvidence::default(),
             stopping: false,
             data: Data::new(options.mutant),
             thief: Thief::new(options.tuning.steal_interval_start),
             hints: Hints::default(),
-            transit: BTreeMap::new(),
+            unacked_grants: BTreeMap::new(),
             granted: BTreeMap::new(),
             pending_moves: BTreeMap::new(),
             moves: BTreeMap::new(),
             peers: Peers::with_hasher(FixedState::with_seed(0)),
             pushes: BTreeMap::new(),
-            homeless: Vec::new(),
-            parked: Parked::default(),
+            awaiting_wide_node: Vec::new(),
+            undelivered: Undelivered::default(),
             loading: None,
             reconciler: Reconciler::default(),
-            leaving: None,
-            told_ends: ToldEnds::default(),
-            parts: Box::default(),
+            drain: None,
+            recent_completions: RecentCompletions::default(),
+            job_tallies: Box::default(),
             homes,
             options,
         };
@@ -196,7 +196,7 @@ impl Scheduler {
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.ledger.resume(now, out);
         self.ledger.ask_for_rounds(|_| true, &self.homes, out);
-        self.parts.born(now);
+        self.job_tallies.started(now);
         self.jobs.resume(now, &self.homes, out);
     }
 
@@ -205,8 +205,8 @@ impl Scheduler {
         &self.homes
     }
 
-    /// A peer's message, in order and once per incarnation of both sides (loose ones excepted).
-    /// Whether it may call for decisions: all but the small talk between thieves does.
+    /// A peer's message, in order and once per incarnation of both sides (best-effort ones
+    /// excepted). Whether it may call for decisions: all but steal probes do.
     pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) -> bool {
         match body {
             Body::StealProbe(probe) => {
@@ -223,38 +223,38 @@ impl Scheduler {
     }
 
     fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
-        let Some(body) = self.mine_of(from, body, out) else { return };
+        let Some(body) = self.keep_owned_bounce_rest(from, body, out) else { return };
         match body {
             Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
-                unreachable!("these are small talk")
+                unreachable!("these are steal probes")
             }
             Body::Push(push) => self.on_push(from, push, out),
             Body::StealRequest(request) => self.on_steal_request(from, &request, out),
             Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
             Body::StealDone(done) => self.on_steal_done(from, &done),
-            Body::Moved(moved) => self.on_moved(from, &moved, out),
-            Body::MovedReply(reply) => self.on_moved_reply(now, from, &reply, out),
+            Body::TasksMoved(moved) => self.on_tasks_moved(from, &moved, out),
+            Body::TasksMovedAck(reply) => self.on_tasks_moved_ack(now, from, &reply, out),
             Body::Finished(finished) => {
                 for completion in finished.completions {
                     self.complete(now, from, completion, out);
                 }
             }
-            Body::Stale(stale) => self.on_stale(from, &stale.tasks, out),
+            Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
             Body::Credits(credits) => self.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
                 let homes = &self.homes;
-                let is_home = |child: LocalId| homes.speaker(child.partition()) == Some(from);
+                let is_home = |child: LocalId| homes.active_owner(child.partition()) == Some(from);
                 self.ledger.on_credit_query(from, &query, is_home, out);
-                self.ledger.on_asks(now, from, &query.asks, &self.homes, out);
+                self.ledger.on_asks(now, from, &query.requests, &self.homes, out);
             }
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => {
                 self.ledger.make_visible(now, &visible, &self.homes, out);
             }
-            Body::Counts(counts) => self.jobs.on_counts(now, from, counts, &self.homes, out),
-            Body::Holding(holding) => self.on_holding(from, &holding.tasks, out),
-            Body::NotHeld(not_held) => self.on_not_held(from, &not_held.tasks, out),
+            Body::JobCounts(counts) => self.jobs.on_job_counts(now, from, counts, &self.homes, out),
+            Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
+            Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
             Body::Cancel(cancel) => {
                 self.on_cancel(now, &cancel, out);
             }
@@ -264,25 +264,27 @@ impl Scheduler {
             Body::Fragment(_)
             | Body::Replicate(_)
             | Body::Replicated(_)
-            | Body::CopyAsks(_)
-            | Body::CopyAnswers(_)
-            | Body::LeaseAsk(_)
-            | Body::LeaseGiven(_)
+            | Body::ReplicaQueries(_)
+            | Body::ReplicaAnswers(_)
+            | Body::LeaseRequest(_)
+            | Body::LeaseGrant(_)
             | Body::SlowProbe(_)
-            | Body::SlowProbed(_) => {}
+            | Body::SlowProbeReply(_) => {}
             Body::Copies(copies) => self.on_copies(now, from, &copies, out),
             Body::Locate(asked) => self.on_locate(now, from, &asked, out),
             Body::Located(located) => self.on_located(now, &located, out),
-            Body::Consumed(consumed) => self.on_consumed(&consumed, out),
-            Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
-            Body::HandOver(said) => self.on_hand_over(now, from, said, out),
-            Body::StallAsk(ask) => self.on_stall_ask(now, &ask, out),
-            Body::DeathAsk(ask) => self.on_death_ask(from, &ask, out),
-            Body::DeathTell(tell) => self.on_death_tell(from, &tell),
-            Body::PartAsk(ask) => self.on_part_ask(ask, out),
-            Body::PartTell(tell) => self.jobs.on_part(now, tell, &self.homes, out),
-            Body::Pulse(pulse) => self.jobs.on_pulse(from, pulse, self.homes.nodes()),
-            Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
+            Body::ReadersFinished(consumed) => self.on_readers_finished(&consumed, out),
+            Body::FreeObjects(unwanted) => self.on_free_objects(&unwanted, out),
+            Body::OutputTransfer(said) => self.on_output_transfer(now, from, said, out),
+            Body::ProgressQuery(ask) => self.on_progress_query(now, &ask, out),
+            Body::DeathQuery(ask) => self.on_death_query(from, &ask, out),
+            Body::DeathReport(report) => self.on_death_report(from, &report),
+            Body::TallyQuery(ask) => self.on_tally_query(ask, out),
+            Body::TallyReport(report) => self.jobs.on_part(now, report, &self.homes, out),
+            Body::ProgressReport(report) => {
+                self.jobs.on_progress_report(from, report, self.homes.nodes());
+            }
+            Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
     }
 
@@ -296,18 +298,18 @@ impl Scheduler {
         out: &mut Out,
     ) -> bool {
         let before = self.peers.insert(peer, incarnation);
-        self.homes.heard_of(peer, incarnation);
+        self.homes.note_incarnation(peer, incarnation);
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
-            self.meet_former(peer, before);
+            self.note_former_life(peer, before);
             self.note_death(now, (peer, before));
         }
-        let has_tasks = self.ledger.away.contains_key(&peer);
-        self.check_away(now, peer, before, incarnation, out);
+        let has_tasks = self.ledger.held_remotely.contains_key(&peer);
+        self.check_held_remotely(now, peer, before, incarnation, out);
         if restarted {
             self.granted.remove(&peer);
-            self.take_back_transit(peer, before.unwrap_or(Incarnation(1)), out);
+            self.take_back_unacked_grants(peer, before.unwrap_or(Incarnation(1)), out);
             self.repeat_moves(peer, out);
             self.thief.forget_peer(peer, now);
             self.loads.forget(peer);
@@ -322,19 +324,19 @@ impl Scheduler {
             self.ledger.recall_again(homes, out);
             self.jobs.ask_parts_again(peer, out);
             self.jobs.forget_again_at(now, peer, homes, out);
-            self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
+            self.ask_directory_again(now, |_, inflight| inflight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
             let of_peer = |job: &JobId| homes.job_home(*job) == peer;
-            for job in self.data.touched.committed().filter(of_peer).collect::<Vec<_>>() {
-                self.ask_of_end(job, out);
+            for job in self.data.local_jobs.committed().filter(of_peer).collect::<Vec<_>>() {
+                self.ask_for_job_end(job, out);
             }
         }
         restarted || has_tasks
     }
 
-    /// Nothing but loose messages was ever exchanged with this peer, which has never restarted:
-    /// when it is heard of again, it is heard of for the first time.
+    /// Nothing but best-effort messages was ever exchanged with this peer, which has never
+    /// restarted: when it is heard of again, it is heard of for the first time.
     pub fn forget_peer(&mut self, peer: NodeId) {
         self.peers.remove(&peer);
         self.loads.forget(peer);
@@ -353,7 +355,7 @@ impl Scheduler {
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.ledger.release_due(now, STEP_TASKS_MAX);
         self.activate(now, out);
-        self.look_at_deaths(now, out);
+        self.judge_deaths(now, out);
         self.ledger.remove_some(now, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
@@ -369,7 +371,7 @@ impl Scheduler {
             let bundle = Some(bundle.finish());
             out.reliable.push((node, Body::Push(wire::Push { bundle })));
         }
-        self.tell_consumed(out);
+        self.send_readers_finished(out);
     }
 
     fn activate(&mut self, now: Time, out: &mut Out) {
@@ -388,28 +390,28 @@ impl Scheduler {
 
     /// After everything is settled: fills slots, steals, hints, reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
-        self.data.patience.tick(now);
-        self.retry_parked(now, out);
-        self.ask_in_doubt(out);
+        self.data.space_timeout.tick(now);
+        self.retry_undelivered(now, out);
+        self.ask_about_unresolved_jobs(out);
         self.ask_about_files(now, out);
-        self.let_go(out);
-        self.hand_over(now, out);
-        self.replicate(now, out);
+        self.delete_some(out);
+        self.offer_outputs(now, out);
+        self.copy_outputs(now, out);
         self.retry_fetches(now, out);
-        self.stop_waiting(now, out);
-        self.keep_no_guests(out);
+        self.expire_start_requests(now, out);
+        self.return_tasks_if_keeper(out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);
         self.hint(now, out);
         self.report(now, out);
-        self.expire_staged(now, out);
+        self.expire_uncommitted(now, out);
         self.reconcile(now, out);
-        self.jobs.look(now, &self.homes, out);
+        self.jobs.check_stalls(now, &self.homes, out);
         self.jobs.tend_collections(now, &self.homes, out);
         self.jobs.retain(now, &self.options.tuning, &self.homes, out);
         self.jobs.go_on_forgetting_again(now, &self.homes, out);
-        self.tell_consumed(out);
+        self.send_readers_finished(out);
         self.give_room_back();
     }
 
@@ -422,10 +424,10 @@ impl Scheduler {
         if self.staging.is_empty() {
             self.staging = BTreeMap::new();
         }
-        self.staged.shrink_to(self.slots.total() as usize);
+        self.awaiting_slot.shrink_to(self.slots.total() as usize);
     }
 
-    fn expire_staged(&mut self, now: Time, out: &mut Out) {
+    fn expire_uncommitted(&mut self, now: Time, out: &mut Out) {
         let ttl = proto::limits::STAGED_JOB_TTL;
         let staged = self.ledger.live_jobs().filter(|(_, job)| job.may_expire());
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
@@ -457,15 +459,15 @@ impl Scheduler {
             self.ledger.next_report(),
             self.ledger.next_release(),
             self.reconciler.deadline(),
-            self.jobs.next_look(),
+            self.jobs.next_stall_check(),
             self.jobs.next_collection(),
             self.jobs.next_retention(),
             self.jobs.next_forgetting(),
-            self.asking.deadline(),
-            self.deaths.deadline(),
-            self.parked.deadline(),
-            self.leaving.as_ref().and_then(|leaving| leaving.deadline()),
-            self.offers_again_at(),
+            self.start_requests.deadline(),
+            self.death_evidence.deadline(),
+            self.undelivered.deadline(),
+            self.drain.as_ref().and_then(|drain| drain.deadline()),
+            self.next_requeue(),
             expiry,
             retry,
         ];
@@ -488,7 +490,7 @@ impl Scheduler {
         // What its client has put here stays here: a keeper is home of it for a while only.
         let waits_for_home = work.is_bound() && self.options.slots == 0;
         if fits_nowhere && may_come || waits_for_home || self.waits_for_wide_node(&work) {
-            self.homeless.push(task); // A wider node may be about to come back.
+            self.awaiting_wide_node.push(task); // A wider node may be about to come back.
             return;
         }
         let term = self.term(task.partition());
@@ -525,8 +527,8 @@ impl Scheduler {
     /// What a task in a queue of this node reads.
     pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
         let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
-        match self.guests.get(&task) {
-            Some(guest) => guest.work.inputs.iter().fold(0, sum),
+        match self.remote_tasks.get(&task) {
+            Some(remote) => remote.work.inputs.iter().fold(0, sum),
             None => self.ledger.inputs(task).fold(0, sum),
         }
     }

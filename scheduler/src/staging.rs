@@ -5,21 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
     INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
-    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX, STORE_LOOKS_PAST_MAX,
+    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX, STORE_BYPASS_SCAN_MAX,
     WAITING_PER_SLOT_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::{Admission, Passed, admit};
-use crate::asking::Asks;
 use crate::data::{Reads, is_real};
-use crate::fetching::Wish;
-use crate::near::{self, NearFile};
-use crate::out::Out;
-use crate::queue::{Presence, Ready};
-use crate::run::Guest;
-use crate::work::{Work, object_of};
+use crate::execution::RemoteTask;
+use crate::fetch::FetchRequest;
+use crate::output::Out;
+use crate::ready_queue::{Presence, Ready};
+use crate::shared_files::{self, SharedFile};
+use crate::start_permission::StartPermission;
+use crate::task::{Work, object_of};
 use crate::{Mutant, Scheduler};
 
 /// A task that left its queue and has no slot yet.
@@ -37,11 +37,11 @@ pub(crate) struct Staged {
     /// Objects that are nowhere any more.
     pub(crate) lost: Vec<wire::Object>,
     /// Of the missing, objects that their maker could not give.
-    pub(crate) stalled: BTreeSet<ObjectId>,
+    pub(crate) failed_fetches: BTreeSet<ObjectId>,
     /// It waits for a slot alone.
     pub(crate) complete: bool,
     /// Whether its home knows that it starts, where that matters.
-    pub(crate) asks: Asks,
+    pub(crate) start_permission: StartPermission,
     /// How often the answer came too late.
     pub(crate) late: u32,
     /// The first of its slots, while it asks.
@@ -52,7 +52,7 @@ pub(crate) struct Staged {
     /// What it will write, as far as declared.
     pub(crate) output_bytes: u64,
     /// Files that are copied here for it.
-    pub(crate) near: Vec<NearFile>,
+    pub(crate) shared_files: Vec<SharedFile>,
 }
 
 impl Staged {
@@ -61,7 +61,12 @@ impl Staged {
     }
     /// For a slot, in the line of those that do; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
-        in_line || matches!(self.asks, Asks::Waits | Asks::Late) || !self.missing.is_empty()
+        in_line
+            || matches!(
+                self.start_permission,
+                StartPermission::Requested | StartPermission::Overdue
+            )
+            || !self.missing.is_empty()
     }
 }
 
@@ -87,7 +92,7 @@ impl Gathering {
 
 /// What became of a task that was to be staged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Staging {
+enum StageOutcome {
     Done,
     /// There is no room on the disk before others have ended; it goes back to its queue, and no
     /// other shall go before it.
@@ -136,8 +141,8 @@ impl Scheduler {
         queue.push(ready, &missing);
     }
     fn missing_here(&self, task: TaskId) -> Vec<(ObjectId, Presence)> {
-        match self.guests.get(&task) {
-            Some(guest) => self.missing_inputs(task, &guest.work.inputs),
+        match self.remote_tasks.get(&task) {
+            Some(remote) => self.missing_inputs(task, &remote.work.inputs),
             None => self.missing_inputs(task, self.ledger.inputs(task)),
         }
     }
@@ -148,12 +153,12 @@ impl Scheduler {
         self.data.full = false;
         self.data.gathering.tick(now);
         if self.local.is_empty() && self.shared.is_empty() {
-            self.data.patience.renew();
+            self.data.space_timeout.renew();
             self.data.passed = None;
         }
         self.fill_slots(now, out);
         self.return_aside();
-        self.offer_again(now, out);
+        self.requeue_staged(now, out);
     }
 
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
@@ -162,11 +167,13 @@ impl Scheduler {
         if self.stopping {
             return;
         }
-        while self.slots.free() > 0 && out.launches.len() < launches_max && !self.asking.any_alone()
+        while self.slots.free() > 0
+            && out.launches.len() < launches_max
+            && !self.start_requests.any_exclusive()
         {
-            if let Some(&task) = self.staged.front() {
+            if let Some(&task) = self.awaiting_slot.front() {
                 let Some(staged) = self.staging.get(&task) else {
-                    self.staged.pop_front();
+                    self.awaiting_slot.pop_front();
                     continue;
                 };
                 if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
@@ -176,9 +183,9 @@ impl Scheduler {
                 if busy && staged.work.alone {
                     return; // It is next as soon as nothing else runs.
                 }
-                self.staged.pop_front();
-                if self.must_ask(task) {
-                    self.ask_to_start(now, task, out);
+                self.awaiting_slot.pop_front();
+                if self.needs_start_permission(task) {
+                    self.request_start(now, task, out);
                 } else {
                     self.start_staged(now, task, out);
                 }
@@ -197,7 +204,7 @@ impl Scheduler {
                 None => (false, self.shared.pop_here()),
             };
             let Some(ready) = ready else { break };
-            if self.take_and_stage(now, local_queue, ready, out) == Staging::Stop {
+            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
@@ -206,7 +213,7 @@ impl Scheduler {
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = *self.staging.remove(&task).expect("who is in line is staged");
-        self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
+        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
         self.start(now, task, staged, out);
     }
 
@@ -224,7 +231,7 @@ impl Scheduler {
                 None => (false, self.shared.pop_absent()),
             };
             let Some(ready) = ready else { return };
-            if self.take_and_stage(now, local_queue, ready, out) == Staging::Stop {
+            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
@@ -250,19 +257,20 @@ impl Scheduler {
 
     /// Staged tasks, without those whose fetches fail: no other task waits for these.
     pub(crate) fn underway(&self) -> usize {
-        self.staging.len() - (self.data.stalled_tasks + self.asking.late()).min(STALLED_TASKS_MAX)
+        self.staging.len()
+            - (self.data.failed_fetch_tasks + self.start_requests.late()).min(STALLED_TASKS_MAX)
     }
 
     fn wants_more_staged(&self) -> bool {
         let (lanes, idle) = (self.lanes(), self.free_lanes());
         let underway = self.underway();
-        let coming = self.data.coming_bytes - self.data.stalled_bytes;
+        let coming = self.data.coming_bytes - self.data.failed_fetch_bytes;
         let needed = self.data.objects.pinned_bytes().saturating_add(coming);
         if needed >= self.options.tuning.cache_bytes {
             // Beyond the budget only what an idle slot waits for.
             return underway < idle;
         }
-        let at_hand = self.staged.len() + self.local.here() + self.shared.here();
+        let at_hand = self.awaiting_slot.len() + self.local.here() + self.shared.here();
         if underway >= idle && at_hand >= lanes * self.at_hand_per_slot() {
             return false;
         }
@@ -270,8 +278,9 @@ impl Scheduler {
             return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
         }
         // What waits for a source keeps nobody from asking for something else.
-        let flights = self.data.flights.len() - self.data.ahead_in_flight - self.data.waiting;
-        flights < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
+        let inflight_fetches =
+            self.data.inflight_fetches.len() - self.data.ahead_in_flight - self.data.waiting;
+        inflight_fetches < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
             && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
 
@@ -298,17 +307,17 @@ impl Scheduler {
         local_queue: bool,
         ready: Ready,
         out: &mut Out,
-    ) -> Staging {
-        let home_knows = self.guests.get(&ready.task).is_none_or(|guest| guest.home_knows);
+    ) -> StageOutcome {
+        let home_knows = self.remote_tasks.get(&ready.task).is_none_or(|remote| remote.home_knows);
         let Some(work) = self.take_work(ready) else {
-            self.data.roomless.forget(ready.task);
-            return Staging::Done;
+            self.data.no_space.forget(ready.task);
+            return StageOutcome::Done;
         };
         let is_next = self.data.aside.is_empty();
         match self.admission(ready.task, &work) {
             Admission::Now => {
-                self.data.patience.renew();
-                self.data.roomless.forget(ready.task);
+                self.data.space_timeout.renew();
+                self.data.no_space.forget(ready.task);
                 if self.data.passed.is_some_and(|passed| passed.is_of(ready.task)) {
                     self.data.passed = None;
                 } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
@@ -340,31 +349,31 @@ impl Scheduler {
                 );
                 let outcome = Outcome { error, exit_code: 1, ..Default::default() };
                 let Ready { task, attempt, .. } = ready;
-                self.data.patience.renew();
-                self.data.roomless.forget(task);
+                self.data.space_timeout.renew();
+                self.data.no_space.forget(task);
                 self.finish(now, task, attempt, now, Reads::default(), outcome, out);
             }
         }
-        Staging::Done
+        StageOutcome::Done
     }
 
     /// There is no room for it now. Whether others may go before it.
-    fn set_aside(&mut self, now: Time, aside: Aside) -> Staging {
+    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
         self.data.full = true;
         if self.data.aside.is_empty() {
             Passed::note(&mut self.data.passed, now, aside.ready.task);
         }
         self.data.aside.push(aside);
         let may_pass = self.data.passed.is_some_and(|passed| passed.may(now));
-        match may_pass && self.data.aside.len() < STORE_LOOKS_PAST_MAX {
-            true => Staging::Done,
-            false => Staging::Stop,
+        match may_pass && self.data.aside.len() < STORE_BYPASS_SCAN_MAX {
+            true => StageOutcome::Done,
+            false => StageOutcome::Stop,
         }
     }
     /// What had no room in this step stands where it stood.
     fn return_aside(&mut self) {
         let mut aside = std::mem::take(&mut self.data.aside);
-        self.data.roomless.are_now(aside.iter().map(|aside| aside.ready.task));
+        self.data.no_space.set_current(aside.iter().map(|aside| aside.ready.task));
         for Aside { offered, local_queue, ready, work, home_knows } in aside.drain(..).rev() {
             match offered {
                 true => self.put_back(false, ready, work, home_knows),
@@ -377,13 +386,13 @@ impl Scheduler {
     /// Whether others may steal a task that has no room here. One that has come back is not
     /// offered again: it would wander for ever.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
-        !work.is_bound() && self.data.roomless.offers(task)
+        !work.is_bound() && self.data.no_space.offer_once(task)
     }
     /// What is staged makes room when it ends, and readers or room elsewhere may turn up.
     fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
         let ends = fits_alone && !self.staging.is_empty();
         let may = fits_alone || self.homes.nodes() > 1;
-        ends || (may && self.data.patience.waits(now, task))
+        ends || (may && self.data.space_timeout.waits(now, task))
     }
     /// The store has no room for what is next, or for anything. Between the marks there is room
     /// while nothing is under way.
@@ -396,7 +405,7 @@ impl Scheduler {
     /// Something that runs or is staged here may make room when it ends.
     fn is_busy(&self) -> bool {
         !self.running.is_empty()
-            || self.staging.len() > self.data.stalled_tasks + self.asking.late()
+            || self.staging.len() > self.data.failed_fetch_tasks + self.start_requests.late()
     }
 
     /// A task that was taken out of its queue goes back to it, behind its equals.
@@ -425,8 +434,8 @@ impl Scheduler {
     }
     fn hold_again(&mut self, ready: Ready, work: Work, home_knows: bool) {
         if !self.homes.is_home_of(ready.task) {
-            let guest = Guest { attempt: ready.attempt, work, home_knows };
-            self.guests.insert(ready.task, guest);
+            let remote = RemoteTask { attempt: ready.attempt, work, home_knows };
+            self.remote_tasks.insert(ready.task, remote);
         }
     }
 
@@ -436,8 +445,8 @@ impl Scheduler {
         if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
             return Admission::Now;
         }
-        let near = self.data.near.room(&near::files_of(task, work));
-        let moved = self.inputs_room(task, work).saturating_add(near);
+        let shared_files = self.data.shared_files.room(&shared_files::files_of(task, work));
+        let moved = self.inputs_room(task, work).saturating_add(shared_files);
         let needed = moved.saturating_add(work.declared_output_bytes());
         if needed == 0 {
             return Admission::Now;
@@ -488,19 +497,19 @@ impl Scheduler {
             since: now,
             missing: BTreeMap::new(),
             lost: Vec::new(),
-            stalled: BTreeSet::new(),
+            failed_fetches: BTreeSet::new(),
             complete: false,
-            asks: Asks::Not,
+            start_permission: StartPermission::NotNeeded,
             late: 0,
             slot: None,
             pins: Vec::new(),
             reads: Reads::default(),
             output_bytes: if real { work.declared_output_bytes() } else { 0 },
-            near: near::files_of(task, &work),
+            shared_files: shared_files::files_of(task, &work),
             work,
         };
         self.data.reserved_bytes += staged.output_bytes;
-        self.data.near.take(&staged.near);
+        self.data.shared_files.take(&staged.shared_files);
         let inputs = std::mem::take(&mut staged.work.inputs);
         for input in &inputs {
             self.stage_input(now, task, &mut staged, input, out);
@@ -509,11 +518,11 @@ impl Scheduler {
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
         let (complete, round) = (staged.complete, staged.work.settings.round);
-        self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
-        self.data.touched.touch(task.job, round);
+        self.data.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
+        self.data.local_jobs.record(task.job, round);
         self.staging.insert(task, Box::new(staged));
         if complete {
-            self.staged.push_back(task);
+            self.awaiting_slot.push_back(task);
         }
         // What it uses is pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
@@ -544,17 +553,17 @@ impl Scheduler {
                 staged.pins.push(object);
             }
             !made_here && !self.data.objects.read_copy(&object)
-        } else if let Some(flight) = self.data.flights.get_mut(&object) {
+        } else if let Some(inflight) = self.data.inflight_fetches.get_mut(&object) {
             // Single flight: however many tasks want it, it comes once.
-            flight.tasks.push(task);
-            if flight.stalled {
-                staged.stalled.insert(object);
+            inflight.tasks.push(task);
+            if inflight.has_failed {
+                staged.failed_fetches.insert(object);
             }
             staged.missing.insert(object, input.size_bytes);
-            flight.first.is_none() && flight.tasks.len() == 1
+            inflight.first.is_none() && inflight.tasks.len() == 1
         } else {
             staged.missing.insert(object, input.size_bytes);
-            let wish = Wish {
+            let request = FetchRequest {
                 object,
                 maker: NodeId(input.node),
                 size_bytes: input.size_bytes,
@@ -562,7 +571,7 @@ impl Scheduler {
                 settings: &staged.work.settings,
                 taken: None,
             };
-            self.begin_flight(now, &wish, Some(task), out);
+            self.start_inflight_fetch(now, &request, Some(task), out);
             !made_here
         };
         let reads = &mut staged.reads;
@@ -575,13 +584,13 @@ impl Scheduler {
     /// Takes a task out of staging for good.
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
         let staged = *self.staging.remove(&task)?;
-        self.staged.retain(|&other| other != task);
-        self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
-        self.asking.forget(task, staged.asks);
+        self.awaiting_slot.retain(|&other| other != task);
+        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.start_requests.forget(task, staged.start_permission);
         self.slots.give_back(staged.slot);
-        self.asking.ended(task);
+        self.start_requests.ended(task);
         self.data.reserved_bytes -= staged.output_bytes;
-        self.data.near.give_back(&staged.near);
+        self.data.shared_files.give_back(&staged.shared_files);
         self.unpin(&staged.pins, out);
         Some(staged)
     }

@@ -1,15 +1,15 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
 use proto::limits::{
-    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN, STAGING_PER_SLOT, STEP_POPS_MAX,
-    STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
+    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_PER_MESSAGE_MAX, STAGING_MIN, STAGING_PER_SLOT,
+    STEP_POPS_MAX, STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT, WAITING_PER_SLOT_MAX,
 };
 use proto::wire::MemberPhase;
 use proto::wire::message::Body;
 use proto::work::{Fetch, FetchError};
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::out::Out;
+use crate::output::Out;
 use crate::{Policy, Request, Scheduler, Tuning, test_nodes};
 
 const SLOTS: u32 = 1;
@@ -94,7 +94,7 @@ fn with_marks(soft: u64, hard: u64) -> Scheduler {
 }
 
 #[test]
-fn what_has_no_room_here_is_offered_once_then_refused() {
+fn a_task_without_room_is_offered_once_then_refused() {
     let mut scheduler = with_marks(8_000, 10_000);
     // Under which others may have of LReadyQ, too, what takes longer than its inputs.
     scheduler.options.tuning.policy = Policy::Eft;
@@ -115,14 +115,14 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
     let again = Body::StealRequest(wire::StealRequest { steal: 2, ..request });
     scheduler.on_message(Time(0), NodeId(2), again, &mut out);
     assert_eq!((scheduler.stealable(), scheduler.local.len()), (0, 1), "nobody may have it");
-    scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
+    scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.completions[&NodeId(1)].len(), 1);
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
-    assert!(scheduler.data.roomless.is_empty());
+    assert!(scheduler.data.no_space.is_empty());
 }
 
 #[test]
-fn what_was_stolen_and_has_no_room_is_passed_on_once() {
+fn a_stolen_task_without_room_is_passed_on_once() {
     let mut victim = with_marks(8_000, 10_000);
     let mut out = Out::default();
     push(&mut victim, vec![placed(0, vec![], 20_000)], &mut out);
@@ -159,7 +159,7 @@ fn half_full() -> (Scheduler, Out, Fetch) {
 }
 
 #[test]
-fn who_has_room_passes_who_has_none() {
+fn a_task_with_room_overtakes_a_task_without() {
     let (mut scheduler, mut out, fetch) = half_full();
     let tasks = vec![placed(1, vec![], 6_000), placed(2, vec![], 4_000), placed(3, vec![], 1_000)];
     push(&mut scheduler, tasks, &mut out);
@@ -181,7 +181,7 @@ fn who_has_room_passes_who_has_none() {
 }
 
 #[test]
-fn who_has_no_room_is_not_passed_for_ever() {
+fn a_task_without_room_is_overtaken_for_a_limited_time() {
     let (mut scheduler, mut out, fetch) = half_full();
     push(&mut scheduler, vec![placed(1, vec![], 6_000)], &mut out);
     scheduler.act(Time(0), &mut out);
@@ -196,8 +196,8 @@ fn who_has_no_room_is_not_passed_for_ever() {
         now = now + Span::from_millis(500);
         scheduler.on_finished(now, launch.task, launch.attempt, Default::default(), &mut out);
     }
-    assert_eq!(now, Time(0) + STORE_PASSED_FOR, "for so long others went before it");
-    assert!(passed >= STORE_PASSED_MIN);
+    assert_eq!(now, Time(0) + STORE_BYPASS_TIME, "for so long others went before it");
+    assert!(passed >= STORE_BYPASSES_MIN);
     // The room it waits for.
     scheduler.on_fetched(now, fetch.object, fetch.number, Ok(()), &mut out);
     let mut ran = Vec::new();
@@ -245,7 +245,7 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     let mut out = push_wanting(&mut scheduler, 2_000, vec![placed(0, vec![], 100)]);
     let first = out.launches.pop().expect("there is room");
     assert_eq!(scheduler.data.taken_bytes(), 2_100);
-    assert_eq!(scheduler.near_bytes_max(), 7_900, "what others leave");
+    assert_eq!(scheduler.shared_files_bytes_max(), 7_900, "what others leave");
     // The slot is taken: what comes next waits for it.
     push(&mut scheduler, vec![placed(1, vec![], 4_000)], &mut out);
     let coming = placed(2, vec![input(2, 2, 4_500)], 500);
@@ -295,7 +295,7 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     scheduler.act(Time(0), &mut out);
     assert!(out.launches.is_empty(), "it would write beyond the hard mark");
     push(&mut scheduler, vec![placed(2, vec![], 8_000)], &mut out);
-    scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
+    scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.launches.len(), 1, "it makes room for another");
     assert_eq!(scheduler.data.objects.stored_bytes, 0);
 }
@@ -311,7 +311,7 @@ fn entries_that_are_out_of_date_are_taken_out_over_several_steps() {
         local: task.local,
         attempt: task.attempt,
     });
-    let stale = Body::Stale(wire::Stale { tasks: attempts.collect() });
+    let stale = Body::RevokeAttempts(wire::RevokeAttempts { tasks: attempts.collect() });
     push(&mut scheduler, tasks, &mut out);
     scheduler.on_message(Time(0), NodeId(1), stale, &mut out);
     scheduler.act(Time(0), &mut out);
@@ -323,9 +323,9 @@ fn entries_that_are_out_of_date_are_taken_out_over_several_steps() {
 }
 
 #[test]
-fn what_is_told_of_objects_goes_in_pieces() {
+fn reports_about_objects_are_split() {
     let mut out = Out::default();
-    let many = || vec![wire::Object::default(); OBJECTS_TOLD_MAX + 1];
+    let many = || vec![wire::Object::default(); OBJECTS_PER_MESSAGE_MAX + 1];
     let small = wire::Copies { added: vec![wire::Object::default()], removed: Vec::new() };
     out.copies.insert(NodeId(1), small);
     out.copies.insert(NodeId(2), wire::Copies { added: many(), removed: many() });
@@ -336,13 +336,13 @@ fn what_is_told_of_objects_goes_in_pieces() {
         Body::Locate(locate) => locate.objects.len() + locate.copies_only.len(),
         _ => panic!("nothing else was to be told"),
     };
-    let sizes: Vec<usize> = out.loose.iter().map(|(_, body)| size(body)).collect();
-    let two = [OBJECTS_TOLD_MAX, 1];
+    let sizes: Vec<usize> = out.best_effort.iter().map(|(_, body)| size(body)).collect();
+    let two = [OBJECTS_PER_MESSAGE_MAX, 1];
     assert_eq!(sizes, [&[1][..], &two, &two, &two, &two].concat());
 }
 
 #[test]
-fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
+fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
     let mut scheduler = scheduler(Tuning::of(Policy::Eft));
     let mut out = Out::default();
     let (first, most) = (STAGING_MIN, SLOTS as usize * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX));
@@ -383,7 +383,9 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
-        scheduler.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+        scheduler
+            .shared
+            .push(crate::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
     }
 }
 
@@ -392,7 +394,7 @@ fn told(victim: &mut Scheduler, ahead: bool) -> u32 {
     let mut out = Out::default();
     let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
     victim.on_message(Time(0), NodeId(2), probe, &mut out);
-    let (_, load) = out.loose.pop().expect("an answer");
+    let (_, load) = out.best_effort.pop().expect("an answer");
     let Body::StealLoad(load) = load else { panic!("{load:?}") };
     load.shared
 }
@@ -443,7 +445,9 @@ fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
         victim.estimates.completed("", length);
         for task in 0..3 {
             let task = TaskId::new(1, task);
-            victim.local.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+            victim
+                .local
+                .push(crate::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
         }
         victim.surplus()
     };
@@ -469,8 +473,8 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let fetch = out.fetches.pop().expect("it is fetched");
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
-    let missing = [(fetch.object, crate::queue::Presence::Coming)];
-    node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);
+    let missing = [(fetch.object, crate::ready_queue::Presence::Coming)];
+    node.shared.push(crate::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);
     node.act(Time(0), &mut out);
     let until = node.data.gathering.deadline().expect("it gathers");
     node.act(until, &mut out);

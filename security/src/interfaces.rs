@@ -92,7 +92,7 @@ pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     type Known = Option<(Instant, Arc<BTreeSet<IpAddr>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let lasts = Duration::from_nanos(limits::OWN_ADDRESSES_LAST.0);
+    let lasts = Duration::from_nanos(limits::OWN_ADDRESSES_CHECK_INTERVAL.0);
     match &*known {
         Some((at, own)) if at.elapsed() < lasts => Arc::clone(own),
         _ => {

@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Gives a whole file its name, unless there is one of that name. The file has no other name then.
 pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
-    let patience = Duration::from_nanos(limits::CLAIM_PATIENCE.0);
+    let patience = Duration::from_nanos(limits::CLAIM_TIMEOUT.0);
     let named = give_name_with(whole, path, patience, |whole, path| fs::hard_link(whole, path));
     // It may have been renamed.
     let _ = fs::remove_file(whole);

@@ -148,7 +148,7 @@ pub fn first_blocking<T: Send + 'static>(
     let mut left = in_order(candidates).into_iter().take(limits::ADDRESSES_MAX).peekable();
     let (sender, ended) = mpsc::channel();
     let (mut running, mut lost) = (0_usize, Lost::default());
-    let deadline = Instant::now() + Duration::from_nanos(limits::RACE_PATIENCE.0);
+    let deadline = Instant::now() + Duration::from_nanos(limits::CONNECT_RACE_TIMEOUT.0);
     loop {
         if let Some(address) = left.next() {
             let (sender, open) = (sender.clone(), open.clone());

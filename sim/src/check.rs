@@ -11,8 +11,8 @@ use scheduler::Mutant;
 
 use crate::checkers::Violation;
 use crate::checkers::linear::Searched;
-use crate::life::live;
-use crate::swarm::Plan;
+use crate::lifecycle::live;
+use crate::scenario::Plan;
 use crate::world::World;
 
 /// What to check.

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_shows_comes_when_it_says() {
+    fn a_clock_shows_a_time_when_it_predicts() {
         for pace in [900, TRUE_PACE, 1_037, 1_100] {
             let clock = Clock::new(Time(5_000), Span(300), pace);
             assert_eq!(clock.shows(Time(5_000)), Time(5_300));

@@ -31,7 +31,7 @@ pub struct Disk {
 
 /// What one batch made of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stand {
+pub(crate) struct BatchState {
     pub partition: PartitionId,
     pub before: CopyState,
     pub state: CopyState,
@@ -61,8 +61,8 @@ impl Disk {
     }
 
     /// As [`Self::write`]; tells where it has left each copy, in the order of its writes.
-    pub(crate) fn write_noting(&mut self, batch: &Batch) -> Vec<Stand> {
-        let mut stands: Vec<Stand> = Vec::new();
+    pub(crate) fn write_noting(&mut self, batch: &Batch) -> Vec<BatchState> {
+        let mut stands: Vec<BatchState> = Vec::new();
         let mut undo = Undo {
             seq: batch.seq,
             last_seq: self.last_seq,
@@ -87,7 +87,7 @@ impl Disk {
             if is_own {
                 undo.copies.push((partition, before));
                 let (state, sum) = (self.copy(partition), self.sum(partition));
-                stands.push(Stand { partition, before, state, sum });
+                stands.push(BatchState { partition, before, state, sum });
             }
         }
         self.last_seq = batch.seq;

@@ -5,10 +5,10 @@
 
 use kvs::{PageRequest, keys};
 use proto::PartitionId;
-use proto::limits::RECORDS_RENEWED_MAX;
+use proto::limits::STORE_REPLACEMENTS_MAX;
 
 use crate::faults::Fault;
-use crate::machine::Doom;
+use crate::machine::PendingCrash;
 use crate::world::World;
 
 /// How often disks fail, out of a thousand operations.
@@ -20,7 +20,7 @@ pub struct DiskFaults {
 
 /// A record whose value is another one than was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Flipped {
+pub(crate) struct FlippedRecord {
     partition: PartitionId,
     key: Vec<u8>,
     /// What was written: who writes anew makes it right.
@@ -33,7 +33,7 @@ impl World {
     /// copies are missing.
     fn may_fail(&self, index: usize) -> bool {
         self.now < self.faults_until
-            && self.machines[index].renewals < RECORDS_RENEWED_MAX
+            && self.machines[index].renewals < STORE_REPLACEMENTS_MAX
             && self.homes_move()
             && !self.is_unsettled()
             && !self.a_loss_is_unnoticed()
@@ -111,7 +111,7 @@ impl World {
         let at = self.dice.index(count);
         let machine = &mut self.machines[index];
         let record = machine.disk.records().filter(of_partitions).nth(at);
-        machine.flipped = record.map(|record| Flipped {
+        machine.flipped = record.map(|record| FlippedRecord {
             partition: record.partition,
             key: record.key,
             value: record.value,
@@ -169,7 +169,7 @@ impl World {
         self.count_fault("records-given-up");
         self.tell(|| format!("n{index} gives its records up: {why}"));
         if self.machines[index].is_up() {
-            self.machines[index].doom = Some(Doom::Crash);
+            self.machines[index].pending_crash = Some(PendingCrash::Crash);
             self.die(index);
         }
         let store = self.dice.number() | 1;

@@ -3,7 +3,7 @@
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
 use prost::Message as _;
-use proto::event::{Again, End, Event, Reason, Spared};
+use proto::event::{End, Event, Reason, RetryReason, Spared};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
@@ -11,10 +11,10 @@ use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 use crate::checkers::{
     bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
 };
+use crate::event_queue::SimEvent;
 use crate::faults::Fault;
-use crate::machine::{self, Doom, Unsynced};
+use crate::machine::{self, PendingCrash, Unsynced};
 use crate::options::Action;
-use crate::queue::Happening;
 use crate::world::World;
 
 /// Out of a thousand tries at a source that cannot be reached.
@@ -42,11 +42,11 @@ const POISON_WAITS: Span = Span::from_millis(200);
 #[derive(Debug, Default)]
 struct Facts {
     commits: Vec<Committed>,
-    replaced: Vec<(TaskId, Attempt, Again)>,
+    replaced: Vec<(TaskId, Attempt, RetryReason)>,
     ended: Vec<JobId>,
     removing: Vec<JobId>,
-    struck_out: Vec<((TaskId, Attempt), NodeId, u32)>,
-    struck: Vec<(TaskId, NodeId, u32)>,
+    crash_limits: Vec<((TaskId, Attempt), NodeId, u32)>,
+    crashes: Vec<(TaskId, NodeId, u32)>,
     spared: Vec<(TaskId, (NodeId, u32), Spared)>,
 }
 
@@ -74,10 +74,10 @@ impl Facts {
                     facts.replaced.push((*task, *attempt, *why));
                 }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
-                &Effect::Trace(Event::Struck { task, attempt, strikes, node, incarnation }) => {
-                    facts.struck.push((task, node, incarnation));
-                    if strikes >= CRASHES_MAX {
-                        facts.struck_out.push(((task, attempt), node, incarnation));
+                &Effect::Trace(Event::CrashCounted { task, attempt, count, node, incarnation }) => {
+                    facts.crashes.push((task, node, incarnation));
+                    if count >= CRASHES_MAX {
+                        facts.crash_limits.push(((task, attempt), node, incarnation));
                     }
                 }
                 &Effect::Trace(Event::Spared { task, node, incarnation, why, .. }) => {
@@ -100,7 +100,7 @@ impl World {
                 self.map_came(index, map);
             }
         }
-        let doomed = self.machines[index].doom.is_some();
+        let doomed = self.machines[index].pending_crash.is_some();
         let last = if doomed { self.dice.index(effects.len() + 1) } else { effects.len() };
         for (at, effect) in effects.into_iter().enumerate() {
             if doomed && at == last {
@@ -111,8 +111,8 @@ impl World {
                 Action::Carry | Action::CrashOther(_) => {}
                 Action::Drop => continue,
                 Action::Crash | Action::PowerCut if self.violation.is_some() => return,
-                Action::Crash => return self.die_as(index, Doom::Crash),
-                Action::PowerCut => return self.die_as(index, Doom::PowerCut),
+                Action::Crash => return self.die_as(index, PendingCrash::Crash),
+                Action::PowerCut => return self.die_as(index, PendingCrash::PowerCut),
             }
             if let Effect::Persist(batch) = effect {
                 if self.write_fails(index) {
@@ -125,7 +125,7 @@ impl World {
             if let Action::CrashOther(other) = action
                 && self.machines[other.0 as usize].is_up()
             {
-                self.die_as(other.0 as usize, Doom::Crash);
+                self.die_as(other.0 as usize, PendingCrash::Crash);
             }
             if self.violation.is_some() || !self.machines[index].is_up() {
                 return;
@@ -169,8 +169,8 @@ impl World {
     fn valid(&self, index: usize, mut facts: Facts) -> Facts {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
-        facts.struck_out.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
-        facts.struck.retain(|(task, ..)| self.speaks_for(index, task.partition()));
+        facts.crash_limits.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
+        facts.crashes.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.replaced.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
@@ -183,16 +183,17 @@ impl World {
         machine.syncs += 1;
         let (life, seq, number) = (machine.life, machine.last_seq, machine.syncs);
         let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
-        let delay = self.dragged(index, delay, DRAGGED_SYNC_MAX);
-        self.schedule(self.now + delay, Happening::Synced { node: index, life, seq, number });
+        let delay = self.slowed_down(index, delay, DRAGGED_SYNC_MAX);
+        self.schedule(self.now + delay, SimEvent::Synced { node: index, life, seq, number });
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
         // One whose end has come in this very step is made again after that. (What is placed again
         // for another reason may end by the same attempt after all.)
-        let is_new = |&(task, attempt, why): &(TaskId, Attempt, Again)| {
+        let is_new = |&(task, attempt, why): &(TaskId, Attempt, RetryReason)| {
             let is_end = |it: &Committed| (it.task, it.attempt) == (task, attempt);
-            matches!(why, Again::Rebuilt | Again::Recalled) && facts.commits.iter().any(is_end)
+            matches!(why, RetryReason::Rebuilt | RetryReason::Recalled)
+                && facts.commits.iter().any(is_end)
         };
         let (after, before): (Vec<_>, Vec<_>) = facts.replaced.into_iter().partition(is_new);
         for (task, _, why) in before {
@@ -208,14 +209,14 @@ impl World {
             let verdict = poison::on_spared(jobs, lives, (self.now, task), death, why);
             self.judge(verdict);
         }
-        for (task, node, incarnation) in facts.struck {
-            self.judge(poison::on_struck(&self.lives, task, (node, incarnation)));
+        for (task, node, incarnation) in facts.crashes {
+            self.judge(poison::on_crash_counted(&self.lives, task, (node, incarnation)));
         }
-        for (task, node, incarnation) in facts.struck_out {
+        for (task, node, incarnation) in facts.crash_limits {
             let counts = !self.homes_move();
             let killer = self.killers.get(&(node.0 as usize, incarnation)).copied();
             let of = (node, incarnation);
-            let verdict = poison::on_struck_out(&mut self.jobs, task, of, killer, counts);
+            let verdict = poison::on_crash_limit(&mut self.jobs, task, of, killer, counts);
             self.judge(verdict);
         }
         let mut commits = Vec::new();
@@ -278,7 +279,7 @@ impl World {
             Effect::Erase { job, number } => {
                 let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
                 let life = self.machines[index].life;
-                let erased = Happening::Erased { node: index, life, job, number };
+                let erased = SimEvent::Erased { node: index, life, job, number };
                 self.schedule(self.now + Span(takes), erased);
             }
             Effect::Damaged { partition, what } => {
@@ -299,7 +300,7 @@ impl World {
                     self.judge(stall::on_stalled(&self.jobs, &said, quiet));
                 }
             }
-            Event::Woken { task } => self.judge(quiet::on_woken(task)),
+            Event::MissedWakeupRepaired { task } => self.judge(quiet::on_missed_wakeup(task)),
             Event::Dismissed { task, attempt } => {
                 self.machines[index].dismissed.insert((task, attempt));
             }
@@ -349,9 +350,9 @@ impl World {
         let page = self.machines[index].disk.page(&PageRequest { bytes, ..request });
         // A copy of many small pages is read in a time that nobody takes for a stall.
         let takes = self.dice.span(Span::ZERO, self.options.sync_max.min(READ_MAX));
-        let at = self.now + self.dragged(index, takes, DRAGGED_READ_MAX);
+        let at = self.now + self.slowed_down(index, takes, DRAGGED_READ_MAX);
         let (life, input) = (self.machines[index].life, Box::new(Input::Read(page)));
-        self.schedule(at, Happening::Input { node: index, life, input });
+        self.schedule(at, SimEvent::Input { node: index, life, input });
     }
 
     fn send(&mut self, from: usize, to: usize, packet: Box<wire::Packet>) {
@@ -365,10 +366,11 @@ impl World {
             self.tell(|| format!("n{from} -> n{to} {}", brief(&packet)));
         }
         let arrivals = self.network.arrivals(&mut self.dice, self.now, from, to);
-        let slower = if self.machines[to].drag > self.machines[from].drag { to } else { from };
+        let slower =
+            if self.machines[to].slow_down > self.machines[from].slow_down { to } else { from };
         for at in arrivals.into_iter().flatten() {
-            let at = self.now + self.dragged(slower, at.since(self.now), DRAGGED_PACKET_MAX);
-            self.schedule(at, Happening::Packet { to, packet: packet.clone() });
+            let at = self.now + self.slowed_down(slower, at.since(self.now), DRAGGED_PACKET_MAX);
+            self.schedule(at, SimEvent::Packet { to, packet: packet.clone() });
         }
     }
 
@@ -415,7 +417,7 @@ impl World {
             running.outcome.output_sums = sums;
         }
         machine.running.insert((task, attempt), running);
-        let (life, slowness) = (machine.life, machine.slowness * machine.drag);
+        let (life, slowness) = (machine.life, machine.slowness * machine.slow_down);
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
@@ -425,7 +427,7 @@ impl World {
         }
         let overhead = self.dice.span(Span::ZERO, self.options.launch_max);
         let at = self.now + launch.duration + Span(overhead.0 * slowness);
-        self.schedule(at, Happening::Ended { node: index, life, task, attempt });
+        self.schedule(at, SimEvent::Ended { node: index, life, task, attempt });
     }
 
     pub(crate) fn attempt_ended(&mut self, index: usize, task: TaskId, attempt: Attempt) {
@@ -453,7 +455,7 @@ impl World {
         let options = &self.network.options;
         let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
         let at = self.now + latency + self.network.transfer(fetch.size_bytes);
-        self.schedule(at, Happening::Fetched { node: index, life, fetch: Box::new(fetch) });
+        self.schedule(at, SimEvent::Fetched { node: index, life, fetch: Box::new(fetch) });
     }
 
     pub(crate) fn fetch_ended(&mut self, index: usize, fetch: Box<Fetch>) {
@@ -466,7 +468,7 @@ impl World {
             // The shell of a node tries again for a long time.
             let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
             let life = self.machines[index].life;
-            let what = Happening::Fetched { node: index, life, fetch };
+            let what = SimEvent::Fetched { node: index, life, fetch };
             return self.schedule(self.now + pause, what);
         }
         let result = if unreachable {
@@ -500,7 +502,7 @@ impl World {
     fn killed_by(&mut self, index: usize, task: TaskId, attempt: Attempt) {
         if self.is_unbearable(Fault::Crash) {
             let (at, life) = (self.now + POISON_WAITS, self.machines[index].life);
-            return self.schedule(at, Happening::Ended { node: index, life, task, attempt });
+            return self.schedule(at, SimEvent::Ended { node: index, life, task, attempt });
         }
         self.tell(|| format!("n{index} is killed by {task}"));
         self.count_fault("poison");
@@ -510,25 +512,25 @@ impl World {
         let verdict = poison::on_kill(&mut self.jobs, (task, attempt), by, by_home);
         self.judge(verdict);
         self.killers.insert((index, incarnation), task);
-        self.die_as(index, Doom::Crash);
+        self.die_as(index, PendingCrash::Crash);
     }
 
-    fn die_as(&mut self, index: usize, doom: Doom) {
-        self.machines[index].doom = Some(doom);
+    fn die_as(&mut self, index: usize, pending_crash: PendingCrash) {
+        self.machines[index].pending_crash = Some(pending_crash);
         self.die(index);
     }
 
     /// The process ends here and now.
     pub(crate) fn die(&mut self, index: usize) {
         let machine = &mut self.machines[index];
-        let doom = machine.doom.take().expect("only a doomed machine dies");
+        let pending_crash = machine.pending_crash.take().expect("only a doomed machine dies");
         let state = machine.node.as_ref().map(|node| node.state(self.now));
         machine.lacked_copies = state.is_some_and(|state| state.lacking_copies > 0);
-        let end = match doom {
-            Doom::PowerCut => wire::LifeEnd::LifeRebooted,
-            Doom::Fenced => wire::LifeEnd::LifeFenced,
-            Doom::Stopped => wire::LifeEnd::LifeStopped,
-            Doom::Crash => wire::LifeEnd::LifeDied,
+        let end = match pending_crash {
+            PendingCrash::PowerCut => wire::LifeEnd::LifeRebooted,
+            PendingCrash::Fenced => wire::LifeEnd::LifeFenced,
+            PendingCrash::Stopped => wire::LifeEnd::LifeStopped,
+            PendingCrash::Crash => wire::LifeEnd::LifeDied,
         };
         machine.former = (Incarnation(machine.incarnation), end);
         self.lives.end(index, self.now, end);
@@ -538,7 +540,7 @@ impl World {
         let machine = &mut self.machines[index];
         self.starve.on_up(self.now, index, false);
         let mut lost = Vec::new();
-        if doom == Doom::PowerCut {
+        if pending_crash == PendingCrash::PowerCut {
             let unsynced = machine.unsynced.len();
             assert_eq!(unsynced, machine.disk.unsynced(), "one entry for each write");
             let kept = match self.dice.below(4) {
@@ -553,7 +555,7 @@ impl World {
         } else {
             machine.disk.crash();
         }
-        self.tell(|| format!("n{index} dies: {doom:?}, {} batches lost", lost.len()));
+        self.tell(|| format!("n{index} dies: {pending_crash:?}, {} batches lost", lost.len()));
         self.mix(0xdead ^ index as u64);
         if self.homes_move() {
             lost.clear(); // Whether it is lost says the next home.
@@ -572,9 +574,9 @@ impl World {
                 self.judge(durable::on_end_undone(&self.jobs, job));
             }
         }
-        self.break_transports(index, doom);
+        self.break_transports(index, pending_crash);
         let pause = self.dice.around(self.fault_options.restart_mean);
-        self.schedule(self.now + pause, Happening::Start { node: index });
+        self.schedule(self.now + pause, SimEvent::Start { node: index });
     }
 }
 
@@ -588,13 +590,13 @@ fn brief(packet: &wire::Packet) -> String {
         wire::Message::decode(bytes.clone()).map_or_else(|e| e.to_string(), |m| name(&m))
     };
     let reliable: Vec<String> = packet.reliable.iter().map(decode).collect();
-    let loose: Vec<String> = packet.loose.iter().map(name).collect();
+    let best_effort: Vec<String> = packet.best_effort.iter().map(name).collect();
     if !packet.membership.is_empty() {
         let text = format!("i{} {:?}", packet.from_incarnation, packet.membership);
         return text.chars().take(300).collect();
     }
     format!(
-        "i{}>i{} seq {} ack {} reliable {reliable:?} loose {loose:?}",
+        "i{}>i{} seq {} ack {} reliable {reliable:?} loose {best_effort:?}",
         packet.from_incarnation, packet.to_incarnation, packet.first_seq, packet.ack
     )
 }

@@ -6,10 +6,10 @@ use proto::wire::MemberPhase;
 use proto::{ObjectId, Span, Time};
 use scheduler::Mutant;
 
-use crate::dice::Dice;
 use crate::disk_faults::DiskFaults;
-use crate::machine::{Doom, Machine};
-use crate::queue::Happening;
+use crate::event_queue::SimEvent;
+use crate::machine::{Machine, PendingCrash};
+use crate::rng::SimRng;
 use crate::world::World;
 
 /// How long a node takes that is told to stop.
@@ -132,8 +132,8 @@ impl FaultOptions {
 
     /// A swarm: every kind is in with some chance, at a rate of its own within the time of trouble.
     #[must_use]
-    pub fn random(dice: &mut Dice, trouble: Span) -> Self {
-        let part = |dice: &mut Dice, parts: &[u64]| {
+    pub fn random(dice: &mut SimRng, trouble: Span) -> Self {
+        let part = |dice: &mut SimRng, parts: &[u64]| {
             Span(trouble.0 / dice.pick(parts)).max(Span::from_millis(2))
         };
         let mut means = Vec::new();
@@ -161,7 +161,7 @@ impl FaultOptions {
     }
 
     /// Also of disks, and of who is there: where homes move.
-    pub(crate) fn add_moving(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn add_moving(&mut self, dice: &mut SimRng, trouble: Span) {
         for fault in [Fault::Flip, Fault::Join, Fault::Leave] {
             if dice.chance(300) {
                 let mean = Span(trouble.0 / dice.pick(&[1, 3, 10])).max(Span::from_millis(2));
@@ -169,14 +169,14 @@ impl FaultOptions {
             }
         }
         if dice.chance(300) {
-            let permille = |dice: &mut Dice| dice.pick(&[0, 1, 10, 100]);
+            let permille = |dice: &mut SimRng| dice.pick(&[0, 1, 10, 100]);
             let (writes_permille, reads_permille) = (permille(dice), permille(dice));
             self.disks = DiskFaults { writes_permille, reads_permille };
         }
     }
 
     /// What seeds draw of late, from dice of their own.
-    pub(crate) fn add_later(&mut self, dice: &mut Dice, trouble: Span, copies: u32) {
+    pub(crate) fn add_later(&mut self, dice: &mut SimRng, trouble: Span, copies: u32) {
         if dice.chance(300) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3, 10, 30])).max(Span::from_millis(2));
             self.means.push((Fault::CutPair, mean));
@@ -187,7 +187,7 @@ impl FaultOptions {
     }
 
     /// One kind more, of which what else a seed does depends on nothing.
-    pub(crate) fn add_dragging(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn add_slow_disks(&mut self, dice: &mut SimRng, trouble: Span) {
         if dice.chance(DRAGGED_PERMILLE) {
             let mean = Span(trouble.0 / dice.pick(&[1, 3])).max(Span::from_millis(2));
             self.means.push((Fault::Drag, mean));
@@ -196,7 +196,7 @@ impl FaultOptions {
 
     /// Disks fail often, and little else happens: where processes die all the time, hardly a disk
     /// is one that the others can do without.
-    pub(crate) fn wear_disks_out(&mut self, dice: &mut Dice, trouble: Span) {
+    pub(crate) fn wear_disks_out(&mut self, dice: &mut SimRng, trouble: Span) {
         let calm = [Fault::Slow, Fault::Join, Fault::Leave, Fault::Map, Fault::Handover];
         self.means.retain(|(fault, _)| calm.contains(fault));
         // As long as nobody has found what a flip has done, no other disk may fail.
@@ -219,21 +219,21 @@ impl World {
         self.fault_options = options;
         for (fault, mean) in self.fault_options.means.clone() {
             let at = self.now + self.dice.around(mean);
-            self.schedule(at, Happening::Fault(fault));
+            self.schedule(at, SimEvent::Fault(fault));
         }
     }
 
     /// From now on everything of this machine takes so many times as long: steps, launches, syncs,
     /// reads, and packets to it and from it.
-    pub fn drag(&mut self, node: usize, times: u64) {
-        let before = std::mem::replace(&mut self.machines[node].drag, times);
+    pub fn slow_down(&mut self, node: usize, times: u64) {
+        let before = std::mem::replace(&mut self.machines[node].slow_down, times);
         if times < before && self.machines[node].syncing {
             self.begin_sync(node); // The one that is under way would take as long as before.
         }
     }
 
     /// Somebody has measured it.
-    pub fn call_slow(&mut self, node: usize, slow: bool) {
+    pub fn declare_slow(&mut self, node: usize, slow: bool) {
         if let Some(member) = self.map.members.get(node).filter(|_| self.homes_move()) {
             let (node, incarnation) = (member.node, member.incarnation);
             let set = proto::wire::SetSlow { node, incarnation, slow };
@@ -242,8 +242,8 @@ impl World {
     }
 
     /// What would take so long takes longer on a slow machine, as far as `most`.
-    pub(crate) fn dragged(&self, node: usize, takes: Span, most: Span) -> Span {
-        Span(takes.0 * self.machines[node].drag).min(most.max(takes))
+    pub(crate) fn slowed_down(&self, node: usize, takes: Span, most: Span) -> Span {
+        Span(takes.0 * self.machines[node].slow_down).min(most.max(takes))
     }
 
     /// Ends all faults: the network is whole, every node runs but those that go away then, clients
@@ -267,10 +267,10 @@ impl World {
         self.tell(|| "healed".to_string());
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
-            self.drag(node, 1);
+            self.slow_down(node, 1);
             self.machines[node].slowness =
                 self.options.slowness[node % self.options.slowness.len()];
-            if self.machines[node].doom.is_some() {
+            if self.machines[node].pending_crash.is_some() {
                 self.die(node);
             }
             self.start(node);
@@ -283,16 +283,16 @@ impl World {
                 self.connect(a, b);
             }
         }
-        self.take_some_away();
+        self.lose_some_permanently();
     }
 
     /// The process of this node dies at its next step, somewhere between two effects.
     pub fn crash(&mut self, node: usize) {
-        self.doom(node, Doom::Crash);
+        self.schedule_crash(node, PendingCrash::Crash);
     }
     /// As [`Self::crash`], and what was not synced is gone.
     pub fn cut_power(&mut self, node: usize) {
-        self.doom(node, Doom::PowerCut);
+        self.schedule_crash(node, PendingCrash::PowerCut);
     }
 
     /// It is told to stop, and does.
@@ -300,7 +300,7 @@ impl World {
         if self.machines[node].is_up() {
             self.deliver(node, Input::Stop);
             self.run_for(STOPS_WITHIN);
-            self.doom(node, Doom::Stopped);
+            self.schedule_crash(node, PendingCrash::Stopped);
         }
     }
 
@@ -315,16 +315,16 @@ impl World {
         }
     }
 
-    fn doom(&mut self, node: usize, doom: Doom) {
+    fn schedule_crash(&mut self, node: usize, pending_crash: PendingCrash) {
         let machine = &mut self.machines[node];
-        if !machine.is_up() || machine.doom.is_some() {
+        if !machine.is_up() || machine.pending_crash.is_some() {
             return;
         }
-        machine.doom = Some(doom);
+        machine.pending_crash = Some(pending_crash);
         let life = machine.life;
         // At its next step, between two effects, or before it, if that does not come soon.
         let patience = Span::from_micros(self.dice.pick(&[0, 100, 1_000, 20_000]));
-        self.schedule(self.now + patience, Happening::Die { node, life });
+        self.schedule(self.now + patience, SimEvent::Die { node, life });
     }
 
     /// More than is promised to be survived: another copy must not go while one is being replaced,
@@ -390,7 +390,7 @@ impl World {
 
     /// The machine never comes back.
     pub fn lose(&mut self, node: usize) {
-        self.machines[node].doom = Some(Doom::Crash);
+        self.machines[node].pending_crash = Some(PendingCrash::Crash);
         self.note_fairness();
         self.machines[node].is_lost = true;
         self.die(node);
@@ -411,7 +411,7 @@ impl World {
     /// The process dies, and the machine comes back without anything.
     pub fn reformat(&mut self, node: usize) {
         self.note_fairness();
-        self.machines[node].doom = Some(Doom::Crash);
+        self.machines[node].pending_crash = Some(PendingCrash::Crash);
         self.die(node);
         self.disk_goes(node);
         let store = self.dice.number() | 1;
@@ -429,7 +429,7 @@ impl World {
 
     /// A disk goes: of a cluster that grows only the nodes can tell whether others have all of it.
     fn note_fairness(&mut self) {
-        self.lone_copy_went |= self.grows() && !self.says_all_is_copied();
+        self.lone_copy_went |= self.grows() && !self.reports_full_replication();
     }
 
     fn disk_goes(&mut self, node: usize) {
@@ -475,7 +475,7 @@ impl World {
         let mean = self.fault_options.means.iter().find(|(kind, _)| *kind == fault);
         let mean = mean.expect("only scheduled kinds strike").1;
         let next = self.now + self.dice.around(mean);
-        self.schedule(next, Happening::Fault(fault));
+        self.schedule(next, SimEvent::Fault(fault));
         if self.is_unbearable(fault) {
             return;
         }
@@ -499,9 +499,9 @@ impl World {
             }
             Fault::Drag => {
                 let times = self.dice.pick(&[1, 10, 100, 1_000]);
-                self.drag(a, times);
+                self.slow_down(a, times);
                 if self.dice.chance(500) {
-                    self.call_slow(a, times > 1); // Trouble is over before anybody is sure of it.
+                    self.declare_slow(a, times > 1); // Trouble is over before anybody is sure of it.
                 }
             }
             Fault::Handover => self.hand_over(a),

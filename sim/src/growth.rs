@@ -6,9 +6,9 @@ use proto::Span;
 use proto::wire::{self, map_command::Body};
 
 use crate::checkers::{Verdict, Violation, growth};
-use crate::dice::Dice;
 use crate::faults::{Fault, FaultOptions};
-use crate::options::{Grows, WorldOptions};
+use crate::options::{GrowthPlan, WorldOptions};
+use crate::rng::SimRng;
 use crate::world::World;
 
 /// Of a stream of its own: other draws of a seed stay as they were.
@@ -25,8 +25,8 @@ const DRAWN: u32 = 4;
 const COPIED_WITHIN: Span = Span::from_secs(900);
 
 /// The dice of all that growth leaves to chance.
-pub(crate) fn dice(seed: u64) -> Dice {
-    Dice::new(seed.rotate_left(40) ^ STREAM)
+pub(crate) fn dice(seed: u64) -> SimRng {
+    SimRng::new(seed.rotate_left(40) ^ STREAM)
 }
 
 /// Has the cluster of one node grow, in some seeds.
@@ -37,7 +37,7 @@ pub(crate) fn draw(world: &mut WorldOptions) {
     }
     world.copies = dice.pick(&[2, 2, 3]);
     let kills_permille = dice.pick(&[0, 20, 60, 200]);
-    world.grows = Some(Grows { joins_max: dice.between(1, JOINS_MAX) as u32, kills_permille });
+    world.grows = Some(GrowthPlan { joins_max: dice.between(1, JOINS_MAX) as u32, kills_permille });
 }
 
 /// Nodes come all through the time of trouble.
@@ -118,18 +118,18 @@ impl World {
     }
 
     /// Every partition, every result and every upload has its copies, as the nodes say.
-    pub(crate) fn says_all_is_copied(&self) -> bool {
+    pub(crate) fn reports_full_replication(&self) -> bool {
         has_all_copies(&self.map, &self.said())
     }
 
     /// The loss of any node, as the nodes say, costs nothing: is that so?
-    pub(crate) fn check_what_is_said(&mut self) {
+    pub(crate) fn check_reports(&mut self) {
         let may_say = self.homes_move() && is_fully_replicated(&self.map);
         // A node whose disk was changed is not the one that spoke.
         if may_say && !self.a_loss_is_unnoticed() {
             let survived = losses_survived_by(&self.map, &self.said());
             let may_be_gone = !self.disks_went_fairly();
-            let verdict = growth::on_said(&self.jobs, &self.machines, survived, may_be_gone);
+            let verdict = growth::on_reported(&self.jobs, &self.machines, survived, may_be_gone);
             self.judge(verdict);
         }
     }
@@ -148,10 +148,10 @@ impl World {
     /// # Errors
     /// What it lacks.
     pub(crate) fn must_say_that_it_has_grown(&mut self) -> Verdict {
-        if !self.grows() || self.is_cramped() || self.somebody_leaves() {
+        if !self.grows() || self.is_cramped() || self.start_a_departure() {
             return Ok(());
         }
-        if self.run_until(self.now + COPIED_WITHIN, Self::says_all_is_copied) {
+        if self.run_until(self.now + COPIED_WITHIN, Self::reports_full_replication) {
             return Ok(());
         }
         if let Some(violation) = self.violation() {

@@ -6,18 +6,18 @@ use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
 use proto::{PartitionId, Span, Time, wire};
 
-use crate::queue::{Happening, Who};
-use crate::stale::Journey;
+use crate::event_queue::{ExternalClient, SimEvent};
+use crate::stale_map_client::RequestRoute;
 use crate::world::World;
 
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     id: u64,
     /// Of the history.
     at: (Bytes, usize),
     op: wire::KvOp,
     number: Option<wire::KvNumber>,
-    journey: Journey,
+    journey: RequestRoute,
 }
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct KvClient {
     keys: u64,
     operations_left: u32,
     pace: Span,
-    open: Option<Open>,
+    open: Option<OpenCall>,
     /// The last of its numbers, where it numbers its batches.
     numbers: Option<u64>,
     /// Looks up every key once and asks until it is answered.
@@ -49,7 +49,7 @@ pub struct KvWait {
 }
 
 /// A metered client asks again after this, and has waited since it asked first.
-const METERED_PATIENCE: Span = Span::from_secs(5);
+const METERED_TIMEOUT: Span = Span::from_secs(5);
 
 impl KvClient {
     pub(crate) fn is_over(&self) -> bool {
@@ -72,7 +72,7 @@ impl World {
             home: 0,
             waits_since: None,
         });
-        self.schedule(self.now, Happening::Wake { who: Who::Kv(client) });
+        self.schedule(self.now, SimEvent::Wake { who: ExternalClient::Kv(client) });
     }
 
     /// The client made last numbers its batches from now on.
@@ -133,24 +133,24 @@ impl World {
             *last += 1;
             wire::KvNumber { client, sequence: *last, ticket: 0 }
         });
-        self.kv_ask(index, partition, Open { id: 0, at, op, number, journey });
+        self.kv_ask(index, partition, OpenCall { id: 0, at, op, number, journey });
     }
 
-    fn kv_ask(&mut self, index: usize, partition: PartitionId, open: Open) {
-        let who = Who::Kv(index);
+    fn kv_ask(&mut self, index: usize, partition: PartitionId, open: OpenCall) {
+        let who = ExternalClient::Kv(index);
         let (home, epoch) = self.home_known_to(who, partition);
         let ops = vec![open.op.clone()];
         let number = open.number;
         let batch = wire::KvBatch { partition: partition.0, epoch, ops, number };
         let id = self.request(who, home, request::Body::Kv(batch));
-        self.kv_clients[index].open = Some(Open { id, ..open });
+        self.kv_clients[index].open = Some(OpenCall { id, ..open });
         let mut patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
         let client = &mut self.kv_clients[index];
         if !client.metered.is_empty() {
-            patience = METERED_PATIENCE;
+            patience = METERED_TIMEOUT;
             client.waits_since.get_or_insert(self.now);
         }
-        let what = Happening::Timeout { who, request: id };
+        let what = SimEvent::Timeout { who, request: id };
         self.schedule(self.now + patience, what);
     }
 
@@ -192,7 +192,7 @@ impl World {
     pub(crate) fn kv_response(&mut self, index: usize, from: usize, response: wire::Response) {
         let client = &mut self.kv_clients[index];
         let Some(mut open) = client.open.take_if(|open| open.id == response.id) else { return };
-        if self.sent_on(Who::Kv(index), from, &response, Some(&mut open.journey)) {
+        if self.sent_on(ExternalClient::Kv(index), from, &response, Some(&mut open.journey)) {
             // Whoever sends it on has not carried it out.
             let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
             return self.kv_ask(index, partition, open);
@@ -215,7 +215,7 @@ impl World {
     pub(crate) fn kv_timed_out(&mut self, index: usize, request: u64) {
         let client = &mut self.kv_clients[index];
         let Some(open) = client.open.take_if(|open| open.id == request) else { return };
-        self.ask_for_newer_map(Who::Kv(index));
+        self.ask_for_newer_map(ExternalClient::Kv(index));
         if open.number.is_some() {
             let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
             return self.kv_ask(index, partition, open);
@@ -225,6 +225,6 @@ impl World {
 
     fn kv_next(&mut self, index: usize) {
         let pause = self.dice.around(self.kv_clients[index].pace);
-        self.schedule(self.now + pause, Happening::Wake { who: Who::Kv(index) });
+        self.schedule(self.now + pause, SimEvent::Wake { who: ExternalClient::Kv(index) });
     }
 }

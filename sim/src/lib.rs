@@ -20,58 +20,58 @@ assert_eq!(report.seeds, 1);
 ```
 */
 
-mod agreed;
-mod away;
 mod check;
 mod checkers;
-mod client;
 mod clock;
-mod comings;
-mod dice;
+mod consensus_log;
+mod costs;
 pub mod disk;
 mod disk_faults;
 mod effects;
+mod event_queue;
+mod expected;
 mod faults;
 pub mod global;
 mod growth;
-mod hammer;
+mod hot_key_client;
+mod job_client;
 mod kv_client;
-mod life;
+mod lifecycle;
 mod machine;
 mod maxmin;
+mod membership_churn;
 mod network;
 mod options;
-mod questions;
-mod queue;
-mod service;
-mod stale;
+mod permanent_loss;
+mod query_client;
+mod random_jobs;
+mod rng;
+mod scenario;
+mod stale_map_client;
 pub mod stories;
 mod study;
-mod swarm;
-mod truth;
-mod workload;
 mod world;
 
 pub use check::{CheckOptions, CheckReport, SeedFailure, SeedReport, check, run_seed};
 pub use checkers::Violation;
 pub use checkers::linear::{History, OPERATIONS_MAX as HISTORY_OPERATIONS_MAX, Searched};
 pub use checkers::stall::Stalled;
-pub use client::{ClientPlan, Death};
-pub use dice::Dice;
+pub use costs::{ByteTimes, CostModel, CostModelError, Counts, Part, Prices, fit};
 pub use disk::Disk;
 pub use disk_faults::DiskFaults;
+pub use expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 pub use faults::{Fault, FaultOptions};
-pub use hammer::HammerPlan;
+pub use hot_key_client::HotKeyPlan;
+pub use job_client::{ClientPlan, Death};
 pub use kv_client::KvWait;
 pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
-pub use options::{Action, AgreedHook, EffectHook, Grows, WorldOptions};
-pub use service::{ByteTimes, Counts, Part, Prices, Service, ServiceError, fit};
+pub use options::{Action, AgreedHook, EffectHook, GrowthPlan, WorldOptions};
+pub use random_jobs::{Draft, DraftTask, JobMix, Submission};
+pub use rng::SimRng;
 pub use stories::{STORIES, Story};
 pub use study::{
-    Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
-    simulate, simulate_metered,
+    InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures, Simulation,
+    SimulationOptions, Submit, simulate, simulate_metered,
 };
-pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
-pub use workload::{Draft, DraftTask, Submission, Taste};
 pub use world::World;

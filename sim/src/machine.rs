@@ -9,8 +9,8 @@ use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, w
 use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
 use crate::disk::Disk;
-use crate::disk_faults::Flipped;
-use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use crate::disk_faults::FlippedRecord;
+use crate::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Running {
 
 /// How a machine will die at its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Doom {
+pub(crate) enum PendingCrash {
     /// The process dies; what was written stays.
     Crash,
     /// What was not synced is gone.
@@ -68,7 +68,7 @@ pub(crate) struct Machine {
     pub renewals: u32,
     /// The disk that it had before, and its number: the map may not have heard yet.
     pub put_aside: Option<(u64, Disk)>,
-    pub flipped: Option<Flipped>,
+    pub flipped: Option<FlippedRecord>,
     /// It has left the cluster as it should.
     pub has_left: bool,
     pub slots: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Machine {
     /// Its steps and launches take this many times as long.
     pub slowness: u64,
     /// Its syncs, its steps and its network take this many times as long.
-    pub drag: u64,
+    pub slow_down: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
     /// What its object store holds; files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
@@ -94,7 +94,7 @@ pub(crate) struct Machine {
     /// As the names of the files say: other copies, and what becomes of all else.
     pub copies: BTreeSet<ObjectId>,
     pub stays: BTreeMap<ObjectId, Stay>,
-    pub doom: Option<Doom>,
+    pub pending_crash: Option<PendingCrash>,
     /// Its last life, and how that ended as far as the next one can tell.
     pub former: (Incarnation, wire::LifeEnd),
     /// Attempts of other homes that its process was told to let go.
@@ -154,14 +154,14 @@ impl Machine {
             clock: Clock::new(Time::ZERO, Span::ZERO, TRUE_PACE),
             pace: TRUE_PACE,
             slowness,
-            drag: 1,
+            slow_down: 1,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),
             stays: BTreeMap::new(),
             in_memory: BTreeSet::new(),
-            doom: None,
+            pending_crash: None,
             dismissed: BTreeSet::new(),
             decided: BTreeSet::new(),
             unsynced: Vec::new(),
@@ -243,7 +243,7 @@ impl Machine {
         self.timer_at = None;
         self.timer_queued = false;
         self.paused_until = Time::ZERO;
-        self.doom = None;
+        self.pending_crash = None;
         self.last_seq = 0;
         self.syncing = false;
     }

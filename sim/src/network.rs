@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::{Span, Time};
 
-use crate::dice::Dice;
+use crate::rng::SimRng;
 
 /// What the network does to packets while faults are on.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Network {
     /// When a packet sent now arrives: nowhere, once, or twice.
     pub(crate) fn arrivals(
         &mut self,
-        dice: &mut Dice,
+        dice: &mut SimRng,
         now: Time,
         from: usize,
         to: usize,
@@ -85,7 +85,7 @@ impl Network {
         [first, second]
     }
 
-    fn arrival(&mut self, dice: &mut Dice, now: Time, from: usize, to: usize) -> Time {
+    fn arrival(&mut self, dice: &mut SimRng, now: Time, from: usize, to: usize) -> Time {
         let mut at = now + dice.span(self.options.latency_min, self.options.latency_max);
         if dice.chance(self.options.late_permille) {
             self.late += 1;

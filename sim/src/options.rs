@@ -48,12 +48,12 @@ pub struct WorldOptions {
     /// Clients know the first map, and learn the rest from those they ask.
     pub clients_learn: bool,
     /// Nodes come to a cluster that was made for more copies than it had nodes.
-    pub grows: Option<Grows>,
+    pub grows: Option<GrowthPlan>,
 }
 
 /// How a cluster grows.
 #[derive(Clone, Copy, Debug)]
-pub struct Grows {
+pub struct GrowthPlan {
     /// How many nodes come at most.
     pub joins_max: u32,
     /// Out of a thousand steps of the growth, those at which a node dies.

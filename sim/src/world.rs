@@ -14,17 +14,17 @@ use crate::checkers::{
     Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
     starve,
 };
-use crate::client::JobClient;
 use crate::clock::Clock;
-use crate::dice::Dice;
+use crate::event_queue::{Connection, ExternalClient, Queue, SimEvent};
 use crate::faults::FaultOptions;
 use crate::growth;
-use crate::hammer::Hammer;
+use crate::hot_key_client::HotKeyClient;
+use crate::job_client::JobClient;
 use crate::kv_client::{KvClient, KvWait};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::options::{AgreedHook, EffectHook, WorldOptions};
-use crate::queue::{Connection, Happening, Queue, Who};
+use crate::rng::SimRng;
 
 /// Virtual time begins here, so that a skewed clock never goes below zero.
 const BEGIN: Time = Time(1_000_000_000_000);
@@ -38,7 +38,7 @@ pub struct World {
     pub(crate) now: Time,
     pub(crate) options: WorldOptions,
     pub(crate) map: Arc<wire::ClusterMap>,
-    pub(crate) dice: Dice,
+    pub(crate) dice: SimRng,
     queue: Queue,
     pub(crate) machines: Vec<Machine>,
     /// How many were lost so far, with all they had.
@@ -49,9 +49,9 @@ pub struct World {
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
     pub(crate) kv_waits: Vec<KvWait>,
-    pub(crate) hammers: Vec<Hammer>,
+    pub(crate) hot_key_clients: Vec<HotKeyClient>,
     pub(crate) connections: BTreeMap<ClientId, Connection>,
-    pub(crate) links: BTreeMap<(Who, usize), ClientId>,
+    pub(crate) links: BTreeMap<(ExternalClient, usize), ClientId>,
     pub(crate) next_request: u64,
     pub(crate) jobs: Jobs,
     pub(crate) history: linear::History,
@@ -68,7 +68,7 @@ pub struct World {
     pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
     pub(crate) joins_asked: u32,
     /// Of what growth leaves to chance.
-    pub(crate) growth: Dice,
+    pub(crate) growth: SimRng,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) effect_hook: Option<EffectHook>,
@@ -79,21 +79,21 @@ pub struct World {
     /// What every map says, by epoch.
     pub(crate) maps: BTreeMap<u64, u64>,
     pub(crate) first_map: Arc<wire::ClusterMap>,
-    pub(crate) stale: crate::stale::Stale,
+    pub(crate) stale: crate::stale_map_client::StaleMaps,
     pub(crate) acked: copies::Acked,
     pub(crate) bytes: one_attempt::Bytes,
     /// Where homes move: what was written of each partition.
-    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
+    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::consensus_log::Fact>>,
     /// Who served what nobody serves, and until when nodes served what others do.
     pub(crate) last_homes: BTreeMap<PartitionId, u32>,
     pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
     /// Incarnations that a task has killed.
     pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
-    pub(crate) lives: poison::Lives,
+    pub(crate) lives: poison::Incarnations,
     /// What nodes said of jobs that get no further.
     pub(crate) stalled: Vec<stall::Stalled>,
     /// What the last client that was told of its job heard of it.
-    pub(crate) stall_told: Option<wire::Stall>,
+    pub(crate) stall_reported: Option<wire::Stall>,
     /// Lines for a human, when asked for.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -129,7 +129,7 @@ impl World {
             now: BEGIN,
             network: Network::new(options.network.clone()),
             map: Arc::clone(&map),
-            dice: Dice::new(seed),
+            dice: SimRng::new(seed),
             queue: Queue::default(),
             machines,
             disks_gone: 0,
@@ -137,7 +137,7 @@ impl World {
             clients: Vec::new(),
             kv_clients: Vec::new(),
             kv_waits: Vec::new(),
-            hammers: Vec::new(),
+            hot_key_clients: Vec::new(),
             connections: BTreeMap::new(),
             links: BTreeMap::new(),
             next_request: 1,
@@ -163,16 +163,16 @@ impl World {
             conservation: conservation::Conservation::default(),
             maps: BTreeMap::new(),
             first_map: Arc::clone(&map),
-            stale: crate::stale::Stale::default(),
+            stale: crate::stale_map_client::StaleMaps::default(),
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),
             facts: BTreeMap::new(),
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
-            lives: poison::Lives::new(copies > 1),
+            lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
-            stall_told: None,
+            stall_reported: None,
             story: None,
             options,
         };
@@ -229,8 +229,8 @@ impl World {
         &self.stalled
     }
     #[must_use]
-    pub fn stall_told(&self) -> Option<&wire::Stall> {
-        self.stall_told.as_ref()
+    pub fn stall_reported(&self) -> Option<&wire::Stall> {
+        self.stall_reported.as_ref()
     }
     /// Attempts launched, by node.
     #[must_use]
@@ -260,7 +260,7 @@ impl World {
         false
     }
 
-    pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
+    pub(crate) fn schedule(&mut self, at: Time, what: SimEvent) {
         self.queue.push(at.max(self.now), what);
     }
     pub(crate) fn judge(&mut self, verdict: Verdict) {
@@ -316,62 +316,60 @@ impl World {
         machine.is_up() && machine.life == life
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn happen(&mut self, what: SimEvent) {
         match what {
-            Happening::Step { node, life } => {
+            SimEvent::Step { node, life } => {
                 if self.is_current(node, life) {
                     self.step(node);
                 }
             }
-            Happening::Input { node, life, input } => {
+            SimEvent::Input { node, life, input } => {
                 if self.is_current(node, life) {
                     self.deliver(node, *input);
                 }
             }
-            Happening::Packet { to, packet } => {
+            SimEvent::Packet { to, packet } => {
                 if self.machines[to].is_up() {
                     self.deliver(to, Input::Packet(packet));
                 }
             }
-            Happening::Timer { node, life, at } => {
+            SimEvent::Timer { node, life, at } => {
                 if self.is_current(node, life) && self.machines[node].timer_at == Some(at) {
                     self.machines[node].timer_at = None;
                     self.machines[node].timer_queued = true;
                     self.deliver(node, Input::Timer);
                 }
             }
-            Happening::Synced { node, life, seq, number } => {
+            SimEvent::Synced { node, life, seq, number } => {
                 if self.is_current(node, life) {
                     self.synced(node, seq, number);
                 }
             }
-            Happening::Ended { node, life, task, attempt } => {
+            SimEvent::Ended { node, life, task, attempt } => {
                 if self.is_current(node, life) {
                     self.attempt_ended(node, task, attempt);
                 }
             }
-            Happening::Fetched { node, life, fetch } => {
+            SimEvent::Fetched { node, life, fetch } => {
                 if self.is_current(node, life) {
                     self.fetch_ended(node, fetch);
                 }
             }
-            Happening::Erased { node, life, job, number } => {
+            SimEvent::Erased { node, life, job, number } => {
                 self.erased(node, life, job, number);
             }
-            Happening::Request { node, client, request } => {
-                self.request_came(node, client, request)
-            }
-            Happening::Response { client, response } => self.response_came(client, *response),
-            Happening::Timeout { who, request } => self.timed_out(who, request),
-            Happening::Wake { who } => self.wake(who),
-            Happening::Start { node } => self.start(node),
-            Happening::Die { node, life } => {
-                if self.is_current(node, life) && self.machines[node].doom.is_some() {
+            SimEvent::Request { node, client, request } => self.request_came(node, client, request),
+            SimEvent::Response { client, response } => self.response_came(client, *response),
+            SimEvent::Timeout { who, request } => self.timed_out(who, request),
+            SimEvent::Wake { who } => self.wake(who),
+            SimEvent::Start { node } => self.start(node),
+            SimEvent::Die { node, life } => {
+                if self.is_current(node, life) && self.machines[node].pending_crash.is_some() {
                     self.die(node);
                 }
             }
-            Happening::Fault(fault) => self.strike(fault),
-            Happening::Evict { node, incarnation } => self.evict(node, incarnation),
+            SimEvent::Fault(fault) => self.strike(fault),
+            SimEvent::Evict { node, incarnation } => self.evict(node, incarnation),
         }
     }
 
@@ -390,9 +388,9 @@ impl World {
         let life = machine.life;
         let service = self.dice.span(self.options.step_min, self.options.step_max);
         let machine = &self.machines[node];
-        let at = (self.now + Span(service.0 * machine.slowness * machine.drag))
+        let at = (self.now + Span(service.0 * machine.slowness * machine.slow_down))
             .max(machine.paused_until);
-        self.schedule(at, Happening::Step { node, life });
+        self.schedule(at, SimEvent::Step { node, life });
     }
 
     fn step(&mut self, index: usize) {
@@ -448,12 +446,12 @@ impl World {
             if let Some(live) = machine.node.as_ref().filter(|_| current) {
                 let incarnation = Incarnation(machine.incarnation);
                 let census = live.census();
-                all.push(conservation::Counted { node: NodeId(node), incarnation, census });
+                all.push(conservation::NodeCount { node: NodeId(node), incarnation, census });
             }
         }
         let mut state = std::mem::take(&mut self.conservation);
         let home = |task: TaskId| NodeId(self.home(task.partition().0) as u32);
-        let around = conservation::Around {
+        let around = conservation::WorldState {
             jobs: &self.jobs,
             home: &home,
             now: self.now,
@@ -464,7 +462,7 @@ impl World {
         let verdict = state.on_census(&all, &around);
         self.conservation = state;
         self.judge(verdict);
-        self.check_what_is_said();
+        self.check_reports();
     }
 
     fn arm(&mut self, index: usize) {
@@ -483,7 +481,7 @@ impl World {
         }
         machine.timer_at = Some(at);
         let life = machine.life;
-        self.schedule(at, Happening::Timer { node: index, life, at });
+        self.schedule(at, SimEvent::Timer { node: index, life, at });
     }
 
     /// Starts a machine that is down, under its next incarnation.
@@ -571,7 +569,7 @@ impl World {
             let life = self.machines[node].life;
             let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(20));
             let input = Box::new(Input::PeerConnected { peer: NodeId(peer as u32) });
-            self.schedule(at, Happening::Input { node, life, input });
+            self.schedule(at, SimEvent::Input { node, life, input });
         }
     }
 

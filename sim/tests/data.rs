@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use node::Effect;
 use proto::{Event, JobId, PartitionId, Span, wire};
 use scheduler::Policy;
-use sim::{Action, ClientPlan, Dice, Draft, Submission, World, WorldOptions};
+use sim::{Action, ClientPlan, Draft, SimRng, Submission, World, WorldOptions};
 
 const JOB: JobId = JobId(0x5eed_0000_0000);
 
@@ -19,7 +19,7 @@ fn options(nodes: u32, slots: u32) -> WorldOptions {
 fn submission(world: &World, draft: &Draft, homes: &[usize], real_data: bool) -> Submission {
     let of = |&node: &usize| world.partitions_of(node).into_iter().take(2);
     let held: Vec<PartitionId> = homes.iter().flat_map(of).collect();
-    let mut submission = draft.submission(&mut Dice::new(7), JOB, &held);
+    let mut submission = draft.submission(&mut SimRng::new(7), JOB, &held);
     submission.commit.settings = Some(wire::JobSettings { real_data, ..Default::default() });
     submission
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use node::Effect;
 use prost::Message as _;
 use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
-use sim::{Action, ClientPlan, Death, Dice, Draft, World, WorldOptions};
+use sim::{Action, ClientPlan, Death, Draft, SimRng, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
 
@@ -23,7 +23,7 @@ fn submit(world: &mut World, draft: &Draft, homes: &[usize]) -> usize {
 fn submit_as(world: &mut World, draft: &Draft, homes: &[usize], plan: ClientPlan) -> usize {
     let held: Vec<PartitionId> =
         homes.iter().flat_map(|&node| world.partitions_of(node).into_iter().take(2)).collect();
-    let submission = draft.submission(&mut Dice::new(7), JobId(JOB), &held);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(JOB), &held);
     world.add_job(submission, plan)
 }
 
@@ -32,7 +32,7 @@ fn messages(effect: &Effect) -> Vec<wire::message::Body> {
     let reliable = packet.reliable.iter();
     let reliable =
         reliable.map(|bytes| wire::Message::decode(bytes.clone()).expect("nodes encode"));
-    reliable.chain(packet.loose.iter().cloned()).filter_map(|message| message.body).collect()
+    reliable.chain(packet.best_effort.iter().cloned()).filter_map(|message| message.body).collect()
 }
 
 /// Runs to the end with a death of `victim` before its `k`-th effect that `counts`.
@@ -208,7 +208,7 @@ fn stories_of_removal_and_stealing_end_well() {
 }
 
 #[test]
-fn a_commit_after_the_expiry_of_its_chunks_is_told_as_lost() {
+fn a_commit_after_the_expiry_of_its_chunks_reports_a_lost_job() {
     let mut world = world(9, 3, 2);
     let think = Span(proto::limits::STAGED_JOB_TTL.0 * 3 / 2);
     let plan = ClientPlan { think, ..ClientPlan::simple() };
@@ -238,7 +238,7 @@ fn a_narrow_task_is_stolen_by_a_node_whose_own_tasks_are_too_wide() {
     for (number, (node, draft)) in (0..).zip([(0, bag(3, [60, 60])), (1, bag(1, [60, 60]))]) {
         let held: Vec<PartitionId> = world.partitions_of(node).into_iter().take(1).collect();
         let job = JobId(JOB + number);
-        world.add_job(draft.submission(&mut Dice::new(7), job, &held), ClientPlan::simple());
+        world.add_job(draft.submission(&mut SimRng::new(7), job, &held), ClientPlan::simple());
         world.run_for(Span::from_secs(1));
     }
     world.must_end().unwrap_or_else(|violation| panic!("{violation}"));

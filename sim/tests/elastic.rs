@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use proto::wire::map_command::Body;
 use proto::{JobId, PartitionId, Span, wire};
-use sim::{ClientPlan, Dice, Draft, Grows, HammerPlan, World, WorldOptions};
+use sim::{ClientPlan, Draft, GrowthPlan, HotKeyPlan, SimRng, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
 const SEEDS: u64 = 20;
@@ -115,7 +115,7 @@ struct Run {
     copies: u32,
     world: World,
     moves: Arc<Mutex<Moves>>,
-    dice: Dice,
+    dice: SimRng,
     jobs: u64,
     /// Deaths by the stage that a move was in.
     deaths: BTreeMap<Stage, u32>,
@@ -128,7 +128,7 @@ impl Run {
         // Half of them begin with one node, and have their copies as soon as there are nodes.
         let first = if seed % 4 < 2 { copies } else { 1 };
         let mut options = WorldOptions::healthy(seed, first, 2);
-        options.grows = (first == 1).then_some(Grows { joins_max: 0, kills_permille: 0 });
+        options.grows = (first == 1).then_some(GrowthPlan { joins_max: 0, kills_permille: 0 });
         (options.copies, options.partitions) = (copies, PARTITIONS);
         // Nodes die here: clients repeat what is not answered.
         options.faultless = false;
@@ -142,7 +142,7 @@ impl Run {
         let moves = Arc::<Mutex<Moves>>::default();
         let noted = Arc::clone(&moves);
         world.on_agreed(Box::new(move |command| noted.lock().expect("one thread").note(command)));
-        let (dice, deaths) = (Dice::new(seed ^ 0xe1a5_71c0), BTreeMap::new());
+        let (dice, deaths) = (SimRng::new(seed ^ 0xe1a5_71c0), BTreeMap::new());
         Self { seed, copies, world, moves, dice, jobs: 0, deaths, joins: Vec::new() }
     }
 
@@ -166,8 +166,8 @@ impl Run {
         for _ in 0..3 {
             self.world.add_kv_client(16, 400, Span::from_millis(100));
         }
-        let plan = HammerPlan { keys: 3, pace: Span::from_millis(50), appends_permille: 200 };
-        self.world.add_hammer(plan, Span::from_secs(30));
+        let plan = HotKeyPlan { keys: 3, pace: Span::from_millis(50), appends_permille: 200 };
+        self.world.add_hot_key_client(plan, Span::from_secs(30));
     }
 
     fn must(&mut self, what: impl FnOnce(&mut World) -> Result<(), sim::Violation>) {

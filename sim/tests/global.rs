@@ -1,7 +1,7 @@
 //! Global schedulers: their executor by hand, and every schedule checked for what none may do.
 
 use proto::Span;
-use sim::Dice;
+use sim::SimRng;
 use sim::global::{
     Assignment, Downloads, Info, Loads, Maker, ObjectSpec, Options, Problem, Ran, RunError,
     Scheduler, SchedulerName, TaskSpec, Update, View, Wiring, run,
@@ -20,7 +20,7 @@ impl Fixed {
 }
 
 impl Scheduler for Fixed {
-    fn schedule(&mut self, _: &View<'_>, _: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, _: &View<'_>, _: &Update, _: &mut SimRng) -> Vec<Assignment> {
         std::mem::take(&mut self.0)
     }
 }
@@ -63,7 +63,7 @@ fn transfers_take_their_time_alone_or_share_a_card() {
 }
 
 #[test]
-fn a_worker_fetches_so_many_at_a_time_and_so_many_from_one_source() {
+fn a_worker_keeps_its_fetch_limits_in_total_and_per_source() {
     let problem = fork(4, 2, 4);
     let all = |downloads| {
         let options = Options { downloads, ..flat(10.0) };
@@ -75,7 +75,7 @@ fn a_worker_fetches_so_many_at_a_time_and_so_many_from_one_source() {
 }
 
 #[test]
-fn an_object_is_fetched_once_and_counts_for_the_first_who_wanted_it() {
+fn an_object_is_fetched_once_and_charged_to_its_first_reader() {
     let mut problem = fork(1, 2, 2);
     problem.tasks.push(TaskSpec { inputs: vec![0], ..TaskSpec::new(2, 1, S) });
     problem.kinds.push(0);
@@ -101,7 +101,7 @@ fn what_comes_from_outside_and_goes_there_takes_its_way() {
 }
 
 #[test]
-fn a_task_waits_for_its_release_and_says_when_it_is_ready() {
+fn a_task_waits_for_its_release_and_reports_its_ready_time() {
     let mut problem = fork(1, 1, 1);
     problem.tasks[0].release_ns = 5 * S;
     assert_eq!(ends_s(&problem, &flat(10.0), &[0, 0]), [6.0, 7.0]);
@@ -130,7 +130,7 @@ fn a_scheduler_that_is_held_back_makes_cores_wait() {
 
 /// Two tasks of one kind, of 1 s and 9 s, before a merge of another kind.
 #[test]
-fn who_knows_only_means_takes_the_long_for_the_short() {
+fn a_scheduler_that_knows_only_means_confuses_long_and_short_tasks() {
     let mut tasks = vec![TaskSpec::new(0, 1, S), TaskSpec::new(1, 1, 9 * S)];
     tasks.push(TaskSpec::new(2, 1, 2 * S));
     let mut problem = Problem::by_hand(tasks, Vec::new(), Problem::alike(1, 1));
@@ -148,7 +148,7 @@ fn who_knows_only_means_takes_the_long_for_the_short() {
 }
 
 #[test]
-fn what_a_scheduler_leaves_undone_or_misplaces_is_told() {
+fn unscheduled_and_misplaced_tasks_are_reported() {
     let problem = fork(1, 2, 1);
     let stuck = run(&problem, &flat(1.0), &mut Fixed(vec![Assignment::new(0, 0)]));
     assert_eq!(stuck, Err(RunError::Stuck { task: 1, left: 1, assigned: false }));

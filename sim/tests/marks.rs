@@ -10,9 +10,9 @@ const SEEDS: u64 = 10_000;
 const SEEDS_USUAL: u64 = 300;
 
 /// What seeds do not go, and the test that does: in a seed a named stall is a violation (here
-/// `stall.rs`); the record of a job stays long (`scheduler/src/past_tests.rs`); a copy refuses
-/// while its primary activates in one order of events (`node/src/replica/tests.rs`); to call a
-/// node slow takes longer than the trouble of a seed, so that it is done from outside (here
+/// `stall_probe.rs`); the record of a job stays long (`scheduler/src/job_history_tests.rs`); a copy
+/// refuses while its primary activates in one order of events (`node/src/replica/tests.rs`); to
+/// call a node slow takes longer than the trouble of a seed, so that it is done from outside (here
 /// `slow.rs`).
 const GONE_ELSEWHERE: [Mark; 4] =
     [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow, Mark::JobDropped];

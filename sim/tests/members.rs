@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use node::Effect;
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
 use proto::wire::message::Body as Said;
 use proto::{Event, JobId, NodeId, PartitionId, Span, limits, wire};
-use sim::{Action, ClientPlan, Dice, Draft, FaultOptions, World, WorldOptions};
+use sim::{Action, ClientPlan, Draft, FaultOptions, SimRng, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
 
@@ -31,7 +31,7 @@ fn submit(world: &mut World, number: u64, draft: &Draft) -> usize {
     let nodes = world.launches().len();
     let held: Vec<PartitionId> =
         (0..nodes).flat_map(|node| world.partitions_of(node).into_iter().take(2)).collect();
-    let submission = draft.submission(&mut Dice::new(7), JobId(JOB + (number << 8)), &held);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(JOB + (number << 8)), &held);
     world.add_job(submission, ClientPlan::simple())
 }
 
@@ -46,7 +46,7 @@ fn ends_well(world: &mut World) {
 
 /// The node that a job was submitted to, and another one: any two of five.
 #[test]
-fn two_of_five_are_lost_for_good_with_three_copies() {
+fn two_of_five_are_lost_permanently_with_three_copies() {
     for (seed, (a, b)) in (1..).zip([(0, 1), (1, 4), (3, 2), (4, 0), (2, 0)]) {
         let mut world = world(seed, 5, 3);
         world.add_kv_client(4, 60, Span::from_millis(20));
@@ -139,7 +139,7 @@ fn count_rebuilt(world: &mut World) -> Arc<Mutex<u32>> {
     let rebuilt = Arc::new(Mutex::new(0));
     let count = Arc::clone(&rebuilt);
     world.on_effect(Box::new(move |_, _, effect| {
-        if let Effect::Trace(Event::Replaced { why: Again::Rebuilt, .. }) = effect {
+        if let Effect::Trace(Event::Replaced { why: RetryReason::Rebuilt, .. }) = effect {
             *count.lock().expect("one thread") += 1;
         }
         Action::Carry
@@ -150,7 +150,7 @@ fn count_rebuilt(world: &mut World) -> Arc<Mutex<u32>> {
 /// Its children wait for a last one that takes long: meanwhile node after node leaves with what
 /// they are to read, those that took over from others too.
 #[test]
-fn who_leaves_hands_over_what_others_want() {
+fn a_drained_node_hands_over_needed_objects() {
     for seed in 1..=12 {
         let mut world = world(seed, 5, 2);
         let rebuilt = count_rebuilt(&mut world);
@@ -254,7 +254,7 @@ fn steady_deaths_do_not_multiply_work() {
 }
 
 /// Clients begin with the first map, forty changes and more later: each request is sent on at most
-/// once by who knows the newest map, and once more where it changes meanwhile (`sim/src/stale.rs`).
+/// once by who knows the newest map, and once more where it changes meanwhile (`sim/src/stale_map_client.rs`).
 #[test]
 fn clients_with_old_maps_find_the_homes() {
     for seed in 1..=6 {
@@ -285,22 +285,23 @@ fn clients_with_old_maps_find_the_homes() {
 
 /// What is to be kept lies on a node that is to leave, and what it says of that is lost.
 #[test]
-fn who_is_to_leave_and_does_not_is_found() {
+fn a_drain_that_does_not_end_is_found() {
     let verdict = |is_mute: bool| {
         let mut world = world(1, 5, 2);
         let nodes = world.launches().len();
         let held: Vec<PartitionId> =
             (0..nodes).flat_map(|node| world.partitions_of(node).into_iter().take(2)).collect();
         let draft = Draft::fan_in(60, Span::from_millis(20), 1_000);
-        let mut submission = draft.submission(&mut Dice::new(7), JobId(JOB), &held);
+        let mut submission = draft.submission(&mut SimRng::new(7), JobId(JOB), &held);
         let specs = submission.chunks.iter_mut().flat_map(|chunk| &mut chunk.specs);
         specs.flat_map(|spec| &mut spec.outputs).for_each(|output| output.keep = true);
         world.add_job(submission, ClientPlan::simple());
         ends_well(&mut world);
-        let is_said = |message: &wire::Message| matches!(message.body, Some(Said::HandOver(_)));
+        let is_said =
+            |message: &wire::Message| matches!(message.body, Some(Said::OutputTransfer(_)));
         world.on_effect(Box::new(move |_, from, effect| match effect {
             Effect::Send { packet, .. }
-                if is_mute && from == NodeId(4) && packet.loose.iter().any(is_said) =>
+                if is_mute && from == NodeId(4) && packet.best_effort.iter().any(is_said) =>
             {
                 Action::Drop
             }

@@ -2,7 +2,7 @@
 
 use proto::limits::CRASHES_MAX;
 use proto::{JobId, PartitionId, Span, wire};
-use sim::{ClientPlan, Dice, Draft, World, WorldOptions};
+use sim::{ClientPlan, Draft, SimRng, World, WorldOptions};
 
 fn run(seed: u64, nodes: u32, slots: u32, draft: &Draft, homes: &[usize]) -> wire::JobState {
     let mut options = WorldOptions::healthy(seed, nodes, slots);
@@ -10,7 +10,7 @@ fn run(seed: u64, nodes: u32, slots: u32, draft: &Draft, homes: &[usize]) -> wir
     let mut world = World::new(options);
     let held = homes.iter().flat_map(|&node| world.partitions_of(node).into_iter().take(2));
     let held: Vec<PartitionId> = held.collect();
-    let submission = draft.submission(&mut Dice::new(seed), JobId(0x5eed_0000_0000), &held);
+    let submission = draft.submission(&mut SimRng::new(seed), JobId(0x5eed_0000_0000), &held);
     let client = world.add_job(submission, ClientPlan::simple());
     world.must_end().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     world.must_remember().expect("what was told stays so");
@@ -36,7 +36,7 @@ fn it_fails_after_three_deaths_and_all_others_complete() {
 }
 
 #[test]
-fn several_at_once_fail_nobody_who_ran_beside_them() {
+fn several_at_once_do_not_fail_tasks_that_ran_beside_them() {
     for seed in 1..=40 {
         let poison = [3, 4, 5, 30, 31];
         let draft = Draft::bag(80, Span::from_millis(15)).with_poison(&poison);
@@ -68,7 +68,7 @@ fn a_home_that_is_its_only_node_remembers_how_often_it_died() {
 /// Of two nodes the one is killed by a task and the other dies at the same time, for good. To the
 /// next life of the first it is alone: that says nothing against the task all the same.
 #[test]
-fn who_died_at_the_same_time_is_no_witness_although_the_next_life_never_heard_of_it() {
+fn a_node_that_died_at_the_same_time_is_no_witness_after_its_restart() {
     let mut deaths = 0;
     for seed in 1..=12 {
         let mut options = WorldOptions::healthy(seed, 2, 1);
@@ -78,7 +78,7 @@ fn who_died_at_the_same_time_is_no_witness_although_the_next_life_never_heard_of
         let killed = (seed % 2) as usize;
         let held = world.partitions_of(killed).into_iter().take(2).collect::<Vec<_>>();
         let draft = Draft::bag(1, Span::from_secs(1)).with_poison(&[0]);
-        let submission = draft.submission(&mut Dice::new(seed), JobId(0x5eed_0000_0000), &held);
+        let submission = draft.submission(&mut SimRng::new(seed), JobId(0x5eed_0000_0000), &held);
         world.add_job(submission, ClientPlan::simple());
         world.run_for(Span::from_millis(900 + 40 * (seed / 2)));
         world.lose(1 - killed);
@@ -102,7 +102,7 @@ fn nodes_that_have_restarted_are_witnesses_at_once() {
         world.run_for(Span::from_secs(20));
         let held = world.partitions_of(0).into_iter().take(1).collect::<Vec<_>>();
         let draft = Draft::bag(1, Span::from_millis(20)).with_poison(&[0]);
-        let submission = draft.submission(&mut Dice::new(seed), JobId(0x5eed_0000_0000), &held);
+        let submission = draft.submission(&mut SimRng::new(seed), JobId(0x5eed_0000_0000), &held);
         let client = world.add_job(submission, ClientPlan::simple());
         world.must_end().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         assert_eq!(sum(world.told(client).expect("it has ended")).failed, 1, "seed {seed}");

@@ -4,7 +4,7 @@
 use proto::event::End;
 use proto::{JobId, NodeId, PartitionId, Span, TaskId, wire};
 use scheduler::{Order, Policy, Tuning};
-use sim::{Dice, NetworkModel, Service, Simulation, SimulationOptions, Submit, simulate};
+use sim::{CostModel, NetworkModel, SimRng, Simulation, SimulationOptions, Submit, simulate};
 use workloads::{Graph, GraphBuilder, Placement, Plan, TaskInit, generate};
 
 const NODES: u32 = 5;
@@ -15,7 +15,7 @@ const GRAPHS: u64 = 25;
 
 /// Tasks of several widths, lengths and outputs; each reads from a few of those before it.
 fn random_graph(seed: u64) -> Graph {
-    let mut dice = Dice::new(seed);
+    let mut dice = SimRng::new(seed);
     let mut builder = GraphBuilder::new("random");
     let mut specs = Vec::new();
     for outputs in 0..3 {
@@ -85,7 +85,7 @@ fn ways(seed: u64) -> Vec<SimulationOptions> {
                     } else {
                         NetworkModel::KODIAK
                     },
-                    service: if turn % 4 == 0 { Service::zero() } else { Service::default() },
+                    service: if turn % 4 == 0 { CostModel::zero() } else { CostModel::default() },
                     ..SimulationOptions::new(NODES, SLOTS)
                 });
             }

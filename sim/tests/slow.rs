@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use proto::marks::{self, Mark};
 use proto::{JobId, PartitionId, Span};
 use sim::stories::slow::{add_meters, count_fenced, world};
-use sim::{ClientPlan, Dice, Draft, World, WorldOptions};
+use sim::{ClientPlan, Draft, SimRng, World, WorldOptions};
 
 const VICTIM: usize = 1;
 
@@ -24,24 +24,24 @@ fn ends_well(world: &mut World) {
 
 /// Each time for less than it takes, and then all of them alike for long.
 #[test]
-fn who_is_slow_for_a_moment_or_like_all_others_is_not_called_slow() {
+fn a_briefly_slow_node_or_one_among_equally_slow_nodes_is_not_declared_slow() {
     let mut world = world(3, 5, 3, None);
     world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
     add_meters(&mut world, 300);
     for _ in 0..4 {
-        world.drag(VICTIM, 100);
+        world.slow_down(VICTIM, 100);
         runs_well(&mut world, Span::from_secs(4));
         assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
-        world.drag(VICTIM, 1);
+        world.slow_down(VICTIM, 1);
         runs_well(&mut world, Span::from_secs(3));
         assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
     }
-    (0..5).for_each(|node| world.drag(node, 30));
+    (0..5).for_each(|node| world.slow_down(node, 30));
     for _ in 0..20 {
         runs_well(&mut world, Span::from_secs(1));
         assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
     }
-    (0..5).for_each(|node| world.drag(node, 1));
+    (0..5).for_each(|node| world.slow_down(node, 1));
     ends_well(&mut world);
 }
 
@@ -52,14 +52,14 @@ fn holds_a_copy(world: &World, node: usize) -> bool {
 /// It keeps its process and its vote; it loses its homes, its copies and new tasks, and has all of
 /// that again when it has been well for half a minute.
 #[test]
-fn who_is_slow_is_given_nothing_until_it_is_well() {
+fn a_slow_node_gets_no_work_until_it_recovers() {
     for (seed, copies) in [(1, 2), (2, 3)] {
         let _ = marks::take();
         let mut world = world(seed, 5, copies, None);
         world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
         let fenced = count_fenced(&mut world);
         add_meters(&mut world, 2_000);
-        world.drag(VICTIM, 100);
+        world.slow_down(VICTIM, 100);
         runs_well(&mut world, Span::from_secs(20));
         assert_eq!(world.slow_nodes(), [VICTIM]);
         assert!(world.partitions_of(VICTIM).is_empty());
@@ -67,13 +67,13 @@ fn who_is_slow_is_given_nothing_until_it_is_well() {
         let launches = world.launches()[VICTIM];
         let held: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
         let draft = Draft::bag(200, Span::from_millis(100));
-        let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000), &held);
+        let submission = draft.submission(&mut SimRng::new(7), JobId(0x5eed_0000), &held);
         let client = world.add_job(submission, ClientPlan::simple());
         runs_well(&mut world, Span::from_secs(10));
         let told = world.told(client).expect("its job is told of");
         assert!(told.ended_ns > 0, "the others run it");
         assert_eq!(world.launches()[VICTIM], launches, "it is given no task");
-        world.drag(VICTIM, 1);
+        world.slow_down(VICTIM, 1);
         runs_well(&mut world, Span::from_secs(25));
         assert_eq!(world.slow_nodes(), [VICTIM], "not yet");
         runs_well(&mut world, Span::from_secs(20));
@@ -88,12 +88,12 @@ fn who_is_slow_is_given_nothing_until_it_is_well() {
 
 /// Of three one is slow, and another is gone: a slow node is better than none.
 #[test]
-fn who_is_slow_is_taken_again_when_another_is_lost() {
+fn a_slow_node_is_used_again_when_another_is_lost() {
     for seed in 1..=4 {
         let mut world = world(seed, 3, 2, None);
         world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
         add_meters(&mut world, 500);
-        world.drag(VICTIM, 20);
+        world.slow_down(VICTIM, 20);
         runs_well(&mut world, Span::from_secs(15));
         assert_eq!(world.slow_nodes(), [VICTIM]);
         world.lose(2);
@@ -106,26 +106,26 @@ fn who_is_slow_is_taken_again_when_another_is_lost() {
 
 /// However many are slow, most are not called so.
 #[test]
-fn of_five_two_are_called_slow_at_most() {
+fn at_most_two_of_five_are_declared_slow() {
     let mut world = world(5, 5, 3, None);
     world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
     add_meters(&mut world, 3_000);
     for (node, times) in [(0, 30), (1, 100), (2, 300)] {
-        world.drag(node, times);
+        world.slow_down(node, times);
         for _ in 0..15 {
             runs_well(&mut world, Span::from_secs(1));
             assert!(world.slow_nodes().len() <= 2, "{:?}", world.slow_nodes());
         }
     }
     assert_eq!(world.slow_nodes().len(), 2);
-    (0..5).for_each(|node| world.drag(node, 1));
+    (0..5).for_each(|node| world.slow_down(node, 1));
     ends_well(&mut world);
 }
 
 /// Its answers take nearly as long as is called slow, some of them longer: as it is not called slow
 /// for that, it does not stay so.
 #[test]
-fn who_answers_late_now_and_then_is_called_well() {
+fn a_node_that_is_rarely_late_is_declared_healthy() {
     const FAR: usize = 4;
     for seed in 1..=4 {
         let mut options = WorldOptions::healthy(seed, 5, 2);
@@ -135,7 +135,7 @@ fn who_answers_late_now_and_then_is_called_well() {
         options.step_max = Span::from_micros(1_600);
         let mut world = World::new(options);
         world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
-        world.call_slow(FAR, true);
+        world.declare_slow(FAR, true);
         runs_well(&mut world, Span::from_secs(5));
         assert_eq!(world.slow_nodes(), [FAR]);
         let mut seconds = 5;

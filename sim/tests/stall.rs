@@ -3,7 +3,7 @@
 use proto::event::Stall;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span};
 use scheduler::Mutant;
-use sim::{Action, ClientPlan, Dice, Draft, World, WorldOptions};
+use sim::{Action, ClientPlan, Draft, SimRng, World, WorldOptions};
 
 const JOB: JobId = JobId(0x5eed_0000_0000);
 
@@ -19,7 +19,7 @@ fn submit(world: &mut World, draft: &Draft, homes: &[usize]) -> usize {
     let job = (JOB.0..).map(JobId).find(|job| home(job) == 2 % world.nodes()).expect("some is");
     let held = homes.iter().flat_map(|&node| world.partitions_of(node).into_iter().take(1));
     let held: Vec<PartitionId> = held.collect();
-    let submission = draft.submission(&mut Dice::new(1), job, &held);
+    let submission = draft.submission(&mut SimRng::new(1), job, &held);
     world.add_job(submission, ClientPlan::simple())
 }
 
@@ -35,7 +35,7 @@ fn a_lost_wake_up_is_found_and_named() {
         assert_eq!(said.stall, Stall::NotPlaced, "{said:?}");
         assert_eq!(said.task.local.index(), 7, "{said:?}");
         assert_eq!((said.home, world.stalled().len()), (NodeId(0), 1), "said once: {said:?}");
-        let stall = world.stall_told().expect("its client hears of it");
+        let stall = world.stall_reported().expect("its client hears of it");
         assert_eq!(LocalId(stall.local), said.task.local);
         assert!(stall.event.contains("1 of its 1 dependencies"), "{stall:?}");
     }
@@ -69,7 +69,7 @@ fn a_silent_node_is_named_and_its_return_ends_the_stall() {
         world.run_for(Span::from_secs(200));
         let said = *world.stalled().first().expect("it is said");
         assert_eq!((said.stall, said.holder), (named, NodeId(victim as u32)), "{said:?}");
-        assert!(world.stall_told().is_some(), "its client hears of it");
+        assert!(world.stall_reported().is_some(), "its client hears of it");
         world.bring_back(victim);
         world.run_for(Span::from_secs(300));
         let state = world.told(client).expect("it is told");

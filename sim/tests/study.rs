@@ -3,7 +3,7 @@
 use proto::{NodeId, Span, limits, wire};
 use scheduler::{Policy, Tuning};
 use sim::{
-    ByteTimes, Mishaps, NetworkModel, Racks, Service, Simulation, SimulationOptions, Submit,
+    ByteTimes, CostModel, NetworkModel, NodeFailures, Racks, Simulation, SimulationOptions, Submit,
     simulate,
 };
 use workloads::{Graph, GraphBuilder, Placement, TaskInit, generate};
@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 /// Nothing takes time but the tasks.
 fn ideal(nodes: u32, slots: u32) -> SimulationOptions {
     SimulationOptions {
-        service: Service::zero(),
+        service: CostModel::zero(),
         network: NetworkModel::MaxMin { latency: Span::ZERO, bytes_per_s: f64::INFINITY },
         ..SimulationOptions::new(nodes, slots)
     }
@@ -91,7 +91,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn tasks_go_to_whom_they_are_submitted() {
+fn tasks_go_to_the_nodes_of_their_submission() {
     let graph = generate("bag:tasks=64,duration=0ms").unwrap();
     let launches = |submit| {
         let options = SimulationOptions { submit, ..ideal(4, 1) };
@@ -163,9 +163,13 @@ fn nodes_that_die_come_back_and_nothing_is_lost() {
             let placement = Placement::Graph;
             let quiet = SimulationOptions { seed, placement, ..SimulationOptions::new(10, 2) };
             let half_second = Span::from_millis(500);
-            let mishaps =
-                Mishaps { kills: 3, restart_after: half_second, pauses: 2, pause: half_second };
-            let broken = SimulationOptions { mishaps, ..quiet.clone() };
+            let node_failures = NodeFailures {
+                kills: 3,
+                restart_after: half_second,
+                pauses: 2,
+                pause: half_second,
+            };
+            let broken = SimulationOptions { node_failures, ..quiet.clone() };
             let (quiet, broken) = (run(&graph, &quiet), run(&graph, &broken));
             let report = broken.report();
             assert_eq!((broken.struck.kills, broken.struck.pauses), (3, 2), "{text} seed {seed}");
@@ -174,8 +178,8 @@ fn nodes_that_die_come_back_and_nothing_is_lost() {
             assert!(broken.makespan > quiet.makespan, "{text} seed {seed}: a fault takes time");
         }
     }
-    let many = Mishaps { kills: 9, pauses: 2, ..Mishaps::default() };
-    let options = SimulationOptions { mishaps: many, ..SimulationOptions::new(10, 2) };
+    let many = NodeFailures { kills: 9, pauses: 2, ..NodeFailures::default() };
+    let options = SimulationOptions { node_failures: many, ..SimulationOptions::new(10, 2) };
     let graph = generate("bag:tasks=10,duration=1ms").unwrap();
     assert!(simulate(&graph, &options).is_err(), "each fault strikes another node");
 }
@@ -244,7 +248,7 @@ fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {
     };
     let graph = generate("pipeline:tasks=2,length=2,duration=10ms,output=1MiB").unwrap();
     let options = |real_data| {
-        let service = Service { bytes, ..Service::zero() };
+        let service = CostModel { bytes, ..CostModel::zero() };
         SimulationOptions { real_data, service, ..ideal(1, 1) }
     };
     let (sizes_alone, real) = (run(&graph, &options(false)), run(&graph, &options(true)));
@@ -257,7 +261,8 @@ fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {
 
     let graph = generate("fan-in:tasks=3,degree=2,duration=10ms,output=1MiB").unwrap();
     let fetching = |fetch_object_ns| {
-        let service = Service { bytes: ByteTimes { fetch_object_ns, ..bytes }, ..Service::zero() };
+        let service =
+            CostModel { bytes: ByteTimes { fetch_object_ns, ..bytes }, ..CostModel::zero() };
         run(&graph, &SimulationOptions { real_data: true, service, ..ideal(2, 1) }).report()
     };
     let (at_once, later) = (fetching(0.0), fetching(4e6));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proto::event::{Again, Decoder, End};
+use proto::event::{Decoder, End, RetryReason};
 use proto::{Event, TaskId};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -156,7 +156,11 @@ impl Instance {
                     Event::Committed { task, end: End::Done, .. } => {
                         *times.entry(task).or_default() += 1;
                     }
-                    Event::Replaced { task, why: Again::Rebuilt | Again::Recalled, .. } => {
+                    Event::Replaced {
+                        task,
+                        why: RetryReason::Rebuilt | RetryReason::Recalled,
+                        ..
+                    } => {
                         *times.entry(task).or_default() -= 1;
                     }
                     _ => {}

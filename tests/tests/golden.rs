@@ -15,7 +15,7 @@ use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
-use proto::event::{Again, Decoder, Encoder, End, Reason, Spared, Stall};
+use proto::event::{Decoder, Encoder, End, Reason, RetryReason, Spared, Stall};
 use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 #[test]
@@ -97,7 +97,7 @@ const WHOLE: [&str; 12] = [
     "StartRecord",
     "VisibleRecord",
     "GroupEntry",
-    "GroupPromise",
+    "HardState",
 ];
 
 /// Name and bytes of a sample of each kind.
@@ -186,7 +186,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "GroupMessage" => again::<wire::GroupMessage>(bytes),
         "MembershipMessage" => again::<wire::MembershipMessage>(bytes),
         "GroupEntry" => again::<wire::GroupEntry>(bytes),
-        "GroupPromise" => again::<wire::GroupPromise>(bytes),
+        "HardState" => again::<wire::HardState>(bytes),
         "Packet" => again::<wire::Packet>(bytes),
         "Chunk" => again::<wire::Chunk>(bytes),
         "JobCommit" => again::<wire::JobCommit>(bytes),
@@ -232,9 +232,9 @@ fn events() -> [Event; EVENT_KINDS] {
             local_bytes: 17,
         },
         Event::Committed { task, attempt, end: End::Failed, node, output_bytes: 5_000_000 },
-        Event::Replaced { task, attempt, why: Again::HolderRestarted },
+        Event::Replaced { task, attempt, why: RetryReason::HolderRestarted },
         Event::Stale { task, attempt },
-        Event::Woken { task },
+        Event::MissedWakeupRepaired { task },
         Event::Widened { task, attempt, slot: 5 },
         Event::JobEnded { job, end: End::Done },
         Event::Dismissed { task, attempt },
@@ -249,7 +249,7 @@ fn events() -> [Event; EVENT_KINDS] {
         },
         Event::Removing { job },
         Event::TakenOver { task, attempt, from: node },
-        Event::Struck { task, attempt, node, incarnation: 3, strikes: 2 },
+        Event::CrashCounted { task, attempt, node, incarnation: 3, count: 2 },
         Event::Spared { task, attempt, node, incarnation: 3, why: Spared::Apart },
         Event::Stalled {
             task,

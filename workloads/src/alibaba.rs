@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::detect::LoadOptions;
+use crate::deviations::Deviations;
 use crate::error::Problem;
 use crate::graph::Graph;
 use crate::names::Names;
-use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source, shown};
 
@@ -49,7 +49,7 @@ struct Row<'t> {
 }
 
 struct Reader<'o> {
-    oddities: &'o Oddities,
+    deviations: &'o Deviations,
     options: &'o LoadOptions,
     names: Names,
     jobs: Names,
@@ -72,11 +72,11 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<Graph, Misread> {
     let mut lines = Lines::new(source);
     let mut reader = Reader {
-        oddities,
+        deviations,
         options,
         names: Names::default(),
         jobs: Names::default(),
@@ -127,7 +127,7 @@ impl Reader<'_> {
         let fields: Vec<Field<'_>> = line.between_commas().take(COLUMNS + 1).collect();
         if let Some(further) = fields.get(COLUMNS) {
             let at = (further.line, further.column);
-            self.oddities.pass(at, "columns after the 9th are passed over")?;
+            self.deviations.pass(at, "columns after the 9th are passed over")?;
         }
         let &[name, _, job, _, _, start, end, cpu, ..] = fields.as_slice() else {
             let count = line.between_commas().count();

@@ -8,7 +8,7 @@ use crate::error::LoadError;
 use crate::graph::Graph;
 use crate::toml_file::array::Array;
 use crate::toml_file::assemble::assemble;
-use crate::toml_file::table::{Body, Bring, InputFile, OutputFile, TaskTable};
+use crate::toml_file::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
 use crate::toml_file::{Fault, Located};
 
 /// What goes with a command beside its arguments.
@@ -91,9 +91,9 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     };
     let brought = |files: &[String], bring| vec![bring; files.len()];
     let brings = [
-        brought(&options.inputs, Bring::Not),
-        brought(&options.staged, Bring::Stage),
-        brought(&options.uploads, Bring::Upload),
+        brought(&options.inputs, ExternalFileUse::Not),
+        brought(&options.staged, ExternalFileUse::Stage),
+        brought(&options.uploads, ExternalFileUse::Upload),
     ];
     table.inputs = [&options.inputs[..], &options.staged, &options.uploads]
         .into_iter()

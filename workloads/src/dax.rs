@@ -23,7 +23,7 @@ pub(crate) fn read(
     name: &str,
     options: &LoadOptions,
 ) -> Result<Graph, Misread> {
-    let mut xml = quick_xml::Reader::from_reader(Placed::new(source));
+    let mut xml = quick_xml::Reader::from_reader(BoundedReader::new(source));
     xml.config_mut().expand_empty_elements = true;
     let mut reader = Reader::new();
     let mut bytes = Vec::new();
@@ -267,14 +267,14 @@ impl Attributes<'_, '_> {
 }
 
 /// Knows the place of the next byte, and keeps one piece of XML from filling the memory.
-struct Placed<'s, 'a> {
+struct BoundedReader<'s, 'a> {
     source: &'s mut Source<'a>,
     line: usize,
     column: usize,
     taken: usize,
 }
 
-impl<'s, 'a> Placed<'s, 'a> {
+impl<'s, 'a> BoundedReader<'s, 'a> {
     fn new(source: &'s mut Source<'a>) -> Self {
         Self { source, line: 1, column: 1, taken: 0 }
     }
@@ -288,7 +288,7 @@ impl<'s, 'a> Placed<'s, 'a> {
     }
 }
 
-impl Read for Placed<'_, '_> {
+impl Read for BoundedReader<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.fill_buf()?.read(buffer)?;
         self.consume(count);
@@ -296,7 +296,7 @@ impl Read for Placed<'_, '_> {
     }
 }
 
-impl BufRead for Placed<'_, '_> {
+impl BufRead for BoundedReader<'_, '_> {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
         let limit = limits::WORKFLOW_WORD_BYTES_MAX;
         if self.taken > limit {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use proto::limits;
 
+use crate::deviations::Deviations;
 use crate::error::{LoadError, Problem};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
-use crate::oddity::Oddities;
 use crate::text::{Limited, Misread, Source};
 use crate::unicode::{Order, Utf16};
 use crate::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
@@ -148,8 +148,8 @@ pub fn read(
         } else {
             Box::new(Limited::new(packed, limit))
         };
-        let oddities = Oddities::new(options.is_strict);
-        let (head, mut source) = behead(plain, &oddities)?;
+        let deviations = Deviations::new(options.is_strict);
+        let (head, mut source) = peek_header(plain, &deviations)?;
         let is_guessed = format.is_none();
         let format = match format {
             Some(format) => format,
@@ -161,7 +161,7 @@ pub fn read(
         }
         let name = stem(&file);
         let graph = match format {
-            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &oddities)?),
+            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &deviations)?),
             Format::Toml => {
                 let mut bytes = Vec::new();
                 let limit = limits::WORKFLOW_TOML_BYTES_MAX;
@@ -174,16 +174,16 @@ pub fn read(
                     false => error,
                 })
             }
-            Format::Dot => Ok(dot::read(&mut source, &name, options, &oddities)?),
+            Format::Dot => Ok(dot::read(&mut source, &name, options, &deviations)?),
             Format::Stg => Ok(stg::read(&mut source, &name, options)?),
             Format::Estee => Ok(estee::read(&mut source, &name, options)?),
             Format::Dax => Ok(dax::read(&mut source, &name, options)?),
-            Format::Swf => Ok(swf::read(&mut source, &name, options, &oddities)?),
-            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options, &oddities)?),
+            Format::Swf => Ok(swf::read(&mut source, &name, options, &deviations)?),
+            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options, &deviations)?),
             Format::Generator => unreachable!("a generator is no file"),
         };
         Ok(graph.map(|mut graph| {
-            graph.warnings = oddities.into_warnings(&file);
+            graph.warnings = deviations.into_warnings(&file);
             graph
         }))
     };
@@ -202,14 +202,14 @@ impl<R: Read> Read for Gzip<R> {
 }
 
 /// The first bytes, and all of them again as a text without a byte order mark.
-fn behead<'a>(
+fn peek_header<'a>(
     plain: Box<dyn Read + 'a>,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<(Vec<u8>, Source<'a>), Misread> {
     let mut buffered = BufReader::with_capacity(HEAD_BYTES, plain);
     let mut plain: Box<dyn Read + 'a> = match Order::of(buffered.fill_buf()?) {
         Some(order) => {
-            oddities.pass((1, 1), "the text is UTF-16, not UTF-8")?;
+            deviations.pass((1, 1), "the text is UTF-16, not UTF-8")?;
             Box::new(Utf16::new(buffered, order))
         }
         None => Box::new(buffered),

@@ -12,9 +12,9 @@ use std::mem::take;
 use proto::limits;
 
 use crate::detect::LoadOptions;
+use crate::deviations::Deviations;
 use crate::error::{GraphError, Problem};
 use crate::graph::Graph;
-use crate::oddity::Oddities;
 use crate::recorded;
 use crate::text::{Misread, Source, shown};
 use crate::weighted::{Weight, Weighted};
@@ -24,10 +24,10 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<Graph, Misread> {
     let mut parser = Parser {
-        oddities,
+        deviations,
         tokens: Tokens::new(source)?,
         graph: Weighted::default(),
         is_sized: Vec::new(),
@@ -62,7 +62,7 @@ struct Size {
 }
 
 struct Parser<'s, 'a> {
-    oddities: &'s Oddities,
+    deviations: &'s Deviations,
     tokens: Tokens<'s, 'a>,
     graph: Weighted,
     /// Nodes that gave their size themselves.
@@ -274,10 +274,10 @@ impl Parser<'_, '_> {
 
     /// Any number of `[name=value, ...]`; of these the size.
     fn attributes(&mut self) -> Result<Option<Size>, Misread> {
-        let (mut size, oddities) = (None, self.oddities);
+        let (mut size, deviations) = (None, self.deviations);
         self.attribute_lists(|name, text, at| {
             if name == "size" {
-                size = size_of(text, at, oddities)?.or(size);
+                size = size_of(text, at, deviations)?.or(size);
             }
             Ok(())
         })?;
@@ -324,11 +324,12 @@ impl Parser<'_, '_> {
 fn size_of(
     text: &str,
     (line, column): (usize, usize),
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<Option<Size>, Misread> {
     let is_pair = text.trim_end_matches('!').split(',').count() == 2;
     if is_pair && text.trim_end_matches('!').split(',').all(|part| number(part).is_ok()) {
-        oddities.pass((line, column), "a size of two numbers is that of a drawing, not of work")?;
+        deviations
+            .pass((line, column), "a size of two numbers is that of a drawing, not of work")?;
         return Ok(None);
     }
     let value = number(text).map_err(|reason| Misread::syntax(line, column, reason))?;

@@ -35,7 +35,7 @@ struct Row {
 
 /// A file that a task reads or writes.
 #[derive(Clone, Copy, Debug)]
-struct Use {
+struct FileUse {
     task: u32,
     file: u32,
     size_bytes: u64,
@@ -56,8 +56,8 @@ pub(crate) struct FileGraph {
     rows: Vec<Row>,
     /// Numbers of tasks as they were defined.
     order: Vec<u32>,
-    reads: Vec<Use>,
-    writes: Vec<Use>,
+    reads: Vec<FileUse>,
+    writes: Vec<FileUse>,
     /// Parent and child.
     declared: Vec<(u32, u32)>,
 }
@@ -123,14 +123,14 @@ impl FileGraph {
     pub(crate) fn read(&mut self, task: u32, file: &str, size_bytes: Option<u64>) {
         let file = self.file(file);
         let size_bytes = size_bytes.unwrap_or(SIZE_OF_FILE);
-        self.reads.push(Use { task, file, size_bytes });
+        self.reads.push(FileUse { task, file, size_bytes });
     }
 
     /// A file that the task writes.
     pub(crate) fn write(&mut self, task: u32, file: &str, size_bytes: Option<u64>) {
         let file = self.file(file);
         let size_bytes = size_bytes.unwrap_or(SIZE_OF_FILE);
-        self.writes.push(Use { task, file, size_bytes });
+        self.writes.push(FileUse { task, file, size_bytes });
     }
 
     fn file(&mut self, file: &str) -> u32 {
@@ -152,8 +152,8 @@ impl FileGraph {
         }
         self.declared.sort_unstable_by_key(|(parent, child)| (*child, *parent));
         self.declared.dedup();
-        let reads = Uses::new(std::mem::take(&mut self.reads), &index_of);
-        let writes = Uses::new(std::mem::take(&mut self.writes), &index_of);
+        let reads = FileUses::new(std::mem::take(&mut self.reads), &index_of);
+        let writes = FileUses::new(std::mem::take(&mut self.writes), &index_of);
         let writers = Writers::new(&writes, self.files.len());
         let mut builder = GraphBuilder::new(name);
         builder.reserve(self.order.len(), self.declared.len());
@@ -207,14 +207,14 @@ impl FileGraph {
         Err(Misread { at, problem })
     }
 
-    fn size_of(&self, used: &Use) -> u64 {
+    fn size_of(&self, used: &FileUse) -> u64 {
         match used.size_bytes {
             SIZE_OF_FILE => self.file_bytes[used.file as usize],
             own => own,
         }
     }
 
-    fn spec(&self, index: u32, writes: &[Use], options: &LoadOptions) -> wire::Spec {
+    fn spec(&self, index: u32, writes: &[FileUse], options: &LoadOptions) -> wire::Spec {
         let task = self.order[index as usize];
         let recorded = self.rows[task as usize].recorded;
         let outputs = writes.iter().map(|write| {
@@ -236,13 +236,13 @@ impl FileGraph {
 }
 
 /// The files that tasks read, or write, by task; each once.
-struct Uses {
+struct FileUses {
     starts: Vec<u32>,
-    uses: Vec<Use>,
+    uses: Vec<FileUse>,
 }
 
-impl Uses {
-    fn new(mut uses: Vec<Use>, index_of: &[u32]) -> Self {
+impl FileUses {
+    fn new(mut uses: Vec<FileUse>, index_of: &[u32]) -> Self {
         for used in &mut uses {
             used.task = index_of[used.task as usize];
         }
@@ -269,7 +269,7 @@ impl Uses {
         Self { starts, uses }
     }
 
-    fn of(&self, task: u32) -> &[Use] {
+    fn of(&self, task: u32) -> &[FileUse] {
         let at = task as usize;
         &self.uses[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
@@ -284,7 +284,7 @@ struct Writers {
 }
 
 impl Writers {
-    fn new(uses: &Uses, files: usize) -> Self {
+    fn new(uses: &FileUses, files: usize) -> Self {
         let mut first = vec![NONE; files];
         let mut writes = vec![(NONE, NONE, NONE); uses.uses.len()];
         // Backwards, so that the list of a file goes forwards.

@@ -8,7 +8,7 @@ use proto::{LocalId, PartitionId};
 pub struct Layout {
     tasks: u32,
     /// Partitions that hold tasks, in the order in which they are submitted.
-    used: Vec<Used>,
+    used: Vec<PartitionUse>,
     /// `used` by partition number, for the way back.
     by_partition: Vec<u32>,
     map: Map,
@@ -16,7 +16,7 @@ pub struct Layout {
 
 /// One partition and how many of the tasks it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Used {
+pub struct PartitionUse {
     pub partition: PartitionId,
     /// Which of the caller's homes it belongs to.
     pub home: u32,
@@ -43,13 +43,13 @@ impl Layout {
             // Only the last piece may be short, and it ends its partition.
             let short = pieces * piece - tasks;
             let has_last = (pieces - 1) % width == turn;
-            Used { partition, home, tasks: if has_last { whole - short } else { whole } }
+            PartitionUse { partition, home, tasks: if has_last { whole - short } else { whole } }
         });
         Self::new(tasks, used.collect(), Map::Dealt { piece })
     }
 
     /// Takes tasks as listed for each partition.
-    pub(crate) fn listed(lists: Vec<(Used, Vec<u32>)>) -> Self {
+    pub(crate) fn listed(lists: Vec<(PartitionUse, Vec<u32>)>) -> Self {
         let count: usize = lists.iter().map(|(_, list)| list.len()).sum();
         let mut starts = Vec::with_capacity(lists.len() + 1);
         let mut tasks: Vec<u32> = Vec::with_capacity(count);
@@ -69,7 +69,7 @@ impl Layout {
         Self::new(count as u32, used, Map::Listed { starts, tasks, position })
     }
 
-    fn new(tasks: u32, used: Vec<Used>, map: Map) -> Self {
+    fn new(tasks: u32, used: Vec<PartitionUse>, map: Map) -> Self {
         let mut by_partition: Vec<u32> = (0..used.len() as u32).collect();
         by_partition.sort_unstable_by_key(|turn| used[*turn as usize].partition);
         let twice = by_partition
@@ -92,7 +92,7 @@ impl Layout {
 
     /// Partitions that hold tasks of this job.
     #[must_use]
-    pub fn used(&self) -> &[Used] {
+    pub fn used(&self) -> &[PartitionUse] {
         &self.used
     }
 

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use proto::{JobId, PartitionId};
 
 use crate::graph::Graph;
-use crate::layout::{Layout, Used};
+use crate::layout::{Layout, PartitionUse};
 use crate::pieces::{self, Pieces};
 use crate::random::{Shuffle, mix};
 
@@ -88,7 +88,7 @@ fn by_length(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
         let (home, partitions) = &chosen[turn % chosen.len()];
         let tasks: Vec<u32> = order[turn..].iter().step_by(places).copied().collect();
         let partition = partitions[turn / chosen.len()];
-        (Used { partition, home: *home, tasks: tasks.len() as u32 }, tasks)
+        (PartitionUse { partition, home: *home, tasks: tasks.len() as u32 }, tasks)
     });
     Layout::listed(dealt.collect())
 }
@@ -150,7 +150,7 @@ fn listed(chosen: &[Chosen], lists: Vec<Vec<u32>>) -> Layout {
         for (round, &partition) in partitions.iter().enumerate() {
             let part = &list[round * count / width..(round + 1) * count / width];
             if !part.is_empty() {
-                let used = Used { partition, home: *home, tasks: part.len() as u32 };
+                let used = PartitionUse { partition, home: *home, tasks: part.len() as u32 };
                 placed.push((round, used, part.to_vec()));
             }
         }

@@ -143,7 +143,7 @@ impl Iterator for Chunks<'_> {
 
 /// A task whose lists of edges are not all out yet.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenTask {
     task: u32,
     index: u32,
     children_done: u32,
@@ -159,7 +159,7 @@ struct Cutter<'p> {
     /// The next task to begin, and the next chunk's number, within the partition.
     index: u32,
     number: u32,
-    open: Option<Open>,
+    open: Option<OpenTask>,
     /// For each spec the serial of the chunk that last held it, and where it stands there.
     spec_seen: Vec<(u64, u32)>,
     serial: u64,
@@ -249,7 +249,7 @@ impl<'p> Cutter<'p> {
             let release_ns = self.plan.graph.release_ns(task);
             chunk.tasks.push(wire::Task { release_ns, ..wire_task(&view, spec, slots, urgency) });
         }
-        self.open = Some(Open { task, index: self.index, children_done: 0, parents_done: 0 });
+        self.open = Some(OpenTask { task, index: self.index, children_done: 0, parents_done: 0 });
         self.index += 1;
         true
     }
@@ -307,7 +307,7 @@ impl<'p> Cutter<'p> {
         count as u32
     }
 
-    fn children(&self, open: Open, count: u32) -> wire::Children {
+    fn children(&self, open: OpenTask, count: u32) -> wire::Children {
         let mut list = wire::Children {
             index: u64::from(open.index),
             child: Vec::with_capacity(count as usize),
@@ -323,7 +323,7 @@ impl<'p> Cutter<'p> {
         list
     }
 
-    fn parents(&self, open: Open, count: u32) -> wire::Parents {
+    fn parents(&self, open: OpenTask, count: u32) -> wire::Parents {
         let edges = self.plan.graph.parents_from(open.task, open.parents_done);
         wire::Parents {
             index: u64::from(open.index),

@@ -23,7 +23,7 @@ const DUMMIES: u64 = 2;
 
 /// An edge from a task whose line has not come yet.
 #[derive(Debug)]
-struct Awaited {
+struct PendingEdge {
     number: u64,
     edge: usize,
     line: usize,
@@ -34,7 +34,7 @@ struct Awaited {
 struct Reader {
     graph: Weighted,
     tasks: HashMap<u64, u32, foldhash::fast::FixedState>,
-    awaited: Vec<Awaited>,
+    awaited: Vec<PendingEdge>,
 }
 
 pub(crate) fn read(source: &mut Source<'_>, name: &str, _: &LoadOptions) -> Result<Graph, Misread> {
@@ -114,7 +114,12 @@ impl Reader {
             return Err(parent.fault(crate::error::GraphError::SelfLoop { task }));
         }
         if known.is_none() {
-            self.awaited.push(Awaited { number, edge, line: parent.line, column: parent.column });
+            self.awaited.push(PendingEdge {
+                number,
+                edge,
+                line: parent.line,
+                column: parent.column,
+            });
         }
         self.graph.edges.push(Weight { parent: known.unwrap_or(u32::MAX), child, bytes });
         Ok(())

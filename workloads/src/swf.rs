@@ -10,9 +10,9 @@ use hashbrown::HashMap;
 
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::detect::LoadOptions;
+use crate::deviations::Deviations;
 use crate::error::Problem;
 use crate::graph::Graph;
-use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source};
 
@@ -35,7 +35,7 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<Graph, Misread> {
     let mut lines = Lines::with_comments(source, b';');
     let mut builder = GraphBuilder::new(name);
@@ -49,10 +49,10 @@ pub(crate) fn read(
             continue;
         }
         if builder.tasks() == 0 && is_header(line) {
-            oddities.pass((line.number, 1), "a header line without ';' is passed over")?;
+            deviations.pass((line.number, 1), "a header line without ';' is passed over")?;
             continue;
         }
-        let (job, first) = Job::read(line, oddities)?;
+        let (job, first) = Job::read(line, deviations)?;
         let task = builder.tasks() as u32;
         if tasks.insert(job.number, task).is_some() {
             return Err(first.fault(Problem::DuplicateTask { task: job.number.to_string() }));
@@ -83,7 +83,8 @@ pub(crate) fn read(
         if job.preceding >= 1.0 {
             if job.preceding as u64 == job.number {
                 let at = (first.line, first.column);
-                oddities.pass(at, "a job that names itself as the preceding one waits for none")?;
+                deviations
+                    .pass(at, "a job that names itself as the preceding one waits for none")?;
             } else {
                 waits.push((job.preceding as u64, task));
             }
@@ -113,11 +114,11 @@ fn is_header(line: Line<'_>) -> bool {
 
 impl Job {
     /// The job, and its first field for errors.
-    fn read<'l>(line: Line<'l>, oddities: &Oddities) -> Result<(Self, Field<'l>), Misread> {
+    fn read<'l>(line: Line<'l>, deviations: &Deviations) -> Result<(Self, Field<'l>), Misread> {
         let fields: Vec<Field<'_>> = line.words().take(FIELDS + 1).collect();
         if let Some(further) = fields.get(FIELDS) {
             let at = (further.line, further.column);
-            oddities.pass(at, "columns after the 18th are passed over")?;
+            deviations.pass(at, "columns after the 18th are passed over")?;
         }
         if fields.len() < FIELDS {
             let reason = format!("a job has {FIELDS} numbers, not {}", fields.len());

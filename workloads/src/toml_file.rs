@@ -6,8 +6,8 @@
 
 pub(crate) mod array;
 pub(crate) mod assemble;
+mod diagnostics;
 mod index;
-mod mistakes;
 mod raw;
 pub(crate) mod table;
 mod write;

@@ -6,9 +6,9 @@ mod schema;
 mod write;
 
 use crate::detect::LoadOptions;
+use crate::deviations::Deviations;
 use crate::error::Problem;
 use crate::graph::Graph;
-use crate::oddity::Oddities;
 use crate::text::{Misread, Source};
 pub(crate) use write::write;
 pub use write::{Machine, Run, TaskRun};
@@ -21,9 +21,9 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<Graph, Misread> {
-    let (graph, own) = schema::read(source, oddities)?;
+    let (graph, own) = schema::read(source, deviations)?;
     graph.finish(own.as_deref().filter(|own| !own.is_empty()).unwrap_or(name), options)
 }
 

@@ -59,7 +59,7 @@ fn story() -> Vec<Entry> {
         entry(
             0,
             13,
-            Event::Replaced { task: a, attempt: attempt(2), why: proto::event::Again::Retry },
+            Event::Replaced { task: a, attempt: attempt(2), why: proto::event::RetryReason::Retry },
         ),
         entry(0, 15, ended(a, 2, End::Done, 13, 0, 0)),
         entry(0, 15, committed(a, End::Done, 0, 100)),

@@ -21,7 +21,7 @@ use clap::Args;
 use client::SubmitOptions;
 use kvs::{Batch, Write};
 use proto::{JobId, PartitionId};
-use sim::{Counts, Mark, Part, Prices, Service, SimulationOptions, Submit};
+use sim::{CostModel, Counts, Mark, Part, Prices, SimulationOptions, Submit};
 use workloads::{Graph, Placement, Plan};
 
 use super::{Cluster, Report, Resolved, Round, chain, cluster};
@@ -130,7 +130,7 @@ async fn round() -> anyhow::Result<Round> {
     Ok(figures)
 }
 
-fn service(least: &BTreeMap<&'static str, f64>) -> Service {
+fn service(least: &BTreeMap<&'static str, f64>) -> CostModel {
     let figure = |name: &str| least.get(name).copied().unwrap_or(0.0).round();
     let core = Part::ALL.iter().filter_map(|part| {
         let price = least.get(part.name())?;
@@ -146,7 +146,7 @@ fn service(least: &BTreeMap<&'static str, f64>) -> Service {
         (Part::Fetched, SHELL_PACKET),
         (Part::Launch, SHELL_LAUNCH),
     ];
-    Service {
+    CostModel {
         date: today(),
         machine: machine(),
         core_ns: core.collect(),
@@ -156,7 +156,7 @@ fn service(least: &BTreeMap<&'static str, f64>) -> Service {
         client_task_ns: figure(CLIENT_TASK),
         bytes: bytes::times(least),
         notes: NOTES.into_iter().chain(bytes::NOTES).map(str::to_owned).collect(),
-        ..Service::unmeasured()
+        ..CostModel::unmeasured()
     }
 }
 
@@ -366,6 +366,6 @@ mod tests {
         let least = [(Part::Step.name(), 500.4), (PERSIST, 3_000.0), (SYNC, 1e6)];
         let service = service(&least.into());
         assert_eq!((service.core_ns["step"], service.shell_ns["persist"]), (500.0, 3_000.0));
-        assert_eq!(Service::parse(&service.to_json()).unwrap(), service);
+        assert_eq!(CostModel::parse(&service.to_json()).unwrap(), service);
     }
 }

@@ -42,7 +42,7 @@ impl Cpu {
 
 /// When a job that has run was accepted.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct JobTimes {
     pub(super) accepted: Instant,
 }
 
@@ -64,7 +64,11 @@ impl Cluster {
     }
 
     /// Submits, waits for the end, and refuses to measure a job that failed.
-    pub(super) async fn run(&self, graph: &Graph, options: SubmitOptions) -> anyhow::Result<Ran> {
+    pub(super) async fn run(
+        &self,
+        graph: &Graph,
+        options: SubmitOptions,
+    ) -> anyhow::Result<JobTimes> {
         let handle = self.client.submit(graph, options).await?;
         let accepted = Instant::now();
         let end = self.client.wait_job(handle.job, |_| {}).await?;
@@ -72,7 +76,7 @@ impl Cluster {
         let failure = end.sum.iter().flat_map(|sum| &sum.failures).next();
         let why = failure.map(|failure| failure.error.as_str()).unwrap_or_default();
         anyhow::ensure!(done == graph.len() as u64, "{done} of {} tasks done: {why}", graph.len());
-        Ok(Ran { accepted })
+        Ok(JobTimes { accepted })
     }
 
     pub(super) async fn node_states(&self) -> anyhow::Result<Vec<wire::NodeState>> {
@@ -94,7 +98,7 @@ impl Cluster {
     /// The nodes' processes, each once.
     pub(super) async fn pids(&self) -> anyhow::Result<BTreeSet<u32>> {
         let pid = |state: wire::NodeState| {
-            state.member.map(|member| member.pid).context("a node did not say who it is")
+            state.member.map(|member| member.pid).context("a node did not send its id")
         };
         self.node_states().await?.into_iter().map(pid).collect()
     }

@@ -153,9 +153,9 @@ async fn measure(
         round,
     };
     let alone = (resolved.tasks / ALONE_SHARE).max(1);
-    let insert = load(What::Insert, args.callers, resolved.tasks).run(contender).await?;
-    let lookup = load(What::Lookup, args.callers, resolved.tasks).run(contender).await?;
-    let insert_alone = load(What::InsertAlone, 1, alone).run(contender).await?;
+    let insert = load(Benchmark::Insert, args.callers, resolved.tasks).run(contender).await?;
+    let lookup = load(Benchmark::Lookup, args.callers, resolved.tasks).run(contender).await?;
+    let insert_alone = load(Benchmark::InsertAlone, 1, alone).run(contender).await?;
     Ok(vec![
         (names.insert[0], insert.per_s),
         (names.insert[1], insert.percentile_us(50)),
@@ -168,7 +168,7 @@ async fn measure(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+enum Benchmark {
     Insert,
     InsertAlone,
     /// Of what was inserted in the same round.
@@ -177,7 +177,7 @@ enum What {
 
 #[derive(Clone, Copy)]
 struct Load {
-    what: What,
+    what: Benchmark,
     callers: u32,
     operations: u64,
     value_bytes: usize,
@@ -227,10 +227,10 @@ impl Load {
     ) -> anyhow::Result<Vec<Duration>> {
         let mut took = Vec::new();
         for number in (caller..self.operations).step_by(self.callers as usize) {
-            let group = if self.what == What::InsertAlone { "alone" } else { "all" };
+            let group = if self.what == Benchmark::InsertAlone { "alone" } else { "all" };
             let key = format!("bench-{group}-{}-{number}", self.round).into_bytes();
             let start = Instant::now();
-            if self.what == What::Lookup {
+            if self.what == Benchmark::Lookup {
                 let bytes = session.lookup(&key).await?;
                 anyhow::ensure!(bytes == self.value_bytes, "a value of {bytes} bytes came back");
             } else {

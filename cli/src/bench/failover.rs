@@ -26,7 +26,7 @@ use super::{Ended, Resolved, Round, cluster};
 use crate::embed::{self, ClusterPlan};
 use crate::node_list;
 use crate::processes::{self, Life, NodeProcess, Seat};
-use crate::story::Logs;
+use crate::reports::Logs;
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ impl Nodes {
             );
         }
         processes::await_listening(dir.path(), &mut processes).await.map_err(Ended)?;
-        let options = ClientOptions { patience: PATIENCE };
+        let options = ClientOptions { request_timeout: PATIENCE };
         let client = Client::connect_with(dir.path(), options).await?;
         let nodes = Self { dir, plan, processes, client };
         nodes.await_whole().await?;
@@ -155,7 +155,7 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
     };
     let mut report = Report::new("failover", resolved);
     let mut nodes = Nodes::start(args).await?;
-    let mut waits = Waits::default();
+    let mut waits = InsertDelays::default();
     for kill in 0..args.kills {
         report.add(around_a_kill(&mut nodes, (kill % args.nodes) as usize, &mut waits).await?);
     }
@@ -170,14 +170,14 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
 
 /// The longest inserts of all callers around all kills, milliseconds.
 #[derive(Default)]
-struct Waits {
+struct InsertDelays {
     home: Vec<f64>,
     copy: Vec<f64>,
     apart: Vec<f64>,
     errors: u64,
 }
 
-impl Waits {
+impl InsertDelays {
     fn tell(&mut self, report: &mut Report, kills: u32) {
         let lists =
             [("home", &mut self.home), ("copy", &mut self.copy), ("apart", &mut self.apart)];
@@ -261,7 +261,7 @@ impl Callers {
 async fn around_a_kill(
     nodes: &mut Nodes,
     victim: usize,
-    waits: &mut Waits,
+    waits: &mut InsertDelays,
 ) -> anyhow::Result<Round> {
     let node = victim as u32;
     let home = nodes.keys(|replicas| replicas.first() == Some(&node));

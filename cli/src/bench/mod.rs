@@ -35,12 +35,12 @@ use crate::errors::{Done, Exit, Failure};
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 /// What is measured.
 #[derive(Subcommand, Debug)]
-enum What {
+enum Benchmark {
     /// No-op tasks from the first byte of the submission to the last completion
     Noop(Setting),
     /// Sleeping tasks: the run's length over the ideal
@@ -143,7 +143,7 @@ impl Setting {
 
 /// Runs one benchmark and prints what it found.
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
-    if let What::Transfer(args) = &args.what {
+    if let Benchmark::Transfer(args) = &args.what {
         let table = on_a_runtime(transfer::run(args)).map_err(failure)?;
         match context.output.json {
             true => context.output.raw_line(&table.to_json().map_err(failure)?)?,
@@ -162,17 +162,17 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
 fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     on_a_runtime(async {
         match &args.what {
-            What::Noop(setting) => noop::run(setting).await,
-            What::Sleep(args) => sleep::run(args).await,
-            What::Chain(setting) => chain::run(setting).await,
-            What::Command(setting) => command::run(setting).await,
-            What::Kv(args) if args.setting.replicas > 1 => copies::run(args).await,
-            What::Kv(args) => kv::run(args).await,
-            What::Failover(args) => failover::run(args).await,
-            What::Submit(setting) => submit::run(setting).await,
-            What::Calibrate(args) => calibrate::run(args).await,
-            What::Memory(setting) => memory::run(setting).await,
-            What::Transfer(_) => unreachable!("it has a table of its own"),
+            Benchmark::Noop(setting) => noop::run(setting).await,
+            Benchmark::Sleep(args) => sleep::run(args).await,
+            Benchmark::Chain(setting) => chain::run(setting).await,
+            Benchmark::Command(setting) => command::run(setting).await,
+            Benchmark::Kv(args) if args.setting.replicas > 1 => copies::run(args).await,
+            Benchmark::Kv(args) => kv::run(args).await,
+            Benchmark::Failover(args) => failover::run(args).await,
+            Benchmark::Submit(setting) => submit::run(setting).await,
+            Benchmark::Calibrate(args) => calibrate::run(args).await,
+            Benchmark::Memory(setting) => memory::run(setting).await,
+            Benchmark::Transfer(_) => unreachable!("it has a table of its own"),
         }
     })
 }
@@ -183,26 +183,26 @@ fn on_a_runtime<T>(measured: impl Future<Output = anyhow::Result<T>>) -> anyhow:
     runtime.block_on(async {
         tokio::select! {
             report = measured => report,
-            () = crate::interrupted() => Err(Ended(Failure::interrupted()).into()),
+            () = crate::interrupted() => Err(BenchFailure(Failure::interrupted()).into()),
         }
     })
 }
 
 /// A failure that knows its exit code, on its way out.
 #[derive(Debug)]
-struct Ended(Failure);
+struct BenchFailure(Failure);
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for BenchFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.message)
     }
 }
-impl std::error::Error for Ended {}
+impl std::error::Error for BenchFailure {}
 
 /// The exit code of whatever was the cause; what has none of its own is the cluster's fault.
 fn failure(error: anyhow::Error) -> Failure {
-    let error = match error.downcast::<Ended>() {
-        Ok(Ended(failure)) => return failure,
+    let error = match error.downcast::<BenchFailure>() {
+        Ok(BenchFailure(failure)) => return failure,
         Err(error) => error,
     };
     let error = match error.downcast::<client::ClientError>() {

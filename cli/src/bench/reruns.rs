@@ -7,7 +7,7 @@ use proto::{Event, NodeId, TaskId, Time};
 
 /// What ran on a node when it was killed, from there on.
 #[derive(Debug)]
-struct Struck {
+struct KilledTasks {
     killed_at: Time,
     noticed: bool,
     placed: bool,
@@ -19,7 +19,7 @@ pub(super) struct Reruns {
     /// Kills to come, the next one last.
     kills: Vec<(Time, NodeId)>,
     running: HashMap<NodeId, HashSet<TaskId>>,
-    struck: HashMap<TaskId, Struck>,
+    struck: HashMap<TaskId, KilledTasks>,
     /// From the kill to the home's giving the task a further attempt, milliseconds.
     pub(super) noticed_ms: Vec<f64>,
     /// From the kill to its waiting for a slot somewhere.
@@ -43,7 +43,7 @@ impl Reruns {
         {
             self.kills.pop();
             for task in self.running.remove(&node).unwrap_or_default() {
-                self.struck.insert(task, Struck { killed_at, noticed: false, placed: false });
+                self.struck.insert(task, KilledTasks { killed_at, noticed: false, placed: false });
             }
         }
         let since = |at: Time| entry.time.since(at).as_secs_f64() * 1e3;
@@ -83,7 +83,7 @@ impl Reruns {
 
 #[cfg(test)]
 mod tests {
-    use proto::event::{Again, End};
+    use proto::event::{End, RetryReason};
     use proto::{Attempt, JobId, LocalId};
 
     use super::*;
@@ -97,8 +97,11 @@ mod tests {
             let (end, node) = (End::Done, NodeId(0));
             Event::Committed { task: task(local), attempt, end, node, output_bytes: 0 }
         };
-        let replaced =
-            |local| Event::Replaced { task: task(local), attempt: second, why: Again::HolderGone };
+        let replaced = |local| Event::Replaced {
+            task: task(local),
+            attempt: second,
+            why: RetryReason::HolderGone,
+        };
         let mut reruns = Reruns::default();
         reruns.kills(&[(Time(100_000_000), NodeId(1))]);
         let story = [

@@ -88,7 +88,7 @@ impl Case {
     }
     /// Raw connections are as a node opens.
     fn connections(self) -> usize {
-        self.batch().min(limits::DATA_LINES_PER_NODE_MAX)
+        self.batch().min(limits::DATA_CONNECTIONS_PER_NODE_MAX)
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
         true => None,
         false => Some(Secrets::of_cluster(cluster.dir())?),
     };
-    let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); cases.len()];
+    let mut seen: Vec<Vec<TransferRound>> = vec![Vec::new(); cases.len()];
     for round in 0..rounds {
         let due = cases.iter().zip(&mut seen).filter(|(case, _)| round < case.rounds(rounds));
         for (case, seen) in due {
@@ -169,7 +169,7 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
                  files; both over as many warm connections as ours (at most {}), an empty message \
                  there and the bytes back",
                 if secrets.is_some() { "read and encrypted" } else { "sendfile" },
-                limits::DATA_LINES_PER_NODE_MAX
+                limits::DATA_CONNECTIONS_PER_NODE_MAX
             ),
             "objects of one size are 256 MiB of files at most (one file where it is larger), under as \
              many names as needed, so what is read is in memory; cases of more than 2 GiB come in \
@@ -248,7 +248,7 @@ fn link(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 /// One round of one case: ours, raw memory, raw file.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct TransferRound {
     bytes_per_s: [f64; 3],
     cpu_ns: [f64; 3],
 }
@@ -273,7 +273,7 @@ async fn measure(
     dir: &Path,
     case: Case,
     secrets: Option<&Secrets>,
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<TransferRound> {
     let wanted = case.wanted();
     let memory = Raw::open(case, None, secrets)?;
     let file = Raw::open(case, Some(dir), secrets)?;
@@ -296,11 +296,11 @@ async fn measure(
     }
     cpu_ns[0] = nodes_cpu_ns(client).await? - before_ns;
     let bytes = (case.total_bytes() * case.repeats()) as f64;
-    Ok(Seen { bytes_per_s: times.map(|time| bytes / time.as_secs_f64()), cpu_ns })
+    Ok(TransferRound { bytes_per_s: times.map(|time| bytes / time.as_secs_f64()), cpu_ns })
 }
 
-fn row(case: Case, seen: &[Seen]) -> Row {
-    let of = |of: &dyn Fn(&Seen) -> f64| Spread::of(seen.iter().map(of).collect());
+fn row(case: Case, seen: &[TransferRound]) -> Row {
+    let of = |of: &dyn Fn(&TransferRound) -> f64| Spread::of(seen.iter().map(of).collect());
     let spread = |value: &dyn Fn(&[f64; 3]) -> f64| of(&|seen| value(&seen.bytes_per_s));
     let cpu = |value: &dyn Fn(&[f64; 3]) -> f64| of(&|seen| value(&seen.cpu_ns));
     Row {

@@ -9,7 +9,7 @@ use workloads::generate::Implicit;
 
 use super::Compared;
 use crate::errors::{Failure, heard};
-use crate::{Context, story, units};
+use crate::{Context, reports, units};
 
 /// What the figures assume.
 #[derive(Clone, Debug)]
@@ -165,8 +165,8 @@ impl Figures {
             paper_s: paper[0].timespan_s,
             paper_throughput_per_s: paper[0].throughput_per_s,
             forms: forms.collect(),
-            cpu_s: story::own_cpu().as_secs_f64(),
-            peak_rss_bytes: story::own_peak_rss_bytes(),
+            cpu_s: reports::own_cpu().as_secs_f64(),
+            peak_rss_bytes: reports::own_peak_rss_bytes(),
             run: None,
         }
     }

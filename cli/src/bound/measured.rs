@@ -7,7 +7,7 @@ use proto::event::{End, Event};
 use proto::{JobId, Span};
 
 use crate::errors::Failure;
-use crate::story::Logs;
+use crate::reports::Logs;
 
 /// By the tasks' names, the attempts that counted.
 pub(super) async fn durations(

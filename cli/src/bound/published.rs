@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use super::figures::Assumed;
 use crate::errors::{Done, Exit, Failure};
-use crate::{Context, story, units};
+use crate::{Context, reports, units};
 
 /// Slots on which the published efficiency of table 4 was measured, at most.
 const MEASURED_SLOTS: u32 = 200;
 
 #[derive(Serialize)]
-struct Shown {
+struct BoundReport {
     slots: u32,
     rows: Vec<Row>,
     cpu_s: f64,
@@ -63,11 +63,11 @@ pub(super) fn run(context: &Context, assumed: &Assumed, plot: Option<&Path>) -> 
     if let Some(path) = plot {
         super::write(path, &chart(assumed)?)?;
     }
-    let shown = Shown {
+    let shown = BoundReport {
         slots: PUBLISHED_SLOTS,
         rows,
-        cpu_s: story::own_cpu().as_secs_f64(),
-        peak_rss_bytes: story::own_peak_rss_bytes(),
+        cpu_s: reports::own_cpu().as_secs_f64(),
+        peak_rss_bytes: reports::own_peak_rss_bytes(),
     };
     match context.output.json {
         true => context.output.json(&shown)?,
@@ -144,7 +144,7 @@ fn chart(assumed: &Assumed) -> Result<String, Failure> {
     Ok(chart.line("no schedule can beat", &ideal).svg())
 }
 
-fn text(shown: &Shown) -> String {
+fn text(shown: &BoundReport) -> String {
     let mut text = format!(
         "{} slots, 1,000 tasks each, as in table 3\n{:9} {:12} {:>9} {:>12} {:>12} {:>7} {:>9}\n",
         units::count(u64::from(shown.slots)),

@@ -11,9 +11,9 @@ use workloads::{Graph, Plan};
 
 use super::readings::Readings;
 use crate::errors::Failure;
-use crate::kept::{self, Copied};
+use crate::kept_outputs::{self, CopiedFile};
 use crate::output::say;
-use crate::story::Logs;
+use crate::reports::Logs;
 
 /// Of the kept files of a run that differ this many are named.
 const NAMED_MAX: usize = 3;
@@ -54,12 +54,12 @@ impl Answers {
         let failed = |error: std::io::Error| Failure::file(dir, &error);
         std::fs::create_dir_all(dir).map_err(failed)?;
         let logs = Logs::read(client, plan.job(), None).await?;
-        let kept = kept::recall(client, plan.job()).await?;
-        let outcome = kept::copy(client, &logs, plan.job(), &kept, dir).await?;
+        let kept = kept_outputs::recall(client, plan.job()).await?;
+        let outcome = kept_outputs::copy(client, &logs, plan.job(), &kept, dir).await?;
         if let Err(lost) = outcome.check_lost() {
             say(&format!("error: job {}: {}", plan.job().0, lost.message));
         }
-        let path = |copied: &Copied| (copied.file.clone(), PathBuf::from(&copied.path));
+        let path = |copied: &CopiedFile| (copied.file.clone(), PathBuf::from(&copied.path));
         let readings = Readings::compare(&outcome.copied.iter().map(path).collect())?;
         let mut answers = Self { readings: readings.compared, ..Self::default() };
         for copied in &outcome.copied {
@@ -112,7 +112,7 @@ impl Answers {
 fn answer(
     graph: &Graph,
     plan: &Plan<'_>,
-    copied: &Copied,
+    copied: &CopiedFile,
     agrees: Option<bool>,
 ) -> Result<Answer, Failure> {
     let path = Path::new(&copied.path);
@@ -126,7 +126,7 @@ fn answer(
 }
 
 /// Whether these are the bytes that a synthetic task writes.
-fn is_pattern(copied: &Copied, found: &[u8]) -> bool {
+fn is_pattern(copied: &CopiedFile, found: &[u8]) -> bool {
     let mut expected = vec![0; limits::PIECE_BYTES];
     found.chunks(limits::PIECE_BYTES).zip(0_u64..).all(|(piece, number)| {
         let expected = &mut expected[..piece.len()];

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use client::{Client, ClientError, Kv};
 use proto::Time;
 use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
-use sim::{Dice, HISTORY_OPERATIONS_MAX, History};
+use sim::{HISTORY_OPERATIONS_MAX, History, SimRng};
 use tokio::task::JoinSet;
 
 use crate::errors::Failure;
@@ -63,7 +63,7 @@ impl Seen {
         let last = told.iter().map(|(version, _)| *version).max().unwrap_or(0);
         if version != 0 && version <= last {
             let key = lossy(key);
-            self.wrong.push(format!("the watch of {key} told version {version} after {last}"));
+            self.wrong.push(format!("the watch of {key} reported version {version} after {last}"));
         }
         told.push((version, value));
     }
@@ -141,7 +141,7 @@ pub(super) struct Outcome {
 }
 
 impl Callers {
-    pub(super) fn start(client: &Client, dice: &mut Dice) -> Self {
+    pub(super) fn start(client: &Client, dice: &mut SimRng) -> Self {
         let shared = Arc::new(Shared {
             client: client.clone(),
             began: Instant::now(),
@@ -179,7 +179,7 @@ impl Callers {
 }
 
 /// One operation after another; the first on a key also has it watched.
-async fn caller_life(shared: Arc<Shared>, caller: u64, mut dice: Dice) {
+async fn caller_life(shared: Arc<Shared>, caller: u64, mut dice: SimRng) {
     let kv = shared.client.kv().once();
     let mut watches: JoinSet<()> = JoinSet::new();
     let mut written: BTreeMap<Bytes, Bytes> = BTreeMap::new();
@@ -212,7 +212,7 @@ fn key_name(group: u64, key: u64) -> Bytes {
     format!("campaign-kv/{group:08}/{key}").into_bytes().into()
 }
 
-fn random_op(dice: &mut Dice, key: &Bytes, value: String, written: Option<&Bytes>) -> KvOp {
+fn random_op(dice: &mut SimRng, key: &Bytes, value: String, written: Option<&Bytes>) -> KvOp {
     let kind = dice.pick(&[
         KvKind::Insert,
         KvKind::Lookup,
@@ -269,7 +269,7 @@ async fn watch_life(shared: Arc<Shared>, group: u64, key: Bytes) {
             Ok(held) if since.elapsed() > TOLD_WITHIN => {
                 let (key, held) = (lossy(&key), held.map(|(version, _)| version));
                 let last = last.map(|(version, _)| version);
-                let text = format!("{key} is at {held:?}, and its watch last told {last:?}");
+                let text = format!("{key} is at {held:?}, and its watch last reported {last:?}");
                 return seen.wrong.push(text);
             }
             Ok(_) => {}
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_with_two_values_and_a_watch_that_goes_back_are_told() {
+    fn a_version_with_two_values_and_a_watch_that_goes_back_are_reported() {
         let key = Bytes::from_static(b"k");
         let mut seen = Seen::default();
         seen.told(&key, 3, Some(Bytes::from_static(b"a")));

@@ -14,14 +14,14 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use super::point::{Arm, Point};
+use super::point::{FigureSource, Point};
 use super::results::{Outcome, Results};
 use crate::Context;
 use crate::errors::{Failure, plain};
 use crate::{settings, units};
 
 /// How long a run may take to end when it is asked to.
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// How the runs of an evaluation are carried out.
@@ -60,13 +60,13 @@ pub(super) async fn run(
     std::fs::create_dir_all(&runs).map_err(|error| Failure::file(&runs, &error))?;
     let jobs = points.iter().flat_map(|(point, repeats)| plan.jobs(point, *repeats, &runs));
     let (alone, mut together): (Vec<Job>, Vec<Job>) =
-        jobs.partition(|job| job.point.arm == Arm::Real);
+        jobs.partition(|job| job.point.arm == FigureSource::Real);
     if plan.budget.is_some() {
         together.sort_by_key(|job| job.point.nodes());
     }
     let began = Instant::now();
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut told = Told { context, done: 0, total: alone.len() + together.len() };
+    let mut told = LaunchProgress { context, done: 0, total: alone.len() + together.len() };
     let mut results = Results::default();
     for (jobs, at_once) in [(alone, 1), (together, cpus)] {
         let mut waiting = jobs.into_iter();
@@ -166,7 +166,7 @@ impl Drop for Process {
         let Some(id) = id else { return };
         // It may have ended since.
         let _ = kill_process(id, Signal::TERM);
-        let deadline = Instant::now() + STOP_PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while let Ok(None) = self.0.try_wait() {
             if Instant::now() >= deadline {
                 let _ = self.0.start_kill();
@@ -207,13 +207,13 @@ async fn measure(job: &Job) -> Result<Value, String> {
 }
 
 /// Says how the evaluation gets on.
-struct Told<'c> {
+struct LaunchProgress<'c> {
     context: &'c Context,
     done: usize,
     total: usize,
 }
 
-impl Told<'_> {
+impl LaunchProgress<'_> {
     fn tell(&mut self, outcome: &Outcome) {
         self.done += 1;
         let how = match &outcome.report {

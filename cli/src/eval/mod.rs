@@ -35,7 +35,7 @@ use analysis::chart::{Page, Table};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use self::point::{Arm, Point};
+use self::point::{FigureSource, Point};
 use self::results::{Outcome, Results};
 use self::scale::Scale;
 use self::section::{Section, Verdict};
@@ -50,11 +50,11 @@ const RECORDED: &str = "../shared/data/wfinstances";
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
     #[command(subcommand)]
-    what: What,
+    what: EvalTarget,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum EvalTarget {
     /// The figures of the paper beside ours: tables, CSV and one page with all charts
     Paper(PaperArgs),
     /// Weak scaling from one node to 100,000: where it breaks, and why; one page with all charts
@@ -116,8 +116,8 @@ const OVERLAP_ID: &str = "overlap";
 /// `starling eval`.
 pub(crate) fn run(context: &Context, args: &EvalArgs) -> Done {
     match &args.what {
-        What::Paper(args) => run_paper(context, args),
-        What::Scale(args) => scaling::run(context, args),
+        EvalTarget::Paper(args) => run_paper(context, args),
+        EvalTarget::Scale(args) => scaling::run(context, args),
     }
 }
 
@@ -137,7 +137,7 @@ fn run_paper(context: &Context, args: &PaperArgs) -> Done {
     write(&args.output, args, &evaluation, &sections, &results, took_s)?;
     let table = claims(&sections);
     if context.output.json {
-        context.output.json(&Told::new(args, &sections, &results, took_s))?;
+        context.output.json(&EvaluationReport::new(args, &sections, &results, took_s))?;
     } else {
         context.output.bytes(table.markdown().as_bytes())?;
     }
@@ -196,7 +196,7 @@ impl Evaluation {
             all.extend(overlap::points(&self.scale));
         }
         for (point, repeats) in all {
-            if point.arm == Arm::Real && self.skip_real {
+            if point.arm == FigureSource::Real && self.skip_real {
                 continue;
             }
             let known = points.entry(point).or_default();
@@ -253,7 +253,7 @@ fn write(
     files.push(("index.html".to_owned(), page(args, evaluation, sections, results, took_s)));
     let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
     files.push(("tables.md".to_owned(), claims(sections).markdown() + "\n" + &tables.join("\n")));
-    let json = serde_json::to_string(&Told::new(args, sections, results, took_s))
+    let json = serde_json::to_string(&EvaluationReport::new(args, sections, results, took_s))
         .expect("numbers and strings always serialise");
     files.push(("results.json".to_owned(), json + "\n"));
     for (name, text) in files {
@@ -282,7 +282,7 @@ fn page(
         .list(&[
             format!("{}, {}", launch::date(), machine()),
             version(),
-            format!("service times of simulated points: {}", sim::Service::default().label()),
+            format!("service times of simulated points: {}", sim::CostModel::default().label()),
             format!("command: {}", command(args)),
             format!("the default policy: {}", default_policy(results)),
             format!(
@@ -357,8 +357,9 @@ fn command(args: &PaperArgs) -> String {
 
 /// What a simulated run does that was told nothing of policies.
 fn default_policy(results: &Results) -> String {
-    let is_plain =
-        |outcome: &&Outcome| outcome.arm == Arm::Simulated && !outcome.command.contains("--policy");
+    let is_plain = |outcome: &&Outcome| {
+        outcome.arm == FigureSource::Simulated && !outcome.command.contains("--policy")
+    };
     let mut plain = results.all().filter(is_plain);
     let policy = plain.find_map(|outcome| outcome.report.as_ref().ok()?.get("policy")?.as_str());
     policy.unwrap_or("not run").to_owned()
@@ -377,20 +378,20 @@ fn machine() -> String {
 
 /// The evaluation as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct EvaluationReport<'a> {
     schema: u32,
     date: String,
     machine: String,
     command: String,
     took_s: f64,
-    claims: Vec<ToldClaim<'a>>,
+    claims: Vec<ClaimReport<'a>>,
     met: usize,
     missed: usize,
     runs: Vec<&'a Outcome>,
 }
 
 #[derive(Serialize)]
-struct ToldClaim<'a> {
+struct ClaimReport<'a> {
     figure: &'a str,
     what: &'a str,
     paper: &'a str,
@@ -399,12 +400,12 @@ struct ToldClaim<'a> {
     verdict: &'static str,
 }
 
-impl<'a> Told<'a> {
+impl<'a> EvaluationReport<'a> {
     fn new(args: &PaperArgs, sections: &'a [Section], results: &'a Results, took_s: f64) -> Self {
         let all = || sections.iter().flat_map(|section| &section.claims);
         let count = |verdict| all().filter(|claim| claim.verdict == verdict).count();
         let claim = |section: &'a Section| {
-            section.claims.iter().map(move |claim| ToldClaim {
+            section.claims.iter().map(move |claim| ClaimReport {
                 figure: section.id,
                 what: &claim.what,
                 paper: &claim.paper,

@@ -17,7 +17,7 @@ const LOOPBACK_BYTES_PER_S: f64 = 300e6;
 
 /// What one node takes in from another over the loopback, as `bench calibrate` measured it.
 fn loopback_bytes_per_s() -> f64 {
-    let measured = sim::Service::default().bytes.loopback_bytes_per_s;
+    let measured = sim::CostModel::default().bytes.loopback_bytes_per_s;
     if measured > 0.0 { measured } else { LOOPBACK_BYTES_PER_S }
 }
 

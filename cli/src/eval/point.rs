@@ -11,7 +11,7 @@ const KODIAK: [&str; 6] = ["--network", "maxmin", "--bandwidth", "1Gbit", "--lat
 /// Where a figure comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Arm {
+pub(super) enum FigureSource {
     /// The nodes' own code under virtual time.
     Simulated,
     /// Processes on this machine.
@@ -23,14 +23,14 @@ pub(super) enum Arm {
 /// A point of a figure. Two figures with the same point share its runs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Point {
-    pub(super) arm: Arm,
+    pub(super) arm: FigureSource,
     words: Vec<String>,
 }
 
 impl Point {
     /// A workflow on simulated nodes of Kodiak.
     pub(super) fn simulated(workload: &str, nodes: u32, slots: u32) -> Self {
-        Self::new(Arm::Simulated, &["sim", workload])
+        Self::new(FigureSource::Simulated, &["sim", workload])
             .on(nodes, slots)
             .with(&KODIAK)
             .with(&["--seed", SEED])
@@ -38,7 +38,7 @@ impl Point {
 
     /// As [`Self::simulated`], over a network of which only the flags are known.
     pub(super) fn simulated_over(network: &[&str], workload: &str, nodes: u32, slots: u32) -> Self {
-        Self::new(Arm::Simulated, &["sim", workload])
+        Self::new(FigureSource::Simulated, &["sim", workload])
             .on(nodes, slots)
             .with(network)
             .with(&["--seed", SEED])
@@ -46,17 +46,17 @@ impl Point {
 
     /// A workflow on node processes of this machine.
     pub(super) fn real(workload: &str, nodes: u32, slots: u32) -> Self {
-        Self::new(Arm::Real, &["run", workload]).on(nodes, slots).with(&["--processes"])
+        Self::new(FigureSource::Real, &["run", workload]).on(nodes, slots).with(&["--processes"])
     }
 
     /// A benchmark of this machine, which makes its own rounds.
     pub(super) fn bench(words: &[&str]) -> Self {
-        Self::new(Arm::Real, &["bench"]).with(words)
+        Self::new(FigureSource::Real, &["bench"]).with(words)
     }
 
     /// The bounds of a workflow on Kodiak.
     pub(super) fn bound(workload: &str, nodes: u32, slots: u32) -> Self {
-        Self::new(Arm::Computed, &["bound", workload]).on(nodes, slots).with(&[
+        Self::new(FigureSource::Computed, &["bound", workload]).on(nodes, slots).with(&[
             "--bandwidth",
             "1Gbit",
             "--latency",
@@ -66,10 +66,10 @@ impl Point {
 
     /// What the paper publishes of its bound, beside the same calculated here.
     pub(super) fn published() -> Self {
-        Self::new(Arm::Computed, &["bound", "--published"])
+        Self::new(FigureSource::Computed, &["bound", "--published"])
     }
 
-    fn new(arm: Arm, words: &[&str]) -> Self {
+    fn new(arm: FigureSource, words: &[&str]) -> Self {
         Self { arm, words: Vec::new() }.with(words)
     }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::point::{Arm, Point};
+use super::point::{FigureSource, Point};
 
 /// One run of a point.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
-    pub(super) arm: Arm,
+    pub(super) arm: FigureSource,
     pub(super) command: String,
     /// Repeats of the same command are told apart by it.
     pub(super) round: u32,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn outcome(round: u32, report: Result<Value, String>) -> Outcome {
-        let (arm, command) = (Arm::Simulated, String::new());
+        let (arm, command) = (FigureSource::Simulated, String::new());
         Outcome { arm, command, round, wall_s: 0.0, reused: false, report }
     }
 

@@ -104,7 +104,7 @@ pub(super) fn run(context: &Context, args: &ScaleArgs) -> Done {
     let results = crate::block_on(launch::run(context, &plan, &points))?;
     let sections: Vec<Section> =
         families.iter().map(|family| (family.tell)(&size, &results)).collect();
-    let told = Told::new(args, points.len(), &results, began.elapsed().as_secs_f64());
+    let told = ScalingReport::new(args, points.len(), &results, began.elapsed().as_secs_f64());
     write(args, &told, &sections)?;
     if context.output.json {
         context.output.json(&told)?;
@@ -130,7 +130,7 @@ fn families(args: &ScaleArgs) -> Result<Vec<&'static Family>, Failure> {
 
 /// The study as JSON.
 #[derive(Serialize)]
-struct Told<'r> {
+struct ScalingReport<'r> {
     schema: u32,
     date: String,
     machine: String,
@@ -142,7 +142,7 @@ struct Told<'r> {
     runs: Vec<&'r Outcome>,
 }
 
-impl<'r> Told<'r> {
+impl<'r> ScalingReport<'r> {
     fn new(args: &ScaleArgs, points: usize, results: &'r Results, took_s: f64) -> Self {
         let runs: Vec<&Outcome> = results.all().collect();
         let failed = runs.iter().filter(|outcome| outcome.report.is_err()).count();
@@ -186,7 +186,7 @@ fn command(args: &ScaleArgs) -> String {
     words.join(" ")
 }
 
-fn write(args: &ScaleArgs, told: &Told<'_>, sections: &[Section]) -> Result<(), Failure> {
+fn write(args: &ScaleArgs, told: &ScalingReport<'_>, sections: &[Section]) -> Result<(), Failure> {
     let mut files: Vec<(String, String)> = sections.iter().flat_map(Section::files).collect();
     files.push(("index.html".to_owned(), page(args, told, sections, &files)));
     let tables: Vec<String> = sections.iter().map(Section::markdown).collect();
@@ -202,7 +202,7 @@ fn write(args: &ScaleArgs, told: &Told<'_>, sections: &[Section]) -> Result<(), 
 
 fn page(
     args: &ScaleArgs,
-    told: &Told<'_>,
+    told: &ScalingReport<'_>,
     sections: &[Section],
     files: &[(String, String)],
 ) -> String {

@@ -17,7 +17,7 @@ use super::network::NetworkChoice;
 use crate::args::DataKind;
 use crate::errors::{Done, Exit, Failure};
 use crate::units::Timespan;
-use crate::{Context, story, summary, units};
+use crate::{Context, reports, summary, units};
 
 /// What the decision takes where the scheduler is held back at all, as in Estee's study.
 const DECISION_BEHIND_MSD: Span = Span::from_millis(50);
@@ -78,7 +78,7 @@ impl FromStr for DownloadsArg {
 }
 
 #[derive(Serialize)]
-struct Shown<'r> {
+struct GlobalReport<'r> {
     #[serde(flatten)]
     report: &'r RunReport,
     simulated: Simulated,
@@ -128,14 +128,14 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
     };
     let cluster = Cluster::new(nodes, slots, network);
     let facts = &mut run.facts;
-    facts.client_cpu = story::own_cpu();
-    facts.client_peak_rss_bytes = story::own_peak_rss_bytes();
+    facts.client_cpu = reports::own_cpu();
+    facts.client_peak_rss_bytes = reports::own_peak_rss_bytes();
     facts.bound_lower_s = LowerBounds::of(graph, &cluster).lower().as_secs_f64();
     let model = PaperModel::on(nodes.saturating_mul(slots));
     facts.bound_paper_s = PaperBound::of(graph, &model).timespan_s;
     let (report, told) = (run.report(), told(&run, &options, name, bytes_per_s, latency));
     if context.output.json {
-        context.output.json_with_schema(&Shown { report: &report, simulated: told })?;
+        context.output.json_with_schema(&GlobalReport { report: &report, simulated: told })?;
     } else {
         context.output.bytes(text(&report, &told).as_bytes())?;
     }

@@ -15,18 +15,18 @@ checksum of its bytes (xxh3), and one that is short, too long or damaged is neve
 encrypted or not; [`frame`] is what goes over it.
 */
 
+mod connection_pool;
 mod frame;
-mod lines;
 mod port;
 mod receive;
 mod serve;
-mod small;
+mod small_objects;
 mod socket;
 mod stream;
 
-pub(crate) use lines::{Lines, Wanted, bring};
+pub(crate) use connection_pool::{DataConnectionPool, Wanted, bring};
 pub(crate) use port::serve;
-pub(crate) use small::{Smalls, give, take};
+pub(crate) use small_objects::{SmallObjectChannel, give, take};
 pub(crate) use stream::Registry;
 
 use executor::ObjectError;

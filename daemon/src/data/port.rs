@@ -7,25 +7,27 @@ use proto::limits;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::stream;
-use crate::accept::BREATHE;
+use crate::listener::ACCEPT_RETRY_AFTER;
 use crate::service::Shared;
-use crate::strangers::Strangers;
+use crate::unauthenticated::UnauthenticatedConnections;
 
 /// Takes connections for as long as the node lives. Strangers cost a few buffers and a little time
 /// each, and only so many are there at once; a thread is only for nodes.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let strangers = Strangers::default();
+    let strangers = UnauthenticatedConnections::default();
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(come) => come,
             Err(error) => {
                 shared.log.refusal(&format!("cannot take a data connection: {error}"));
-                tokio::time::sleep(BREATHE).await;
+                tokio::time::sleep(ACCEPT_RETRY_AFTER).await;
                 continue;
             }
         };
         if strangers.room().await {
-            shared.log.refusal("cut a data connection without a certificate: too many are here");
+            shared
+                .log
+                .refusal("closed an unauthenticated data connection: connection limit reached");
         }
         let shared = Arc::clone(&shared);
         strangers.greet(|stranger| async move {
@@ -38,9 +40,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 async fn greet(shared: &Arc<Shared>, socket: TcpStream) -> Result<(), String> {
-    let patience = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
+    let timeout_for = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
     let accepted = stream::accept(shared, socket);
-    let (node, wire, place) = tokio::time::timeout(patience, accepted)
+    let (node, wire, place) = tokio::time::timeout(timeout_for, accepted)
         .await
         .map_err(|_| "no greeting in time".to_owned())??;
     let theirs = Arc::clone(shared);

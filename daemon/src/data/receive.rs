@@ -62,13 +62,13 @@ pub(super) fn receive(
     let incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
     incoming.set_executable(executable)?;
     incoming.reserve(size_bytes)?;
-    let sink = Sink { incoming, hash: Xxh3::new() };
+    let sink = ObjectSink { incoming, hash: Xxh3::new() };
     let sink = if size_bytes >= limits::DATA_PIPELINE_BYTES {
         pipe(stream, sink, size_bytes)?
     } else {
         pour(stream, sink, size_bytes, buffer)?
     };
-    let Sink { incoming, hash } = sink;
+    let ObjectSink { incoming, hash } = sink;
     // Not before it is known to be whole does it exist.
     let checksum = read_checksum(stream, hash.digest())?;
     incoming.commit_with(checksum)?;
@@ -100,12 +100,12 @@ fn read_checksum(stream: &mut DataStream, of_bytes: u64) -> Result<u64, Failure>
 }
 
 /// Where the bytes of an object go.
-struct Sink {
+struct ObjectSink {
     incoming: IncomingObject,
     hash: Xxh3,
 }
 
-impl Sink {
+impl ObjectSink {
     fn take(&mut self, bytes: &[u8]) -> Result<(), ObjectError> {
         self.hash.update(bytes);
         self.incoming.write(bytes)
@@ -129,10 +129,10 @@ fn read_some(stream: &mut DataStream, buffer: &mut [u8], rest: u64) -> Result<us
 
 fn pour(
     stream: &mut DataStream,
-    mut sink: Sink,
+    mut sink: ObjectSink,
     size_bytes: u64,
     buffer: &mut [u8],
-) -> Result<Sink, Failure> {
+) -> Result<ObjectSink, Failure> {
     let mut rest = size_bytes;
     while rest > 0 {
         let came = read_some(stream, buffer, rest)?;
@@ -143,7 +143,11 @@ fn pour(
 }
 
 /// As [`pour`], with a second thread that checks and writes while this one reads.
-fn pipe(stream: &mut DataStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Failure> {
+fn pipe(
+    stream: &mut DataStream,
+    mut sink: ObjectSink,
+    size_bytes: u64,
+) -> Result<ObjectSink, Failure> {
     let (full, to_write) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIPE_BUFFERS);
     let (empty, to_fill) = mpsc::sync_channel::<Vec<u8>>(PIPE_BUFFERS);
     for _ in 0..PIPE_BUFFERS {

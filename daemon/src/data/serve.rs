@@ -25,7 +25,7 @@ pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
 
 fn answer_all(store: &ObjectStore, stream: DataStream) -> io::Result<()> {
     // Between objects there is time.
-    let idle = Duration::from_nanos(limits::DATA_IDLE.0);
+    let idle = Duration::from_nanos(limits::DATA_IDLE_TIMEOUT.0);
     stream.socket().set_read_timeout(Some(idle))?;
     let mut requests = BufReader::with_capacity(REQUEST_BYTES * limits::DATA_BATCH_OBJECTS, stream);
     let mut gathered = Vec::new();

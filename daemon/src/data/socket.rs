@@ -12,21 +12,21 @@ const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// A socket that is read in large pieces.
 #[derive(Debug)]
-pub(super) struct Ahead(BufReader<TcpStream>);
+pub(super) struct BufferedSocket(BufReader<TcpStream>);
 
-impl Ahead {
+impl BufferedSocket {
     pub(super) fn new(socket: TcpStream) -> Self {
         Self(BufReader::with_capacity(READ_AHEAD_BYTES, socket))
     }
 }
 
-impl Read for Ahead {
+impl Read for BufferedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
 }
 
-impl Write for Ahead {
+impl Write for BufferedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.get_mut().write(bytes)
     }
@@ -42,9 +42,9 @@ impl Write for Ahead {
 pub(super) enum DataStream {
     Plain(TcpStream),
     /// The asking side.
-    Client(Box<StreamOwned<ClientConnection, Ahead>>),
+    Client(Box<StreamOwned<ClientConnection, BufferedSocket>>),
     /// The giving side.
-    Server(Box<StreamOwned<ServerConnection, Ahead>>),
+    Server(Box<StreamOwned<ServerConnection, BufferedSocket>>),
 }
 
 impl DataStream {

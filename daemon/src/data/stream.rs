@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
-use super::socket::{Ahead, DataStream};
+use super::socket::{BufferedSocket, DataStream};
 use crate::links::duration;
 use crate::peers::Identity;
 use crate::service::Shared;
@@ -20,7 +20,7 @@ use crate::service::Shared;
 /// Opens a connection to the data port of a node and is believed there.
 pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStream, String> {
     let targets = race::parse(address)?;
-    let config = shared.doors.to_data();
+    let config = shared.tls.to_data();
     if config.is_none() && !targets.iter().all(|it| security::dial::is_local(*it)) {
         return Err(format!("'{address}' is not on this machine: connections are not encrypted"));
     }
@@ -35,17 +35,17 @@ fn ask(
     config: Option<Arc<ClientConfig>>,
     hello: &[u8],
 ) -> io::Result<DataStream> {
-    let patience = duration(limits::GREETING_TIMEOUT);
-    let socket = TcpStream::connect_timeout(&target, patience)?;
+    let timeout_for = duration(limits::GREETING_TIMEOUT);
+    let socket = TcpStream::connect_timeout(&target, timeout_for)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(patience))?;
-    socket.set_write_timeout(Some(patience))?;
+    socket.set_read_timeout(Some(timeout_for))?;
+    socket.set_write_timeout(Some(timeout_for))?;
     let mut wire = match config {
         None => DataStream::Plain(socket),
         Some(config) => {
             let connection = ClientConnection::new(config, tls::node_name());
             let connection = connection.map_err(io::Error::other)?;
-            let socket = Ahead::new(socket);
+            let socket = BufferedSocket::new(socket);
             DataStream::Client(Box::new(StreamOwned::new(connection, socket)))
         }
     };
@@ -65,8 +65,8 @@ fn ask(
 /// Time-outs of a stream that carries objects.
 pub(super) fn fit_for_data(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(duration(limits::DATA_SILENCE)))?;
-    stream.set_write_timeout(Some(duration(limits::DATA_SILENCE)))
+    stream.set_read_timeout(Some(duration(limits::DATA_STALL_TIMEOUT)))?;
+    stream.set_write_timeout(Some(duration(limits::DATA_STALL_TIMEOUT)))
 }
 
 fn hello(identity: &Identity, to: NodeId) -> Hello {
@@ -85,11 +85,11 @@ pub(super) async fn accept(
     shared: &Shared,
     socket: tokio::net::TcpStream,
 ) -> Result<(NodeId, DataStream, OwnedSemaphorePermit), String> {
-    match shared.doors.take_fetcher(socket).await? {
+    match shared.tls.accept_data_peer(socket).await? {
         Ok(mut stream) => {
             let (node, place) = greet(shared, &mut stream).await?;
             let (socket, connection) = stream.into_inner();
-            let stream = StreamOwned::new(connection, Ahead::new(blocking(socket)?));
+            let stream = StreamOwned::new(connection, BufferedSocket::new(blocking(socket)?));
             Ok((node, DataStream::Server(Box::new(stream)), place))
         }
         Err(mut socket) => {
@@ -117,7 +117,7 @@ async fn greet(
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let greeting = Hello::from_bytes(&bytes).ok_or("it does not greet as a node does")?;
     // Taken before anything is said: of those who greet at once no more than may are let in.
-    let place = Arc::clone(&shared.data_places).try_acquire_owned().ok();
+    let place = Arc::clone(&shared.data_permits).try_acquire_owned().ok();
     let welcome = judge(&shared.identity, &greeting, place.is_none());
     stream.write_all(&welcome.to_bytes()).await.map_err(|error| error.to_string())?;
     stream.flush().await.map_err(|error| error.to_string())?;

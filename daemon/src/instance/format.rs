@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_version_until_it_is_told() {
+    fn a_directory_keeps_its_version_until_it_is_upgraded() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(check(dir.path()).unwrap(), STATE_VERSION, "a new one");
         fs::write(dir.path().join(FORMAT), "1\n").unwrap();

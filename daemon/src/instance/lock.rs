@@ -38,7 +38,7 @@ pub struct DirLock {
     path: PathBuf,
     /// The lock goes with the file, even when the process is killed.
     file: File,
-    beat: Option<Beat>,
+    beat: Option<Heartbeat>,
     /// Why the file system's own lock does not protect the directory.
     missing: Option<io::Error>,
 }
@@ -51,7 +51,7 @@ impl DirLock {
         loop {
             match Self::try_to_take(dir, name)? {
                 Some(lock) => return Ok(lock),
-                None if begun.elapsed() < duration(limits::STATE_LOCK_PATIENCE) => {
+                None if begun.elapsed() < duration(limits::STATE_LOCK_TIMEOUT) => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 None => return Err(StartError::InUse { path: dir.to_path_buf() }),
@@ -88,7 +88,7 @@ impl DirLock {
                 let _ = fs::remove_file(&path_of_beat);
                 None
             }
-            true => match Beat::begin(&path_of_beat)? {
+            true => match Heartbeat::begin(&path_of_beat)? {
                 None => return Ok(None),
                 beat => beat,
             },
@@ -190,8 +190,8 @@ impl Owner {
         let since = Instant::now();
         loop {
             match Self::read(path) {
-                Err(_) if since.elapsed() < duration(limits::BEAT_WATCHED_FOR) => {
-                    std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+                Err(_) if since.elapsed() < duration(limits::LOCK_HEARTBEAT_TIMEOUT) => {
+                    std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
                 }
                 found => return found,
             }
@@ -214,26 +214,26 @@ impl Owner {
     }
 
     /// The slow part: all but the name.
-    fn write_apart(&self, path: &Path) -> Result<Apart, StartError> {
+    fn write_apart(&self, path: &Path) -> Result<TemporaryFile, StartError> {
         let Self { machine, pid, begun, number, beats } = self;
         let text = format!("{machine} {pid} {begun} {number} {beats}\n");
-        let apart = Apart(temporary(path)?);
+        let apart = TemporaryFile(temporary(path)?);
         write_synced(&apart.0, text.as_bytes())?;
         Ok(apart)
     }
 }
 
 /// A whole file under another name; it goes unless it gets its own.
-struct Apart(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Apart {
+impl TemporaryFile {
     /// The directory is not synced: a beat means nothing after its machine has gone down.
     fn give_name(self, path: &Path) -> Result<(), StartError> {
         fs::rename(&self.0, path).map_err(|e| StartError::io("write", path, e))
     }
 }
 
-impl Drop for Apart {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -280,8 +280,8 @@ fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
         return Ok(lives);
     }
     let since = Instant::now();
-    while since.elapsed() < duration(limits::BEAT_WATCHED_FOR) {
-        std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+    while since.elapsed() < duration(limits::LOCK_HEARTBEAT_TIMEOUT) {
+        std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
         match Owner::read_soon(path)? {
             None => return Ok(false), // It has just ended.
             Some(now) if now != *owner => return Ok(true),
@@ -293,7 +293,7 @@ fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
 
 /// A beat of ours, kept up by a thread.
 #[derive(Debug)]
-struct Beat {
+struct Heartbeat {
     path: PathBuf,
     number: u64,
     /// Another has taken the directory.
@@ -302,7 +302,7 @@ struct Beat {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Beat {
+impl Heartbeat {
     /// `None`: the directory is in use.
     fn begin(path: &Path) -> Result<Option<Self>, StartError> {
         Self::begin_with(path, |apart, path| apart.give_name(path))
@@ -312,10 +312,10 @@ impl Beat {
     /// So no rename may come later than that after its look: one that did is taken back.
     fn begin_with(
         path: &Path,
-        name: impl Fn(Apart, &Path) -> Result<(), StartError>,
+        name: impl Fn(TemporaryFile, &Path) -> Result<(), StartError>,
     ) -> Result<Option<Self>, StartError> {
-        let settled = duration(limits::BEAT_SETTLES_IN);
-        for _ in 0..limits::BEAT_BEGINS_MAX {
+        let settled = duration(limits::LOCK_HEARTBEAT_SETTLE_TIME);
+        for _ in 0..limits::LOCK_HEARTBEAT_STARTS_MAX {
             if look(path)? {
                 return Ok(None);
             }
@@ -330,7 +330,7 @@ impl Beat {
             if since.elapsed() > settled {
                 owner.withdraw(path);
                 // One that has lost its beat to ours writes it again.
-                std::thread::sleep(duration(limits::BEAT_EVERY) + settled);
+                std::thread::sleep(duration(limits::LOCK_HEARTBEAT_INTERVAL) + settled);
                 continue;
             }
             std::thread::sleep(settled);
@@ -348,7 +348,7 @@ impl Beat {
         let (end, ended) = mpsc::channel::<()>();
         let (lost, number, theirs) = (Arc::clone(&is_lost), owner.number, path.to_owned());
         let beat = move || {
-            let every = duration(limits::BEAT_EVERY);
+            let every = duration(limits::LOCK_HEARTBEAT_INTERVAL);
             while ended.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
                 match Owner::read(&theirs) {
                     Ok(Some(now)) if now.number != owner.number => {
@@ -368,7 +368,7 @@ impl Beat {
     }
 }
 
-impl Drop for Beat {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -384,8 +384,8 @@ impl Drop for Beat {
 mod tests {
     use super::*;
 
-    fn begin(path: &Path) -> Option<Beat> {
-        Beat::begin(path).unwrap()
+    fn begin(path: &Path) -> Option<Heartbeat> {
+        Heartbeat::begin(path).unwrap()
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(is_seen_to_live(&there), None);
         let (theirs, mut goes_on) = (path.clone(), there.clone());
         let writer = std::thread::spawn(move || {
-            std::thread::sleep(duration(limits::BEAT_EVERY));
+            std::thread::sleep(duration(limits::LOCK_HEARTBEAT_INTERVAL));
             goes_on.beats += 1;
             goes_on.write(&theirs).unwrap();
         });
@@ -448,13 +448,13 @@ mod tests {
         let (theirs, mut goes_on) = (path.clone(), there);
         let writer = std::thread::spawn(move || {
             for _ in 0..2 {
-                std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+                std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
                 goes_on.write(&theirs).unwrap();
-                std::thread::sleep(4 * duration(limits::BEAT_SETTLES_IN));
+                std::thread::sleep(4 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
                 make_unreadable(&theirs);
                 goes_on.beats += 1;
             }
-            std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+            std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
             goes_on.write(&theirs).unwrap();
         });
         assert!(begin(&path).is_none(), "it goes on");
@@ -467,7 +467,7 @@ mod tests {
         let path = dir.path().join("lock.beat");
         fs::write(dir.path().join("lock"), "").unwrap();
         make_unreadable(&path);
-        let error = Beat::begin(&path).unwrap_err().to_string();
+        let error = Heartbeat::begin(&path).unwrap_err().to_string();
         assert!(error.contains("cannot read") && error.contains("lock.beat"), "{error}");
         assert!(!is_free(dir.path(), "lock"));
         assert!(path.is_symlink(), "it is left alone");
@@ -492,22 +492,22 @@ mod tests {
         let path = dir.path().join("lock.beat");
         // Another has begun between our look and our rename.
         let others = std::cell::RefCell::new(None);
-        let slow = |apart: Apart, path: &Path| {
+        let slow = |apart: TemporaryFile, path: &Path| {
             if others.borrow().is_none() {
                 *others.borrow_mut() = begin(path);
-                std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+                std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
             }
             apart.give_name(path)
         };
-        let ours = Beat::begin_with(&path, slow).unwrap();
+        let ours = Heartbeat::begin_with(&path, slow).unwrap();
         let other = others.into_inner().unwrap();
         assert!(ours.is_none() && !other.is_lost.load(Ordering::Relaxed));
-        let always = |apart: Apart, path: &Path| {
-            std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+        let always = |apart: TemporaryFile, path: &Path| {
+            std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
             apart.give_name(path)
         };
         drop((ours, other));
-        let error = Beat::begin_with(&path, always).unwrap_err().to_string();
+        let error = Heartbeat::begin_with(&path, always).unwrap_err().to_string();
         assert!(error.contains("in time"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -74,7 +74,7 @@ fn incarnations_grow_and_the_lock_holds() {
 }
 
 #[test]
-fn records_that_begin_anew_have_another_number() {
+fn a_replaced_store_has_another_number() {
     let dir = tempfile::tempdir().unwrap();
     let number = || StateDir::open(dir.path()).unwrap().store();
     let make = || {
@@ -114,7 +114,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
         assert_eq!(number(), 77);
         assert_eq!(number(), 77, "nothing was written yet");
         let state = StateDir::open(dir.path()).unwrap();
-        drop(crate::parts::open_store(&state).unwrap());
+        drop(crate::assembly::open_store(&state).unwrap());
         match is_given_up {
             true => drop(state.give_up_records().unwrap()),
             false => fs::remove_dir_all(state.db()).unwrap(),
@@ -129,7 +129,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
 fn what_was_put_aside_stays_until_there_are_records_again() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::open(dir.path()).unwrap();
-    drop(crate::parts::open_store(&state).unwrap());
+    drop(crate::assembly::open_store(&state).unwrap());
     fs::write(state.db().join("first"), "").unwrap();
     let aside = state.give_up_records().unwrap().these.unwrap();
     for _ in 0..2 {
@@ -152,7 +152,7 @@ fn a_store_that_was_not_filled_leaves_the_one_before_where_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let live = |keys: std::ops::Range<u32>| {
         let state = StateDir::open(dir.path()).unwrap();
-        let mut store = crate::parts::open_store(&state).unwrap();
+        let mut store = crate::assembly::open_store(&state).unwrap();
         let put = |key: u32| kvs::Write {
             partition: proto::PartitionId(1),
             key: key.to_be_bytes().to_vec(),

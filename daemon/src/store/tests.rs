@@ -79,7 +79,7 @@ fn a_prefix_is_removed_from_its_partition_only() {
 }
 
 #[test]
-fn a_second_opener_is_told_that_it_is_in_use() {
+fn a_second_opener_gets_an_in_use_error() {
     let dir = tempfile::tempdir().unwrap();
     let (_store, _) = RocksStore::open(dir.path()).unwrap();
     let error = RocksStore::open(dir.path()).unwrap_err();
@@ -96,7 +96,7 @@ fn a_path_that_cannot_be_a_directory_is_an_error() {
 }
 
 #[test]
-fn operating_errors_are_told_apart() {
+fn operating_errors_are_distinguished() {
     let io = |number| from_io(Path::new("/d"), &std::io::Error::from_raw_os_error(number));
     let path = PathBuf::from("/d");
     assert_eq!(io(28), StoreError::NoSpace { path: path.clone() });
@@ -163,7 +163,7 @@ fn a_record_of_a_recycled_log_is_damage() {
 }
 
 #[test]
-fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
+fn a_store_without_its_root_file_is_not_an_empty_store() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = RocksStore::open(dir.path()).unwrap();
     store

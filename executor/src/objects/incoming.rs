@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use proto::ObjectId;
 
 use super::{ObjectError, ObjectKind, ObjectName, ObjectStore};
-use crate::room;
+use crate::disk_reserve;
 
 /// Each time so much more of an object is written, the room that is left is looked at.
 const ROOM_LOOK_BYTES: u64 = 1 << 20;
@@ -33,7 +33,7 @@ impl IncomingObject {
         let wrong = |error| ObjectError::failed("write", self.object, &error);
         if self.size_bytes / ROOM_LOOK_BYTES < size_bytes / ROOM_LOOK_BYTES {
             // Where the room was taken beforehand there need not be as much again.
-            room::check(&self.file, 0).map_err(wrong)?;
+            disk_reserve::check(&self.file, 0).map_err(wrong)?;
         }
         self.file.write_all(piece).map_err(wrong)?;
         self.size_bytes = size_bytes;
@@ -53,7 +53,7 @@ impl IncomingObject {
     /// Takes the room for all of it now: a full disk is known before bytes come in vain.
     pub fn reserve(&self, total_bytes: u64) -> Result<(), ObjectError> {
         self.store.check_limit(self.object, total_bytes)?;
-        room::reserve(&self.file, total_bytes)
+        disk_reserve::reserve(&self.file, total_bytes)
             .map_err(|error| ObjectError::failed("write", self.object, &error))
     }
 
@@ -95,7 +95,7 @@ impl IncomingObject {
         fs::rename(&self.path, target)
             .map_err(|error| ObjectError::failed("keep", self.object, &error))?;
         self.done = true;
-        index.let_go_of_bytes(self.object);
+        index.free_bytes(self.object);
         Ok(())
     }
 }

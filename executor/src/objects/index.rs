@@ -55,7 +55,7 @@ impl Index {
     }
 
     /// The object has a file from now on. Whether it had none before.
-    pub(super) fn let_go_of_bytes(&mut self, object: ObjectId) -> bool {
+    pub(super) fn free_bytes(&mut self, object: ObjectId) -> bool {
         let bytes = self.objects.get_mut(&object).and_then(|entry| entry.held.take());
         self.held_bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         bytes.is_some()

@@ -153,7 +153,7 @@ fn files_of(directory: &Path) -> usize {
 }
 
 #[test]
-fn a_small_copy_is_a_file_only_when_somebody_wants_one() {
+fn a_small_copy_becomes_a_file_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let store = ObjectStore::open(dir.path(), u64::MAX).unwrap();
     for number in 0..3 {
@@ -204,7 +204,7 @@ fn what_memory_does_not_take_is_a_file_and_what_goes_makes_room() {
 }
 
 #[test]
-fn many_who_want_a_file_at_once_get_the_same_one() {
+fn concurrent_requests_for_a_file_get_the_same_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = ObjectStore::open(dir.path(), u64::MAX).unwrap();
     store.keep_copy(object(1, 0), b"bytes", 7).unwrap();

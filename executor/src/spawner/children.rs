@@ -52,17 +52,17 @@ struct Child {
     timed_out: bool,
     /// By it what leaves its group is found.
     mark: Vec<u8>,
-    print: Print,
+    print: PrintedBytes,
 }
 
 /// How much a command has printed, and may.
 #[derive(Debug, Default)]
-struct Print {
+struct PrintedBytes {
     bytes: u64,
     limit_bytes: u64,
 }
 
-impl Print {
+impl PrintedBytes {
     /// It has printed so much more; how much of that is beyond the limit.
     fn add(&mut self, bytes: usize) -> usize {
         self.bytes += bytes as u64;
@@ -121,7 +121,7 @@ impl Captured {
     }
 
     /// Reads once; waits if there is nothing. What is beyond the limit goes nowhere.
-    fn read(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) {
+    fn read(&mut self, epoll: &OwnedFd, print: &mut PrintedBytes, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match rustix::io::read(pipe, &mut *buffer) {
             Ok(count) if count > 0 => {
@@ -140,7 +140,7 @@ impl Captured {
     }
 
     /// The rest. A process that left the group may print for ever: only what is there now counts.
-    fn drain(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) -> Vec<u8> {
+    fn drain(&mut self, epoll: &OwnedFd, print: &mut PrintedBytes, buffer: &mut [u8]) -> Vec<u8> {
         while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX
             && !print.is_too_much()
             && self
@@ -175,7 +175,7 @@ impl Children {
     /// An order to start came.
     pub(super) fn expect(&mut self, start: &Start) {
         let (number, mark) = (start.number, start.mark.clone());
-        let print = Print { bytes: 0, limit_bytes: start.print_limit_bytes };
+        let print = PrintedBytes { bytes: 0, limit_bytes: start.print_limit_bytes };
         self.children.insert(number, Child { mark, print, ..Child::default() });
         self.expected += 1;
     }
@@ -320,7 +320,7 @@ impl Children {
             stderr: process.stderr.drain(epoll, &mut child.print, buffer),
             ..Exit::default()
         };
-        let Print { bytes, .. } = child.print;
+        let PrintedBytes { bytes, .. } = child.print;
         let printed_too_much_bytes = if child.print.is_too_much() { bytes } else { 0 };
         let exit = Exit { printed_too_much_bytes, ..exit };
         self.lingering.insert(number, process.group);
@@ -365,12 +365,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_the_limit_is_told_apart() {
-        let mut print = Print { bytes: 0, limit_bytes: 10 };
+    fn bytes_beyond_the_limit_are_distinguished() {
+        let mut print = PrintedBytes { bytes: 0, limit_bytes: 10 };
         assert_eq!((print.add(10), print.is_too_much()), (0, false));
         assert_eq!((print.add(3), print.is_too_much()), (3, true));
         assert_eq!((print.add(4), print.bytes), (4, 17));
-        let mut print = Print { bytes: 8, limit_bytes: 10 };
+        let mut print = PrintedBytes { bytes: 8, limit_bytes: 10 };
         assert_eq!((print.add(5), print.bytes), (3, 13));
     }
 

@@ -33,7 +33,7 @@ use rustix::process::Signal;
 use children::{Children, Token, UNWATCHED};
 use orphans::Orphans;
 use program::Failure;
-use wire::{Frames, Order, Report, Start};
+use wire::{Frames, Report, SpawnerRequest, Start};
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
@@ -143,8 +143,8 @@ fn run() -> io::Result<()> {
         let _ = thread.join();
     }
     shared.children().signal_all(Signal::KILL);
-    crate::strays::kill_session(rustix::process::getpid(), Duration::from_secs(5));
-    crate::strays::kill_descendants(Duration::from_secs(5));
+    crate::orphan_processes::kill_session(rustix::process::getpid(), Duration::from_secs(5));
+    crate::orphan_processes::kill_descendants(Duration::from_secs(5));
     result
 }
 
@@ -282,7 +282,7 @@ impl<'a> Loop<'a> {
             Err(error) => return Err(error),
         };
         self.frames.push(&self.buffer[..count]);
-        let mut orders: Vec<Order> = Vec::new();
+        let mut orders: Vec<SpawnerRequest> = Vec::new();
         let whole = self.frames.take(&mut orders);
         whole.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         for order in orders {

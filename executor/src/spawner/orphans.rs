@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::strays;
+use crate::orphan_processes;
 
 /// To which command an orphan belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,16 +98,16 @@ impl Orphans {
                 self.text.resize(2 * length, 0);
             }
         }
-        strays::pids_of(&self.text[..length]).collect()
+        orphan_processes::pids_of(&self.text[..length]).collect()
     }
 }
 
 fn owner_of(pid: Pid, running: &impl Running) -> Owner {
-    let start = format!("{}=", strays::MARK_VARIABLE);
-    if let Some(mark) = strays::variable_of(pid, start.as_bytes()) {
+    let start = format!("{}=", orphan_processes::MARK_VARIABLE);
+    if let Some(mark) = orphan_processes::variable_of(pid, start.as_bytes()) {
         return running.by_mark(&mark).map_or(Owner::None, Owner::Command);
     }
-    match strays::group_of(pid).and_then(|group| running.by_group(group)) {
+    match orphan_processes::group_of(pid).and_then(|group| running.by_group(group)) {
         Some(number) => Owner::Command(number),
         None => Owner::Unknown,
     }
@@ -144,7 +144,7 @@ mod tests {
         let mut command = Command::new("sleep");
         command.arg("300").env_clear().stdout(Stdio::null());
         if let Some(mark) = mark {
-            command.env(strays::MARK_VARIABLE, mark);
+            command.env(orphan_processes::MARK_VARIABLE, mark);
         }
         command.spawn().unwrap()
     }
@@ -157,7 +157,7 @@ mod tests {
         orphans.list = Some(File::open(file.path()).unwrap());
         for _ in 0..1000 {
             orphans.sweep(running);
-            let dying = |pid: &&Pid| strays::is_zombie(**pid);
+            let dying = |pid: &&Pid| orphan_processes::is_zombie(**pid);
             if pids.iter().filter(dying).all(|pid| !orphans.known.contains_key(pid)) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -171,10 +171,12 @@ mod tests {
         let pids: Vec<Pid> =
             started.iter().map(|it| Pid::from_raw(it.id() as i32).unwrap()).collect();
         let mut running = Table::default();
-        running.marks.insert(format!("{}={lives}", strays::MARK_VARIABLE).into_bytes(), 7);
+        running
+            .marks
+            .insert(format!("{}={lives}", orphan_processes::MARK_VARIABLE).into_bytes(), 7);
         let mut orphans = Orphans::new();
         settle(&mut orphans, &running, &pids);
-        let alive = |pid: &Pid| !strays::is_zombie(*pid);
+        let alive = |pid: &Pid| !orphan_processes::is_zombie(*pid);
         assert_eq!(pids.iter().map(alive).collect::<Vec<_>>(), [true, false, true]);
         // The command has ended, and none runs: now the one without a mark goes as well.
         running.marks.clear();

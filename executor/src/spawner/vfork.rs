@@ -79,7 +79,7 @@ pub(super) enum Error {
 }
 
 /// What parent and child both see.
-struct Meeting<'a> {
+struct StartExchange<'a> {
     wanted: &'a Wanted<'a>,
     /// Set by the child before it ends as nothing: which of its steps failed, and why.
     directory_errno: AtomicI32,
@@ -94,8 +94,11 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
     for fd in &wanted.stdio {
         assert!(fd.as_raw_fd() > 2, "the standard streams of this process are open");
     }
-    let mut meeting =
-        Meeting { wanted, directory_errno: AtomicI32::new(0), program_errno: AtomicI32::new(0) };
+    let mut meeting = StartExchange {
+        wanted,
+        directory_errno: AtomicI32::new(0),
+        program_errno: AtomicI32::new(0),
+    };
     let mut exit: c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let top = stack.0.as_mut_ptr_range().end;
@@ -130,7 +133,7 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
     // SAFETY: the parent has lent it and stands still. From here on only system calls are made, on
     // descriptors and strings that the parent holds; `errno` is the parent thread's own.
     unsafe {
-        let meeting = &*meeting.cast::<Meeting<'_>>();
+        let meeting = &*meeting.cast::<StartExchange<'_>>();
         let wanted = meeting.wanted;
         libc::setpgid(0, 0);
         // Where there is no such file it goes without. In the midst of a vfork it is the child's
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_start_says_at_which_step() {
+    fn a_failed_start_names_its_step() {
         let sh = [c"sh"];
         let ended = run(c"/no/such/program", &sh, &[], c"/");
         assert!(

@@ -5,7 +5,7 @@ use proto::limits;
 
 /// Node to spawner; exactly one field is set.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Order {
+pub(crate) struct SpawnerRequest {
     #[prost(message, optional, tag = "1")]
     pub(crate) start: Option<Start>,
     /// The number of a command that is to end.
@@ -104,7 +104,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &impl Message) {
 
 /// The other side sent something that is no frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Garbage;
+pub(crate) struct MalformedFrame;
 
 /// Cuts a stream of bytes into messages.
 #[derive(Debug, Default)]
@@ -126,18 +126,21 @@ impl Frames {
     }
 
     /// Takes all whole messages.
-    pub(crate) fn take<M: Message + Default>(&mut self, out: &mut Vec<M>) -> Result<(), Garbage> {
+    pub(crate) fn take<M: Message + Default>(
+        &mut self,
+        out: &mut Vec<M>,
+    ) -> Result<(), MalformedFrame> {
         loop {
             let rest = &self.buffer[self.start..];
             let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(()) };
             let length = u32::from_le_bytes(*head) as usize;
             if length > limits::FRAME_BYTES_MAX {
-                return Err(Garbage);
+                return Err(MalformedFrame);
             }
             if body.len() < length {
                 return Ok(());
             }
-            out.push(M::decode(&body[..length]).map_err(|_| Garbage)?);
+            out.push(M::decode(&body[..length]).map_err(|_| MalformedFrame)?);
             self.start += 4 + length;
         }
     }
@@ -170,9 +173,9 @@ mod tests {
     fn garbage_is_refused_before_memory_is_taken() {
         let mut frames = Frames::default();
         frames.push(&u32::MAX.to_le_bytes());
-        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(Garbage));
+        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(MalformedFrame));
         let mut frames = Frames::default();
         frames.push(&[1, 0, 0, 0, 0xff]);
-        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(Garbage));
+        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(MalformedFrame));
     }
 }

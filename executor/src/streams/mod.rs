@@ -46,13 +46,13 @@ pub struct Streams {
     room_bytes: AtomicU64,
     state: Mutex<State>,
     copies: CopiedPacks,
-    grown: OnceLock<Grown>,
+    grown: OnceLock<GrowthListener>,
 }
 
 /// Is told each time that something was appended; must not block.
-struct Grown(Box<dyn Fn() + Send + Sync>);
+struct GrowthListener(Box<dyn Fn() + Send + Sync>);
 
-impl std::fmt::Debug for Grown {
+impl std::fmt::Debug for GrowthListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Grown")
     }
@@ -86,8 +86,8 @@ impl Streams {
     }
 
     /// Has `grown` called, from any thread, when something was appended. The first call counts.
-    pub fn tell_when_grown(&self, grown: impl Fn() + Send + Sync + 'static) {
-        let _ = self.grown.set(Grown(Box::new(grown)));
+    pub fn notify_when_grown(&self, grown: impl Fn() + Send + Sync + 'static) {
+        let _ = self.grown.set(GrowthListener(Box::new(grown)));
     }
 
     /// The bytes that all segments may have: they are closed earlier where that is little.
@@ -152,7 +152,7 @@ impl Streams {
         let is_grown = result.is_ok() && !batch.is_empty();
         state.buffer = batch;
         drop(state);
-        if let Some(Grown(tell)) = self.grown.get().filter(|_| is_grown) {
+        if let Some(GrowthListener(tell)) = self.grown.get().filter(|_| is_grown) {
             tell();
         }
         result
@@ -232,7 +232,7 @@ impl Streams {
         let forgotten = segment::forget(&self.directory, &mut state.segments, job);
         drop(state);
         // Others that have copies hear which packs are gone.
-        if let Some(Grown(tell)) = self.grown.get() {
+        if let Some(GrowthListener(tell)) = self.grown.get() {
             tell();
         }
         forgotten.sync()

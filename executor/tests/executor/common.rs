@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use executor::{Ended, Executor, ExecutorConfig};
+use executor::{AttemptOutcome, Executor, ExecutorConfig};
 use proto::work::{Launch, LaunchInput, Outcome};
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, wire};
 
@@ -44,7 +44,7 @@ impl Bench {
         change(&mut config);
         let (sender, outcomes) = mpsc::channel();
         let executor = Executor::start(config, move |ended| {
-            for Ended { task, attempt, outcome, .. } in ended {
+            for AttemptOutcome { task, attempt, outcome, .. } in ended {
                 let _ = sender.send((task, attempt, outcome));
             }
         });

@@ -170,7 +170,7 @@ fn stands_still(pid: i32) -> bool {
 
 /// Orders are more than the socket takes: whoever launches does not wait, and none is cut in two.
 #[test]
-fn a_spawner_that_stands_still_stops_nobody_else() {
+fn a_hanging_spawner_stops_no_other_node() {
     const COMMANDS: u64 = 8;
     const LENGTH: usize = 100_000;
     let mut bench = Bench::new();

@@ -50,7 +50,7 @@ fn a_directory_and_a_pattern_go_from_task_to_task() {
 }
 
 #[test]
-fn what_is_no_directory_or_matches_nothing_is_told() {
+fn a_missing_directory_and_an_empty_match_are_reported() {
     let mut bench = Bench::new();
     let mut error = |local: u64, script: &str, declared: wire::Output| {
         let mut spec = spec_of(bench.command(&["sh", "-c", script]));

@@ -11,13 +11,13 @@ use super::{Group, Role, vote_reply};
 use crate::membership::member;
 
 impl Group {
-    fn ask_for_votes(&mut self, term: u64, pre: bool) {
+    fn ask_for_votes(&mut self, term: u64, pre_vote: bool) {
         let (last_index, last_term) = (self.log.last_index(), self.log.last_term());
         for node in self.others() {
             let agreed = member(&self.map, NodeId(node)).is_some_and(|member| member.store != 0);
-            let knows = agreed || self.store_of(NodeId(node)).is_some();
-            let ask = wire::VoteAsk { pre, last_index, last_term, knows };
-            self.say_in(term, node, Body::VoteAsk(ask));
+            let knows_your_store = agreed || self.store_of(NodeId(node)).is_some();
+            let ask = wire::VoteRequest { pre_vote, last_index, last_term, knows_your_store };
+            self.say_in(term, node, Body::VoteRequest(ask));
         }
     }
 
@@ -49,7 +49,13 @@ impl Group {
 
     /// A yes promises nothing. It is given only where no leader has been heard of lately, so
     /// that a voter that was cut off cannot depose one that is at work.
-    pub(super) fn on_pre_vote_ask(&mut self, now: Time, from: u32, term: u64, ask: &wire::VoteAsk) {
+    pub(super) fn on_pre_vote_request(
+        &mut self,
+        now: Time,
+        from: u32,
+        term: u64,
+        ask: &wire::VoteRequest,
+    ) {
         let led = self.is_leader()
             || self.heard_at.is_some_and(|at| now.since(at) < GROUP_ELECTION_AFTER);
         let granted = !led && term > self.term && self.would_follow(ask);
@@ -89,13 +95,15 @@ impl Group {
     }
 
     /// It has memory, and the candidate's log holds at least what its own does.
-    fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
+    fn would_follow(&self, ask: &wire::VoteRequest) -> bool {
         let own = (self.log.last_term(), self.log.last_index());
         let is_as_long = (ask.last_term, ask.last_index) >= own;
         // It may have had more than that, and have been needed for it; unless who asks knows its
         // disk (who knows another one of this number is not heard at all).
-        let may_have_had_more =
-            self.fresh && ask.last_index > 0 && !ask.knows && !self.is(Mutant::FreshVotes);
+        let may_have_had_more = self.fresh
+            && ask.last_index > 0
+            && !ask.knows_your_store
+            && !self.is(Mutant::FreshVotes);
         let lacks = ask.last_index < self.agreed && !self.is(Mutant::LackingStands);
         (is_as_long || self.is(Mutant::VoteForShorterLog))
             && !self.blank
@@ -103,7 +111,7 @@ impl Group {
             && !lacks
     }
 
-    pub(super) fn on_vote_ask(&mut self, now: Time, from: u32, ask: &wire::VoteAsk) {
+    pub(super) fn on_vote_request(&mut self, now: Time, from: u32, ask: &wire::VoteRequest) {
         let is_free = self.vote.is_none_or(|vote| vote == from) || self.is(Mutant::VoteTwice);
         let granted = is_free && self.would_follow(ask);
         if granted {

@@ -185,8 +185,8 @@ impl Group {
         now: Time,
     ) -> Result<Self, DamagedGroup> {
         let found = records::read(records)?;
-        let blank = if found.any { found.promise.blank } else { start.blank };
-        let fresh = if found.any { found.promise.fresh } else { !start.blank };
+        let blank = if found.any { found.hard_state.blank } else { start.blank };
+        let fresh = if found.any { found.hard_state.fresh } else { !start.blank };
         let snapshot = found.snapshot.unwrap_or_default();
         let map = snapshot.map.map_or(start.map, Arc::new);
         let log = Log::new(snapshot.index, snapshot.term, map.voters.clone(), found.entries)?;
@@ -194,15 +194,15 @@ impl Group {
         let mut group = Self {
             me: start.me.0,
             dice: Dice::new(start.seed),
-            term: found.promise.term,
-            vote: found.promise.voted.then_some(found.promise.vote),
+            term: found.hard_state.term,
+            vote: found.hard_state.voted.then_some(found.hard_state.vote),
             commit: log.snapshot_index(),
             map,
             log,
             role: Role::Follower,
             blank,
             fresh,
-            agreed: found.promise.agreed,
+            agreed: found.hard_state.agreed,
             retired: false,
             leader: None,
             heard_at: None,
@@ -334,8 +334,10 @@ impl Group {
             return;
         }
         match body {
-            Body::VoteAsk(ask) if ask.pre => return self.on_pre_vote_ask(now, from, term, &ask),
-            Body::VoteReply(reply) if reply.pre && reply.granted => {
+            Body::VoteRequest(ask) if ask.pre_vote => {
+                return self.on_pre_vote_request(now, from, term, &ask);
+            }
+            Body::VoteReply(reply) if reply.pre_vote && reply.granted => {
                 return self.on_pre_vote(now, from, term);
             }
             _ => {}
@@ -344,19 +346,23 @@ impl Group {
             self.begin_term(now, term);
         }
         let is_stale = term < self.term;
-        if is_stale && !(self.is(Mutant::AcceptStaleAppend) && matches!(body, Body::Append(_))) {
+        if is_stale
+            && !(self.is(Mutant::AcceptStaleAppend) && matches!(body, Body::AppendEntries(_)))
+        {
             // Whoever leads or votes in an older term learns of the newer one.
             match body {
-                Body::VoteAsk(_) => self.say(from, vote_reply(false, false)),
-                Body::Append(_) | Body::Install(_) => self.say(from, append_reply(false, 0, 0)),
+                Body::VoteRequest(_) => self.say(from, vote_reply(false, false)),
+                Body::AppendEntries(_) | Body::Install(_) => {
+                    self.say(from, append_reply(false, 0, 0));
+                }
                 Body::VoteReply(_) | Body::AppendReply(_) => {}
             }
             return;
         }
         match body {
-            Body::VoteAsk(ask) => self.on_vote_ask(now, from, &ask),
-            Body::VoteReply(reply) => self.on_vote(now, from, reply.granted && !reply.pre),
-            Body::Append(append) => self.on_append(now, from, append),
+            Body::VoteRequest(ask) => self.on_vote_request(now, from, &ask),
+            Body::VoteReply(reply) => self.on_vote(now, from, reply.granted && !reply.pre_vote),
+            Body::AppendEntries(append) => self.on_append_entries(now, from, append),
             Body::Install(snapshot) => self.on_install(now, from, snapshot),
             Body::AppendReply(reply) => self.on_append_reply(now, from, &reply),
         }
@@ -523,8 +529,8 @@ impl Group {
         let (term, vote) = (self.term, self.vote.unwrap_or(0));
         let voted = self.vote.is_some() && !self.is(Mutant::ForgetVote);
         let (blank, fresh, agreed) = (self.blank, self.fresh, self.agreed);
-        let promise = wire::GroupPromise { term, voted, vote, blank, fresh, agreed };
-        self.writes.push(records::promise(&promise));
+        let hard_state = wire::HardState { term, voted, vote, blank, fresh, agreed };
+        self.writes.push(records::hard_state(&hard_state));
     }
 
     fn say(&mut self, to: u32, body: Body) {
@@ -555,21 +561,21 @@ impl Group {
 fn promises(message: &wire::GroupMessage) -> bool {
     match &message.body {
         // What an election needs is a vote for whoever says so; its log has to be what it says.
-        Some(Body::VoteAsk(ask)) => !ask.pre,
-        Some(Body::VoteReply(reply)) => reply.granted && !reply.pre,
+        Some(Body::VoteRequest(ask)) => !ask.pre_vote,
+        Some(Body::VoteReply(reply)) => reply.granted && !reply.pre_vote,
         Some(Body::AppendReply(reply)) => reply.ok && reply.index > 0,
         // A follower counts what it has synced itself.
-        Some(Body::Append(_) | Body::Install(_)) | None => false,
+        Some(Body::AppendEntries(_) | Body::Install(_)) | None => false,
     }
 }
 
-fn vote_reply(pre: bool, granted: bool) -> Body {
-    Body::VoteReply(wire::VoteReply { pre, granted })
+fn vote_reply(pre_vote: bool, granted: bool) -> Body {
+    Body::VoteReply(wire::VoteReply { pre_vote, granted })
 }
 
 /// `sent_ns`: what the leader's message said; 0 where no message of a leader is answered.
 fn append_reply(ok: bool, index: u64, sent_ns: u64) -> Body {
-    Body::AppendReply(wire::AppendReply { ok, index, blank: false, sent_ns })
+    Body::AppendReply(wire::AppendReply { ok, index, needs_snapshot: false, sent_ns })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{Record, Write, keys};
 
 /// After [`keys::META`]: the group's own.
 const GROUP: u8 = b'g';
-const PROMISE: u8 = b'p';
+const HARD_STATE: u8 = b'p';
 const SNAPSHOT: u8 = b's';
 const ENTRY: u8 = b'e';
 
@@ -18,7 +18,7 @@ const ENTRY: u8 = b'e';
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) any: bool,
-    pub(super) promise: wire::GroupPromise,
+    pub(super) hard_state: wire::HardState,
     pub(super) snapshot: Option<wire::GroupSnapshot>,
     pub(super) entries: BTreeMap<u64, wire::GroupEntry>,
 }
@@ -39,8 +39,8 @@ fn write(key: Vec<u8>, value: Option<Vec<u8>>) -> Write {
     Write { partition: keys::META_PARTITION, key, value }
 }
 
-pub(super) fn promise(promise: &wire::GroupPromise) -> Write {
-    write(vec![keys::META, GROUP, PROMISE], Some(promise.encode_to_vec()))
+pub(super) fn hard_state(hard_state: &wire::HardState) -> Write {
+    write(vec![keys::META, GROUP, HARD_STATE], Some(hard_state.encode_to_vec()))
 }
 
 pub(super) fn snapshot(snapshot: &wire::GroupSnapshot) -> Write {
@@ -64,9 +64,9 @@ pub(super) fn read(records: impl IntoIterator<Item = Record>) -> Result<Found, D
         found.any = true;
         let value = record.value.as_slice();
         match record.key[2..] {
-            [PROMISE] => {
-                let promise = wire::GroupPromise::decode(value);
-                found.promise = promise.map_err(|error| damaged("the promise", error))?;
+            [HARD_STATE] => {
+                let hard_state = wire::HardState::decode(value);
+                found.hard_state = hard_state.map_err(|error| damaged("the promise", error))?;
             }
             [SNAPSHOT] => {
                 let snapshot = wire::GroupSnapshot::decode(value);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proto::limits::{
     GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT,
-    GROUP_NEWCOMER_PATIENCE, GROUP_SNAPSHOT_PATIENCE,
+    GROUP_LEARNER_TIMEOUT, GROUP_SNAPSHOT_TIMEOUT,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
@@ -18,10 +18,10 @@ use super::{Group, News, Progress, Role, append_reply, records};
 use crate::membership;
 
 /// A follower that has not answered for so long may be gone.
-const LEADER_PATIENCE: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
+const LEADER_TIMEOUT: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
 
 /// One that hears the leader and answers nothing else for so long may have a disk that hangs.
-const DISK_PATIENCE: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
+const DISK_TIMEOUT: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
 
 impl Progress {
     fn new(next: u64, now: Time) -> Self {
@@ -135,7 +135,7 @@ impl Group {
             Time(0)
         };
         let answers = |it: &Progress| {
-            let lately = now.since(it.answered_at) < DISK_PATIENCE;
+            let lately = now.since(it.answered_at) < DISK_TIMEOUT;
             it.matched > 0 && lately && it.answered_at > heard_since
         };
         let is_there = |node: &&u32| {
@@ -176,7 +176,7 @@ impl Group {
         if matched >= commit {
             let (_, command, _) = newcomer.take().expect("looked at above");
             self.proposed.push(command);
-        } else if now.since(*since) > GROUP_NEWCOMER_PATIENCE {
+        } else if now.since(*since) > GROUP_LEARNER_TIMEOUT {
             *newcomer = None;
             self.unplanned = true;
             self.keep_to_voters(now);
@@ -202,8 +202,8 @@ impl Group {
         let entries = self.log.from(progress.next, self.append_entries_max);
         progress.next += entries.len() as u64;
         let sent_ns = now.0;
-        let append = wire::Append { prev_index, prev_term, entries, commit, sent_ns };
-        self.say(node, Body::Append(append));
+        let append = wire::AppendEntries { prev_index, prev_term, entries, commit, sent_ns };
+        self.say(node, Body::AppendEntries(append));
     }
 
     /// Below what the log still has, or to a voter without memory. What follows the snapshot is
@@ -213,7 +213,7 @@ impl Group {
         let Role::Leader { followers, .. } = &mut self.role else { return };
         let Some(progress) = followers.get_mut(&node) else { return };
         progress.next = snapshot.index + 1;
-        if progress.snapshot_at.is_none_or(|at| now.since(at) >= GROUP_SNAPSHOT_PATIENCE) {
+        if progress.snapshot_at.is_none_or(|at| now.since(at) >= GROUP_SNAPSHOT_TIMEOUT) {
             progress.snapshot_at = Some(now);
             self.say(node, Body::Install(snapshot));
         }
@@ -232,7 +232,7 @@ impl Group {
         let Role::Leader { followers, beat_at, .. } = &mut self.role else { return };
         *beat_at = now + GROUP_HEARTBEAT;
         self.unplanned |= std::mem::take(&mut self.plan_at_beat);
-        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < LEADER_PATIENCE);
+        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < LEADER_TIMEOUT);
         let heard: BTreeSet<u32> = heard.map(|(&node, _)| node).chain([me]).collect();
         if self.is_majority(&heard) {
             self.look_after_newcomer(now);
@@ -244,7 +244,7 @@ impl Group {
         }
     }
 
-    pub(super) fn on_append(&mut self, now: Time, from: u32, append: wire::Append) {
+    pub(super) fn on_append_entries(&mut self, now: Time, from: u32, append: wire::AppendEntries) {
         assert!(
             !self.is_leader() || self.mutant.is_some(),
             "two leaders in term {}: n{} and n{from}",
@@ -254,7 +254,7 @@ impl Group {
         self.hear_leader(now, from);
         if self.blank {
             let sent_ns = append.sent_ns;
-            let reply = wire::AppendReply { ok: false, index: 0, blank: true, sent_ns };
+            let reply = wire::AppendReply { ok: false, index: 0, needs_snapshot: true, sent_ns };
             return self.say(from, Body::AppendReply(reply));
         }
         if let Some(hint) = self.refusal(&append) {
@@ -317,7 +317,7 @@ impl Group {
     }
 
     /// After which entry the leader should try next, when these do not fit.
-    fn refusal(&self, append: &wire::Append) -> Option<u64> {
+    fn refusal(&self, append: &wire::AppendEntries) -> Option<u64> {
         let prev = append.prev_index;
         if prev < self.log.snapshot_index() || self.is(Mutant::SkipLogCheck) {
             return (prev > self.log.last_index()).then(|| self.log.last_index());
@@ -401,7 +401,7 @@ impl Group {
             }
             self.advance_commit(now);
             self.look_after_newcomer(now);
-        } else if reply.blank {
+        } else if reply.needs_snapshot {
             // Whatever it had said before, it has forgotten.
             progress.matched = 0;
             self.send_snapshot(now, from);

@@ -96,8 +96,8 @@ fn commit_after_old_entry_is_everywhere(mutant: Option<Mutant>) -> (u64, u64) {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let entry =
         |index, term| records::entry(&wire::GroupEntry { index, term, commands: Vec::new() });
-    let promise = wire::GroupPromise { term: 3, ..Default::default() };
-    let writes = [records::promise(&promise), entry(1, 1), entry(2, 2)];
+    let hard_state = wire::HardState { term: 3, ..Default::default() };
+    let writes = [records::hard_state(&hard_state), entry(1, 1), entry(2, 2)];
     let stored = writes.into_iter().map(|write| Record {
         partition: write.partition,
         key: write.key,
@@ -293,7 +293,7 @@ impl Restarting {
         group.synced(now, output.number);
         group.flush(now, &mut output);
         output.messages.iter().any(|(_, said)| {
-            matches!(&said.body, Some(Body::VoteReply(reply)) if reply.granted && !reply.pre)
+            matches!(&said.body, Some(Body::VoteReply(reply)) if reply.granted && !reply.pre_vote)
         })
     }
 }
@@ -303,7 +303,7 @@ impl Restarting {
 /// to who asks.
 fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
     let ask = |last_index, last_term| {
-        Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
+        Body::VoteRequest(wire::VoteRequest { last_index, last_term, ..Default::default() })
     };
     let mut voter = Restarting { mutant, ..Restarting::default() };
     let at_first = voter.votes(1, ask(2, 1));
@@ -311,11 +311,16 @@ fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
     let after_a_vote = voter.votes(3, ask(2, 1));
     let mut voter = Restarting { mutant, ..Restarting::default() };
     let entries = vec![wire::GroupEntry { index: 1, term: 1, commands: Vec::new() }];
-    voter.votes(1, Body::Append(wire::Append { entries, ..Default::default() }));
+    voter.votes(1, Body::AppendEntries(wire::AppendEntries { entries, ..Default::default() }));
     let after_an_entry = voter.votes(2, ask(2, 1));
     let mut voter = Restarting { mutant, ..Restarting::default() };
-    let knows = wire::VoteAsk { last_index: 2, last_term: 1, knows: true, ..Default::default() };
-    [at_first, after_a_vote, after_an_entry, voter.votes(2, Body::VoteAsk(knows))]
+    let knows_your_store = wire::VoteRequest {
+        last_index: 2,
+        last_term: 1,
+        knows_your_store: true,
+        ..Default::default()
+    };
+    [at_first, after_a_vote, after_an_entry, voter.votes(2, Body::VoteRequest(knows_your_store))]
 }
 
 #[test]
@@ -328,12 +333,13 @@ fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
 /// agreed on: whether it votes for who has as little, and for who has that much.
 fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
     let ask = |last_index, last_term| {
-        Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
+        Body::VoteRequest(wire::VoteRequest { last_index, last_term, ..Default::default() })
     };
     let mut voter = Restarting { mutant, ..Restarting::default() };
     assert!(voter.votes(1, ask(0, 0)));
-    let heard = wire::Append { prev_index: 4, prev_term: 1, commit: 3, ..Default::default() };
-    voter.votes(1, Body::Append(heard));
+    let heard =
+        wire::AppendEntries { prev_index: 4, prev_term: 1, commit: 3, ..Default::default() };
+    voter.votes(1, Body::AppendEntries(heard));
     [voter.votes(2, ask(0, 0)), voter.votes(3, ask(3, 1))]
 }
 
@@ -357,8 +363,8 @@ fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
     let stands_after_a_map = |changes: u64| {
         let mut group = Group::recover(start(), [], Time(1)).unwrap();
         let entries = vec![entry(1, &[0, 2]), entry(2, &[0, 1, 2])];
-        let append = wire::Append { entries, ..Default::default() };
-        let append = wire::GroupMessage { term: 1, body: Some(Body::Append(append)) };
+        let append = wire::AppendEntries { entries, ..Default::default() };
+        let append = wire::GroupMessage { term: 1, body: Some(Body::AppendEntries(append)) };
         group.handle(Time(1), NodeId(0), append);
         group.retire(map.epoch + changes);
         group.deadline().is_some()
@@ -385,7 +391,7 @@ fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
             wire::GroupEntry { index, term: 1, commands }
         };
         let entries = (1..).zip(commands).map(entry).collect();
-        let append = Body::Append(wire::Append { entries, ..Default::default() });
+        let append = Body::AppendEntries(wire::AppendEntries { entries, ..Default::default() });
         group.handle(Time(1), NodeId(0), wire::GroupMessage { term: 1, body: Some(append) });
         assert_eq!(group.commit, 0);
         group.store_of(NodeId(2)).map(|(incarnation, store)| (incarnation.0, store))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use proto::PartitionId;
 use proto::marks::{Mark, mark};
-use proto::wire::{self, Fill};
+use proto::wire::{self, SnapshotChunk};
 
 use super::recent::{self, Recent};
 use super::{Position, position};
@@ -22,15 +22,15 @@ pub enum Refused {
     Promised { epoch: u64 },
     /// It does not follow on what is here.
     Elsewhere { at: Position },
-    /// It is part of a filling that was never begun here.
-    NotFilling,
+    /// It is part of a snapshot that was never begun here.
+    NotInstalling,
 }
 
 /// One copy of a partition.
 #[derive(Debug, Default)]
 struct Copy {
     position: Position,
-    filling: bool,
+    installing_snapshot: bool,
     promised: u64,
 }
 
@@ -49,10 +49,10 @@ impl Copies {
         }
         let partition = record.partition;
         let damaged = DamagedRecord { partition, reason: "the position of its copy" };
-        let state = wire::CopyRecord::decode(record.value.as_slice()).map_err(|_| damaged)?;
+        let state = wire::ReplicaRecord::decode(record.value.as_slice()).map_err(|_| damaged)?;
         let copy = self.all.entry(partition).or_default();
         copy.position = position(state.position.as_ref());
-        copy.filling = state.filling;
+        copy.installing_snapshot = state.installing_snapshot;
         copy.promised = state.promised;
         Ok(())
     }
@@ -64,8 +64,8 @@ impl Copies {
     }
     /// Its records are not complete.
     #[must_use]
-    pub fn is_filling(&self, partition: PartitionId) -> bool {
-        self.all.get(&partition).is_some_and(|copy| copy.filling)
+    pub fn is_installing_snapshot(&self, partition: PartitionId) -> bool {
+        self.all.get(&partition).is_some_and(|copy| copy.installing_snapshot)
     }
     #[must_use]
     pub fn promised(&self, partition: PartitionId) -> u64 {
@@ -91,7 +91,7 @@ impl Copies {
         batch: &mut Batch,
     ) -> Arc<wire::Change> {
         let copy = self.all.entry(partition).or_default();
-        assert!(!copy.filling, "{partition} has a primary with half its records");
+        assert!(!copy.installing_snapshot, "{partition} has a primary with half its records");
         let before = copy.position;
         copy.position = Position { epoch: epoch.max(before.epoch), seq: before.seq + 1 };
         writes.shrink_to_fit();
@@ -100,7 +100,7 @@ impl Copies {
             epoch,
             before: Some(before.into()),
             after: Some(copy.position.into()),
-            fill: Fill::NoneToFill as i32,
+            snapshot_chunk: SnapshotChunk::NoChunk as i32,
             writes,
         });
         batch.writes.push(copy.record(partition));
@@ -117,9 +117,9 @@ impl Copies {
             return Err(Refused::Promised { epoch: copy.promised });
         }
         let after = position(change.after.as_ref());
-        match change.fill() {
-            Fill::NoneToFill => {
-                if copy.filling || copy.position != position(change.before.as_ref()) {
+        match change.snapshot_chunk() {
+            SnapshotChunk::NoChunk => {
+                if copy.installing_snapshot || copy.position != position(change.before.as_ref()) {
                     mark(Mark::ChangeElsewhere);
                     return Err(Refused::Elsewhere { at: copy.position });
                 }
@@ -129,35 +129,40 @@ impl Copies {
                     false => self.recent.forget(partition),
                 }
             }
-            Fill::Begin => {
+            SnapshotChunk::First => {
                 batch.clear(partition);
-                (copy.position, copy.filling) = (Position::default(), true);
+                (copy.position, copy.installing_snapshot) = (Position::default(), true);
                 self.recent.forget(partition);
             }
-            Fill::Middle | Fill::End if !copy.filling => return Err(Refused::NotFilling),
-            Fill::Middle => {}
-            Fill::End => (copy.position, copy.filling) = (after, false),
+            SnapshotChunk::More | SnapshotChunk::Last if !copy.installing_snapshot => {
+                return Err(Refused::NotInstalling);
+            }
+            SnapshotChunk::More => {}
+            SnapshotChunk::Last => (copy.position, copy.installing_snapshot) = (after, false),
         }
         batch.writes.extend(change.writes.iter().map(|write| Write {
             partition,
             key: write.key.to_vec(),
             value: (!write.removed).then(|| write.value.to_vec()),
         }));
-        if change.fill() != Fill::Middle {
+        if change.snapshot_chunk() != SnapshotChunk::More {
             batch.writes.push(copy.record(partition));
         }
         Ok(())
     }
 
-    /// The records go; the promise stays, and nothing but a filling is taken any more.
+    /// The records go; the promise stays, and nothing but a snapshot is taken any more.
     pub fn give_up(&mut self, partition: PartitionId, epoch: u64, batch: &mut Batch) {
         let Some(copy) = self.all.get_mut(&partition) else { return };
-        if copy.filling && copy.position == Position::default() && copy.promised >= epoch {
+        if copy.installing_snapshot
+            && copy.position == Position::default()
+            && copy.promised >= epoch
+        {
             return;
         }
         mark(Mark::CopyGivenUp);
         batch.clear(partition);
-        (copy.position, copy.filling) = (Position::default(), true);
+        (copy.position, copy.installing_snapshot) = (Position::default(), true);
         copy.promised = copy.promised.max(epoch);
         self.recent.forget(partition);
         batch.writes.push(copy.record(partition));
@@ -175,9 +180,9 @@ impl Copies {
 
 impl Copy {
     fn record(&self, partition: PartitionId) -> Write {
-        let state = wire::CopyRecord {
+        let state = wire::ReplicaRecord {
             position: Some(self.position.into()),
-            filling: self.filling,
+            installing_snapshot: self.installing_snapshot,
             promised: self.promised,
         };
         Write { partition, key: RECORD.to_vec(), value: Some(state.encode_to_vec()) }
@@ -203,9 +208,9 @@ impl Default for CopyState {
 /// What a store says of a copy, if that is what is under this key.
 #[must_use]
 pub fn copy_record(key: &[u8], value: &[u8]) -> Option<CopyState> {
-    let state = wire::CopyRecord::decode(value).ok().filter(|_| is_own_record(key))?;
+    let state = wire::ReplicaRecord::decode(value).ok().filter(|_| is_own_record(key))?;
     let position = position(state.position.as_ref());
-    Some(CopyState { position, is_whole: !state.filling, promised: state.promised })
+    Some(CopyState { position, is_whole: !state.installing_snapshot, promised: state.promised })
 }
 
 /// The key of what a store says of a copy.

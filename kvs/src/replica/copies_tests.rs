@@ -49,32 +49,42 @@ fn who_has_promised_takes_nothing_of_an_earlier_primary() {
 }
 
 #[test]
-fn a_filling_replaces_everything_and_has_a_position_only_at_its_end() {
+fn a_snapshot_replaces_everything_and_has_a_position_only_at_its_end() {
     let (mut primary, mut learner) = (Copies::default(), Copies::default());
     take(&mut learner, &changed(&mut Copies::default(), 1, "stale")).unwrap();
     for key in ["a", "b"] {
         changed(&mut primary, 2, key);
     }
-    let fill = |fill: Fill, after: Option<wire::Position>| {
+    let snapshot_chunk = |snapshot_chunk: SnapshotChunk, after: Option<wire::Position>| {
         let writes = vec![write("x", Some("y"))];
-        let fill = fill as i32;
-        Arc::new(wire::Change { partition: P.0, epoch: 2, before: None, after, fill, writes })
+        let snapshot_chunk = snapshot_chunk as i32;
+        Arc::new(wire::Change {
+            partition: P.0,
+            epoch: 2,
+            before: None,
+            after,
+            snapshot_chunk,
+            writes,
+        })
     };
-    assert_eq!(take(&mut learner, &fill(Fill::Middle, None)), Err(Refused::NotFilling));
-    let batch = take(&mut learner, &fill(Fill::Begin, None)).unwrap();
+    assert_eq!(
+        take(&mut learner, &snapshot_chunk(SnapshotChunk::More, None)),
+        Err(Refused::NotInstalling)
+    );
+    let batch = take(&mut learner, &snapshot_chunk(SnapshotChunk::First, None)).unwrap();
     assert_eq!(batch.cleared, [P]);
-    assert!(learner.is_filling(P));
+    assert!(learner.is_installing_snapshot(P));
     let change = changed(&mut primary, 2, "c");
-    assert!(take(&mut learner, &change).is_err(), "a change of a copy, not of a filling");
-    take(&mut learner, &fill(Fill::Middle, None)).unwrap();
+    assert!(take(&mut learner, &change).is_err(), "a change of a copy, not of a snapshot");
+    take(&mut learner, &snapshot_chunk(SnapshotChunk::More, None)).unwrap();
     let after = Some(primary.position(P).into());
-    let batch = take(&mut learner, &fill(Fill::End, after)).unwrap();
+    let batch = take(&mut learner, &snapshot_chunk(SnapshotChunk::Last, after)).unwrap();
     assert_eq!(learner.position(P), primary.position(P));
     // What the store says of it is what it knows.
     let Write { partition, key, value } = batch.writes.last().unwrap().clone();
     let mut again = Copies::default();
     again.load(&Record { partition, key, value: value.unwrap() }).unwrap();
-    assert_eq!((again.position(P), again.is_filling(P)), (learner.position(P), false));
+    assert_eq!((again.position(P), again.is_installing_snapshot(P)), (learner.position(P), false));
 }
 
 #[test]

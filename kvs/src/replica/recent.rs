@@ -132,8 +132,8 @@ pub(super) fn of_its_own(change: &wire::Change) -> Arc<wire::Change> {
         removed: write.removed,
     });
     let writes = copied.collect();
-    let wire::Change { partition, epoch, before, after, fill, .. } = *change;
-    Arc::new(wire::Change { partition, epoch, before, after, fill, writes })
+    let wire::Change { partition, epoch, before, after, snapshot_chunk, .. } = *change;
+    Arc::new(wire::Change { partition, epoch, before, after, snapshot_chunk, writes })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use proto::{NodeId, PartitionId, wire};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{node} is not the home of {partition}: ask the home that the map names")]
-    NotHome { partition: PartitionId, node: NodeId },
+    WrongOwner { partition: PartitionId, node: NodeId },
     #[error("{partition} is at epoch {current}, not {told}: take the newer map and ask again")]
     WrongEpoch { partition: PartitionId, told: u64, current: u64 },
     #[error("{partition} has no active home at present: ask again in a moment")]
@@ -43,7 +43,7 @@ impl StoreError {
     #[must_use]
     pub fn code(&self) -> wire::ErrorCode {
         match self {
-            Self::NotHome { .. } | Self::WrongEpoch { .. } => wire::ErrorCode::WrongEpoch,
+            Self::WrongOwner { .. } | Self::WrongEpoch { .. } => wire::ErrorCode::WrongEpoch,
             Self::NotActive { .. } => wire::ErrorCode::Busy,
             Self::Forgotten { .. } => wire::ErrorCode::Forgotten,
             Self::AnswerUnkept { .. } => wire::ErrorCode::AnswerUnkept,

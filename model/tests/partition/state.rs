@@ -52,7 +52,7 @@ pub(crate) struct Position {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Copy {
     pub(crate) log: Row,
-    /// Its records have gone; only a filling is taken.
+    /// Its records have gone; only a snapshot is taken.
     pub(crate) is_gone: bool,
     pub(crate) promised: u8,
     /// How many of its last changes it could give to others.

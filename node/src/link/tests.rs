@@ -85,7 +85,7 @@ fn every_message_arrives_once_and_in_order() {
 }
 
 #[test]
-fn what_was_not_durable_goes_to_the_next_incarnation() {
+fn undurable_messages_go_to_the_next_incarnation() {
     for seed in 0..200 {
         let mut dice = Dice(seed);
         let mut ends = [End::new(0, 1), End::new(1, 1)];
@@ -154,7 +154,7 @@ fn a_restarted_peer_is_named_once() {
 }
 
 #[test]
-fn what_concerns_only_the_old_incarnation_dies_with_it() {
+fn messages_for_the_old_incarnation_are_dropped_with_it() {
     let mut ends = [End::new(0, 1), End::new(1, 1)];
     let hello = |from: u32, incarnation| wire::Packet {
         from,
@@ -193,7 +193,7 @@ fn packets_of_other_incarnations_are_not_taken() {
 }
 
 #[test]
-fn a_link_with_nothing_to_say_falls_silent() {
+fn a_link_without_messages_falls_silent() {
     let mut ends = [End::new(0, 1), End::new(1, 1)];
     ends[0].links.send(NodeId(1), message(1));
     let (mut air, mut dice, mut now) = (Vec::new(), Dice(1), Time(0));
@@ -220,13 +220,13 @@ fn probe(from: u32, incarnation: u32) -> wire::Packet {
         from_incarnation: incarnation,
         to_incarnation: 1,
         first_seq: 1,
-        loose: vec![wire::Message { body }],
+        best_effort: vec![wire::Message { body }],
         ..Default::default()
     }
 }
 
 #[test]
-fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
+fn few_sessionless_peers_are_kept_and_none_is_confused() {
     use proto::limits::PEERS_KEPT_MAX;
     let mut links = Links::new(NodeId(0), Incarnation(1));
     let many = PEERS_KEPT_MAX as u32 * 3;
@@ -237,7 +237,7 @@ fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
         let received = links.receive(probe(peer, incarnation));
         assert_eq!(received.incarnation, Some(Incarnation(incarnation)), "met for the first time");
         assert_eq!(received.bodies.len(), 1);
-        links.send_loose(NodeId(peer), Body::StealLoad(wire::StealLoad::default()));
+        links.send_best_effort(NodeId(peer), Body::StealLoad(wire::StealLoad::default()));
         links.flush(
             Time(u64::from(peer)),
             || None,
@@ -254,11 +254,11 @@ fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
     assert!(links.receive(probe(5, 1)).bodies.is_empty(), "its past is not listened to");
     assert_eq!(links.receive(probe(many, 1)).incarnation, None, "the last one is remembered");
     assert_eq!(links.receive(probe(1, 1)).incarnation, Some(Incarnation(1)), "the first is not");
-    assert_eq!(links.deadline(), None, "nobody waits for what is loose");
+    assert_eq!(links.deadline(), None, "no answer is awaited to best-effort messages");
 }
 
 #[test]
-fn who_has_a_session_is_not_forgotten() {
+fn a_peer_with_a_session_is_not_forgotten() {
     let mut links = Links::new(NodeId(0), Incarnation(1));
     links.receive(probe(1, 1));
     links.send(NodeId(1), message(7));
@@ -270,7 +270,7 @@ fn who_has_a_session_is_not_forgotten() {
         links.flush(Time(1), || None, |_, _| {});
         assert!(!links.take_forgotten().contains(&NodeId(1)));
     }
-    links.receive(wire::Packet { ack: 1, loose: Vec::new(), ..probe(1, 1) });
+    links.receive(wire::Packet { ack: 1, best_effort: Vec::new(), ..probe(1, 1) });
     links.send(NodeId(1), message(8));
     let mut first = 0;
     links.flush(Time(2), || None, |_, packet| first = packet.first_seq);
@@ -286,10 +286,11 @@ struct Copy {
 
 impl Copy {
     fn new() -> Self {
-        Self { links: Links::for_copies(NodeId(0), Incarnation(1)), acknowledged: 0 }
+        Self { links: Links::for_replicas(NodeId(0), Incarnation(1)), acknowledged: 0 }
     }
     fn hears(&mut self, first_seq: u64, reliable: Vec<Bytes>, seen: u64) -> Received {
-        let packet = wire::Packet { first_seq, reliable, seen, loose: Vec::new(), ..probe(1, 1) };
+        let packet =
+            wire::Packet { first_seq, reliable, seen, best_effort: Vec::new(), ..probe(1, 1) };
         self.links.receive(packet)
     }
     fn acknowledges(&mut self, batch: u64) -> u64 {
@@ -308,7 +309,7 @@ fn change() -> Bytes {
 
 /// An acknowledgement says that a change is synced.
 #[test]
-fn nothing_is_acknowledged_before_it_is_seen_what_of_it_was_refused() {
+fn nothing_is_acknowledged_before_refusals_are_known() {
     let mut copy = Copy::new();
     copy.hears(1, vec![change()], 0);
     assert_eq!(copy.acknowledges(1), 1);

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use proto::limits::{
-    PATIENCE_MAX, PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR,
+    PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR, TIMEOUT_STRETCH_MAX,
 };
 use proto::wire::membership_message::Body;
 use proto::{Span, Time, wire};
@@ -51,7 +51,7 @@ pub(crate) struct Detector {
     asked: BTreeMap<u64, (u32, u64)>,
     /// 1 when all is well.
     patience: u64,
-    said: Vec<(u32, Body)>,
+    outgoing: Vec<(u32, Body)>,
     /// Suspects that the leader has not been told of yet.
     suspects: Vec<wire::Suspect>,
 }
@@ -73,7 +73,7 @@ impl Detector {
             outstanding: Vec::new(),
             asked: BTreeMap::new(),
             patience: 1,
-            said: Vec::new(),
+            outgoing: Vec::new(),
             suspects: Vec::new(),
         }
     }
@@ -155,8 +155,8 @@ impl Detector {
     }
 
     /// Messages to send.
-    pub(crate) fn take_said(&mut self) -> Vec<(u32, Body)> {
-        std::mem::take(&mut self.said)
+    pub(crate) fn take_outgoing(&mut self) -> Vec<(u32, Body)> {
+        std::mem::take(&mut self.outgoing)
     }
 
     /// A probe, an answer, or the wish that another node be probed. What came is from a node that
@@ -166,28 +166,28 @@ impl Detector {
             Body::Probe(probe) => {
                 let (node, incarnation) = me;
                 let reply = wire::ProbeReply { number: probe.number, node, incarnation };
-                self.said.push((from, Body::ProbeReply(reply)));
+                self.outgoing.push((from, Body::ProbeReply(reply)));
             }
             Body::ProbeReply(reply) => {
                 self.heard(now, reply.node, reply.incarnation);
                 if let Some((asker, number)) = self.asked.remove(&reply.number) {
                     let reply = wire::ProbeReply { number, ..*reply };
-                    self.said.push((asker, Body::ProbeReply(reply)));
+                    self.outgoing.push((asker, Body::ProbeReply(reply)));
                 }
             }
-            Body::ProbeAsk(ask) if ask.node == me.0 => {
+            Body::IndirectProbe(ask) if ask.node == me.0 => {
                 let (node, incarnation) = me;
                 let reply = wire::ProbeReply { number: ask.number, node, incarnation };
-                self.said.push((from, Body::ProbeReply(reply)));
+                self.outgoing.push((from, Body::ProbeReply(reply)));
             }
-            Body::ProbeAsk(ask) => {
+            Body::IndirectProbe(ask) => {
                 self.number += 1;
                 self.asked.insert(self.number, (from, ask.number));
                 if self.asked.len() > ASKED_MAX {
                     self.asked.pop_first();
                 }
                 let number = self.number;
-                self.said.push((ask.node, Body::Probe(wire::Probe { number })));
+                self.outgoing.push((ask.node, Body::Probe(wire::Probe { number })));
             }
             _ => {}
         }
@@ -217,7 +217,7 @@ impl Detector {
 
     /// This node was away itself: it cannot tell who else was.
     fn wake_late(&mut self, now: Time) {
-        self.patience = (self.patience + 1).min(PATIENCE_MAX);
+        self.patience = (self.patience + 1).min(TIMEOUT_STRETCH_MAX);
         self.outstanding.clear();
         let patience = self.patience;
         for peer in self.peers.values_mut() {
@@ -265,7 +265,7 @@ impl Detector {
 
     fn probe(&mut self, node: u32) {
         self.number += 1;
-        self.said.push((node, Body::Probe(wire::Probe { number: self.number })));
+        self.outgoing.push((node, Body::Probe(wire::Probe { number: self.number })));
     }
 
     /// A few others, a different few each time.
@@ -275,7 +275,7 @@ impl Detector {
         let others: Vec<u32> = self.peers.keys().copied().filter(|&other| other != node).collect();
         for step in 0..others.len().min(PROBE_HELPERS) {
             let helper = others[(number as usize + step) % others.len()];
-            self.said.push((helper, Body::ProbeAsk(wire::ProbeAsk { number, node })));
+            self.outgoing.push((helper, Body::IndirectProbe(wire::IndirectProbe { number, node })));
         }
     }
 

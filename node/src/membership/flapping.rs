@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kvs::membership::{command, is_serving, member, min_in_sync};
 use proto::limits::{
-    FLAP_DEATHS_FREE, FLAP_DEATHS_KEPT, FLAP_LIFE_SHORT, FLAP_WAIT_MAX, FLAP_WAIT_MIN, FLAP_WINDOW,
+    FLAP_DEATHS_FREE, FLAP_DEATHS_KEPT, FLAP_UPTIME_SHORT, FLAP_WAIT_MAX, FLAP_WAIT_MIN,
+    FLAP_WINDOW,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::map_command::Body;
@@ -56,7 +57,7 @@ impl Flapping {
             }
             let before = lives.alive.take();
             lives.alive = shown.map(|incarnation| (incarnation, now));
-            if before.is_some_and(|(_, since)| now.since(since) < FLAP_LIFE_SHORT) {
+            if before.is_some_and(|(_, since)| now.since(since) < FLAP_UPTIME_SHORT) {
                 lives.deaths.push_back(now);
                 let surplus = lives.deaths.len().saturating_sub(FLAP_DEATHS_KEPT);
                 lives.deaths.drain(..surplus);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_up_for_long_is_not_taken_for_alive() {
+    fn a_node_that_is_never_up_for_long_is_not_admitted() {
         for (up_ms, most) in [(500, 2), (2_000, 3), (5_000, 5), (9_000, 6)] {
             let mut case = Case::new();
             let taken = case.flaps(up_ms, 2_000, 580_000);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_up_comes_back_after_a_while_and_is_forgiven() {
+    fn a_node_that_stays_up_is_admitted_after_a_while() {
         let mut case = Case::new();
         case.flaps(9_000, 2_000, 100_000);
         let begun = 120_000;
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_needed_does_not_wait() {
+    fn a_needed_node_does_not_wait() {
         let mut case = Case::new();
         case.flaps(2_000, 2_000, 60_000);
         assert!(case.asks(70_000).is_empty());

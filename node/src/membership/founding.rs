@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use kvs::group::Group;
 use kvs::membership::is_serving;
 use proto::Time;
-use proto::limits::FOUNDING_PATIENCE;
+use proto::limits::BOOTSTRAP_TIMEOUT;
 
 use super::Membership;
 
@@ -26,7 +26,7 @@ impl Founding {
         let others = map.members.iter().map(|member| member.node).filter(is_other);
         let unheard: BTreeSet<u32> = others.collect();
         let alone = map.voters == [me] && group.begins_anew() && !unheard.is_empty();
-        alone.then(|| Self { unheard, until: now + FOUNDING_PATIENCE })
+        alone.then(|| Self { unheard, until: now + BOOTSTRAP_TIMEOUT })
     }
 }
 

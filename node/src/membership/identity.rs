@@ -36,7 +36,7 @@ impl Identity {
             slots: self.slots,
             pid: self.pid,
             host: self.host.clone(),
-            keeper: self.slots == 0 && self.mutant != Some(Mutant::KeepersUnsaid),
+            keeper: self.slots == 0 && self.mutant != Some(Mutant::KeepersUnreported),
         }))
     }
 }

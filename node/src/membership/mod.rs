@@ -22,8 +22,8 @@ use kvs::group::{DamagedGroup, Group, News, Output, Start};
 use kvs::membership::{self, is_serving, member, would_change};
 use kvs::{Record, Write};
 use proto::limits::{
-    GROUP_ELECTION_AFTER, MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_TOLD_MAX, PROPOSALS_MAX,
-    PROPOSE_AGAIN,
+    GROUP_ELECTION_AFTER, MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_UPDATES_SENT_MAX,
+    PROPOSALS_MAX, PROPOSE_AGAIN,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::MemberPhase::{Down, Removed};
@@ -49,7 +49,7 @@ pub(crate) struct Membership {
     detector: Detector,
     flapping: Flapping,
     wanted: Vec<wire::MapCommand>,
-    /// The same for copies of partitions.
+    /// The same for replicas of partitions.
     wanted_of_copies: Vec<wire::MapCommand>,
     propose_at: Time,
     /// Who was the leader when it proposed last.
@@ -57,8 +57,8 @@ pub(crate) struct Membership {
     ask_at: Time,
     turn: usize,
     has_news: bool,
-    words: slow::Words,
-    said: Vec<(u32, Body)>,
+    slow_reports: slow::Reports,
+    outgoing: Vec<(u32, Body)>,
 }
 
 /// What a step leaves to be done.
@@ -108,8 +108,8 @@ impl Membership {
             ask_at: now,
             turn: own.seed as usize % 64,
             has_news: true,
-            words: slow::Words::new(),
-            said: Vec::new(),
+            slow_reports: slow::Reports::new(),
+            outgoing: Vec::new(),
             own,
         };
         this.announce();
@@ -138,11 +138,11 @@ impl Membership {
     /// Says that this incarnation is there. The map must show it before others rely on it.
     fn announce(&mut self) {
         self.propose(self.own.coming());
-        self.disown_former_self();
+        self.propose_down_for_own_replaced_store();
     }
 
     /// A voter whose disk is gone has to lose its vote first: its former self is dead.
-    fn disown_former_self(&mut self) {
+    fn propose_down_for_own_replaced_store(&mut self) {
         let Identity { node, incarnation, store, .. } = self.own;
         if let Some(known) = member(&self.map, node)
             && known.store != 0
@@ -222,32 +222,32 @@ impl Membership {
         let Some(body) = message.body else { return };
         self.hear_as_founder(from.0, message.map_epoch);
         let is_former = message.to_store != 0 && message.to_store != self.own.store;
-        if is_former && self.own.mutant != Some(Mutant::StoresAlike) {
+        if is_former && self.own.mutant != Some(Mutant::ReplacedStoreUnnoticed) {
             return; // Meant for a former self, whose promises are forgotten.
         }
         let is_other_self =
             !self.is_same_store(from, message.from_store) && self.is_old(from, incarnation);
         if is_other_self || self.heard(now, from, incarnation) == Sender::Gone {
-            if !matches!(body, Body::MapTell(_)) && message.map_epoch < self.map.epoch {
-                self.tell_map(from.0, message.map_epoch);
+            if !matches!(body, Body::MapUpdate(_)) && message.map_epoch < self.map.epoch {
+                self.send_map(from.0, message.map_epoch);
             }
             return;
         }
         if message.map_epoch > self.map.epoch {
             self.ask_for_map(now, from.0);
         }
-        self.mourn_former_self(from, incarnation, message.from_store);
+        self.propose_down_for_replaced_store(from, incarnation, message.from_store);
         match body {
             Body::Group(group) if self.is_same_store(from, message.from_store) => {
                 self.group.handle(now, from, group);
             }
             Body::Group(_) => {}
             Body::Propose(propose) => self.on_propose(now, propose),
-            Body::MapAsk(ask) => self.tell_map(from.0, ask.epoch),
-            Body::MapTell(tell) => self.on_map_tell(now, tell),
+            Body::MapRequest(ask) => self.send_map(from.0, ask.epoch),
+            Body::MapUpdate(update) => self.on_map_update(now, update),
             Body::Suspect(suspect) => self.detector.accuse(now, &suspect),
-            Body::SlowWord(word) => self.on_slow_word(now, from, word),
-            Body::Probe(_) | Body::ProbeReply(_) | Body::ProbeAsk(_) => {
+            Body::SlowNodeReport(report) => self.on_slow_node_report(now, from, report),
+            Body::Probe(_) | Body::ProbeReply(_) | Body::IndirectProbe(_) => {
                 let me = (self.own.node.0, self.own.incarnation.0);
                 self.detector.handle(now, me, from.0, &body);
             }
@@ -257,7 +257,12 @@ impl Membership {
     /// A later life of a node on another disk shows that the one which the map knows is over. It
     /// says so itself, but perhaps to nobody who listens: alone among the first voters it may take
     /// itself for the whole group.
-    fn mourn_former_self(&mut self, from: NodeId, incarnation: Incarnation, store: u64) {
+    fn propose_down_for_replaced_store(
+        &mut self,
+        from: NodeId,
+        incarnation: Incarnation,
+        store: u64,
+    ) {
         let Some(known) = member(&self.map, from) else { return };
         if known.store == 0 || store == 0 || known.store == store || !self.is_leader() {
             return;
@@ -271,7 +276,7 @@ impl Membership {
     /// Who has another disk than the map knows has forgotten what it promised as a voter.
     fn is_same_store(&self, from: NodeId, store: u64) -> bool {
         let known = self.store_of(from);
-        known == 0 || known == store || self.own.mutant == Some(Mutant::StoresAlike)
+        known == 0 || known == store || self.own.mutant == Some(Mutant::ReplacedStoreUnnoticed)
     }
 
     /// 0: not known.
@@ -293,7 +298,7 @@ impl Membership {
         // Not the leader: it is passed on once; whoever wants it asks again in time.
         if let Some(leader) = self.leader_or_voter() {
             let propose = wire::Propose { passed_on: true, ..propose };
-            self.said.push((leader.0, Body::Propose(propose)));
+            self.outgoing.push((leader.0, Body::Propose(propose)));
         }
     }
 
@@ -302,7 +307,7 @@ impl Membership {
             self.ask_at = now + MAP_ASK_AGAIN;
             // Where others went on without who leads itself, its own history is another one.
             let epoch = if self.leads_itself() { 0 } else { self.map.epoch };
-            self.said.push((from, Body::MapAsk(wire::MapAsk { epoch })));
+            self.outgoing.push((from, Body::MapRequest(wire::MapRequest { epoch })));
         }
     }
 
@@ -310,35 +315,36 @@ impl Membership {
         self.group.is_leader() && self.map.voters == [self.own.node.0]
     }
 
-    fn tell_map(&mut self, to: u32, epoch: u64) {
+    fn send_map(&mut self, to: u32, epoch: u64) {
         let Some(behind) = self.map.epoch.checked_sub(epoch).filter(|&behind| behind > 0) else {
             return;
         };
         let known = usize::try_from(behind).ok().filter(|&behind| behind <= self.commands.len());
-        let tell = match known {
+        let update = match known {
             Some(behind) => {
                 let commands = self.commands.range(self.commands.len() - behind..).cloned();
-                wire::MapTell { after: epoch, commands: commands.collect(), map: None }
+                wire::MapUpdate { after: epoch, commands: commands.collect(), map: None }
             }
             None => {
                 let map = Some(self.map.as_ref().clone());
-                wire::MapTell { after: epoch, commands: Vec::new(), map }
+                wire::MapUpdate { after: epoch, commands: Vec::new(), map }
             }
         };
-        self.said.push((to, Body::MapTell(tell)));
+        self.outgoing.push((to, Body::MapUpdate(update)));
     }
 
-    fn on_map_tell(&mut self, now: Time, tell: wire::MapTell) {
-        if let Some(map) = tell.map {
+    fn on_map_update(&mut self, now: Time, update: wire::MapUpdate) {
+        if let Some(map) = update.map {
             let is_ours = map.cluster == self.map.cluster
                 && map.partitions.len() == self.map.partitions.len();
             if is_ours && map.epoch > self.map.epoch && kvs::check_map(&map).is_ok() {
                 self.take_map(now, Arc::new(map));
             }
-        } else if let Some(known) = self.map.epoch.checked_sub(tell.after)
+        } else if let Some(known) = self.map.epoch.checked_sub(update.after)
             && !self.leads_itself()
         {
-            let new = tell.commands.into_iter().skip(usize::try_from(known).unwrap_or(usize::MAX));
+            let new =
+                update.commands.into_iter().skip(usize::try_from(known).unwrap_or(usize::MAX));
             self.take_commands(now, new.collect());
         }
     }
@@ -370,7 +376,7 @@ impl Membership {
         self.has_news = true;
         self.wanted.retain(|command| would_change(&self.map, command) || waits(&self.map, command));
         self.wanted_of_copies.retain(|command| would_change(&self.map, command));
-        self.disown_former_self();
+        self.propose_down_for_own_replaced_store();
         self.watch(now);
         let me = self.own.node.0;
         if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
@@ -405,7 +411,7 @@ impl Membership {
         self.turn = self.turn.wrapping_add(1);
         let to = others[self.turn % others.len()].node;
         mark(Mark::AllGone);
-        self.said.push((to, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
+        self.outgoing.push((to, Body::MapRequest(wire::MapRequest { epoch: self.map.epoch })));
     }
 
     /// When it wants [`Self::on_time`].
@@ -429,16 +435,16 @@ impl Membership {
     /// Ends a step.
     pub(crate) fn flush(&mut self, now: Time, done: &mut Done) {
         self.judge(now);
-        self.say_proposals(now);
+        self.send_proposals(now);
         let mut output = Output::default();
         self.group.flush(now, &mut output);
         self.take_news(now, output.news);
         done.writes = output.writes;
         done.number = output.number;
-        let group = output.messages.into_iter().map(|(to, said)| (to.0, Body::Group(said)));
-        let said: Vec<(u32, Body)> =
-            group.chain(self.said.drain(..)).chain(self.detector.take_said()).collect();
-        done.messages.extend(said.into_iter().map(|(to, body)| self.addressed(to, body)));
+        let group = output.messages.into_iter().map(|(to, outgoing)| (to.0, Body::Group(outgoing)));
+        let outgoing: Vec<(u32, Body)> =
+            group.chain(self.outgoing.drain(..)).chain(self.detector.take_outgoing()).collect();
+        done.messages.extend(outgoing.into_iter().map(|(to, body)| self.addressed(to, body)));
         if std::mem::take(&mut self.has_news) {
             done.map = Some(Arc::clone(&self.map));
             done.fenced = self.fenced();
@@ -461,20 +467,21 @@ impl Membership {
         let before = self.map.epoch;
         self.take_agreed(now, news);
         if self.group.is_leader() && self.map.epoch > before {
-            self.tell_others(before);
+            self.announce_map(before);
         }
     }
 
     /// Those who have no vote need not wait until they come by it.
-    fn tell_others(&mut self, before: u64) {
+    fn announce_map(&mut self, before: u64) {
         let is_other = |it: &&wire::Member| {
             is_serving(&self.map, it.node) && !self.map.voters.contains(&it.node)
         };
         let others = self.map.members.iter().filter(is_other).map(|it| it.node);
         let me = self.own.node.0;
-        let others: Vec<u32> = others.filter(|&node| node != me).take(MAP_TOLD_MAX).collect();
+        let others: Vec<u32> =
+            others.filter(|&node| node != me).take(MAP_UPDATES_SENT_MAX).collect();
         for node in others {
-            self.tell_map(node, before);
+            self.send_map(node, before);
         }
     }
 
@@ -513,7 +520,7 @@ impl Membership {
         let Some(leader) = self.leader_or_voter() else { return };
         for suspect in suspects {
             if suspect.node != leader.0 {
-                self.said.push((leader.0, Body::Suspect(suspect)));
+                self.outgoing.push((leader.0, Body::Suspect(suspect)));
             }
         }
     }
@@ -540,7 +547,7 @@ impl Membership {
         (!others.is_empty()).then(|| NodeId(others[self.turn % others.len()]))
     }
 
-    fn say_proposals(&mut self, now: Time) {
+    fn send_proposals(&mut self, now: Time) {
         // Who was asked before the leader was known may be gone.
         let leader = self.group.leader();
         let is_known = leader.is_none() || leader == self.proposed_to;
@@ -555,7 +562,7 @@ impl Membership {
         }
         if let Some(to) = self.leader_or_voter() {
             let propose = wire::Propose { commands, passed_on: false };
-            self.said.push((to.0, Body::Propose(propose)));
+            self.outgoing.push((to.0, Body::Propose(propose)));
         }
     }
 

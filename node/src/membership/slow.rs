@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvs::membership::{self, is_fit, is_serving, would_change};
-use proto::limits::{SLOW_WORD_KEPT, SLOW_WORDS, SLOW_WORDS_KEPT_MAX};
+use proto::limits::{SLOW_REPORT_KEPT, SLOW_REPORTS_KEPT_MAX, SLOW_REPORTS_MIN};
 use proto::marks::{Mark, mark};
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
@@ -17,19 +17,19 @@ use scheduler::Mutant;
 use super::Membership;
 
 /// When who said last that a node is slow, or that it is not.
-pub(super) type Words = BTreeMap<(u32, bool), BTreeMap<u32, Time>>;
+pub(super) type Reports = BTreeMap<(u32, bool), BTreeMap<u32, Time>>;
 
 /// Those that can tell: that a node is slow, whoever waits for its acknowledgements; that it is so
 /// no more, those that vote.
-fn tellers(map: &wire::ClusterMap, word: &wire::SlowWord) -> BTreeSet<u32> {
-    let is_other = |node: &u32| *node != word.node;
-    if !word.slow {
+fn may_report(map: &wire::ClusterMap, report: &wire::SlowNodeReport) -> BTreeSet<u32> {
+    let is_other = |node: &u32| *node != report.node;
+    if !report.slow {
         let voters = map.voters.iter().copied().filter(is_other);
         return voters.filter(|&node| is_serving(map, node)).collect();
     }
     let ships = |entry: &&wire::PartitionEntry| {
         let mut backups = entry.replicas[1..].iter().chain(&entry.learners);
-        entry.active && backups.any(|&node| node == word.node)
+        entry.active && backups.any(|&node| node == report.node)
     };
     let primaries = map.partitions.iter().filter(ships).map(|entry| entry.replicas[0]);
     primaries.filter(is_other).filter(|&node| is_fit(map, node)).collect()
@@ -37,47 +37,52 @@ fn tellers(map: &wire::ClusterMap, word: &wire::SlowWord) -> BTreeSet<u32> {
 
 impl Membership {
     /// What this node's own copies have measured.
-    pub(crate) fn say_slow(&mut self, now: Time, words: Vec<wire::SlowWord>) {
-        if self.own.mutant == Some(Mutant::SlowNeverTold) {
+    pub(crate) fn report_slow(&mut self, now: Time, reports: Vec<wire::SlowNodeReport>) {
+        if self.own.mutant == Some(Mutant::SlowNeverReported) {
             return;
         }
-        for word in words {
+        for report in reports {
             if self.group.is_leader() {
-                self.on_slow_word(now, self.own.node, word);
+                self.on_slow_node_report(now, self.own.node, report);
             } else if let Some(leader) = self.group.leader() {
-                self.said.push((leader.0, Body::SlowWord(word)));
+                self.outgoing.push((leader.0, Body::SlowNodeReport(report)));
             }
         }
     }
 
     /// Who is no leader leaves it: whoever said it says it again.
-    pub(super) fn on_slow_word(&mut self, now: Time, from: NodeId, word: wire::SlowWord) {
-        let wire::SlowWord { node, incarnation, slow } = word;
+    pub(super) fn on_slow_node_report(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        report: wire::SlowNodeReport,
+    ) {
+        let wire::SlowNodeReport { node, incarnation, slow } = report;
         let set = wire::SetSlow { node, incarnation, slow };
         let command = membership::command(map_command::Body::SetSlow(set));
         if !self.group.is_leader() || !would_change(&self.map, &command) {
             return;
         }
-        let tellers = tellers(&self.map, &word);
+        let may_report = may_report(&self.map, &report);
         self.forget_old_words(now);
-        let kept: usize = self.words.values().map(BTreeMap::len).sum();
-        if !tellers.contains(&from.0) || kept >= SLOW_WORDS_KEPT_MAX {
+        let kept: usize = self.slow_reports.values().map(BTreeMap::len).sum();
+        if !may_report.contains(&from.0) || kept >= SLOW_REPORTS_KEPT_MAX {
             return;
         }
-        let words = self.words.entry((node, slow)).or_default();
-        words.insert(from.0, now);
-        let told = words.keys().filter(|teller| tellers.contains(teller)).count();
-        if told >= SLOW_WORDS.min(tellers.len()) {
+        let reports = self.slow_reports.entry((node, slow)).or_default();
+        reports.insert(from.0, now);
+        let told = reports.keys().filter(|reporter| may_report.contains(reporter)).count();
+        if told >= SLOW_REPORTS_MIN.min(may_report.len()) {
             mark(if slow { Mark::CalledSlow } else { Mark::CalledWell });
-            self.words.remove(&(node, slow));
+            self.slow_reports.remove(&(node, slow));
             self.group.propose([command]);
         }
     }
 
     fn forget_old_words(&mut self, now: Time) {
-        for words in self.words.values_mut() {
-            words.retain(|_, said| now.since(*said) < SLOW_WORD_KEPT);
+        for reports in self.slow_reports.values_mut() {
+            reports.retain(|_, said| now.since(*said) < SLOW_REPORT_KEPT);
         }
-        self.words.retain(|_, words| !words.is_empty());
+        self.slow_reports.retain(|_, reports| !reports.is_empty());
     }
 }

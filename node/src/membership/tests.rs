@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Span;
-use proto::limits::PATIENCE_MAX;
+use proto::limits::TIMEOUT_STRETCH_MAX;
 
 use super::*;
 
@@ -231,7 +231,7 @@ impl World {
         leader.expect("somebody leads").own.node.0
     }
 
-    fn nobody_is_down(&self) -> bool {
+    fn no_node_is_down(&self) -> bool {
         self.live().all(|it| it.map.members.iter().all(|known| known.phase() != Down))
     }
 }
@@ -275,7 +275,7 @@ fn slow_is_not_dead() {
             // It stalls for more than a second now and then, and its transports break.
             world.machines[3].paused_until = world.now + Span(world.dice(1_500) * MILLI);
             world.run_for(3_000);
-            assert!(world.nobody_is_down(), "seed {seed}");
+            assert!(world.no_node_is_down(), "seed {seed}");
         }
     }
 }
@@ -288,7 +288,7 @@ fn a_transport_that_breaks_is_no_death() {
         world.push(world.now, Event::Lost { node, peer });
         world.run_for(700);
     }
-    assert!(world.nobody_is_down());
+    assert!(world.no_node_is_down());
 }
 
 #[test]
@@ -302,18 +302,18 @@ fn a_cut_between_two_is_bridged_by_the_others() {
         }
         // One way towards the leader, or from it, is the worst.
         world.run_for(60_000);
-        assert!(world.nobody_is_down(), "seed {seed}: {:?}", world.cut);
+        assert!(world.no_node_is_down(), "seed {seed}: {:?}", world.cut);
     }
 }
 
 #[test]
-fn who_was_away_itself_accuses_nobody() {
+fn a_node_that_was_suspended_suspects_no_other() {
     for seed in 0..10 {
         let mut world = World::new(5, seed);
         let leader = world.leader();
         world.machines[leader as usize].paused_until = world.now + Span(2_500 * MILLI);
         world.run_for(20_000);
-        assert!(world.nobody_is_down(), "seed {seed}");
+        assert!(world.no_node_is_down(), "seed {seed}");
     }
 }
 
@@ -403,7 +403,7 @@ fn a_voter_that_lost_its_disk_comes_back_without_its_memory() {
 }
 
 #[test]
-fn a_joining_node_gets_a_number_and_is_told_the_map() {
+fn a_joining_node_gets_a_number_and_the_map() {
     let mut world = World::new(3, 5);
     let join = wire::MemberJoin { store: 555, ..Default::default() };
     let join = membership::command(map_command::Body::Join(join));
@@ -448,8 +448,8 @@ fn a_founder_that_was_given_up_finds_those_that_it_let_in() {
     world.cut.extend([(0, 1), (0, 2), (1, 0), (2, 0)]);
     world.start(0);
     let (prev_index, commit) = (1_000, 1_000);
-    let append = wire::Append { prev_index, prev_term: 9, commit, ..Default::default() };
-    let body = Some(wire::group_message::Body::Append(append));
+    let append = wire::AppendEntries { prev_index, prev_term: 9, commit, ..Default::default() };
+    let body = Some(wire::group_message::Body::AppendEntries(append));
     let message = wire::GroupMessage { term: 9, body };
     world.step(0, |it, now| it.group.handle(now, NodeId(1), message));
     world.run_for(100);
@@ -464,7 +464,7 @@ fn a_founder_that_was_given_up_finds_those_that_it_let_in() {
 }
 
 #[test]
-fn an_idle_cluster_says_little() {
+fn an_idle_cluster_sends_little() {
     let mut world = World::new(5, 9);
     world.run_for(5_000);
     let before: u64 = world.machines.iter().map(|machine| machine.sent).sum();
@@ -478,12 +478,12 @@ fn an_idle_cluster_says_little() {
 /// It was late itself, so it waits for longer than it takes until the next probe is due: of a
 /// silent one alone, and of one of two.
 #[test]
-fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
+fn a_long_timeout_still_declares_a_silent_node_failed() {
     for peers in [1..2, 1..3] {
         let mut detector = Detector::new(Time(0), 0);
         detector.watch(Time(0), peers.clone().map(|node| (node, 1)));
         let mut now = Time(0);
-        for _ in 0..PATIENCE_MAX {
+        for _ in 0..TIMEOUT_STRETCH_MAX {
             now = detector.deadline().max(now) + Span::from_secs(1);
             detector.on_time(now);
         }
@@ -503,7 +503,7 @@ fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
 /// Of two founders node 0 alone has a vote. It comes back without its disk: before it has heard of
 /// node 1 it leads nobody, and then it knows that this is no first start.
 #[test]
-fn a_founder_that_votes_alone_does_not_begin_anew() {
+fn a_founder_that_votes_alone_does_not_start_a_second_group() {
     let leads = |is_wiped: bool| {
         let mut world = World::new(2, 4);
         assert!(world.machines[0].live.as_ref().is_some_and(Membership::is_leader));

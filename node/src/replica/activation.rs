@@ -21,7 +21,7 @@ use kvs::replica::{Position, position};
 use kvs::{Page, PageRequest, Record};
 use proto::limits::{ACTIVATION_LATE, COPY_PAGE_BYTES};
 use proto::marks::{Mark, mark};
-use proto::wire::{self, CopyQuestion};
+use proto::wire::{self, ReplicaQueryKind};
 use proto::{NodeId, PartitionId, Time};
 use scheduler::Mutant;
 
@@ -73,7 +73,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Promising {
     waiting: BTreeSet<NodeId>,
-    told: BTreeMap<NodeId, wire::CopyAnswer>,
+    told: BTreeMap<NodeId, wire::ReplicaAnswer>,
     /// The batch that holds this node's own promise.
     own_batch: Option<u64>,
 }
@@ -103,26 +103,26 @@ impl Replica {
 
     /// Asks the members that have not answered yet what has not been asked of them yet.
     pub(super) fn ask_members(&mut self) {
-        let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
+        let mut queries: BTreeMap<NodeId, Vec<wire::ReplicaQuery>> = BTreeMap::new();
         for partition in std::mem::take(&mut self.unasked_members) {
             let Some(activation) = self.activations.get(&partition) else { continue };
-            let (question, waiting) = match &activation.stage {
-                Stage::Draining { waiting } => (CopyQuestion::Drained, waiting),
-                Stage::Promising(promising) => (CopyQuestion::Promise, &promising.waiting),
+            let (kind, waiting) = match &activation.stage {
+                Stage::Draining { waiting } => (ReplicaQueryKind::Drained, waiting),
+                Stage::Promising(promising) => (ReplicaQueryKind::Prepare, &promising.waiting),
                 Stage::Reading { .. } | Stage::Ready { .. } => continue,
             };
             for &node in waiting {
-                asks.entry(node).or_default().push(wire::CopyAsk {
+                queries.entry(node).or_default().push(wire::ReplicaQuery {
                     partition: partition.0,
                     epoch: activation.epoch,
-                    question: question as i32,
+                    kind: kind as i32,
                     position: Some(self.copies.position(partition).into()),
                     map_epoch: self.map.epoch,
                 });
             }
         }
-        for (node, asks) in asks {
-            self.send_asks(node, asks);
+        for (node, queries) in queries {
+            self.send_queries(node, queries);
         }
     }
 
@@ -140,18 +140,18 @@ impl Replica {
         }
     }
 
-    pub(super) fn member_answered(&mut self, from: NodeId, answer: wire::CopyAnswer) {
+    pub(super) fn member_answered(&mut self, from: NodeId, answer: wire::ReplicaAnswer) {
         let partition = PartitionId(answer.partition);
         let Some(activation) = self.activations.get_mut(&partition) else { return };
         if activation.epoch != answer.epoch {
             return;
         }
         match &mut activation.stage {
-            Stage::Draining { waiting } if answer.question() == CopyQuestion::Drained => {
+            Stage::Draining { waiting } if answer.kind() == ReplicaQueryKind::Drained => {
                 waiting.remove(&from);
             }
             Stage::Promising(promising)
-                if answer.question() == CopyQuestion::Promise
+                if answer.kind() == ReplicaQueryKind::Prepare
                     && promising.waiting.contains(&from) =>
             {
                 promising.waiting.remove(&from);
@@ -219,10 +219,10 @@ impl Replica {
         &mut self,
         partition: PartitionId,
         epoch: u64,
-        told: &BTreeMap<NodeId, wire::CopyAnswer>,
+        told: &BTreeMap<NodeId, wire::ReplicaAnswer>,
     ) {
-        let at = |answer: &wire::CopyAnswer| -> Position { position(answer.position.as_ref()) };
-        let whole = told.values().filter(|answer| !answer.filling);
+        let at = |answer: &wire::ReplicaAnswer| -> Position { position(answer.position.as_ref()) };
+        let whole = told.values().filter(|answer| !answer.installing_snapshot);
         let furthest = whole.max_by_key(|answer| at(answer));
         let furthest = furthest.filter(|_| !self.is(Mutant::ShortestWins));
         let tail = furthest.filter(|answer| at(answer) > self.copies.position(partition));
@@ -234,7 +234,8 @@ impl Replica {
             mark(Mark::TailTaken);
         }
         for (&node, answer) in told {
-            let missing = self.copies.since(partition, at(answer)).filter(|_| !answer.filling);
+            let missing =
+                self.copies.since(partition, at(answer)).filter(|_| !answer.installing_snapshot);
             let Some(mut missing) = missing else {
                 self.member_refuses(partition, node);
                 continue;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::LOGGED_PATIENCE;
+use proto::limits::LOGGED_REPORT_AFTER;
 use proto::{NodeId, Time, wire};
 
 use crate::SyncWish;
@@ -36,7 +36,7 @@ impl Source {
     /// When it is to be told, as a sync that is due at once has not ended by then.
     fn word_due(&self) -> Option<Time> {
         let hurries = self.client_waits > self.synced;
-        let due = if hurries { self.untold_since + LOGGED_PATIENCE } else { Time::ZERO };
+        let due = if hurries { self.untold_since + LOGGED_REPORT_AFTER } else { Time::ZERO };
         self.lacks_word().then_some(due)
     }
 }
@@ -154,11 +154,11 @@ mod tests {
         sources.took(primary, 2, true, Vec::new());
         sources.note_batch(at(2), 2);
         assert_eq!(sources.answers(at(2), 1), Vec::new());
-        assert_eq!(sources.deadline(), Some(at(2) + LOGGED_PATIENCE));
+        assert_eq!(sources.deadline(), Some(at(2) + LOGGED_REPORT_AFTER));
         sources.took(primary, 3, true, Vec::new());
         sources.note_batch(at(3), 3);
-        assert_eq!(sources.answers(at(2) + LOGGED_PATIENCE, 1), word(3, 1), "its disk is slow");
-        assert_eq!(sources.answers(at(4) + LOGGED_PATIENCE, 3), Vec::new());
+        assert_eq!(sources.answers(at(2) + LOGGED_REPORT_AFTER, 1), word(3, 1), "its disk is slow");
+        assert_eq!(sources.answers(at(4) + LOGGED_REPORT_AFTER, 3), Vec::new());
         assert_eq!(sources.deadline(), None);
 
         sources.took(primary, 4, true, vec![wire::Refusal { number: 4, partition: 7 }]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
-use proto::limits::REFUSAL_PATIENCE;
+use proto::limits::REFUSAL_TIMEOUT;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, MemberPhase};
 use proto::{Incarnation, NodeId, PartitionId, Time};
@@ -117,7 +117,7 @@ impl Replica {
             // An earlier life may not have heard that it should. A map that does not know this one
             // yet may be older than what that life has heard of.
             if is_current && (!same || !self.has_looked) {
-                self.drop_copy(partition, entry);
+                self.drop_replica(partition, entry);
             }
         }
         self.has_looked |= is_current;
@@ -163,14 +163,15 @@ impl Replica {
     }
 
     /// Others have everything and this node is none of them: its copy goes.
-    fn drop_copy(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
+    fn drop_replica(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         if self.is_left_out(entry) {
             self.copies.give_up(partition, entry.epoch, &mut self.batch);
         }
     }
 
     fn is_left_out(&self, entry: &wire::PartitionEntry) -> bool {
-        let formers = if self.is(Mutant::FormersLetGo) { &[] } else { entry.former.as_slice() };
+        let formers =
+            if self.is(Mutant::FormerMembersDropReplica) { &[] } else { entry.former.as_slice() };
         let mut holders = entry.replicas.iter().chain(&entry.learners).chain(formers);
         entry.active && !holders.any(|&node| node == self.me.0)
     }
@@ -188,15 +189,15 @@ impl Replica {
         let short = short && !self.is(Mutant::ShortServes);
         let careless = self.is(Mutant::LoneUnregistered);
         let served = self.served.get_mut(&partition).expect("the caller serves it");
-        let mut begun_anew = BTreeSet::new();
+        let mut replaced = BTreeSet::new();
         if served.epoch != entry.epoch {
             // Whoever has refused something as a member has another copy for good. A learner that
             // began anew may have become a member just before it could be let go; if it has not, no
             // word of its having caught up counts any more.
-            begun_anew = std::mem::take(&mut served.refusing);
+            replaced = std::mem::take(&mut served.refusing);
             served.refusing =
-                begun_anew.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
-            begun_anew.retain(|node| served.learners.contains_key(node));
+                replaced.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
+            replaced.retain(|node| served.learners.contains_key(node));
             // One step that let a member in or out touched no learner that was one before. Else a
             // learner may have been counted or dropped, may have let its copy go, and be wanted
             // again, and this node hears of all that at once.
@@ -204,7 +205,7 @@ impl Replica {
                 served.epoch + 1 == entry.epoch && served.members.len() + 1 != entry.replicas.len();
             if !is_one_change {
                 let still = |node: &&NodeId| entry.learners.contains(&node.0);
-                begun_anew.extend(served.learners.keys().filter(still));
+                replaced.extend(served.learners.keys().filter(still));
             }
             // An answer that is still to come speaks of the epoch before, and is passed over.
             let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
@@ -225,8 +226,8 @@ impl Replica {
             let left: Vec<NodeId> = gone.chain(nodes(&entry.former)).collect();
             self.wait_for_map(partition, &left);
         }
-        for node in begun_anew {
-            self.learn_anew(partition, node); // If the map wants it again, or still.
+        for node in replaced {
+            self.restart_learner(partition, node); // If the map wants it again, or still.
         }
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         let learners: BTreeSet<NodeId> = entry.learners.iter().map(|&node| NodeId(node)).collect();
@@ -285,13 +286,13 @@ impl Replica {
             self.stuck_since.entry(partition).or_insert(now);
         }
         if let Some(&since) = self.stuck_since.values().min() {
-            self.wake(since + REFUSAL_PATIENCE);
+            self.wake(since + REFUSAL_TIMEOUT);
         }
     }
 
     /// It has waited too long for what only a new life settles.
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
-        self.stuck_since.values().any(|&since| since + REFUSAL_PATIENCE <= now)
+        self.stuck_since.values().any(|&since| since + REFUSAL_TIMEOUT <= now)
     }
 
     /// Who has left is waited for no more.

@@ -1,4 +1,4 @@
-//! Copies of partitions: this node as the primary of some and the keeper of copies of others.
+//! Replicas of partitions: this node as the primary of some and the keeper of copies of others.
 //!
 //! The [`kvs::replica`] module has the rules of a single copy; here is who sends what to whom, and
 //! when. As a primary: `primary.rs` ships each step's changes and fills new copies,
@@ -10,10 +10,10 @@
 //! the words that end its waiting. An acknowledgement there says that a change is synced.
 
 mod activation;
-mod asked;
 mod backup;
 mod lease;
 mod map;
+mod pending_queries;
 mod primary;
 mod proposals;
 mod slow;
@@ -25,19 +25,19 @@ use kvs::replica::{Copies, Shipping};
 use kvs::{Batch, DamagedRecord, Page, PageRequest, Record};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::wire::{self, CopyQuestion};
+use proto::wire::{self, ReplicaQueryKind};
 use proto::{Incarnation, NodeId, PartitionId, Time};
 use scheduler::{Channel, Mutant, traits};
 
 use crate::link::Links;
 use crate::{Config, Effect, SyncWish};
 use activation::Activation;
-use asked::Asked;
 use backup::Sources;
 use lease::Leases;
 pub(crate) use map::{TakenOver, is_current};
+use pending_queries::PendingQueries;
 use primary::Served;
-use slow::Watch;
+use slow::SlowDetector;
 
 /// What goes to one peer with the changes of a step.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ pub(crate) struct Replica {
     /// Learners and members that have to be asked.
     unasked: BTreeSet<(PartitionId, NodeId)>,
     unasked_members: BTreeSet<PartitionId>,
-    asked: Asked,
+    pending_queries: PendingQueries,
     /// What this step writes to copies, its own included.
     batch: Batch,
     out: BTreeMap<NodeId, Outgoing>,
@@ -95,14 +95,14 @@ pub(crate) struct Replica {
     wake_at: Option<Time>,
     /// Some copy has refused something.
     has_refusals: bool,
-    watch: Watch,
+    slow_detector: SlowDetector,
     /// Since when what a copy has refused is nobody's to settle.
     stuck_since: BTreeMap<PartitionId, Time>,
 }
 
 impl Replica {
     pub(crate) fn new(config: &Config, map: Arc<wire::ClusterMap>, now: Time) -> Self {
-        let mut links = Links::for_copies(config.node, config.incarnation);
+        let mut links = Links::for_replicas(config.node, config.incarnation);
         links.break_on_purpose(config.mutant);
         Self {
             me: config.node,
@@ -118,7 +118,7 @@ impl Replica {
             activations: BTreeMap::new(),
             unasked: BTreeSet::new(),
             unasked_members: BTreeSet::new(),
-            asked: Asked::default(),
+            pending_queries: PendingQueries::default(),
             batch: Batch::default(),
             out: BTreeMap::new(),
             number: 0,
@@ -131,7 +131,7 @@ impl Replica {
             wants_anew: true,
             wake_at: None,
             has_refusals: false,
-            watch: Watch::default(),
+            slow_detector: SlowDetector::default(),
             stuck_since: BTreeMap::new(),
             map,
         }
@@ -154,7 +154,10 @@ impl Replica {
             format!("{partition} at epoch {}: {}", activation.epoch, activation.describe())
         });
         let activations: Vec<String> = activations.collect();
-        format!("to become active: {activations:?}; {:?}; asked: {:?}", self.shipping, self.asked)
+        format!(
+            "to become active: {activations:?}; {:?}; asked: {:?}",
+            self.shipping, self.pending_queries
+        )
     }
 
     pub(crate) fn serves(&self, partition: PartitionId) -> Option<u64> {
@@ -167,7 +170,7 @@ impl Replica {
     }
     pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
         self.links.shut(peer, gone);
-        self.watch.forget(peer);
+        self.slow_detector.forget(peer);
     }
     pub(crate) fn reopen(&mut self, peer: NodeId) {
         self.links.reopen(peer);
@@ -200,7 +203,7 @@ impl Replica {
             last = Some(number);
         }
         let Some(number) = last else { return };
-        self.watch.acknowledged(now, from, number);
+        self.slow_detector.acknowledged(now, from, number);
         let told = wire::Replicated { logged: number, synced: number, refused: Vec::new() };
         self.on_replicated(from, told);
     }
@@ -212,8 +215,8 @@ impl Replica {
         }
         self.shipped.remove(&peer);
         self.sources.forget(peer);
-        self.watch.forget(peer);
-        self.asked.forget(peer);
+        self.slow_detector.forget(peer);
+        self.pending_queries.forget(peer);
         self.learner_restarted(peer);
         self.member_restarted(peer);
     }
@@ -222,26 +225,26 @@ impl Replica {
         match body {
             Body::Replicate(replicate) => self.on_replicate(from, replicate),
             Body::Replicated(told) => self.on_replicated(from, told),
-            Body::CopyAsks(asks) => self.asked.add(from, asks.asks),
-            Body::CopyAnswers(answers) => {
+            Body::ReplicaQueries(queries) => self.pending_queries.add(from, queries.queries),
+            Body::ReplicaAnswers(answers) => {
                 for answer in answers.answers {
-                    match answer.question() {
-                        CopyQuestion::Where => self.learner_answered(from, &answer),
+                    match answer.kind() {
+                        ReplicaQueryKind::Position => self.learner_answered(from, &answer),
                         _ => self.member_answered(from, answer),
                     }
                 }
             }
             // Who is dead to the map asks in vain.
-            Body::LeaseAsk(_) if self.map_is_behind => {}
-            Body::LeaseAsk(ask) if map::may_have_lease(&self.map, from, incarnation) => {
+            Body::LeaseRequest(_) if self.map_is_behind => {}
+            Body::LeaseRequest(query) if map::may_have_lease(&self.map, from, incarnation) => {
                 self.leases.give(now, from, incarnation);
-                let given = wire::LeaseGiven { sent_ns: ask.sent_ns };
-                self.links.send_loose(from, Body::LeaseGiven(given));
+                let given = wire::LeaseGrant { sent_ns: query.sent_ns };
+                self.links.send_best_effort(from, Body::LeaseGrant(given));
             }
-            Body::LeaseGiven(given) => self.leases.confirmed(from, Time(given.sent_ns)),
+            Body::LeaseGrant(given) => self.leases.confirmed(from, Time(given.sent_ns)),
             Body::SlowProbe(probe) => self.on_slow_probe(from, probe),
-            Body::SlowProbed(probed) => self.on_slow_probed(now, from, probed.number),
-            Body::LeaseAsk(_) => {}
+            Body::SlowProbeReply(probed) => self.on_slow_probe_reply(now, from, probed.number),
+            Body::LeaseRequest(_) => {}
             other => {
                 let channel = traits(&other).channel;
                 debug_assert_ne!(channel, Channel::Replication, "not handled: {other:?}");
@@ -272,8 +275,8 @@ impl Replica {
         self.sources.took(from, number, replicate.client_waits, refused);
     }
 
-    fn send_asks(&mut self, to: NodeId, asks: Vec<wire::CopyAsk>) {
-        self.links.send(to, Body::CopyAsks(wire::CopyAsks { asks }));
+    fn send_queries(&mut self, to: NodeId, queries: Vec<wire::ReplicaQuery>) {
+        self.links.send(to, Body::ReplicaQueries(wire::ReplicaQueries { queries }));
     }
 
     /// A page has been read.
@@ -306,7 +309,7 @@ impl Replica {
         self.send_changes(now, batch.seq, client_waits);
         self.note_measured(now, batch.seq, writes);
         self.sources.note_batch(now, batch.seq);
-        self.asked.note_batch(batch.seq);
+        self.pending_queries.note_batch(batch.seq);
         self.note_promises(batch.seq);
         writes.then_some(batch)
     }
@@ -322,7 +325,7 @@ impl Replica {
             counted.sort_unstable();
             counted.dedup();
             if !counted.is_empty() && peer != self.me {
-                self.watch.shipped(now, peer, number);
+                self.slow_detector.shipped(now, peer, number);
             }
             if !counted.is_empty() {
                 self.shipping.sent(peer, number, batch, counted);
@@ -364,7 +367,10 @@ impl Replica {
         let holds = self.leases.holds(now, &self.backups) || self.is(Mutant::ReadsUnleased);
         if self.leases.is_due(now) {
             for &peer in &self.backups {
-                self.links.send_loose(peer, Body::LeaseAsk(wire::LeaseAsk { sent_ns: now.0 }));
+                self.links.send_best_effort(
+                    peer,
+                    Body::LeaseRequest(wire::LeaseRequest { sent_ns: now.0 }),
+                );
             }
         }
         if !holds {
@@ -384,8 +390,8 @@ impl Replica {
         self.ask_learners();
         self.ask_members();
         let said = |hasty: bool| if hasty { u64::MAX } else { durable };
-        for (to, answers) in self.asked.answers(said(self.is(Mutant::PromiseUnsynced))) {
-            self.links.send(to, Body::CopyAnswers(wire::CopyAnswers { answers }));
+        for (to, answers) in self.pending_queries.answers(said(self.is(Mutant::PromiseUnsynced))) {
+            self.links.send(to, Body::ReplicaAnswers(wire::ReplicaAnswers { answers }));
         }
         let synced = said(self.is(Mutant::LoggedIsSynced));
         for (to, told) in self.sources.answers(now, synced) {
@@ -410,17 +416,17 @@ impl Replica {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let word = self.watch.has_words().then_some(Time::ZERO);
+        let word = self.slow_detector.has_reports().then_some(Time::ZERO);
         let (links, logged) = (self.links.deadline(), self.sources.deadline());
-        let timers = [links, logged, self.wake_at, self.watch.window_ends(), word];
+        let timers = [links, logged, self.wake_at, self.slow_detector.window_ends(), word];
         timers.into_iter().flatten().min()
     }
     /// How much others wait for the next sync of this node.
     pub(crate) fn sync_wish(&self) -> SyncWish {
-        if self.asked.awaits_sync() {
+        if self.pending_queries.awaits_sync() {
             return SyncWish::Now;
         }
-        let probed = if self.watch.awaits_sync() { SyncWish::Soon } else { SyncWish::None };
+        let probed = if self.slow_detector.awaits_sync() { SyncWish::Soon } else { SyncWish::None };
         self.sources.sync_wish().max(probed)
     }
     pub(crate) fn messages(&self) -> u64 {

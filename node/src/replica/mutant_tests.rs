@@ -5,23 +5,23 @@ use proto::wire::map_command::Body as Change;
 use proto::{NodeId, Span, Time, wire};
 use scheduler::Mutant;
 
-use super::CopyQuestion;
-use super::tests::{P, Story};
+use super::ReplicaQueryKind;
+use super::tests::{P, Scenario};
 
 /// Tells whether all goes well.
-type Telling = fn(Option<Mutant>) -> bool;
+type ScenarioRun = fn(Option<Mutant>) -> bool;
 
-const TELLINGS: [(Mutant, Telling); Mutant::OF_ONE_SIDE.len()] = [
+const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_SIDE.len()] = [
     (Mutant::RefusalsIgnored, what_is_refused_is_not_everywhere),
-    (Mutant::FormersLetGo, who_has_left_keeps_its_copy),
-    (Mutant::TailsUnsent, who_lags_is_brought_along),
+    (Mutant::FormerMembersDropReplica, a_former_member_keeps_its_replica),
+    (Mutant::TailsUnsent, a_lagging_member_is_brought_along),
     (Mutant::ShortestWins, the_furthest_is_followed),
     (Mutant::LeasesForgotten, an_earlier_life_may_have_given_a_lease),
 ];
 
 #[test]
 fn every_mutant_of_one_side_is_found() {
-    for (mutant, telling) in TELLINGS {
+    for (mutant, telling) in SCENARIOS {
         assert!(Mutant::OF_ONE_SIDE.contains(&mutant));
         assert!(telling(None), "{} is wrong without the bug", mutant.name());
         assert!(!telling(Some(mutant)), "{} is not found", mutant.name());
@@ -39,7 +39,7 @@ fn change(seq: u64) -> wire::Change {
 }
 
 fn what_is_refused_is_not_everywhere(mutant: Option<Mutant>) -> bool {
-    let mut n0 = Story::broken(0, mutant);
+    let mut n0 = Scenario::broken(0, mutant);
     n0.write();
     n0.hear(1, true);
     n0.hear(2, false);
@@ -47,8 +47,8 @@ fn what_is_refused_is_not_everywhere(mutant: Option<Mutant>) -> bool {
 }
 
 /// The primary may be gone for good before it says that it goes on alone.
-fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
-    let mut n1 = Story::broken(1, mutant);
+fn a_former_member_keeps_its_replica(mutant: Option<Mutant>) -> bool {
+    let mut n1 = Scenario::broken(1, mutant);
     n1.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n1.agree(n1.drop_of(2));
     let replicate = wire::Replicate { number: 1, changes: vec![change(1)], client_waits: false };
@@ -61,28 +61,28 @@ fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
     n1.agree(n1.drop_of(1));
     assert_eq!(n1.map.partitions[0].former, [1]);
     n1.step();
-    !n1.replica.copies.is_filling(P)
+    !n1.replica.copies.is_installing_snapshot(P)
 }
 
 /// A member of three becomes primary: where it is, and where another member says that it is.
-fn takes_over(mutant: Option<Mutant>, own: u64, other: u64) -> Story {
-    let mut n1 = Story::broken(1, mutant);
+fn takes_over(mutant: Option<Mutant>, own: u64, other: u64) -> Scenario {
+    let mut n1 = Scenario::broken(1, mutant);
     let changes = (1..=own).map(change).collect();
     n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes, client_waits: false });
     n1.step();
     n1.hand_over(1);
     n1.step();
     for node in [0, 2] {
-        n1.answer(node, CopyQuestion::Drained, wire::Position::default());
+        n1.answer(node, ReplicaQueryKind::Drained, wire::Position::default());
     }
     n1.step();
     for (node, seq) in [(0, own), (2, other)] {
-        let answer = wire::CopyAnswer {
+        let answer = wire::ReplicaAnswer {
             partition: P.0,
             epoch: n1.epoch(),
-            question: CopyQuestion::Promise as i32,
+            kind: ReplicaQueryKind::Prepare as i32,
             position: Some(wire::Position { epoch: 1, seq }),
-            filling: false,
+            installing_snapshot: false,
             tail: (own + 1..=seq).map(change).collect(),
         };
         n1.replica.member_answered(NodeId(node), answer);
@@ -91,7 +91,7 @@ fn takes_over(mutant: Option<Mutant>, own: u64, other: u64) -> Story {
     n1
 }
 
-fn who_lags_is_brought_along(mutant: Option<Mutant>) -> bool {
+fn a_lagging_member_is_brought_along(mutant: Option<Mutant>) -> bool {
     let n1 = takes_over(mutant, 2, 1);
     n1.replica.shipping.is_open_elsewhere(NodeId(1), P)
 }
@@ -102,18 +102,18 @@ fn the_furthest_is_followed(mutant: Option<Mutant>) -> bool {
 }
 
 fn an_earlier_life_may_have_given_a_lease(mutant: Option<Mutant>) -> bool {
-    let mut n2 = Story::broken(2, mutant);
+    let mut n2 = Scenario::broken(2, mutant);
     n2.hand_over(1);
-    let question = CopyQuestion::Promise as i32;
-    let ask = wire::CopyAsk {
+    let kind = ReplicaQueryKind::Prepare as i32;
+    let query = wire::ReplicaQuery {
         partition: P.0,
         epoch: n2.epoch(),
-        question,
+        kind,
         position: None,
         map_epoch: n2.map.epoch,
     };
-    n2.replica.asked.add(NodeId(1), vec![ask]);
-    let promises = |n2: &mut Story, now: Time| {
+    n2.replica.pending_queries.add(NodeId(1), vec![query]);
+    let promises = |n2: &mut Scenario, now: Time| {
         n2.replica.end_step(now, 0, 0, false);
         n2.replica.copies.promised(P) == n2.epoch()
     };

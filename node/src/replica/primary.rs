@@ -8,7 +8,7 @@ use kvs::replica::{is_own_record, position};
 use kvs::{Page, PageRequest, Write};
 use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
 use proto::marks::{Mark, mark};
-use proto::wire::{self, CopyQuestion, Fill};
+use proto::wire::{self, ReplicaQueryKind, SnapshotChunk};
 use proto::{NodeId, PartitionId};
 use scheduler::Mutant;
 
@@ -44,7 +44,7 @@ pub(super) enum Learner {
     Asked,
     /// All records are to be sent, when there is room.
     Queued,
-    Filling(Filling),
+    Installing(Installing),
     /// It is treated as a member from this message on; `ready` when it has that one, synced: the
     /// map may count it at any moment from then on.
     CaughtUp {
@@ -60,7 +60,7 @@ impl Learner {
 }
 
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct Installing {
     /// The page that is being read.
     page: u64,
     /// Keys that were written since it was asked for: the learner has newer values of them.
@@ -105,13 +105,16 @@ impl Replica {
             let out = self.out.entry(node).or_default();
             match learner {
                 Learner::Asked | Learner::Queued => {}
-                Learner::Filling(filling) => {
-                    filling.changed.extend(change.writes.iter().map(|write| write.key.clone()));
-                    if mutant == Some(Mutant::FillingForgets) {
+                Learner::Installing(installing) => {
+                    installing.changed.extend(change.writes.iter().map(|write| write.key.clone()));
+                    if mutant == Some(Mutant::SnapshotForgets) {
                         continue;
                     }
-                    let fill = Fill::Middle as i32;
-                    out.add(wire::Change { fill, after: None, ..change.as_ref().clone() }, false);
+                    let snapshot_chunk = SnapshotChunk::More as i32;
+                    out.add(
+                        wire::Change { snapshot_chunk, after: None, ..change.as_ref().clone() },
+                        false,
+                    );
                 }
                 Learner::CaughtUp { .. } => out.add(change.as_ref().clone(), true),
             }
@@ -124,7 +127,7 @@ impl Replica {
     }
 
     /// A learner has said where it stands.
-    pub(super) fn learner_answered(&mut self, from: NodeId, answer: &wire::CopyAnswer) {
+    pub(super) fn learner_answered(&mut self, from: NodeId, answer: &wire::ReplicaAnswer) {
         let partition = PartitionId(answer.partition);
         let number = self.next_number();
         let Some(served) = self.served.get_mut(&partition) else { return };
@@ -133,7 +136,7 @@ impl Replica {
             return;
         }
         let at = position(answer.position.as_ref());
-        let tail = self.copies.since(partition, at).filter(|_| !answer.filling);
+        let tail = self.copies.since(partition, at).filter(|_| !answer.installing_snapshot);
         let Some(tail) = tail else {
             *learner = Learner::Queued;
             return;
@@ -153,14 +156,14 @@ impl Replica {
 
     /// Asks learners that are new, or have restarted, where they stand.
     pub(super) fn ask_learners(&mut self) {
-        let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
+        let mut queries: BTreeMap<NodeId, Vec<wire::ReplicaQuery>> = BTreeMap::new();
         for (&partition, served) in &self.served {
             for (&node, learner) in &served.learners {
                 if matches!(learner, Learner::Asked) && self.unasked.contains(&(partition, node)) {
-                    asks.entry(node).or_default().push(wire::CopyAsk {
+                    queries.entry(node).or_default().push(wire::ReplicaQuery {
                         partition: partition.0,
                         epoch: served.epoch,
-                        question: CopyQuestion::Where as i32,
+                        kind: ReplicaQueryKind::Position as i32,
                         position: None,
                         map_epoch: self.map.epoch,
                     });
@@ -168,61 +171,69 @@ impl Replica {
             }
         }
         self.unasked.clear();
-        for (node, asks) in asks {
-            self.send_asks(node, asks);
+        for (node, queries) in queries {
+            self.send_queries(node, queries);
         }
     }
 
     /// Sends learners what can be sent now. After the step's own changes.
     pub(super) fn fill_learners(&mut self) {
         let (number, mutant) = (self.next_number(), self.mutant);
-        let filling = |learner: &Learner| matches!(learner, Learner::Filling(_));
+        let installing = |learner: &Learner| matches!(learner, Learner::Installing(_));
         let learners = self.served.values().flat_map(|served| served.learners.values());
-        let mut filled = learners.filter(|learner| filling(learner)).count();
+        let mut filled = learners.filter(|learner| installing(learner)).count();
         for (&partition, served) in &mut self.served {
             for (&node, learner) in &mut served.learners {
                 let out = self.out.entry(node).or_default();
                 if matches!(learner, Learner::Queued) && filled < COPIES_FILLING_MAX {
                     filled += 1;
-                    let begin = filling_change(partition, served.epoch, Fill::Begin, Vec::new());
+                    let begin =
+                        snapshot_change(partition, served.epoch, SnapshotChunk::First, Vec::new());
                     out.add(begin, false);
-                    *learner = Learner::Filling(Filling {
+                    *learner = Learner::Installing(Installing {
                         page: 0,
                         changed: BTreeSet::new(),
                         after: None,
                         in_flight: None,
                     });
                 }
-                let Learner::Filling(filling) = learner else { continue };
-                if let Some(page) = self.pages.remove(&filling.page) {
-                    filling.after = page.records.last().map(|record| record.key.clone());
-                    filling.in_flight = Some(number);
+                let Learner::Installing(installing) = learner else { continue };
+                if let Some(page) = self.pages.remove(&installing.page) {
+                    installing.after = page.records.last().map(|record| record.key.clone());
+                    installing.in_flight = Some(number);
                     if mutant == Some(Mutant::PagesOverwrite) {
-                        filling.changed.clear();
+                        installing.changed.clear();
                     }
-                    let writes = page_writes(&page, &filling.changed);
-                    out.add(filling_change(partition, served.epoch, Fill::Middle, writes), false);
-                    if page.end || mutant == Some(Mutant::FillingEndsEarly) {
-                        let mut end =
-                            filling_change(partition, served.epoch, Fill::End, Vec::new());
+                    let writes = page_writes(&page, &installing.changed);
+                    out.add(
+                        snapshot_change(partition, served.epoch, SnapshotChunk::More, writes),
+                        false,
+                    );
+                    if page.end || mutant == Some(Mutant::SnapshotEndsEarly) {
+                        let mut end = snapshot_change(
+                            partition,
+                            served.epoch,
+                            SnapshotChunk::Last,
+                            Vec::new(),
+                        );
                         end.after = Some(self.copies.position(partition).into());
                         out.add(end, true);
                         let ready = mutant == Some(Mutant::LearnersCountEarly);
                         *learner = Learner::CaughtUp { number, ready };
                         self.wants_anew |= ready;
                     }
-                } else if filling.page == 0 {
-                    if filling.after.is_some() {
+                } else if installing.page == 0 {
+                    if installing.after.is_some() {
                         mark(Mark::FilledByPages);
                     }
                     self.page_number += 1;
-                    filling.page = self.page_number;
-                    filling.changed.clear();
+                    installing.page = self.page_number;
+                    installing.changed.clear();
                     self.reads.push(PageRequest {
                         partition,
-                        after: filling.after.clone(),
+                        after: installing.after.clone(),
                         bytes: COPY_PAGE_BYTES,
-                        number: filling.page,
+                        number: installing.page,
                     });
                 }
             }
@@ -265,10 +276,10 @@ impl Replica {
                 continue;
             }
             match learner {
-                Learner::Filling(filling)
-                    if filling.in_flight.is_some_and(|number| number <= told.logged) =>
+                Learner::Installing(installing)
+                    if installing.in_flight.is_some_and(|number| number <= told.logged) =>
                 {
-                    (filling.in_flight, filling.page) = (None, 0);
+                    (installing.in_flight, installing.page) = (None, 0);
                 }
                 Learner::CaughtUp { number, ready } if *number <= told.synced && !*ready => {
                     *ready = true;
@@ -277,11 +288,11 @@ impl Replica {
                 _ => {}
             }
         }
-        asked_again.into_iter().for_each(|partition| self.learn_anew(partition, from));
+        asked_again.into_iter().for_each(|partition| self.restart_learner(partition, from));
     }
 
     /// What a learner was told counts no more.
-    pub(super) fn learn_anew(&mut self, partition: PartitionId, node: NodeId) {
+    pub(super) fn restart_learner(&mut self, partition: PartitionId, node: NodeId) {
         let served = self.served.get_mut(&partition);
         let Some(learner) = served.and_then(|served| served.learners.get_mut(&node)) else {
             return;
@@ -308,14 +319,14 @@ impl Replica {
                 asked_again.push(partition);
             }
         }
-        asked_again.into_iter().for_each(|partition| self.learn_anew(partition, peer));
+        asked_again.into_iter().for_each(|partition| self.restart_learner(partition, peer));
     }
 }
 
-fn filling_change(
+fn snapshot_change(
     partition: PartitionId,
     epoch: u64,
-    fill: Fill,
+    snapshot_chunk: SnapshotChunk,
     writes: Vec<wire::RecordWrite>,
 ) -> wire::Change {
     wire::Change {
@@ -323,7 +334,7 @@ fn filling_change(
         epoch,
         before: None,
         after: None,
-        fill: fill as i32,
+        snapshot_chunk: snapshot_chunk as i32,
         writes,
     }
 }

@@ -13,7 +13,7 @@ use kvs::Write;
 use kvs::keys::{META, META_PARTITION};
 use kvs::membership::{is_fit, is_serving};
 use proto::limits::{
-    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBE_PATIENCE, SLOW_PROBES_LOST_MAX,
+    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBE_TIMEOUT, SLOW_PROBES_LOST_MAX,
     SLOW_SAMPLES_MAX, SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
 };
 use proto::wire::message::Body;
@@ -106,7 +106,7 @@ struct Asked {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct SlowDetector {
     /// `None`: there is nothing to look at.
     window_ends: Option<Time>,
     peers: BTreeMap<NodeId, Peer>,
@@ -119,10 +119,10 @@ pub(super) struct Watch {
     probe_number: u64,
     asked: Vec<Asked>,
     /// Slow or well again, on this node's word.
-    words: Vec<(NodeId, bool)>,
+    reports: Vec<(NodeId, bool)>,
 }
 
-impl Watch {
+impl SlowDetector {
     fn opens(&mut self, now: Time) {
         self.window_ends.get_or_insert(now + SLOW_WINDOW);
     }
@@ -185,7 +185,7 @@ impl Watch {
         if is_idle {
             self.syncs.awaited.clear();
         }
-        let is_late = |(_, sent): &mut (u64, Time)| now.since(*sent) >= SLOW_PROBE_PATIENCE;
+        let is_late = |(_, sent): &mut (u64, Time)| now.since(*sent) >= SLOW_PROBE_TIMEOUT;
         for compared in self.compared.values_mut() {
             if compared.awaited.take_if(is_late).is_some() {
                 compared.took = None; // It is away, which is not usual.
@@ -199,7 +199,7 @@ impl Watch {
                 (probed.good, probed.missing) = (0, 0);
             }
             if probed.good >= SLOW_WELL_ANSWERS {
-                self.words.push((node, false));
+                self.reports.push((node, false));
             }
         }
         !self.probed.is_empty()
@@ -220,7 +220,7 @@ impl Watch {
             if is_slow {
                 peer.slow_windows += 1;
                 if peer.slow_windows >= SLOW_WINDOWS {
-                    self.words.push((node, true));
+                    self.reports.push((node, true));
                 }
             } else if took.is_some() {
                 peer.slow_windows = 0;
@@ -242,8 +242,8 @@ impl Watch {
         said
     }
 
-    pub(super) fn has_words(&self) -> bool {
-        !self.words.is_empty()
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
     }
     pub(super) fn awaits_sync(&self) -> bool {
         !self.asked.is_empty()
@@ -255,23 +255,23 @@ impl Watch {
 
 impl Replica {
     /// Of whom this node says that they are slow, or slow no more.
-    pub(crate) fn slow_words(&mut self) -> Vec<wire::SlowWord> {
-        let words = std::mem::take(&mut self.watch.words).into_iter();
+    pub(crate) fn slow_node_reports(&mut self) -> Vec<wire::SlowNodeReport> {
+        let reports = std::mem::take(&mut self.slow_detector.reports).into_iter();
         let known = |node: NodeId| kvs::membership::member(&self.map, node);
-        let word = |(node, slow)| {
+        let report = |(node, slow)| {
             let incarnation = known(node)?.incarnation;
-            Some(wire::SlowWord { node: node.0, incarnation, slow })
+            Some(wire::SlowNodeReport { node: node.0, incarnation, slow })
         };
-        words.filter_map(word).collect()
+        reports.filter_map(report).collect()
     }
 
     /// Whom the map calls slow is probed, if this node votes.
     pub(super) fn watch_slow(&mut self, now: Time) {
         let votes = self.map.voters.contains(&self.me.0);
-        let mut before = std::mem::take(&mut self.watch.probed);
+        let mut before = std::mem::take(&mut self.slow_detector.probed);
         for member in self.map.members.iter().filter(|member| member.slow) {
             let node = NodeId(member.node);
-            self.watch.peers.remove(&node);
+            self.slow_detector.peers.remove(&node);
             if !votes || node == self.me {
                 continue;
             }
@@ -279,42 +279,42 @@ impl Replica {
             let known = known.filter(|probed| probed.incarnation == member.incarnation);
             let probed = known.unwrap_or_default();
             let probed = Probed { incarnation: member.incarnation, ..probed };
-            self.watch.probed.insert(node, probed);
-            self.watch.opens(now);
+            self.slow_detector.probed.insert(node, probed);
+            self.slow_detector.opens(now);
         }
-        let mut before = std::mem::take(&mut self.watch.compared);
-        if !self.watch.probed.is_empty() {
+        let mut before = std::mem::take(&mut self.slow_detector.compared);
+        if !self.slow_detector.probed.is_empty() {
             let voters = self.map.voters.iter().filter(|&&voter| voter != self.me.0);
             let well = voters.filter(|&&voter| is_fit(&self.map, voter)).map(|&it| NodeId(it));
             let known = well.map(|node| (node, before.remove(&node).unwrap_or_default()));
-            self.watch.compared = known.collect();
+            self.slow_detector.compared = known.collect();
         }
     }
 
     /// A probe has come. Only members are answered.
     pub(super) fn on_slow_probe(&mut self, from: NodeId, probe: wire::SlowProbe) {
-        if is_serving(&self.map, from.0) && self.watch.asked.len() < SLOW_AWAITED_MAX {
+        if is_serving(&self.map, from.0) && self.slow_detector.asked.len() < SLOW_AWAITED_MAX {
             let (by, number) = (from, probe.number);
-            self.watch.asked.push(Asked { by, number, batch: None });
+            self.slow_detector.asked.push(Asked { by, number, batch: None });
         }
     }
-    pub(super) fn on_slow_probed(&mut self, now: Time, from: NodeId, number: u64) {
-        self.watch.on_probed(now, from, number);
+    pub(super) fn on_slow_probe_reply(&mut self, now: Time, from: NodeId, number: u64) {
+        self.slow_detector.on_probed(now, from, number);
     }
 
     /// In the step: looks at the window that is over, and writes what probes ask for.
     pub(super) fn measure(&mut self, now: Time) {
-        let mut writes = self.watch.asked.iter().any(|asked| asked.batch.is_none());
-        if let Some(ended) = self.watch.window_ends.filter(|&ends| ends <= now)
-            && self.watch.close(now, ended)
+        let mut writes = self.slow_detector.asked.iter().any(|asked| asked.batch.is_none());
+        if let Some(ended) = self.slow_detector.window_ends.filter(|&ends| ends <= now)
+            && self.slow_detector.close(now, ended)
         {
-            for (node, probe) in self.watch.probes(now) {
-                self.links.send_loose(node, probe);
+            for (node, probe) in self.slow_detector.probes(now) {
+                self.links.send_best_effort(node, probe);
             }
             writes = true; // What is usual here is measured alike.
         }
         if writes {
-            let value = Some(self.watch.probe_number.to_be_bytes().to_vec());
+            let value = Some(self.slow_detector.probe_number.to_be_bytes().to_vec());
             let (partition, key) = (META_PARTITION, PROBE_KEY.to_vec());
             self.batch.writes.push(Write { partition, key, value });
         }
@@ -323,21 +323,21 @@ impl Replica {
     /// The step's batch has this number.
     pub(super) fn note_measured(&mut self, now: Time, batch: u64, writes: bool) {
         if writes {
-            self.watch.wrote(now, batch);
+            self.slow_detector.wrote(now, batch);
         }
-        for asked in &mut self.watch.asked {
+        for asked in &mut self.slow_detector.asked {
             asked.batch.get_or_insert(batch);
         }
     }
 
     /// Batches up to this one are synced.
     pub(super) fn measured(&mut self, now: Time, durable: u64) {
-        self.watch.syncs.done(now, durable);
+        self.slow_detector.syncs.done(now, durable);
         let is_synced = |asked: &mut Asked| asked.batch.is_some_and(|batch| batch <= durable);
-        let synced: Vec<Asked> = self.watch.asked.extract_if(.., is_synced).collect();
+        let synced: Vec<Asked> = self.slow_detector.asked.extract_if(.., is_synced).collect();
         for Asked { by, number, .. } in synced {
-            let probed = wire::SlowProbed { number };
-            self.links.send_loose(by, Body::SlowProbed(probed));
+            let probed = wire::SlowProbeReply { number };
+            self.links.send_best_effort(by, Body::SlowProbeReply(probed));
         }
     }
 }
@@ -357,8 +357,13 @@ mod tests {
 
     /// Windows in which each of these peers takes so many milliseconds for each of ten messages;
     /// who is said to be slow in the last.
-    fn after(watch: &mut Watch, first: u64, windows: u64, peers: &[(NodeId, u64)]) -> Vec<NodeId> {
-        let mut words = Vec::new();
+    fn after(
+        watch: &mut SlowDetector,
+        first: u64,
+        windows: u64,
+        peers: &[(NodeId, u64)],
+    ) -> Vec<NodeId> {
+        let mut reports = Vec::new();
         for window in first..first + windows {
             let mut happens: Vec<(u64, NodeId, u64, bool)> = Vec::new();
             for number in 1..=10 {
@@ -377,14 +382,14 @@ mod tests {
             }
             let ends = at((window + 1) * WINDOW + 30);
             watch.close(ends, ends);
-            words = std::mem::take(&mut watch.words);
+            reports = std::mem::take(&mut watch.reports);
         }
-        words.into_iter().filter(|(_, slow)| *slow).map(|(node, _)| node).collect()
+        reports.into_iter().filter(|(_, slow)| *slow).map(|(node, _)| node).collect()
     }
 
     #[test]
-    fn who_is_far_slower_than_the_rest_for_long_is_slow() {
-        let mut watch = Watch::default();
+    fn a_node_that_is_far_slower_than_the_others_for_long_is_slow() {
+        let mut watch = SlowDetector::default();
         let windows = u64::from(SLOW_WINDOWS);
         let peers = [(A, 10), (B, 10), (C, 60)];
         assert_eq!(after(&mut watch, 0, windows - 1, &peers), [], "not yet");
@@ -393,8 +398,8 @@ mod tests {
     }
 
     #[test]
-    fn one_good_window_and_all_begins_anew() {
-        let mut watch = Watch::default();
+    fn one_good_window_resets_the_count() {
+        let mut watch = SlowDetector::default();
         let (slow, good) = ([(A, 10), (B, 400)], [(A, 10), (B, 10)]);
         let windows = u64::from(SLOW_WINDOWS);
         assert_eq!(after(&mut watch, 0, windows - 1, &slow), []);
@@ -404,16 +409,16 @@ mod tests {
     }
 
     #[test]
-    fn all_alike_and_below_the_floor_nobody_is_slow() {
+    fn with_equal_latencies_or_below_the_floor_no_node_is_slow() {
         for peers in [[(A, 400), (B, 500), (C, 700)], [(A, 1), (B, 1), (C, 45)]] {
-            assert_eq!(after(&mut Watch::default(), 0, 20, &peers), [], "{peers:?}");
+            assert_eq!(after(&mut SlowDetector::default(), 0, 20, &peers), [], "{peers:?}");
         }
     }
 
     /// It has answered nothing yet: how long it has taken already tells enough.
     #[test]
-    fn who_does_not_answer_at_all_is_slow() {
-        let mut watch = Watch::default();
+    fn a_node_without_answers_is_slow() {
+        let mut watch = SlowDetector::default();
         watch.shipped(at(0), B, 1);
         let windows = u64::from(SLOW_WINDOWS);
         assert_eq!(after(&mut watch, 0, windows - 1, &[(A, 10)]), []);
@@ -421,21 +426,21 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_itself_judges_nobody() {
-        let mut watch = Watch::default();
+    fn a_node_that_was_suspended_judges_no_other() {
+        let mut watch = SlowDetector::default();
         watch.shipped(at(0), B, 1);
         for window in 1..50 {
             watch.shipped(at(window * WINDOW), A, window);
             watch.acknowledged(at(window * WINDOW), A, window);
             let ended = at(window * WINDOW);
             watch.close(ended + SLOW_WINDOW, ended);
-            assert!(!watch.has_words(), "it looked a second late");
+            assert!(!watch.has_reports(), "it looked a second late");
         }
     }
 
     #[test]
-    fn who_is_slow_is_well_after_many_more_good_answers_than_late_ones() {
-        let mut watch = Watch::default();
+    fn a_slow_node_is_well_after_enough_good_answers() {
+        let mut watch = SlowDetector::default();
         watch.probed.insert(B, Probed::default());
         let mut answer = |window: u64, took: u64| {
             let begins = at(window * WINDOW);
@@ -444,7 +449,7 @@ mod tests {
             let number = watch.probe_number;
             watch.on_probed(begins + Span::from_millis(took), B, number);
             watch.close(begins + SLOW_WINDOW, begins + SLOW_WINDOW);
-            std::mem::take(&mut watch.words)
+            std::mem::take(&mut watch.reports)
         };
         let enough = u64::from(SLOW_WELL_ANSWERS);
         for window in 1..4 * enough {
@@ -461,7 +466,7 @@ mod tests {
 
     /// Its probes take 90 ms, far longer than a sync here; those of the others take `took`.
     fn is_well_beside(others: &[(NodeId, u64)]) -> bool {
-        let mut watch = Watch::default();
+        let mut watch = SlowDetector::default();
         watch.probed.insert(A, Probed::default());
         watch.compared = others.iter().map(|&(node, _)| (node, Compared::default())).collect();
         for window in 0..2 * u64::from(SLOW_WELL_ANSWERS) {
@@ -474,7 +479,7 @@ mod tests {
                     _ => unreachable!("{body:?}"),
                 })
                 .collect();
-            let answer = |(_, took): &&(NodeId, u64)| *took < SLOW_PROBE_PATIENCE.0 / 1_000_000;
+            let answer = |(_, took): &&(NodeId, u64)| *took < SLOW_PROBE_TIMEOUT.0 / 1_000_000;
             for &(node, took) in others.iter().chain([&(A, 90)]).filter(answer) {
                 if let Some(&number) = numbers.get(&node) {
                     watch.on_probed(begins + Span::from_millis(took), node, number);
@@ -482,7 +487,7 @@ mod tests {
             }
             watch.close(begins + SLOW_WINDOW, begins + SLOW_WINDOW);
         }
-        watch.words.contains(&(A, false))
+        watch.reports.contains(&(A, false))
     }
 
     #[test]

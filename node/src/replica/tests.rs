@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use kvs::membership::{apply, command};
 use kvs::{Page, Write, make_replicated_map};
-use proto::limits::REFUSAL_PATIENCE;
+use proto::limits::REFUSAL_TIMEOUT;
 use proto::wire::map_command::Body as Change;
 use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
 use scheduler::{Mutant, Tuning};
 
 use super::map::MapNews;
 use super::primary::Learner;
-use super::{Config, CopyQuestion, Replica};
+use super::{Config, Replica, ReplicaQueryKind};
 
 pub(super) const P: PartitionId = PartitionId(0);
 /// Leases of an earlier life have run out.
@@ -30,13 +30,13 @@ fn first_map() -> wire::ClusterMap {
 }
 
 /// One node's side, and the map that all have agreed on.
-pub(super) struct Story {
+pub(super) struct Scenario {
     pub(super) replica: Replica,
     pub(super) map: wire::ClusterMap,
     batch: u64,
 }
 
-impl Story {
+impl Scenario {
     pub(super) fn of(node: u32) -> Self {
         Self::broken(node, None)
     }
@@ -59,9 +59,9 @@ impl Story {
             former: (Incarnation(0), wire::LifeEnd::LifeDied),
         };
         let replica = Replica::new(&config, Arc::new(map.clone()), Time(0));
-        let mut story = Self { replica, map, batch: 0 };
-        story.learn();
-        story
+        let mut scenario = Self { replica, map, batch: 0 };
+        scenario.learn();
+        scenario
     }
     pub(super) fn learn(&mut self) -> MapNews {
         self.replica.on_map(Time(0), Arc::new(self.map.clone()))
@@ -97,11 +97,10 @@ impl Story {
     pub(super) fn is_everywhere(&self) -> bool {
         self.replica.synced(self.batch) == self.batch
     }
-    pub(super) fn answer(&mut self, from: u32, question: CopyQuestion, position: wire::Position) {
-        let (epoch, question) = (self.epoch(), question as i32);
+    pub(super) fn answer(&mut self, from: u32, kind: ReplicaQueryKind, position: wire::Position) {
+        let (epoch, kind) = (self.epoch(), kind as i32);
         let (position, partition) = (Some(position), P.0);
-        let answer =
-            wire::CopyAnswer { partition, epoch, question, position, ..Default::default() };
+        let answer = wire::ReplicaAnswer { partition, epoch, kind, position, ..Default::default() };
         self.replica.member_answered(NodeId(from), answer);
     }
     pub(super) fn wants(&mut self, wanted: &Change) -> bool {
@@ -124,8 +123,8 @@ impl Story {
 }
 
 #[test]
-fn who_takes_back_what_it_handed_over_acknowledges_nothing_before_the_map_says_so() {
-    let mut n0 = Story::of(0);
+fn a_primary_that_takes_a_partition_back_waits_for_the_map() {
+    let mut n0 = Scenario::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n0.agree(n0.drop_of(2));
     n0.write();
@@ -146,7 +145,7 @@ fn who_takes_back_what_it_handed_over_acknowledges_nothing_before_the_map_says_s
 
 #[test]
 fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_map() {
-    let mut n0 = Story::of(0);
+    let mut n0 = Scenario::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n0.agree(n0.drop_of(2));
     let (key, value) = (b"k".to_vec(), Some(b"v".to_vec()));
@@ -158,7 +157,7 @@ fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_ma
     n0.step();
     // It begins one more before it has heard anything, and is asked anew.
     n0.replica.learner_restarted(NodeId(1));
-    n0.replica.learn_anew(P, NodeId(1));
+    n0.replica.restart_learner(P, NodeId(1));
     n0.step();
     assert!(!n0.is_everywhere(), "n1 may go on without it");
     n0.agree(n0.activated(0));
@@ -166,8 +165,8 @@ fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_ma
 }
 
 #[test]
-fn one_of_three_that_is_left_by_those_who_refused_acknowledges_nothing() {
-    let mut n0 = Story::of(0);
+fn a_primary_that_two_members_left_acknowledges_nothing() {
+    let mut n0 = Scenario::of(0);
     n0.write();
     n0.hear(1, true);
     n0.hear(2, true);
@@ -189,8 +188,8 @@ fn one_of_three_that_is_left_by_those_who_refused_acknowledges_nothing() {
 }
 
 #[test]
-fn who_is_let_go_with_what_its_successor_refused_ends() {
-    let mut n0 = Story::of(0);
+fn a_removed_primary_with_refused_writes_ends() {
+    let mut n0 = Scenario::of(0);
     n0.write();
     n0.hear(1, true);
     n0.hear(2, false);
@@ -199,7 +198,7 @@ fn who_is_let_go_with_what_its_successor_refused_ends() {
     assert!(!n0.is_everywhere());
     assert!(n0.agree(n0.drop_of(0)).must_end, "it would tell clients of what is nowhere else");
     // One whose changes have all been taken just goes.
-    let mut n0 = Story::of(0);
+    let mut n0 = Scenario::of(0);
     n0.write();
     n0.hear(1, false);
     n0.hear(2, false);
@@ -209,17 +208,17 @@ fn who_is_let_go_with_what_its_successor_refused_ends() {
 }
 
 #[test]
-fn a_copy_that_turned_out_to_be_another_one_leaves_although_nobody_writes() {
-    let mut n1 = Story::of(1);
+fn a_refusing_replica_leaves_without_a_write() {
+    let mut n1 = Scenario::of(1);
     n1.hand_over(1);
     n1.step();
     let (here, elsewhere) = (wire::Position::default(), wire::Position { epoch: 1, seq: 7 });
     for node in [0, 2] {
-        n1.answer(node, CopyQuestion::Drained, here);
+        n1.answer(node, ReplicaQueryKind::Drained, here);
     }
     n1.step();
-    n1.answer(0, CopyQuestion::Promise, here);
-    n1.answer(2, CopyQuestion::Promise, elsewhere);
+    n1.answer(0, ReplicaQueryKind::Prepare, here);
+    n1.answer(2, ReplicaQueryKind::Prepare, elsewhere);
     n1.step();
     let page = n1.replica.page_number;
     n1.replica.on_page(Page { partition: P, number: page, records: Vec::new(), end: true });
@@ -230,8 +229,8 @@ fn a_copy_that_turned_out_to_be_another_one_leaves_although_nobody_writes() {
 }
 
 #[test]
-fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
-    let mut n1 = Story::of(1);
+fn a_partition_is_active_when_all_members_caught_up_or_left() {
+    let mut n1 = Scenario::of(1);
     // n1 and n2 have a change of n0 each that the others lack a part of.
     let change = |seq: u64| wire::Change {
         partition: P.0,
@@ -247,11 +246,11 @@ fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
     n1.step();
     let (whole, lags) = (wire::Position { epoch: 1, seq: 2 }, wire::Position { epoch: 1, seq: 1 });
     for node in [0, 2] {
-        n1.answer(node, CopyQuestion::Drained, whole);
+        n1.answer(node, ReplicaQueryKind::Drained, whole);
     }
     n1.step();
-    n1.answer(0, CopyQuestion::Promise, whole);
-    n1.answer(2, CopyQuestion::Promise, lags);
+    n1.answer(0, ReplicaQueryKind::Prepare, whole);
+    n1.answer(2, ReplicaQueryKind::Prepare, lags);
     n1.step();
     let page = n1.replica.page_number;
     n1.replica.on_page(Page { partition: P, number: page, records: Vec::new(), end: true });
@@ -265,7 +264,7 @@ fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
 
 #[test]
 fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
-    let mut n0 = Story::of(0);
+    let mut n0 = Scenario::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n0.agree(n0.drop_of(1));
     n0.agree(n0.drop_of(2));
@@ -278,10 +277,10 @@ fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
     }));
     n0.step();
     assert!(n0.replica.may_answer(LATER, true), "nobody else can be primary");
-    let answer = wire::CopyAnswer {
+    let answer = wire::ReplicaAnswer {
         partition: 0,
         epoch: n0.epoch(),
-        question: CopyQuestion::Where as i32,
+        kind: ReplicaQueryKind::Position as i32,
         position: Some(wire::Position::default()),
         ..Default::default()
     };
@@ -295,7 +294,7 @@ fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
 
 #[test]
 fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
-    let mut n1 = Story::of(1);
+    let mut n1 = Scenario::of(1);
     let change = wire::Change {
         partition: P.0,
         epoch: 1,
@@ -309,25 +308,26 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
     n1.step();
     n1.hand_over(2);
     // n2 is told where this copy stands, and may have it counted with that.
-    let ask = wire::CopyAsk {
+    let query = wire::ReplicaQuery {
         partition: P.0,
         epoch: n1.epoch(),
-        question: CopyQuestion::Where as i32,
+        kind: ReplicaQueryKind::Position as i32,
         position: None,
         map_epoch: n1.map.epoch,
     };
-    n1.replica.asked.add(NodeId(2), vec![ask]);
+    n1.replica.pending_queries.add(NodeId(2), vec![query]);
     n1.step();
-    let begin = wire::Fill::Begin as i32;
-    let late = wire::Change { partition: P.0, epoch: 1, fill: begin, ..Default::default() };
+    let begin = wire::SnapshotChunk::First as i32;
+    let late =
+        wire::Change { partition: P.0, epoch: 1, snapshot_chunk: begin, ..Default::default() };
     n1.replica.on_replicate(NodeId(0), replicate(2, late));
     n1.step();
-    assert!(!n1.replica.copies.is_filling(P), "it has told n2 that it has everything");
+    assert!(!n1.replica.copies.is_installing_snapshot(P), "it has told n2 that it has everything");
 }
 
 /// n0 has the only copy of two that are wanted, and has heard of n1.
-fn alone_beside_n1() -> Story {
-    let mut n0 = Story::of(0);
+fn alone_beside_n1() -> Scenario {
+    let mut n0 = Scenario::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n0.agree(n0.drop_of(1));
     n0.agree(n0.drop_of(2));
@@ -343,7 +343,7 @@ fn learner(epoch: u64) -> Change {
 }
 
 #[test]
-fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
+fn a_learner_that_restarted_according_to_the_map_is_asked_again() {
     let mut n0 = alone_beside_n1();
     n0.agree(learner(n0.epoch()));
     n0.replica.ask_learners();
@@ -354,7 +354,7 @@ fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
 }
 
 #[test]
-fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_asked_again() {
+fn a_learner_that_was_counted_and_dropped_unnoticed_is_asked_again() {
     let mut n0 = alone_beside_n1();
     let caught_up = |epoch| {
         let (partition, learner, incarnation) = (0, 1, 1);
@@ -362,10 +362,10 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
     };
     n0.agree(learner(n0.epoch()));
     n0.replica.ask_learners();
-    let answer = wire::CopyAnswer {
+    let answer = wire::ReplicaAnswer {
         partition: P.0,
         epoch: n0.epoch(),
-        question: CopyQuestion::Where as i32,
+        kind: ReplicaQueryKind::Position as i32,
         position: Some(n0.replica.copies.position(P).into()),
         ..Default::default()
     };
@@ -383,7 +383,7 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
 /// The same without a word of its having been counted: one step of the epoch.
 #[test]
 fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
-    let mut n0 = Story::of(0);
+    let mut n0 = Scenario::of(0);
     n0.agree(n0.drop_of(1));
     n0.agree(learner(n0.epoch()));
     n0.replica.ask_learners();
@@ -401,12 +401,12 @@ fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
 
 /// n2 lagged when n0 handed over, and n1 has brought it along: nobody tells n0.
 #[test]
-fn who_waits_for_what_its_successor_has_settled_begins_anew() {
-    let mut n0 = Story::of(0);
+fn a_former_primary_that_waits_for_settled_writes_restarts() {
+    let mut n0 = Scenario::of(0);
     n0.write();
     n0.hear(1, false);
     n0.hear(2, true);
-    let late = LATER + REFUSAL_PATIENCE;
+    let late = LATER + REFUSAL_TIMEOUT;
     n0.step();
     assert!(!n0.replica.is_stuck(late), "the map is to let n2 go");
     n0.hand_over(1);
@@ -425,9 +425,9 @@ fn who_waits_for_what_its_successor_has_settled_begins_anew() {
 /// An earlier life of n1 has promised the partition to somebody of whom its first map knows
 /// nothing: who asks may have been replaced since.
 #[test]
-fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
+fn a_node_with_an_older_map_than_its_promises_gives_no_lease() {
     let gives = |promised: u64| {
-        let (mut earlier, mut n1) = (Story::of(1), Story::of(1));
+        let (mut earlier, mut n1) = (Scenario::of(1), Scenario::of(1));
         let mut batch = kvs::Batch::default();
         earlier.replica.copies.promise(P, promised, &mut batch);
         for write in batch.writes {
@@ -435,8 +435,8 @@ fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
             let record = kvs::Record { partition: write.partition, key: write.key, value };
             n1.replica.load(&record).expect("it is what a copy writes");
         }
-        let ask = wire::message::Body::LeaseAsk(wire::LeaseAsk { sent_ns: 1 });
-        n1.replica.on_body(LATER, NodeId(0), Incarnation(1), ask);
+        let query = wire::message::Body::LeaseRequest(wire::LeaseRequest { sent_ns: 1 });
+        n1.replica.on_body(LATER, NodeId(0), Incarnation(1), query);
         n1.replica.leases.free_at(|_, _| true) > LATER
     };
     let epoch = first_map().partitions[0].epoch;
@@ -449,7 +449,7 @@ fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
 #[test]
 fn what_comes_late_of_a_copy_that_is_not_wanted_any_more_is_not_kept() {
     let keeps = |is_dropped| {
-        let mut n1 = Story::of(1);
+        let mut n1 = Scenario::of(1);
         let epoch = n1.epoch();
         if is_dropped {
             n1.agree(n1.drop_of(1));

@@ -18,7 +18,7 @@ pub const CAPTURED_STORE_PERCENT: u64 = 25;
 /// often nodes are looked for when nothing is printed; and how long an answer may take.
 pub const CAPTURED_COPY_GAP: Span = Span::from_millis(250);
 pub const CAPTURED_COPY_RETRY: Span = Span::from_secs(2);
-pub const CAPTURED_COPY_LOOK: Span = Span::from_secs(10);
-pub const CAPTURED_COPY_PATIENCE: Span = Span::from_secs(5);
+pub const CAPTURED_COPY_CHECK_INTERVAL: Span = Span::from_secs(10);
+pub const CAPTURED_COPY_TIMEOUT: Span = Span::from_secs(5);
 /// Captured output of one running command that is held back before it goes to the pack.
 pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;

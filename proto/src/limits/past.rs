@@ -3,7 +3,7 @@
 use crate::Span;
 
 /// How long the home of an ended job waits for what the nodes did for it.
-pub const PARTS_PATIENCE: Span = Span::from_secs(10);
+pub const JOB_PARTS_TIMEOUT: Span = Span::from_secs(10);
 /// Nodes that are told apart in a summary; those that did least are told together.
 pub const PARTS_KEPT_MAX: usize = 64;
 /// Buckets of the busy time in a summary.
@@ -11,10 +11,10 @@ pub const BUSY_KEPT_MAX: usize = 64;
 /// Jobs of which a node counts what it does, or did until their homes have stored it.
 pub const TALLIES_MAX: usize = 4096;
 /// How long what is counted of a job of whose beginning a node has not heard keeps events.
-pub const TALLY_UNBEGUN_MAX: Span = Span::from_secs(3_600);
+pub const TALLY_UNSTARTED_MAX: Span = Span::from_secs(3_600);
 /// In a larger cluster nodes are not told of the beginning of a job: of what they do as a whole
 /// nothing is known then.
-pub const BEGINNINGS_NODES_MAX: usize = 1024;
+pub const JOB_STARTS_NODES_MAX: usize = 1024;
 /// Events and records of ended jobs that a node keeps unless told otherwise.
 pub const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// Of that, what records of tasks and jobs may take, and records of jobs alone; the rest is events.
@@ -34,13 +34,13 @@ pub const HISTORY_JOBS_PER_LOOK: usize = 50;
 /// to forget.
 pub const HISTORY_MORE_INTERVAL: Span = Span::from_millis(100);
 /// Forgotten jobs of which one portion tells members again.
-pub const FORGOTTEN_PER_PORTION: usize = 50;
+pub const FORGOTTEN_PER_BATCH: usize = 50;
 /// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
 /// of none.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
 /// So long after its start a node takes each event for one of an open job: it may not have heard
 /// yet which jobs are open.
-pub const HISTORY_START_PATIENCE: Span = Span::from_secs(60);
+pub const HISTORY_START_GRACE: Span = Span::from_secs(60);
 /// Events of open jobs stay until all of them take this many times what they may.
 pub const HISTORY_OPEN_FACTOR: u64 = 2;
 /// Between two measurements of what a node has used: jobs that are shorter share them.

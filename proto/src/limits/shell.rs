@@ -11,7 +11,7 @@ pub const STEP_INPUTS_MAX: usize = 256;
 pub const STEP_INPUT_BYTES: usize = 256 << 20;
 pub const STEP_INPUTS_UNWEIGHED: usize = 32;
 /// While a step has left this many inputs to the next one, no further frames are taken in.
-pub const INPUTS_LEFT_MAX: usize = 4 * STEP_INPUTS_MAX;
+pub const INPUTS_DEFERRED_MAX: usize = 4 * STEP_INPUTS_MAX;
 pub const STEP_GENERATIONS_MAX: usize = 64;
 /// Bytes of writes after which a step goes to the log whatever else it could still do.
 pub const STEP_WRITE_BYTES: usize = 1 << 20;
@@ -30,17 +30,17 @@ pub const SYNC_GAP: Span = Span::from_millis(5);
 pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
 /// A node reads all of its records so often, to find damage where nobody else reads; and at least
 /// so far apart, if it is told how often.
-pub const SCRUB_EVERY: Span = Span::from_secs(86_400);
-pub const SCRUB_EVERY_MIN: Span = Span::from_secs(1);
+pub const SCRUB_INTERVAL: Span = Span::from_secs(86_400);
+pub const SCRUB_INTERVAL_MIN: Span = Span::from_secs(1);
 /// That reads no more than so many bytes a second, in pieces of this size, and rests at least so
 /// many times as long as a piece took.
 pub const SCRUB_BYTES_PER_S: u64 = 8 << 20;
 pub const SCRUB_PIECE_BYTES: usize = 1 << 20;
-pub const SCRUB_RESTS: u32 = 3;
+pub const SCRUB_REST_FACTOR: u32 = 3;
 /// What it finds damaged is looked at again after this, and counts when it still is.
-pub const SCRUB_DOUBT: Span = Span::from_secs(1);
+pub const SCRUB_RECHECK_AFTER: Span = Span::from_secs(1);
 /// How long a node waits for the state directory of a predecessor that is just dying.
-pub const STATE_LOCK_PATIENCE: Span = Span::from_secs(1);
+pub const STATE_LOCK_TIMEOUT: Span = Span::from_secs(1);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
@@ -48,8 +48,8 @@ pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
 pub const STORE_SOFT_PERCENT: u64 = 90;
 pub const STORE_HARD_PERCENT: u64 = 95;
 /// Objects leave so much of a file system to records and logs, of a small one this share.
-pub const DISK_LEFT_BYTES: u64 = 32 << 20;
-pub const DISK_LEFT_SHARE: u64 = 16;
+pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
+pub const DISK_RESERVE_SHARE: u64 = 16;
 /// Objects that one node brings from others at a time; the rest wait.
 pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 /// A fetch from a node that cannot be reached is given up after this; the core asks again, there or
@@ -61,11 +61,11 @@ pub const SMALL_OBJECT_BYTES: u64 = 64 << 10;
 pub const COPIES_IN_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Small objects in one frame, and their bytes.
 pub const SMALL_OBJECTS_PER_FRAME_MAX: usize = 256;
-pub const GIVES_BYTES: usize = 1 << 20;
+pub const SMALL_OBJECTS_FRAME_BYTES: usize = 1 << 20;
 /// Small objects that were asked for and have not come by then are fetched the other way.
 pub const SMALL_OBJECT_TIMEOUT: Span = Span::from_secs(5);
 /// Data connections that one node opens to another.
-pub const DATA_LINES_PER_NODE_MAX: usize = 4;
+pub const DATA_CONNECTIONS_PER_NODE_MAX: usize = 4;
 /// Data connections that a node serves.
 pub const DATA_CONNECTIONS_MAX: usize = 512;
 // Doors.
@@ -73,20 +73,20 @@ pub const DATA_CONNECTIONS_MAX: usize = 512;
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 /// Connections of one listener that have not shown a certificate yet; for a further one the oldest
 /// is cut once it has had a while. Each costs the buffers of one handshake, well under a mebibyte.
-pub const STRANGERS_MAX: usize = 128;
-pub const STRANGER_GRACE: Span = Span::from_millis(500);
-pub const STRANGER_BYTES_MAX: usize = 1 << 20;
+pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 128;
+pub const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
+pub const UNAUTHENTICATED_BYTES_MAX: usize = 1 << 20;
 /// Connections for calls that one node serves.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Of these, those of clients and observers: they must not keep the nodes from each other.
-pub const GUESTS_MAX: usize = 3072;
+pub const CLIENT_CONNECTIONS_MAX: usize = 3072;
 /// A node looks so often whether its certificate is to be made anew.
-pub const KEYS_RENEWED_EVERY: Span = Span::from_secs(86_400);
+pub const KEYS_CHECK_INTERVAL: Span = Span::from_secs(86_400);
 /// Tokens that nobody has used yet, and how long one holds at most.
 pub const TOKENS_MAX: usize = 64;
-pub const TOKEN_LIFE_MAX: Span = Span::from_secs(86_400);
+pub const TOKEN_LIFETIME_MAX: Span = Span::from_secs(86_400);
 /// What is handed over for a token.
-pub const HANDED_KEYS_BYTES_MAX: usize = 16 << 10;
+pub const JOIN_KEYS_BYTES_MAX: usize = 16 << 10;
 /// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
 pub const DATA_BATCH_OBJECTS: usize = 16;
 pub const DATA_BATCH_BYTES: u64 = 4 << 20;
@@ -105,24 +105,24 @@ pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// Who has nothing of a job but files of its submitter asks when none has come for so long whether
 /// there is such a job: longer than a client needs to upload the rest elsewhere, and to commit.
-pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(24 * 3600);
+pub const UPLOADS_QUERIED_AFTER: Span = Span::from_secs(24 * 3600);
 /// It asks about so many jobs in a step.
-pub const UPLOADS_ASKED_MAX: usize = 64;
+pub const UPLOADS_QUERIED_MAX: usize = 64;
 /// Who lacks such a file asks all others for it, again after this, and for so long: those that are
 /// dead by the map, which may be on their way back, and those that are not and do not answer.
-pub const HUNT_PAUSE: Span = Span::from_millis(200);
-pub const HUNT_PATIENCE_DEAD: Span = Span::from_secs(60);
-pub const HUNT_PATIENCE: Span = Span::from_secs(600);
+pub const UPLOAD_SEARCH_PAUSE: Span = Span::from_millis(200);
+pub const UPLOAD_SEARCH_DOWN_TIMEOUT: Span = Span::from_secs(60);
+pub const UPLOAD_SEARCH_TIMEOUT: Span = Span::from_secs(600);
 /// So many files are looked for at a time, and so many nodes asked for each.
-pub const HUNTS_MAX: usize = 8;
-pub const HUNT_ASKED_MAX: usize = 8;
+pub const UPLOAD_SEARCHES_MAX: usize = 8;
+pub const UPLOAD_SEARCH_NODES_MAX: usize = 8;
 /// The others are waited for anew when one that has it breaks off, so often.
-pub const HUNT_BREAKS_MAX: u32 = 8;
+pub const UPLOAD_SEARCH_RESTARTS_MAX: u32 = 8;
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects from here on are read from the socket by one thread and written by another.
 pub const DATA_PIPELINE_BYTES: u64 = 8 << 20;
 /// A data connection on which nothing moves in the middle of an object is given up after this.
-pub const DATA_SILENCE: Span = Span::from_secs(20);
+pub const DATA_STALL_TIMEOUT: Span = Span::from_secs(20);
 /// A data connection that nobody uses is closed after this.
-pub const DATA_IDLE: Span = Span::from_secs(60);
+pub const DATA_IDLE_TIMEOUT: Span = Span::from_secs(60);

@@ -1,16 +1,16 @@
 //! Jobs that are forgotten, at their own homes. What stays of one is a mark, so that it never comes
 //! back: a member that was away hears of it when it is back.
 
-use proto::limits::{FORGOTTEN_PER_PORTION, HISTORY_MORE_INTERVAL};
+use proto::limits::{FORGOTTEN_PER_BATCH, HISTORY_MORE_INTERVAL};
 use proto::marks::{Mark, mark};
-use proto::wire::PartStage;
+use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{JobId, NodeId, Time, wire};
 
 use super::{Job, Jobs};
 use crate::Mutant;
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 impl Job {
     pub(super) fn is_forgotten(&self) -> bool {
@@ -33,10 +33,10 @@ impl Job {
     }
 
     fn forget_ask(&self, homes: &Homes) -> Body {
-        Body::PartAsk(wire::PartAsk {
+        Body::TallyQuery(wire::TallyQuery {
             job: self.state.job,
             round: self.round(),
-            stage: if self.is_forgotten() { PartStage::Forget } else { PartStage::Thin } as i32,
+            stage: if self.is_forgotten() { TallyStage::Forget } else { TallyStage::Thin } as i32,
             since_ns: 0,
             results: self.state.forgets_results,
             map_epoch: homes.map_epoch(),
@@ -103,36 +103,36 @@ impl Jobs {
         job.counts.clear();
         out.facts.jobs.insert(job_id, job.state.clone());
         job.ask_to_forget(homes, out);
-        self.looks.get_or_insert_default().forgetting.insert(job_id);
+        self.stall_rounds.get_or_insert_default().forgetting.insert(job_id);
         Some(Ok(()))
     }
 
     /// A member has nothing of a job any more.
     pub(super) fn on_forgotten(
         &mut self,
-        tell: &wire::PartTell,
+        report: &wire::TallyReport,
         node: u32,
         homes: &Homes,
         out: &mut Out,
     ) {
-        let job_id = JobId(tell.job);
+        let job_id = JobId(report.job);
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if !job.is_forgotten() && !job.is_thinned() {
             return;
         }
-        if tell.map_epoch < homes.map_epoch() {
+        if report.map_epoch < homes.map_epoch() {
             return; // It was asked again: since then records may have come to it.
         }
-        if tell.keeps && !job.is_forgotten() {
+        if report.keeps && !job.is_forgotten() {
             job.state.settings.get_or_insert_default().keeps_results = true;
         }
         let before = job.state.members.len();
         job.state.members.retain(|&member| member != node);
         if before > 0 && job.state.members.is_empty() {
             out.facts.jobs.insert(job_id, job.state.clone());
-            if let Some(looks) = &mut self.looks {
-                looks.forgetting.remove(&job_id);
-                looks.retention.is_due = true;
+            if let Some(stall_rounds) = &mut self.stall_rounds {
+                stall_rounds.forgetting.remove(&job_id);
+                stall_rounds.retention.is_due = true;
             }
         }
     }
@@ -140,23 +140,23 @@ impl Jobs {
     /// The records of a job have come here: if it is forgotten, the members hear so again.
     pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
-        let looks = self.looks.get_or_insert_default();
-        looks.retention.is_due |= job.state.ended_ns != 0;
+        let stall_rounds = self.stall_rounds.get_or_insert_default();
+        stall_rounds.retention.is_due |= job.state.ended_ns != 0;
         if !job.is_forgotten() && !job.is_thinned() {
             return;
         }
         if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
             job.state.members = may_have(job.is_forgotten(), homes);
-            looks.forgetting.insert(job_id);
-            looks.forgets_again = Some((JobId(0), Time::ZERO));
+            stall_rounds.forgetting.insert(job_id);
+            stall_rounds.forgets_again = Some((JobId(0), Time::ZERO));
         }
     }
 
     /// The map has changed: a node that is home of a partition now may have got records of a job
     /// that others have confirmed to be rid of.
     pub(crate) fn forget_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
-        let Some(looks) = &self.looks else { return };
-        for job_id in &looks.forgetting {
+        let Some(stall_rounds) = &self.stall_rounds else { return };
+        for job_id in &stall_rounds.forgetting {
             let Some(job) = self.jobs.get_mut(job_id) else { continue };
             job.state.members = may_have(job.is_forgotten(), homes);
         }
@@ -181,7 +181,7 @@ impl Jobs {
         if !job.state.members.contains(&from.0) {
             job.state.members.push(from.0);
             out.facts.jobs.insert(job_id, job.state.clone());
-            self.looks.get_or_insert_default().forgetting.insert(job_id);
+            self.stall_rounds.get_or_insert_default().forgetting.insert(job_id);
         }
         out.reliable.push((from, job.forget_ask(homes)));
     }
@@ -194,35 +194,38 @@ impl Jobs {
         homes: &Homes,
         out: &mut Out,
     ) {
-        let Some(looks) = &self.looks else { return };
+        let Some(stall_rounds) = &self.stall_rounds else { return };
         let lacks = |job: &Job| job.state.members.contains(&peer.0);
-        let mut forgetting = looks.forgetting.iter().filter_map(|job_id| self.jobs.get(job_id));
+        let mut forgetting =
+            stall_rounds.forgetting.iter().filter_map(|job_id| self.jobs.get(job_id));
         if forgetting.any(lacks) {
             self.forget_from_the_first(now, homes, out);
         }
     }
 
     fn forget_from_the_first(&mut self, now: Time, homes: &Homes, out: &mut Out) {
-        if let Some(looks) = &mut self.looks {
-            looks.forgets_again = Some((JobId(0), now));
+        if let Some(stall_rounds) = &mut self.stall_rounds {
+            stall_rounds.forgets_again = Some((JobId(0), now));
         }
         self.go_on_forgetting_again(now, homes, out);
     }
 
     /// The next portion of the demands that are made again: there may be very many.
     pub(crate) fn go_on_forgetting_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
-        let Some(looks) = &mut self.looks else { return };
-        let Some((from, _)) = looks.forgets_again.filter(|(_, at)| *at <= now) else { return };
-        let mut left = looks.forgetting.range(from..);
-        for job in left.by_ref().take(FORGOTTEN_PER_PORTION) {
+        let Some(stall_rounds) = &mut self.stall_rounds else { return };
+        let Some((from, _)) = stall_rounds.forgets_again.filter(|(_, at)| *at <= now) else {
+            return;
+        };
+        let mut left = stall_rounds.forgetting.range(from..);
+        for job in left.by_ref().take(FORGOTTEN_PER_BATCH) {
             if let Some(job) = self.jobs.get(job) {
                 job.ask_to_forget(homes, out);
             }
         }
-        looks.forgets_again = left.next().map(|&next| (next, now + HISTORY_MORE_INTERVAL));
+        stall_rounds.forgets_again = left.next().map(|&next| (next, now + HISTORY_MORE_INTERVAL));
     }
 
     pub(crate) fn next_forgetting(&self) -> Option<Time> {
-        self.looks.as_ref()?.forgets_again.map(|(_, at)| at)
+        self.stall_rounds.as_ref()?.forgets_again.map(|(_, at)| at)
     }
 }

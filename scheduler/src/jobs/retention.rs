@@ -12,8 +12,8 @@ use proto::{JobId, Span, Time, wire};
 use super::forget::may_have;
 use super::{Job, Jobs};
 use crate::Tuning;
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 /// What the jobs of one home take on all nodes is what those of all homes take on one: jobs are
 /// shared out evenly, and so are the tasks of each.
@@ -151,8 +151,8 @@ impl Job {
 impl Jobs {
     /// Removes the oldest history where there is too much.
     pub(crate) fn retain(&mut self, now: Time, tuning: &Tuning, homes: &Homes, out: &mut Out) {
-        let Some(looks) = &mut self.looks else { return };
-        let retention = &mut looks.retention;
+        let Some(stall_rounds) = &mut self.stall_rounds else { return };
+        let retention = &mut stall_rounds.retention;
         let too_old = retention.at.is_some_and(|at| at <= now);
         let rested = retention.rests_until <= now;
         let is_time = too_old || (retention.is_due && rested);
@@ -168,9 +168,9 @@ impl Jobs {
         for job_id in goes.thinned {
             let Some(job) = self.jobs.get_mut(&job_id) else { continue };
             job.thin(now, homes, out);
-            looks.forgetting.insert(job_id);
+            stall_rounds.forgetting.insert(job_id);
             job.ask_to_forget(homes, out);
-            looks.retention.is_due = true; // The record may have to go as well.
+            stall_rounds.retention.is_due = true; // The record may have to go as well.
         }
         for job_id in goes.dropped {
             mark(Mark::JobDropped);
@@ -180,15 +180,15 @@ impl Jobs {
     }
 
     pub(crate) fn next_retention(&self) -> Option<Time> {
-        let retention = &self.looks.as_ref()?.retention;
+        let retention = &self.stall_rounds.as_ref()?.retention;
         let due = retention.is_due.then_some(retention.rests_until);
         due.into_iter().chain(retention.at).min()
     }
 
     /// The bounds have changed.
     pub(crate) fn retain_soon(&mut self) {
-        if let Some(looks) = &mut self.looks {
-            looks.retention.is_due = true;
+        if let Some(stall_rounds) = &mut self.stall_rounds {
+            stall_rounds.retention.is_due = true;
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
 
     /// Each node is to keep what lies on it, whatever the number of nodes and copies.
     #[test]
-    fn jobs_of_one_home_are_taken_for_what_a_node_has_of_all_jobs() {
+    fn the_jobs_of_one_home_stand_for_the_jobs_of_a_node() {
         let members = (0..4).map(test_nodes::member).collect();
         let spread = Spread::of(&test_nodes::homes(0, members, &[0, 1, 2, 3]));
         let (homes, copies, printed) = (4, 2, 7_000);

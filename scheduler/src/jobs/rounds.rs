@@ -5,9 +5,9 @@ use proto::marks::{Mark, mark};
 use proto::{JobId, Time, wire};
 
 use super::{Job, Jobs};
-use crate::homes::Homes;
 use crate::ledger::round_of;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 impl Jobs {
     /// Opens the next round of an ended job; asked for once more it is a no-op. `None`: there is no
@@ -28,11 +28,11 @@ impl Jobs {
             job.open_round(now, retry);
             job.begin_parts(homes, out);
             out.facts.jobs.insert(job_id, job.state.clone());
-            job.tell_homes(homes, out);
-            self.looks.get_or_insert_default().is_due = true;
+            job.notify_homes(homes, out);
+            self.stall_rounds.get_or_insert_default().is_due = true;
             mark(Mark::JobRetried);
         }
-        self.jobs.get(&job_id).map(|job| Ok(job.told_state()))
+        self.jobs.get(&job_id).map(|job| Ok(job.client_state()))
     }
 
     /// The newest round of a job, or one that has ended before: `past_round` is one more than its
@@ -40,7 +40,7 @@ impl Jobs {
     pub(crate) fn state(&self, query: wire::JobQuery) -> Option<Result<wire::JobState, String>> {
         let job = self.jobs.get(&JobId(query.job))?;
         let Some(past) = query.past_round.checked_sub(1).filter(|&past| past != job.round()) else {
-            return Some(Ok(job.told_state()));
+            return Some(Ok(job.client_state()));
         };
         let known =
             || format!("job {} has no round {past}: its last is {}", query.job, job.round());
@@ -109,7 +109,7 @@ impl Job {
         state.set_phase(wire::JobPhase::Running);
         state.settings.get_or_insert_default().round = retry.round;
         self.counts.clear();
-        self.watch.moved(now);
+        self.stall_detector.moved(now);
     }
 
     fn past_state(&self, round: u32) -> Option<wire::JobState> {

@@ -4,7 +4,7 @@ use proto::{JobId, LocalId, TaskId, wire};
 
 use super::segment::{Cell, End, State};
 use super::{Job, Ledger};
-use crate::census::{Believed, JobCount};
+use crate::task_inventory::{Believed, JobCount};
 
 impl Ledger {
     /// The tasks of every live job that this home keeps, by state.

@@ -5,23 +5,24 @@
 //! is noted first, in the batch on which the launch depends. One that starts elsewhere is told to
 //! its home as it starts; the home may hear of a death before it hears of the start. Then it has
 //! only been *held*: that counts for nothing, but from then on a holder asks before it starts the
-//! task (`Moved.starts`).
+//! task (`TasksMoved.starts`).
 //!
 //! The death of an incarnation that had started tasks is *in doubt* at first: they wait until the
-//! home knows what it says of them (`deaths.rs`). It is a *strike* against each where a majority of
-//! the other nodes lived through it; [`CRASHES_MAX`] strikes fail a task. Otherwise it is counted
-//! apart. From [`CRASHES_ALONE_MIN`] strikes on, or one death that is counted apart, nothing else
-//! runs beside the task on its node. So the last death is no other task's doing.
+//! home knows what it says of them (`death_evidence.rs`). It is *counted* against each where a
+//! majority of the other nodes lived through it; [`CRASHES_MAX`] counted crashes fail a task.
+//! Otherwise it is counted apart. From [`CRASHES_ALONE_MIN`] counted crashes on, or one death that
+//! is counted apart, nothing else runs beside the task on its node. So the last death is no other
+//! task's doing.
 //!
-//! Where there is one node, there are no witnesses: a death is a strike where the task ran alone,
+//! Where there is one node, there are no witnesses: a death is counted where the task ran alone,
 //! and one that was not alone becomes one when all that ran beside it have ended well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::event::{Again, Spared};
+use proto::event::{RetryReason, Spared};
 use proto::limits::{
-    APART_REST, APART_REST_DOUBLED_MAX, CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX,
-    DEATHS_KEPT_MAX,
+    CRASH_LIMIT_MAX, CRASHED_TASK_BACKOFF, CRASHED_TASK_BACKOFF_DOUBLINGS_MAX, CRASHES_ALONE_MIN,
+    CRASHES_MAX, DEATHS_KEPT_MAX,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
@@ -30,8 +31,8 @@ use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 use super::segment::{Side, State};
 use super::{End, Ending, Ledger, RecordError};
 use crate::Mutant;
-use crate::out::Out;
-use crate::work::is_command;
+use crate::output::Out;
+use crate::task::is_command;
 
 /// An incarnation that is no more.
 pub(crate) type Death = (NodeId, Incarnation);
@@ -66,7 +67,7 @@ impl Crash {
     fn death(&self) -> Death {
         (self.node, self.incarnation)
     }
-    fn is_strike(&self) -> bool {
+    fn is_counted(&self) -> bool {
         matches!(self.fact, StartFact::DiedRunning | StartFact::RunnerDied)
     }
 
@@ -94,10 +95,10 @@ impl Crash {
 /// How often what ran a task, or had it, has died; and whether nothing else may run beside it.
 pub(crate) fn suspicion(side: Option<&Side>) -> (u8, bool) {
     let crashes = side.map_or(&[][..], |side| &side.crashes);
-    let strikes = crashes.iter().filter(|crash| crash.is_strike()).count();
+    let crash_count = crashes.iter().filter(|crash| crash.is_counted()).count();
     let is_apart =
         |crash: &Crash| matches!(crash.fact, StartFact::DiedApart | StartFact::DiedBeside);
-    let alone = strikes >= usize::from(CRASHES_ALONE_MIN) || crashes.iter().any(is_apart);
+    let alone = crash_count >= usize::from(CRASHES_ALONE_MIN) || crashes.iter().any(is_apart);
     (u8::try_from(crashes.len()).unwrap_or(u8::MAX), alone)
 }
 
@@ -124,7 +125,7 @@ impl Ledger {
 
     /// What held the current attempt has died: the task is placed again, at once or when it is
     /// known what its death says of the task.
-    pub(crate) fn holder_died(&mut self, now: Time, task: TaskId, why: Again, out: &mut Out) {
+    pub(crate) fn holder_died(&mut self, now: Time, task: TaskId, why: RetryReason, out: &mut Out) {
         let Some(cell) = self.cell(task).filter(|cell| cell.state == State::Ready) else { return };
         let death = (cell.holder, cell.holder_incarnation);
         match cell.started {
@@ -141,7 +142,7 @@ impl Ledger {
         }
         let Some(cell) = self.cell_mut(task) else { return };
         // The record of the start stays: the next home is to find it.
-        (cell.started, cell.in_doubt) = (false, true);
+        (cell.started, cell.unresolved_jobs) = (false, true);
         let (death, attempt) = ((cell.holder, cell.holder_incarnation), cell.attempt);
         let fresh = || Doubt { since: now, tasks: BTreeSet::new() };
         self.crashes.doubts.entry(death).or_insert_with(fresh).tasks.insert((task, attempt));
@@ -166,9 +167,9 @@ impl Ledger {
         let (node, incarnation) = death;
         let mut spared = Vec::new();
         for (task, attempt) in doubt.tasks {
-            let is_in_doubt = |cell: &super::Cell| cell.in_doubt && cell.attempt == attempt;
+            let is_in_doubt = |cell: &super::Cell| cell.unresolved_jobs && cell.attempt == attempt;
             let Some(cell) = self.cell_mut(task).filter(|cell| is_in_doubt(cell)) else { continue };
-            cell.in_doubt = false;
+            cell.unresolved_jobs = false;
             if matches!(cell.state, State::Ended(_)) {
                 continue;
             }
@@ -191,16 +192,16 @@ impl Ledger {
         let segment = self.part(task)?.segment(index)?;
         let cell = segment.cell(index)?;
         let is_complete = cell.state == State::Waiting && cell.missing == 0;
-        is_complete.then(|| cell.in_doubt || segment.side(index).is_some())
+        is_complete.then(|| cell.unresolved_jobs || segment.side(index).is_some())
     }
 
     /// Whether a task that is ready is not to be placed yet: what its last run says of it is not
     /// known, or it rests.
     pub(crate) fn awaits_verdict(&mut self, now: Time, task: TaskId) -> bool {
         let Some(cell) = self.cell(task) else { return false };
-        let (in_doubt, has_rested) = (cell.in_doubt, cell.has_rested);
-        if in_doubt || has_rested {
-            return in_doubt;
+        let (unresolved_jobs, has_rested) = (cell.unresolved_jobs, cell.has_rested);
+        if unresolved_jobs || has_rested {
+            return unresolved_jobs;
         }
         let rest = self.rest_after_deaths(task);
         if rest == Span::ZERO {
@@ -218,14 +219,14 @@ impl Ledger {
         let crashes = self.crashes_of(task);
         let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();
         let Some(doubled) = apart.checked_sub(2) else { return Span::ZERO };
-        let longest = APART_REST.0 << doubled.min(APART_REST_DOUBLED_MAX);
+        let longest = CRASHED_TASK_BACKOFF.0 << doubled.min(CRASHED_TASK_BACKOFF_DOUBLINGS_MAX);
         // Knuth's multiplier: what differs from task to task and from time to time will do.
         let dice = (task.job.0 ^ task.local.0).wrapping_add(apart as u64);
         Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest)
     }
 
     /// The process that starts commands on the task's node has died, the node has not. One that
-    /// `hung` may have waited for a disk: that is no strike.
+    /// `hung` may have waited for a disk: that is not counted.
     pub(crate) fn runner_died(
         &mut self,
         task: TaskId,
@@ -245,7 +246,7 @@ impl Ledger {
         self.note_death(task, Crash { attempt, node, incarnation, fact }, out)
     }
 
-    /// Writes a death down. `Some`: it was one strike too many, and why the task fails.
+    /// Writes a death down. `Some`: it was one crash too many, and why the task fails.
     fn note_death(&mut self, task: TaskId, crash: Crash, out: &mut Out) -> Option<String> {
         let Crash { attempt, node, incarnation, fact } = crash;
         if self.mutant != Some(Mutant::CrashesForgotten) {
@@ -253,9 +254,9 @@ impl Ledger {
         }
         let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
         self.keep_crash(task, crash);
-        let strikes = self.strikes(task);
+        let crash_count = self.crash_count(task);
         let Incarnation(incarnation) = incarnation;
-        if !crash.is_strike() {
+        if !crash.is_counted() {
             let why = match fact {
                 StartFact::DiedHolding => Spared::Held,
                 StartFact::DiedBeside => Spared::Beside,
@@ -267,11 +268,17 @@ impl Ledger {
             return (counts && self.deaths(task) >= limit).then(|| self.describe_crashes(task));
         }
         let is_enough = match limit {
-            0 => strikes >= CRASHES_MAX,
+            0 => crash_count >= CRASHES_MAX,
             limit => self.deaths(task) >= limit,
         };
-        mark(if is_enough { Mark::StruckOut } else { Mark::Struck });
-        out.events.push(Event::Struck { task, attempt, node, incarnation, strikes });
+        mark(if is_enough { Mark::CrashLimitReached } else { Mark::CrashCounted });
+        out.events.push(Event::CrashCounted {
+            task,
+            attempt,
+            node,
+            incarnation,
+            count: crash_count,
+        });
         is_enough.then(|| self.describe_crashes(task))
     }
 
@@ -304,7 +311,7 @@ impl Ledger {
         if let Some(known) = crashes.iter_mut().find(is_same).filter(|_| repeats) {
             *known = crash;
         } else {
-            let oldest = crashes.iter().position(|known| !known.is_strike());
+            let oldest = crashes.iter().position(|known| !known.is_counted());
             if crashes.len() >= kept_max {
                 crashes.remove(oldest.unwrap_or(0));
             }
@@ -334,10 +341,10 @@ impl Ledger {
         }
     }
 
-    /// All that ran beside it have ended well. The last strike is always one of a task that ran
-    /// alone.
+    /// All that ran beside it have ended well. The last counted crash is always one of a task that
+    /// ran alone.
     fn convict(&mut self, task: TaskId, death: Death, out: &mut Out) {
-        if self.strikes(task) + 1 >= CRASHES_MAX {
+        if self.crash_count(task) + 1 >= CRASHES_MAX {
             return;
         }
         let crashes = self.crashes_of(task);
@@ -346,9 +353,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn strikes(&self, task: TaskId) -> u8 {
-        let strikes = self.crashes_of(task).iter().filter(|crash| crash.is_strike()).count();
-        u8::try_from(strikes).unwrap_or(u8::MAX)
+    pub(crate) fn crash_count(&self, task: TaskId) -> u8 {
+        let crash_count = self.crashes_of(task).iter().filter(|crash| crash.is_counted()).count();
+        u8::try_from(crash_count).unwrap_or(u8::MAX)
     }
 
     fn crashes_of(&self, task: TaskId) -> &[Crash] {
@@ -374,7 +381,7 @@ impl Ledger {
     pub(crate) fn describe_crashes(&self, task: TaskId) -> String {
         let crashes = self.side(task).into_iter().flat_map(|side| &side.crashes);
         let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
-        let counts = |crash: &&Crash| if limit == 0 { crash.is_strike() } else { crash.ran() };
+        let counts = |crash: &&Crash| if limit == 0 { crash.is_counted() } else { crash.ran() };
         let crashes: Vec<String> = crashes.filter(counts).map(Crash::describe).collect();
         let (count, of) = match (crashes.len(), limit) {
             (count, 0) => (count, String::new()),
@@ -510,9 +517,9 @@ impl Ledger {
         (cell.holder_incarnation, cell.started) = (start.incarnation, true);
         self.waiting += u64::from(state == State::Waiting);
         self.waiting -= u64::from(was == State::Waiting);
-        self.forget_away(before, task);
+        self.forget_held_remotely(before, task);
         if state == State::Ready && start.node != me {
-            self.away.entry(start.node).or_default().insert(task);
+            self.held_remotely.entry(start.node).or_default().insert(task);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::limits::{
-    COPY_TOLD_BYTES, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
+    COPY_REPORTED_BYTES_MIN, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -13,10 +13,10 @@ use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time
 use super::Ledger;
 use super::segment::{EdgeOut, End, State};
 use crate::Mutant;
-use crate::fetching::Ahead;
-use crate::homes::Homes;
-use crate::out::Out;
-use crate::work::object_of;
+use crate::fetch::Ahead;
+use crate::output::Out;
+use crate::partition_owners::Homes;
+use crate::task::object_of;
 
 /// Telling the children of one ended task: the outbox, with a cursor.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Ledger {
         }
         for input in std::mem::take(&mut segment.side_mut(index).inputs).into_values() {
             if input.size_bytes > 0 {
-                *out.consumed.entry(object_of(task, &input)).or_default() += 1;
+                *out.readers_finished.entry(object_of(task, &input)).or_default() += 1;
             }
         }
     }
@@ -177,7 +177,7 @@ impl Ledger {
             let exhausted = edges.len() < budget.min(CREDIT_EDGES_MAX);
             delivery.told += edges.len();
             budget -= edges.len().max(1).min(budget);
-            self.tell(now, &delivery, &edges, homes, &mut remote, out);
+            self.send_credits(now, &delivery, &edges, homes, &mut remote, out);
             if exhausted {
                 self.delivered(delivery.parent);
             } else {
@@ -187,7 +187,7 @@ impl Ledger {
         for (home, credits) in remote {
             let body = Body::Credits(wire::Credits { credits, reconciled: false });
             if self.mutant == Some(Mutant::NoOutbox) {
-                out.loose.push((home, body));
+                out.best_effort.push((home, body));
             } else {
                 out.reliable.push((home, body));
             }
@@ -218,7 +218,7 @@ impl Ledger {
         self.retire(parent.job, parent.partition(), &idle);
     }
 
-    fn tell(
+    fn send_credits(
         &mut self,
         now: Time,
         delivery: &Delivery,
@@ -263,7 +263,7 @@ impl Ledger {
                     if credits.reconciled {
                         self.wakeups += 1;
                         let task = TaskId { job: proto::JobId(credit.job), local: child };
-                        out.events.push(Event::Woken { task });
+                        out.events.push(Event::MissedWakeupRepaired { task });
                     }
                     record_credit(&credit, child, slot, output, out);
                 }
@@ -310,7 +310,7 @@ impl Ledger {
         }
         // Both are the same, and whoever lacks the one will say so.
         if changed == Changed::Replaced && !credit.rebuilt {
-            self.replace_ready(task, Again::InputReplaced, out);
+            self.replace_ready(task, RetryReason::InputReplaced, out);
         }
         changed != Changed::Nothing
     }
@@ -319,7 +319,7 @@ impl Ledger {
     fn bring_ahead(&mut self, child: TaskId, credit: &wire::Credit, output: u32) {
         let size_bytes = credit.output_sizes.get(output as usize - 1).copied().unwrap_or(0);
         let (maker, me) = (NodeId(credit.node), self.me);
-        let small = (1..COPY_TOLD_BYTES).contains(&size_bytes);
+        let small = (1..COPY_REPORTED_BYTES_MIN).contains(&size_bytes);
         if small && maker != me && self.ahead.len() < FETCHES_AHEAD_WAITING_MAX {
             let task = TaskId::new(credit.job, credit.parent);
             let (attempt, output) = (Attempt(credit.attempt), output - 1);
@@ -351,7 +351,7 @@ impl Ledger {
         };
         let known = segment.side(index).and_then(|side| side.inputs.get(&slot));
         let lost = known.is_some_and(|known| known.attempt >= credit.attempt);
-        if output > 0 && lost && !segment.is_filled(index, slot) {
+        if output > 0 && lost && !segment.is_input_slot_filled(index, slot) {
             return Changed::Nothing; // That one is lost; a later one is awaited.
         }
         let fresh = segment.fill(index, slot);
@@ -390,7 +390,7 @@ impl Ledger {
     }
 
     /// A task that was placed is placed anew, under a further attempt.
-    pub(crate) fn replace_ready(&mut self, task: TaskId, why: Again, out: &mut Out) {
+    pub(crate) fn replace_ready(&mut self, task: TaskId, why: RetryReason, out: &mut Out) {
         let Some(cell) = self.cell_mut(task) else { return };
         if cell.state != State::Ready {
             return;
@@ -398,11 +398,11 @@ impl Ledger {
         let (holder, attempt) = (cell.holder, cell.attempt);
         cell.state = State::Waiting;
         // Whoever fails and has retries left waits for its turn: others have not had theirs.
-        cell.again = why != Again::Retry;
+        cell.again = why != RetryReason::Retry;
         self.waiting += 1;
         self.start_is_over(task, out);
         let stale = out.stale.entry(holder).or_default();
-        stale.push(crate::out::task_attempt(task, attempt));
+        stale.push(crate::output::task_attempt(task, attempt));
         out.events.push(Event::Replaced { task, attempt, why });
         self.ready.push_back(task);
     }
@@ -417,13 +417,13 @@ impl Ledger {
         out: &mut Out,
     ) {
         let mut by_parent: BTreeMap<TaskId, BTreeSet<u64>> = BTreeMap::new();
-        let is_due = |ask: &&wire::CreditAsk| is_home(LocalId(ask.child));
-        let asks = query.asks.iter().filter(|ask| !ask.anew && ask.lost_attempt == 0);
+        let is_due = |ask: &&wire::CreditRequest| is_home(LocalId(ask.child));
+        let asks = query.requests.iter().filter(|ask| !ask.runs_again && ask.lost_attempt == 0);
         for ask in asks.filter(is_due) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }
         for (parent, children) in by_parent {
-            if self.tells_children(parent) {
+            if self.owes_children(parent) {
                 continue; // Its credits are on their way.
             }
             if let Some(credit) = self.credit_again(parent, &children) {
@@ -436,7 +436,7 @@ impl Ledger {
     }
 
     /// Credits of this task, or of one in its chunk, have not been told to all children.
-    fn tells_children(&self, parent: TaskId) -> bool {
+    fn owes_children(&self, parent: TaskId) -> bool {
         let index = parent.local.index();
         let segment = self.part(parent).and_then(|part| part.segment(index));
         segment.is_some_and(|segment| segment.undelivered > 0)

@@ -4,7 +4,7 @@ use proto::JobId;
 
 use super::Ledger;
 use super::segment::State;
-use crate::out::Out;
+use crate::output::Out;
 
 impl Ledger {
     /// Whether tasks of it homed here keep bytes.
@@ -23,16 +23,16 @@ impl Ledger {
             self.waiting -= part.indices().filter(waits).count() as u64;
             out.facts.forgotten.push((partition, job_id));
         }
-        for tasks in self.away.values_mut() {
+        for tasks in self.held_remotely.values_mut() {
             tasks.retain(|task| task.job != job_id);
         }
-        self.away.retain(|_, tasks| !tasks.is_empty());
+        self.held_remotely.retain(|_, tasks| !tasks.is_empty());
         self.deliveries.retain(|delivery| delivery.job() != job_id);
         self.activations.retain(|activation| activation.job != job_id);
         self.removals.retain(|removal| removal.job() != job_id);
         self.ready.retain(|task| task.job != job_id);
         self.unreleased.retain(|(_, task)| task.job != job_id);
-        self.mourning.retain(|task| task.job != job_id);
+        self.awaiting_lost_inputs.retain(|task| task.job != job_id);
         self.early.retain(|(_, ask)| ask.job != job_id.0);
         self.ahead.retain(|ahead| ahead.child.job != job_id);
         self.recalls.forget_job(job_id);

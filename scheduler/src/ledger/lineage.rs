@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -17,11 +17,11 @@ use super::credit::Delivery;
 use super::segment::State;
 use super::{End, Ledger};
 use crate::Mutant;
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 /// What asks for outputs go out together.
-pub(super) type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
+pub(super) type CreditAsks = BTreeMap<NodeId, Vec<wire::CreditRequest>>;
 
 impl Ledger {
     /// An attempt could not get these inputs from anywhere. False when it has lost too many.
@@ -52,14 +52,14 @@ impl Ledger {
         let index = task.local.index();
         for &slot in &slots {
             if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
-                segment.empty_slot(index, slot);
+                segment.clear_input_slot(index, slot);
             }
         }
         // Where a later attempt has made them meanwhile it just fetches these.
-        self.replace_ready(task, Again::InputLost, out);
+        self.replace_ready(task, RetryReason::InputLost, out);
         if !slots.is_empty() {
-            self.mourning.insert(task);
-            let mut asks = Asks::new();
+            self.awaiting_lost_inputs.insert(task);
+            let mut asks = CreditAsks::new();
             self.ask_for_lost(task, homes, &mut asks);
             send(asks, out);
         }
@@ -67,12 +67,14 @@ impl Ledger {
     }
 
     /// What a task lacks that it has had.
-    pub(super) fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+    pub(super) fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
         let index = task.local.index();
         let Some(segment) = self.part(task).and_then(|part| part.segment(index)) else { return };
-        for input in self.inputs(task).filter(|input| !segment.is_filled(index, input.slot)) {
+        for input in
+            self.inputs(task).filter(|input| !segment.is_input_slot_filled(index, input.slot))
+        {
             let Some(home) = homes.owner(LocalId(input.parent).partition()) else { continue };
-            asks.entry(home).or_default().push(wire::CreditAsk {
+            asks.entry(home).or_default().push(wire::CreditRequest {
                 job: task.job.0,
                 parent: input.parent,
                 child: task.local.0,
@@ -90,12 +92,12 @@ impl Ledger {
         homes: &Homes,
         out: &mut Out,
     ) {
-        let mut asks = Asks::new();
-        for task in self.mourning.clone() {
+        let mut asks = CreditAsks::new();
+        for task in self.awaiting_lost_inputs.clone() {
             let waits = self.state(task) == Some(State::Waiting)
                 && self.cell(task).is_some_and(|cell| cell.missing > 0);
             if !waits {
-                self.mourning.remove(&task);
+                self.awaiting_lost_inputs.remove(&task);
                 continue;
             }
             self.ask_for_lost(task, homes, &mut asks);
@@ -110,19 +112,20 @@ impl Ledger {
     }
 
     /// A task that is done again needs all its inputs once more.
-    pub(super) fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+    pub(super) fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
         let index = task.local.index();
         let Some(part) = self.part(task) else { return };
         let Some(segment) = part.segment(index) else { return };
         let had: BTreeSet<u32> = self.inputs(task).map(|input| input.slot).collect();
         for (slot, parent) in part.parents(index) {
-            if segment.is_filled(index, slot) || had.contains(&slot) {
+            if segment.is_input_slot_filled(index, slot) || had.contains(&slot) {
                 continue;
             }
             let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
             let (job, child, round) = (task.job.0, task.local.0, part.round);
-            let anew = true;
-            let ask = wire::CreditAsk { job, parent, child, anew, round, ..Default::default() };
+            let runs_again = true;
+            let ask =
+                wire::CreditRequest { job, parent, child, runs_again, round, ..Default::default() };
             asks.entry(home).or_default().push(ask);
         }
     }
@@ -132,12 +135,12 @@ impl Ledger {
         &mut self,
         now: Time,
         from: NodeId,
-        asks: &[wire::CreditAsk],
+        asks: &[wire::CreditRequest],
         homes: &Homes,
         out: &mut Out,
     ) {
-        let mut by_parent: BTreeMap<TaskId, Vec<&wire::CreditAsk>> = BTreeMap::new();
-        let asks = asks.iter().filter(|ask| ask.anew || ask.lost_attempt != 0);
+        let mut by_parent: BTreeMap<TaskId, Vec<&wire::CreditRequest>> = BTreeMap::new();
+        let asks = asks.iter().filter(|ask| ask.runs_again || ask.lost_attempt != 0);
         for ask in self.defer_early(from, asks) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().push(ask);
         }
@@ -155,9 +158,9 @@ impl Ledger {
                 State::Waiting | State::Ready => {}
                 State::Ended(End::Done) => {
                     let lost = asks.iter().any(|ask| ask.lost_attempt == attempt.0);
-                    let anew = asks.iter().filter(|ask| ask.anew);
-                    let children: BTreeSet<u64> = anew.map(|ask| ask.child).collect();
-                    let gone = self.is_let_go(parent, attempt, &children);
+                    let runs_again = asks.iter().filter(|ask| ask.runs_again);
+                    let children: BTreeSet<u64> = runs_again.map(|ask| ask.child).collect();
+                    let gone = self.is_freed(parent, attempt, &children);
                     if lost || gone {
                         self.rebuild(now, parent, &asks, from, homes, out);
                     } else {
@@ -172,7 +175,7 @@ impl Ledger {
 
     /// Whether an output that one of these children reads has no reader left: then it has been
     /// deleted everywhere.
-    fn is_let_go(&self, parent: TaskId, attempt: Attempt, children: &BTreeSet<u64>) -> bool {
+    fn is_freed(&self, parent: TaskId, attempt: Attempt, children: &BTreeSet<u64>) -> bool {
         if self.mutant == Some(Mutant::AllRebuilt) && !children.is_empty() {
             return true;
         }
@@ -207,7 +210,13 @@ impl Ledger {
 
     /// Also where its credits are on their way to other children, or those of other tasks are: the
     /// child may have heard them when it had ended itself.
-    fn answer_asks(&self, parent: TaskId, asks: &[&wire::CreditAsk], from: NodeId, out: &mut Out) {
+    fn answer_asks(
+        &self,
+        parent: TaskId,
+        asks: &[&wire::CreditRequest],
+        from: NodeId,
+        out: &mut Out,
+    ) {
         let children: BTreeSet<u64> = asks.iter().map(|ask| ask.child).collect();
         if let Some(mut credit) = self.credit_again(parent, &children) {
             credit.rebuilt = true;
@@ -221,7 +230,7 @@ impl Ledger {
         &mut self,
         now: Time,
         task: TaskId,
-        asks: &[&wire::CreditAsk],
+        asks: &[&wire::CreditRequest],
         from: NodeId,
         homes: &Homes,
         out: &mut Out,
@@ -237,13 +246,19 @@ impl Ledger {
         if parents != slots as usize {
             return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
         }
-        self.run_again(task, Again::Rebuilt, homes, out);
+        self.run_again(task, RetryReason::Rebuilt, homes, out);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.report_soon(now, self.report_interval);
     }
 
     /// Takes an end back and asks for all inputs once more.
-    pub(super) fn run_again(&mut self, task: TaskId, why: Again, homes: &Homes, out: &mut Out) {
+    pub(super) fn run_again(
+        &mut self,
+        task: TaskId,
+        why: RetryReason,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
         let cell = self.cell(task).expect("looked at before");
         let (attempt, slots) = (cell.attempt, cell.slots);
         self.reopen(task);
@@ -252,8 +267,8 @@ impl Ledger {
             self.ready.push_back(task);
             return;
         }
-        self.mourning.insert(task);
-        let mut asks = Asks::new();
+        self.awaiting_lost_inputs.insert(task);
+        let mut asks = CreditAsks::new();
         self.ask_for_all(task, homes, &mut asks);
         send(asks, out);
     }
@@ -262,7 +277,7 @@ impl Ledger {
     pub(super) fn reopen(&mut self, task: TaskId) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
-            segment.empty_all_slots(index);
+            segment.clear_input_slots(index);
         }
         self.take_end_back(task);
     }
@@ -293,7 +308,7 @@ impl Ledger {
         &mut self,
         task: TaskId,
         why: &str,
-        asks: &[&wire::CreditAsk],
+        asks: &[&wire::CreditRequest],
         from: NodeId,
         out: &mut Out,
     ) {
@@ -315,8 +330,8 @@ impl Ledger {
     }
 }
 
-pub(super) fn send(asks: Asks, out: &mut Out) {
+pub(super) fn send(asks: CreditAsks, out: &mut Out) {
     for (home, asks) in asks.into_iter().filter(|(_, asks)| !asks.is_empty()) {
-        out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
+        out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
     }
 }

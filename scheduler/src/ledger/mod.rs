@@ -11,7 +11,6 @@ mod check;
 mod crashes;
 mod credit;
 mod forget;
-mod handed;
 mod job;
 mod lineage;
 mod packed;
@@ -27,6 +26,7 @@ mod rounds;
 mod segment;
 mod takeover;
 mod times;
+mod transferred;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -51,11 +51,11 @@ use takeover::Activation;
 pub(crate) use times::Times;
 
 use crate::Mutant;
-use crate::fetching::Ahead;
-use crate::homes::Homes;
-use crate::out::Out;
-use crate::readers::Readers;
-use crate::work::Work;
+use crate::fetch::Ahead;
+use crate::output::Out;
+use crate::partition_owners::Homes;
+use crate::reader_counts::ReaderCounts;
+use crate::task::Work;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
     /// Jobs that have not ended: what timers look at, however many ended ones are remembered.
     pub(crate) live: BTreeSet<JobId>,
     /// Tasks homed here that other nodes hold, by holder.
-    pub(crate) away: BTreeMap<NodeId, BTreeSet<TaskId>>,
+    pub(crate) held_remotely: BTreeMap<NodeId, BTreeSet<TaskId>>,
     /// Ended tasks whose children have not all been told yet.
     deliveries: VecDeque<Delivery>,
     /// Partitions of committed jobs whose tasks are still to be looked at.
@@ -86,13 +86,13 @@ pub(crate) struct Ledger {
     pub(crate) waiting: u64,
     pub(crate) wakeups: u64,
     /// Who still reads the outputs of ended tasks.
-    pub(crate) readers: Readers,
+    pub(crate) readers: ReaderCounts,
     /// Tasks that wait for what they have had, and what has to be made again.
-    pub(crate) mourning: BTreeSet<TaskId>,
+    pub(crate) awaiting_lost_inputs: BTreeSet<TaskId>,
     /// Ends that wait until no reader counts that has read other bytes.
     pub(crate) recalls: Box<recall::Recalls>,
     /// Questions of children that are in a later round than their parents here, with their homes.
-    early: Vec<(NodeId, wire::CreditAsk)>,
+    early: Vec<(NodeId, wire::CreditRequest)>,
     /// Then what is lost is made again, too: records of tasks stay as long as somebody reads what
     /// they made.
     pub(crate) homes_move: bool,
@@ -128,7 +128,7 @@ impl Ledger {
             report_interval: COUNTS_INTERVAL,
             jobs: BTreeMap::new(),
             live: BTreeSet::new(),
-            away: BTreeMap::new(),
+            held_remotely: BTreeMap::new(),
             deliveries: VecDeque::new(),
             retired: VecDeque::new(),
             retired_weight: 0,
@@ -139,8 +139,8 @@ impl Ledger {
             has_releases: false,
             waiting: 0,
             wakeups: 0,
-            readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
-            mourning: BTreeSet::new(),
+            readers: ReaderCounts::new(mutant == Some(Mutant::DeleteOnFirstRead)),
+            awaiting_lost_inputs: BTreeSet::new(),
             recalls: Box::default(),
             early: Vec::new(),
             homes_move: false,
@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     /// Takes a chunk into the staging area. `Ok(false)`: it was there already.
-    pub(crate) fn stage(
+    pub(crate) fn accept_chunk(
         &mut self,
         now: Time,
         chunk: wire::Chunk,
@@ -363,7 +363,7 @@ impl Ledger {
         let before = std::mem::replace(&mut cell.holder, me.0);
         cell.holder_incarnation = me.1;
         self.waiting -= u64::from(was_waiting);
-        self.forget_away(before, task);
+        self.forget_held_remotely(before, task);
         attempt
     }
 
@@ -380,9 +380,9 @@ impl Ledger {
         let before = std::mem::replace(&mut cell.holder, holder);
         cell.holder_incarnation = incarnation;
         let attempt = cell.attempt;
-        self.forget_away(before, task);
+        self.forget_held_remotely(before, task);
         if holder != me {
-            self.away.entry(holder).or_default().insert(task);
+            self.held_remotely.entry(holder).or_default().insert(task);
         }
         let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
         record.index.push(task.local.index());
@@ -391,9 +391,9 @@ impl Ledger {
         record.incarnation.push(incarnation.0);
     }
 
-    fn forget_away(&mut self, holder: NodeId, task: TaskId) {
+    fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
         if holder != self.me
-            && let Some(tasks) = self.away.get_mut(&holder)
+            && let Some(tasks) = self.held_remotely.get_mut(&holder)
         {
             tasks.remove(&task);
         }
@@ -519,7 +519,7 @@ impl Ledger {
         if was_waiting {
             self.forget_release(task);
         }
-        self.forget_away(before, task);
+        self.forget_held_remotely(before, task);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.open -= 1;
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");

@@ -1,7 +1,7 @@
 //! Reading the ledger: names, listings, explanations.
 
 use proto::limits::{
-    ARGV_TOLD_BYTES_MAX, TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_TOLD_MAX,
+    ARGV_SHOWN_BYTES_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
@@ -9,7 +9,7 @@ use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 use super::Ledger;
 use super::packed::Brief;
 use super::segment::{End, State};
-use crate::homes::Homes;
+use crate::partition_owners::Homes;
 
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.
@@ -78,7 +78,7 @@ impl Ledger {
             output_sizes: segment
                 .side(index)
                 .map(|side| side.output_sizes.as_slice())
-                .filter(|sizes| sizes.len() <= TASK_SIZES_TOLD_MAX)
+                .filter(|sizes| sizes.len() <= TASK_SIZES_REPORTED_MAX)
                 .unwrap_or_default()
                 .to_vec(),
             entry: self.entry_of(task.job, &brief),
@@ -156,7 +156,7 @@ impl Ledger {
             State::Ended(end) => {
                 if matches!(end, End::Skipped | End::Cancelled) {
                     unmet_parents =
-                        self.missing_parents(task).take(UNMET_PARENTS_TOLD_MAX).collect();
+                        self.missing_parents(task).take(UNMET_PARENTS_REPORTED_MAX).collect();
                 }
                 let end = format!("{end:?}").to_lowercase();
                 lines.push(format!(
@@ -176,7 +176,7 @@ impl Ledger {
         let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
         let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
         let entry = self.entry_of(task.job, &brief);
-        let mut room_bytes = ARGV_TOLD_BYTES_MAX;
+        let mut room_bytes = ARGV_SHOWN_BYTES_MAX;
         let mut argv = Vec::new();
         for argument in &command.argv {
             let mut text = entry
@@ -208,13 +208,14 @@ impl Ledger {
         let part = self.part(task);
         let segment = part.and_then(|part| part.segment(index));
         let parents = part.into_iter().flat_map(move |part| part.parents(index));
-        let open =
-            parents.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
+        let open = parents.filter(move |&(slot, _)| {
+            segment.is_some_and(|s| !s.is_input_slot_filled(index, slot))
+        });
         open.map(|(_, parent)| parent)
     }
 
     /// Reports that are due, per job: the parts that changed.
-    pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::Counts> {
+    pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::JobCounts> {
         let incarnation = self.incarnation.0;
         let mut reports = Vec::new();
         for &job_id in &self.live {
@@ -235,7 +236,7 @@ impl Ledger {
             }
             if !partitions.is_empty() {
                 let removing = job.cancelled;
-                reports.push(wire::Counts { job: job_id.0, partitions, removing, question: 0 });
+                reports.push(wire::JobCounts { job: job_id.0, partitions, removing, question: 0 });
             }
         }
         reports

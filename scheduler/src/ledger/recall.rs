@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::limits::REBUILDS_MAX;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
@@ -19,8 +19,8 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 use super::segment::State;
 use super::{End, Ledger};
 use crate::Mutant;
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 /// An end that waits until no reader counts that has read other bytes.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Ledger {
                 }
                 mark(Mark::ReaderRecalled);
                 record_recall(task, slot, (parent, attempt), read_by, out);
-                self.run_again(task, Again::Recalled, homes, out);
+                self.run_again(task, RetryReason::Recalled, homes, out);
                 self.recall_below(task, read_by, homes, out);
             }
             State::Ended(_) if is_earlier => {
@@ -141,8 +141,8 @@ impl Ledger {
             State::Waiting | State::Ready if is_earlier || is_reopened => {
                 record_recall(task, slot, (parent, attempt), read_by, out);
                 self.take_back(task, slot);
-                self.mourning.insert(task);
-                self.replace_ready(task, Again::InputReplaced, out);
+                self.awaiting_lost_inputs.insert(task);
+                self.replace_ready(task, RetryReason::InputReplaced, out);
             }
             // It has read nothing of an earlier attempt.
             State::Ended(_) | State::Waiting | State::Ready => {}
@@ -161,7 +161,7 @@ impl Ledger {
     fn take_back(&mut self, task: TaskId, slot: u32) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
-            segment.empty_slot(index, slot);
+            segment.clear_input_slot(index, slot);
             segment.side_mut(index).inputs.remove(&slot);
         }
     }

@@ -8,7 +8,7 @@ use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, T
 use super::segment::{End, State};
 use super::{Ending, Ledger, Times, check_chunk};
 use crate::Mutant;
-use crate::out::Out;
+use crate::output::Out;
 
 /// One stored record. Of one job and partition they come in the order of the variants.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Ledger {
                 for at in 0..record.index.len() {
                     self.load_holder(place(record.index[at]), &record, at)?;
                 }
-                self.load_handed(&record, place);
+                self.load_moved_outputs(&record, place);
             }
             LedgerRecord::Start(record) => self.load_starts(&record, place)?,
         }
@@ -237,9 +237,9 @@ impl Ledger {
         cell.holder_incarnation = incarnation;
         let is_waiting = cell.state == State::Waiting;
         self.waiting = self.waiting + u64::from(is_waiting) - u64::from(was_waiting);
-        self.forget_away(before, task);
+        self.forget_held_remotely(before, task);
         if holder != me {
-            self.away.entry(holder).or_default().insert(task);
+            self.held_remotely.entry(holder).or_default().insert(task);
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Ledger {
         for (job_id, partition) in parts {
             self.resume_part(job_id, partition);
         }
-        let away = self.away.iter();
+        let away = self.held_remotely.iter();
         self.ask_holders(away.map(|(&holder, tasks)| (holder, tasks.iter().collect())), out);
     }
 }

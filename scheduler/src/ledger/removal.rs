@@ -11,7 +11,7 @@ use proto::{Event, JobId, LocalId, TaskId, Time};
 use super::segment::{End, State};
 use super::{Ending, Ledger};
 use crate::Mutant;
-use crate::out::{Out, task_attempt};
+use crate::output::{Out, task_attempt};
 
 /// How far the removal of a whole job has come.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::{End, Ending, Ledger};
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 use crate::test_nodes;
 
 const MINE: PartitionId = PartitionId(0);
@@ -36,7 +36,7 @@ fn job(job: u64, tasks: usize, ledger: &mut Ledger, out: &mut Out) {
         children: if tasks == 1 { vec![children] } else { Vec::new() },
         ..Default::default()
     };
-    ledger.stage(Time(1), chunk, out).expect("it is well formed");
+    ledger.accept_chunk(Time(1), chunk, out).expect("it is well formed");
     let total = wire::PartitionTotal { partition: MINE.0, chunks: 1, tasks: tasks as u64 };
     let commit = wire::JobCommit { job, partitions: vec![total], ..Default::default() };
     let visible = wire::Visible { commit: Some(commit), ..Default::default() };

@@ -7,16 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
-use super::lineage::{Asks, send};
+use super::lineage::{CreditAsks, send};
 use super::segment::State;
 use super::{End, Ledger};
 use crate::data::wire_object;
-use crate::homes::Homes;
-use crate::out::Out;
+use crate::output::Out;
+use crate::partition_owners::Homes;
 
 /// The round in which a job is by its settings.
 pub(crate) fn round_of(settings: Option<&wire::JobSettings>) -> u32 {
@@ -55,7 +55,7 @@ impl Ledger {
         homes: &Homes,
         out: &mut Out,
     ) {
-        let mut asks = Asks::new();
+        let mut asks = CreditAsks::new();
         for &partition in partitions {
             let rebuilds = self.rebuilds_of(job, partition);
             let again = self.find_again(job, partition, named);
@@ -65,14 +65,14 @@ impl Ledger {
                 let task = place(index);
                 let attempt = self.cell(task).map_or(Attempt(0), |cell| cell.attempt);
                 self.wait_again(task, keeps);
-                out.events.push(Event::Replaced { task, attempt, why: Again::Round });
+                out.events.push(Event::Replaced { task, attempt, why: RetryReason::Round });
                 self.ask_or_place(task, homes, &mut asks);
             }
             if !again.is_empty() {
                 out.facts.ends.entry((partition, job)).or_default().reopened.extend(again);
             }
             for task in rebuilds {
-                self.replace_ready(task, Again::NotHeld, out);
+                self.replace_ready(task, RetryReason::NotHeld, out);
                 self.ask_or_place(task, homes, &mut asks);
             }
             self.restamp(job, partition);
@@ -152,19 +152,19 @@ impl Ledger {
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open += 1;
         if !keeps {
-            segment.empty_all_slots(index);
+            segment.clear_input_slots(index);
         }
         segment.begin_again(index);
         self.waiting += 1;
     }
 
     /// What a task waits for that runs again.
-    fn ask_or_place(&mut self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+    fn ask_or_place(&mut self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
         if self.cell(task).is_some_and(|cell| cell.missing == 0) {
             self.ready.push_back(task);
             return;
         }
-        self.mourning.insert(task);
+        self.awaiting_lost_inputs.insert(task);
         self.ask_for_all(task, homes, asks);
         // What it had lost may have been made again after it had ended: that was not told to it.
         self.ask_for_lost(task, homes, asks);
@@ -257,8 +257,8 @@ impl Ledger {
     pub(super) fn defer_early<'a>(
         &mut self,
         from: NodeId,
-        asks: impl Iterator<Item = &'a wire::CreditAsk>,
-    ) -> Vec<&'a wire::CreditAsk> {
+        asks: impl Iterator<Item = &'a wire::CreditRequest>,
+    ) -> Vec<&'a wire::CreditRequest> {
         let mut due = Vec::new();
         for ask in asks {
             if ask.round > self.round(TaskId::new(ask.job, ask.parent)) {
@@ -279,7 +279,7 @@ impl Ledger {
         let (of_job, others): (Vec<_>, Vec<_>) =
             early.into_iter().partition(|(_, ask)| ask.job == job.0);
         self.early = others;
-        let mut by_asker: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
+        let mut by_asker: BTreeMap<NodeId, Vec<wire::CreditRequest>> = BTreeMap::new();
         for (from, ask) in of_job {
             by_asker.entry(from).or_default().push(ask);
         }
@@ -306,10 +306,10 @@ impl Ledger {
                 waiting.extend(part.indices().filter(waits).map(place));
             }
         }
-        let mut asks = Asks::new();
+        let mut asks = CreditAsks::new();
         for task in waiting {
             if self.cell(task).is_some_and(|cell| cell.missing > 0) {
-                self.mourning.insert(task);
+                self.awaiting_lost_inputs.insert(task);
                 self.ask_for_all(task, homes, &mut asks);
             }
         }

@@ -37,7 +37,7 @@ pub(crate) struct Cell {
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
     /// What ran it has died, and what that says of it is not known yet.
-    pub(crate) in_doubt: bool,
+    pub(crate) unresolved_jobs: bool,
     /// Since its last death.
     pub(crate) has_rested: bool,
     /// Its home has noted that the current attempt starts.
@@ -170,7 +170,7 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
-                in_doubt: false,
+                unresolved_jobs: false,
                 has_rested: false,
                 started: false,
                 died_here: false,
@@ -323,8 +323,8 @@ impl Segment {
         set(side.filled.entry(slot / 64).or_default(), slot % 64)
     }
     /// What came through this slot is lost; which one it was stays known.
-    pub(crate) fn empty_slot(&mut self, index: u64, slot: u32) {
-        if !self.is_filled(index, slot) {
+    pub(crate) fn clear_input_slot(&mut self, index: u64, slot: u32) {
+        if !self.is_input_slot_filled(index, slot) {
             return;
         }
         if slot >= 64 {
@@ -337,7 +337,7 @@ impl Segment {
         }
         cell.missing += 1;
     }
-    pub(crate) fn empty_all_slots(&mut self, index: u64) {
+    pub(crate) fn clear_input_slots(&mut self, index: u64) {
         let side = self.side_mut(index);
         side.filled.clear();
         side.inputs.clear();
@@ -351,7 +351,7 @@ impl Segment {
         let attempt = cell.attempt;
         cell.state = State::Waiting;
         (cell.tries, cell.rebuilds, cell.input_losses) = (0, 0, 0);
-        (cell.in_doubt, cell.has_rested) = (false, false);
+        (cell.unresolved_jobs, cell.has_rested) = (false, false);
         (cell.started, cell.died_here, cell.again) = (false, false, false);
         let side = self.side_mut(index);
         side.output_sizes.clear();
@@ -363,7 +363,7 @@ impl Segment {
     pub(crate) fn is_earlier(&self, index: u64, attempt: Attempt) -> bool {
         self.side(index).is_some_and(|side| attempt <= side.earlier)
     }
-    pub(crate) fn is_filled(&self, index: u64, slot: u32) -> bool {
+    pub(crate) fn is_input_slot_filled(&self, index: u64, slot: u32) -> bool {
         let word = if slot < 64 {
             self.cell(index).map_or(0, |cell| cell.filled)
         } else {

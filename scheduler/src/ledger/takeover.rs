@@ -9,7 +9,7 @@ use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire
 use super::segment::State;
 use super::{Job, Ledger, Part};
 use crate::Mutant;
-use crate::out::{Out, task_attempt};
+use crate::output::{Out, task_attempt};
 
 /// Chunks whose tasks are to be looked at: some may be ready, and of others the credits may have
 /// to be told again.
@@ -128,7 +128,7 @@ impl Ledger {
         let nothing = Looked { end: from, at_end: true, ready: 0 };
         let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else {
             if recovered {
-                self.release(job_id, partition, number);
+                self.release_chunk(job_id, partition, number);
             }
             return nothing;
         };
@@ -159,7 +159,7 @@ impl Ledger {
             }
         }
         if recovered && at_end {
-            self.release(job_id, partition, number);
+            self.release_chunk(job_id, partition, number);
         }
         Looked { end, at_end, ready: count }
     }
@@ -178,7 +178,7 @@ impl Ledger {
     }
 
     /// The chunk was kept until its ended tasks were looked at.
-    fn release(&mut self, job: JobId, partition: PartitionId, number: u32) {
+    fn release_chunk(&mut self, job: JobId, partition: PartitionId, number: u32) {
         let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(&partition));
         let Some(part) = part else { return };
         let Some(segment) = part.chunk_mut(number) else { return };
@@ -223,7 +223,7 @@ impl Ledger {
             };
             let tasks: Vec<_> = tasks.iter().map(ask).collect();
             for piece in tasks.chunks(BUNDLE_TASKS_MAX) {
-                let body = Body::Holding(wire::Holding { tasks: piece.to_vec() });
+                let body = Body::HeldTasksQuery(wire::HeldTasksQuery { tasks: piece.to_vec() });
                 out.reliable.push((holder, body));
             }
         }
@@ -240,8 +240,8 @@ impl Ledger {
         self.waiting += loaded.waiting;
         self.has_releases |= loaded.has_releases;
         self.take_crashes(*loaded.crashes);
-        for (holder, tasks) in loaded.away {
-            self.away.entry(holder).or_default().extend(tasks);
+        for (holder, tasks) in loaded.held_remotely {
+            self.held_remotely.entry(holder).or_default().extend(tasks);
         }
         let mut jobs = Vec::new();
         for (job_id, mut theirs) in loaded.jobs {
@@ -343,15 +343,15 @@ impl Ledger {
             self.jobs.remove(&job_id);
             self.live.remove(&job_id);
         }
-        for tasks in self.away.values_mut() {
+        for tasks in self.held_remotely.values_mut() {
             tasks.retain(|task| task.partition() != partition);
         }
-        self.away.retain(|_, tasks| !tasks.is_empty());
+        self.held_remotely.retain(|_, tasks| !tasks.is_empty());
         self.deliveries.retain(|delivery| delivery.partition() != partition);
         self.activations.retain(|activation| activation.partition != partition);
         self.ready.retain(|task| task.partition() != partition);
         self.unreleased.retain(|(_, task)| task.partition() != partition);
-        self.mourning.retain(|task| task.partition() != partition);
+        self.awaiting_lost_inputs.retain(|task| task.partition() != partition);
         self.recalls.forget_partition(partition);
         self.early.retain(|(_, ask)| LocalId(ask.parent).partition() != partition);
         self.readers.forget_partition(partition);

@@ -14,12 +14,12 @@ within the time that it takes to move its inputs may be stolen from there all th
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::{LOAD_KEPT, LOADS_KEPT_UNUSED, PLACES_MAX};
+use proto::limits::{LOAD_KEPT, LOADS_KEPT_IDLE_MAX, PLACEMENT_COPIES_MAX};
 use proto::{NodeId, Span, Time, wire};
 
 use super::Decision;
 use crate::Scheduler;
-use crate::work::Work;
+use crate::task::Work;
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;
@@ -43,11 +43,11 @@ pub(crate) struct Loads {
 
 impl Loads {
     /// `used`: tasks with inputs are placed here, for which loads are weighed.
-    pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load, used: bool) {
+    pub(crate) fn note_load(&mut self, now: Time, from: NodeId, load: &wire::Load, used: bool) {
         let told = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
         if let Some(known) = self.peers.get_mut(&from) {
             *known = told;
-        } else if told.work > Span::ZERO && (used || self.peers.len() < LOADS_KEPT_UNUSED) {
+        } else if told.work > Span::ZERO && (used || self.peers.len() < LOADS_KEPT_IDLE_MAX) {
             // An idle stranger deters no more than an unknown one: most are, and need no memory.
             self.peers.insert(from, told);
         }
@@ -178,7 +178,7 @@ impl Scheduler {
     pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
         if self.rules().sends_load {
             let used = self.estimates.input_bytes() > 0.0;
-            self.loads.told(now, from, load, used);
+            self.loads.note_load(now, from, load, used);
         }
     }
 
@@ -219,7 +219,7 @@ impl Scheduler {
         if !self.rules().shares_local_queue {
             return 0;
         }
-        let local = self.local.len().saturating_sub(self.data.roomless.staying());
+        let local = self.local.len().saturating_sub(self.data.no_space.pinned_here());
         // Others want their inputs moved too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {
@@ -253,7 +253,7 @@ fn places(work: &Work) -> (f64, Vec<(NodeId, f64)>) {
     }
     let mut places: Vec<(NodeId, f64)> = by_node.into_iter().collect();
     places.sort_by(|a, b| b.1.total_cmp(&a.1));
-    places.truncate(PLACES_MAX);
+    places.truncate(PLACEMENT_COPIES_MAX);
     (all, places)
 }
 
@@ -310,14 +310,19 @@ mod tests {
         let (peer, start) = (NodeId(1), Time(0));
         assert_eq!(loads.wait(start, peer), None);
         let work_ns = Span::from_secs(10).0;
-        loads.told(start, peer, &wire::Load { slots: 2, work_ns, ..Default::default() }, false);
+        loads.note_load(
+            start,
+            peer,
+            &wire::Load { slots: 2, work_ns, ..Default::default() },
+            false,
+        );
         assert_eq!(loads.wait(start, peer), Some(Span::from_secs(5)));
         loads.sent(start, peer, 2, Span::from_secs(4));
         let later = start + Span::from_secs(3);
         assert_eq!(loads.wait(later, peer), Some(Span::from_secs(4)), "7 less 3");
         assert_eq!(loads.wait(start + LOAD_KEPT, peer), None, "too old to count");
         let stranger = NodeId(2);
-        loads.told(start, stranger, &wire::Load { slots: 2, ..Default::default() }, true);
+        loads.note_load(start, stranger, &wire::Load { slots: 2, ..Default::default() }, true);
         assert_eq!(loads.wait(start, stranger), None, "who is idle does not deter");
         loads.sent(start, stranger, 2, Span::from_secs(6));
         assert_eq!(loads.wait(start, stranger), Some(Span::from_secs(3)));
@@ -329,9 +334,9 @@ mod tests {
         let busy = wire::Load { slots: 2, work_ns: 1_000, ..Default::default() };
         let known =
             |loads: &Loads| (0..100).filter(|&n| loads.wait(Time(0), NodeId(n)).is_some()).count();
-        (0..50).for_each(|node| loads.told(Time(0), NodeId(node), &busy, false));
-        assert_eq!(known(&loads), LOADS_KEPT_UNUSED);
-        (0..50).for_each(|node| loads.told(Time(0), NodeId(node), &busy, true));
+        (0..50).for_each(|node| loads.note_load(Time(0), NodeId(node), &busy, false));
+        assert_eq!(known(&loads), LOADS_KEPT_IDLE_MAX);
+        (0..50).for_each(|node| loads.note_load(Time(0), NodeId(node), &busy, true));
         assert_eq!(known(&loads), 50);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{ESTIMATES_TOLD_MAX, RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
+use proto::limits::{ESTIMATES_REPORTED_MAX, RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
 use super::duration_models::{Lengths, Moments};
@@ -182,7 +182,7 @@ impl Estimates {
     }
 
     /// What is known by measurement, as a node tells it.
-    pub(crate) fn tell(&self, state: &mut wire::NodeState) {
+    pub(crate) fn fill_state(&self, state: &mut wire::NodeState) {
         state.bandwidth_bytes_per_s = self.rate.known().unwrap_or(0.0);
         let source = |(node, rate): (&NodeId, &Rate)| wire::SourceRate {
             node: node.0,
@@ -191,7 +191,7 @@ impl Estimates {
         };
         state.sources = self.rates.iter().map(source).collect();
         state.sources.sort_by_key(|source| std::cmp::Reverse(source.objects));
-        state.sources.truncate(ESTIMATES_TOLD_MAX);
+        state.sources.truncate(ESTIMATES_REPORTED_MAX);
         let length = |(kind, seen): &(Box<str>, Seen)| {
             let [mean, deviation, median, high] = seen.spread()?;
             Some(wire::KindLength {
@@ -205,7 +205,7 @@ impl Estimates {
         };
         state.kinds = self.kinds.iter().filter_map(length).collect();
         state.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.tasks));
-        state.kinds.truncate(ESTIMATES_TOLD_MAX);
+        state.kinds.truncate(ESTIMATES_REPORTED_MAX);
     }
 
     /// From one node: measured there, else over all nodes, else assumed.
@@ -294,24 +294,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_told_by_kind_and_by_source() {
+    fn measurements_are_reported_by_kind_and_by_source() {
         let mut estimates = Estimates::default();
         (0..3).for_each(|_| estimates.completed("short", Span::from_millis(10)));
         for length_s in (0..90).map(|_| 1).chain((0..10).map(|_| 1_000)) {
             estimates.completed("tailed", Span::from_secs(length_s));
         }
-        for node in 0..2 * ESTIMATES_TOLD_MAX as u32 {
+        for node in 0..2 * ESTIMATES_REPORTED_MAX as u32 {
             estimates.transferred(NodeId(node), 1_000_000, Span::from_secs(1));
             estimates.transferred(NodeId(7), 2_000_000, Span::from_secs(1));
         }
         let mut state = wire::NodeState::default();
-        estimates.tell(&mut state);
+        estimates.fill_state(&mut state);
         let kinds: Vec<_> = state.kinds.iter().map(|it| (it.kind.as_str(), it.tasks)).collect();
         assert_eq!(kinds, [("tailed", 100), ("short", 3)]);
         assert_eq!(state.kinds[1].mean_ns, Span::from_millis(10).0);
         assert!(state.kinds[0].high_ns > Span::from_secs(500).0, "its own tail");
         assert!(state.kinds[1].high_ns < Span::from_millis(20).0, "not that of the others");
-        assert_eq!((state.sources.len(), state.sources[0].node), (ESTIMATES_TOLD_MAX, 7));
+        assert_eq!((state.sources.len(), state.sources[0].node), (ESTIMATES_REPORTED_MAX, 7));
         assert!((state.sources[0].bytes_per_s - 2e6).abs() < 1e3);
         assert!(state.bandwidth_bytes_per_s > 1e6 && state.bandwidth_bytes_per_s < 2e6);
     }

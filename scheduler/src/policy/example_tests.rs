@@ -6,7 +6,7 @@ mod stay {
 
     use crate::Scheduler;
     use crate::policy::{Decision, Order, Rules};
-    use crate::work::Work;
+    use crate::task::Work;
 
     /// Every task runs on the node that owns it.
     pub(crate) const STAY: Rules = Rules {
@@ -31,8 +31,8 @@ mod stay {
 use proto::{Time, wire};
 
 use crate::policy::Rules;
-use crate::work::Work;
-use crate::{Decision, Policy, Tuning, eft_tests, test_nodes};
+use crate::task::Work;
+use crate::{Decision, Policy, Tuning, earliest_finish_tests, test_nodes};
 
 const TEXT: &str = include_str!("../../../CONTRIBUTING.md");
 const CODE: &str = include_str!("example_tests.rs");
@@ -47,9 +47,9 @@ fn decide(rules: Rules, work: &Work) -> Decision {
 #[test]
 fn the_policy_of_the_example_keeps_each_task_on_its_owner() {
     let far = wire::InputAt { node: 1, size_bytes: 1 << 40, consumers: 1, ..Default::default() };
-    let reader = eft_tests::work(vec![far], 1);
+    let reader = earliest_finish_tests::work(vec![far], 1);
     assert!(matches!(decide(Rules::of(Policy::Mdl), &reader), Decision::Push(_)));
-    for work in [reader, eft_tests::work(Vec::new(), 1)] {
+    for work in [reader, earliest_finish_tests::work(Vec::new(), 1)] {
         assert_eq!(decide(stay::STAY, &work), Decision::Local);
     }
 }

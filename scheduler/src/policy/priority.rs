@@ -1,7 +1,7 @@
 //! Which of the ready tasks goes first: the rank by which ready queues are ordered.
 
 use crate::Order;
-use crate::work::Work;
+use crate::task::Work;
 
 /// Of tasks that were ready before: others would have gone on waiting.
 const RANK_FIRST: u64 = 1 << 63;

@@ -9,8 +9,8 @@ use proto::limits::{
 use proto::{Event, Span, TaskId, Time};
 
 use super::Rules;
-use crate::out::Out;
-use crate::work::is_upload;
+use crate::output::Out;
+use crate::task::is_upload;
 use crate::{Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.
@@ -243,7 +243,7 @@ impl Scheduler {
     /// Of LReadyQ, what others may have goes to SReadyQ, so much in a step.
     fn empty_local(&mut self, out: &mut Out) {
         let shifted = self.shift(STEP_SHIFTS_MAX, out);
-        self.monitor.empties = shifted > 0 && self.local.len() > self.data.roomless.staying();
+        self.monitor.empties = shifted > 0 && self.local.len() > self.data.no_space.pinned_here();
     }
 
     fn adapt(&mut self, now: Time, out: &mut Out) {
@@ -276,7 +276,7 @@ impl Scheduler {
             if !self.is_current(ready) {
                 continue;
             }
-            if self.data.roomless.stays(ready.task) || self.is_bound(ready.task) {
+            if self.data.no_space.is_pinned_here(ready.task) || self.is_bound(ready.task) {
                 staying.push(ready);
                 continue;
             }
@@ -294,8 +294,8 @@ impl Scheduler {
 
     /// Nobody else can run it, so nobody shall come for it.
     fn is_bound(&self, task: TaskId) -> bool {
-        match self.guests.get(&task) {
-            Some(guest) => guest.work.is_bound(),
+        match self.remote_tasks.get(&task) {
+            Some(remote) => remote.work.is_bound(),
             None => self.ledger.spec(task).is_some_and(|spec| is_upload(spec)),
         }
     }
@@ -453,7 +453,7 @@ mod tests {
 
     /// Its file lies here: whoever came for it would go away with nothing, again and again.
     #[test]
-    fn what_nobody_else_can_run_is_never_shifted() {
+    fn a_task_that_only_this_node_can_run_is_never_shifted() {
         let body = Some(wire::spec::Body::Upload(wire::Upload {}));
         let upload = wire::Spec { body, ..wire::Spec::default() };
         let (mut scheduler, mut out) = holder_of(Policy::Flds, 5_000, upload);

@@ -8,7 +8,7 @@ use proto::{Policy, Time};
 
 use super::{Decision, Order};
 use crate::Scheduler;
-use crate::work::Work;
+use crate::task::Work;
 
 /// The answers of one policy to all that the scheduler asks of it.
 #[derive(Clone, Copy, Debug)]

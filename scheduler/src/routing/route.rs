@@ -7,14 +7,14 @@ use proto::wire::message::Body;
 use proto::{LocalId, PartitionId, wire};
 
 use super::traits::{AddressedTo, traits};
-use crate::homes::Homes;
+use crate::partition_owners::Homes;
 
 /// A message by the owners of the partitions that it is about.
 pub(crate) enum Split<K> {
     /// It is for a node as such, and stays as it is.
     ToNode(Body),
     /// It is for one owner, and is never split.
-    Undivided(wire::Moved),
+    Undivided(wire::TasksMoved),
     /// One message for each key of a partition, in order.
     ByOwner(Vec<(K, Body)>),
 }
@@ -49,7 +49,7 @@ pub(crate) fn split<K: Ord>(body: Body, homes: &Homes, key: impl Fn(PartitionId)
     let local = |local: u64| key(LocalId(local).partition());
     let pieces = match traits(&body).addressed_to {
         AddressedTo::Node => return Split::ToNode(body),
-        AddressedTo::Moved(moved) => return Split::Undivided(moved.clone()),
+        AddressedTo::TasksMoved(moved) => return Split::Undivided(moved.clone()),
         AddressedTo::Partition(partition) => vec![(key(partition), body)],
         AddressedTo::Job(job) => vec![(key(homes.job_partition(job)), body)],
         AddressedTo::Commit(visible) => split_commit(visible, key),
@@ -60,15 +60,15 @@ pub(crate) fn split<K: Ord>(body: Body, homes: &Homes, key: impl Fn(PartitionId)
             .collect(),
         AddressedTo::Parents(asks) => group(asks, |ask| local(ask.parent))
             .into_iter()
-            .map(|(key, asks)| (key, Body::CreditQuery(wire::CreditQuery { asks })))
+            .map(|(key, asks)| (key, Body::CreditQuery(wire::CreditQuery { requests: asks })))
             .collect(),
-        AddressedTo::NotHeld(tasks) => group(tasks, |held| local(held.local))
+        AddressedTo::TasksNotHeld(tasks) => group(tasks, |held| local(held.local))
             .into_iter()
-            .map(|(key, tasks)| (key, Body::NotHeld(wire::NotHeld { tasks })))
+            .map(|(key, tasks)| (key, Body::TasksNotHeld(wire::TasksNotHeld { tasks })))
             .collect(),
         AddressedTo::Makers(outputs) => group(outputs, |output| local(output.task))
             .into_iter()
-            .map(|(key, outputs)| (key, Body::Consumed(wire::Consumed { outputs })))
+            .map(|(key, outputs)| (key, Body::ReadersFinished(wire::ReadersFinished { outputs })))
             .collect(),
     };
     Split::ByOwner(pieces)

@@ -3,11 +3,11 @@
 //! [`traits`] has one row for each message and no default: without its row a message does not
 //! compile.
 
-use proto::wire::PartStage;
+use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, PartitionId, wire};
 
-use crate::homes::Homes;
+use crate::partition_owners::Homes;
 
 /// What holds for one message between nodes.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +43,13 @@ pub enum AddressedTo<'a> {
     /// The owners of the children that are credited. One message for each.
     Children(&'a wire::Credits),
     /// The owners of the parents that are asked for. One message for each.
-    Parents(&'a [wire::CreditAsk]),
+    Parents(&'a [wire::CreditRequest]),
     /// The owners of the tasks that are not held. One message for each.
-    NotHeld(&'a [wire::TaskAttempt]),
+    TasksNotHeld(&'a [wire::TaskAttempt]),
     /// The owners of the tasks that made these outputs. One message for each.
-    Makers(&'a [wire::Consumption]),
+    Makers(&'a [wire::OutputReaders]),
     /// The owner of all these tasks. Never split, since one answer is about all of them.
-    Moved(&'a wire::Moved),
+    TasksMoved(&'a wire::TasksMoved),
 }
 
 /// The link that carries a message, and whether it may be lost there.
@@ -76,7 +76,7 @@ impl Channel {
             Self::BestEffort | Self::Replication | Self::Transport => false,
         }
     }
-    /// The scheduler may send it in [`crate::Out::loose`].
+    /// The scheduler may send it in [`crate::Out::best_effort`].
     #[must_use]
     pub fn is_best_effort(self) -> bool {
         match self {
@@ -91,7 +91,7 @@ impl Channel {
 #[rustfmt::skip] // One row a message.
 pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
-    use AddressedTo::{Moved, Node, NotHeld, Parents};
+    use AddressedTo::{Node, Parents, TasksMoved, TasksNotHeld};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
     const YES: bool = true;
     const NO: bool = false;
@@ -102,72 +102,72 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         }
     };
     match body {
-        //                    addressed to       durable  survives  frees  gives  channel
-        //                                       before   restart   data   back
+        //                        addressed to       durable  survives  frees  gives  channel
+        //                                           before   restart   data   back
         // Tasks between owners, holders and thieves. Owners place again what a restarted node held.
-        Body::Push(_)         => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        Body::StealProbe(_)   => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::StealLoad(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::StealHint(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::StealRequest(_) => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::Push(_)             => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::StealProbe(_)       => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealLoad(_)        => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealHint(_)        => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealRequest(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
         // Best effort only where it grants nothing.
-        Body::StealGrant(_)   => row(Node,                NO,  NO,  NO,  NO,   Either),
-        Body::StealDone(_)    => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::StealGrant(_)       => row(Node,                NO,  NO,  NO,  NO,   Either),
+        Body::StealDone(_)        => row(Node,                NO,  NO,  NO,  NO,   Reliable),
         // The thief sends it again itself, in its order.
-        Body::Moved(it)       => row(Moved(it),           NO,  NO,  NO,  NO,   Reliable),
+        Body::TasksMoved(it)      => row(TasksMoved(it),      NO,  NO,  NO,  NO,   Reliable),
         // The victim forgets the tasks that the owner says it knows of.
-        Body::MovedReply(_)   => row(Node,                YES, NO,  NO,  NO,   Reliable),
-        Body::Stale(_)        => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        Body::Holding(_)      => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        Body::NotHeld(it)     => row(NotHeld(&it.tasks),  NO,  YES, NO,  NO,   Reliable),
+        Body::TasksMovedAck(_)    => row(Node,                YES, NO,  NO,  NO,   Reliable),
+        Body::RevokeAttempts(_)   => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::HeldTasksQuery(_)   => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::TasksNotHeld(it)    => row(TasksNotHeld(&it.tasks), NO, YES, NO,  NO,   Reliable),
 
         // Ends and credits. A skipped child never runs.
-        Body::Finished(it)    => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
-        Body::Credits(it)     => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
-        Body::CreditQuery(it) => row(Parents(&it.asks),   NO,  YES, NO,  NO,   Either),
+        Body::Finished(it)        => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
+        Body::Credits(it)         => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
+        Body::CreditQuery(it)     => row(Parents(&it.requests), NO,  YES, NO,  NO,   Either),
         // It follows the credits of the attempt before.
-        Body::Recall(it)      => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
+        Body::Recall(it)          => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
         // It follows the counts. The parent's new end must not outlive what it took back.
-        Body::Recalled(it)    => row(answered(it),        YES, YES, NO,  NO,   Reliable),
+        Body::Recalled(it)        => row(answered(it),        YES, YES, NO,  NO,   Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
-        Body::Visible(it)     => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
-        Body::Counts(it)      => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),
-        Body::Cancel(_)       => row(Node,                YES, YES, NO,  NO,   Reliable),
+        Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
+        Body::JobCounts(it)       => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),
+        Body::Cancel(_)           => row(Node,                YES, YES, NO,  NO,   Reliable),
         // "Unknown job" must not arrive after a later commit of that job has taken effect.
-        Body::JobEnd(it)      => row(Node,    !it.unknown, YES, !it.unknown, NO,   Reliable),
+        Body::JobEnd(it)          => row(Node,    !it.unknown, YES, !it.unknown, NO,   Reliable),
         // A member would never hear the end of a job whose commit is lost. The owner asks again.
-        Body::PartAsk(it)     => row(Node,             YES, NO, deletes_records(it), NO, Reliable),
+        Body::TallyQuery(it)      => row(Node,      YES, NO, deletes_records(it), NO, Reliable),
         // A member drops its own counts once the summary is durable.
-        Body::PartTell(it)    => row(Job(JobId(it.job)),  it.forgotten, NO, NO, NO,   Reliable),
-        Body::StallAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::Pulse(_)        => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::DeathAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::DeathTell(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::TallyReport(it)     => row(Job(JobId(it.job)),  it.forgotten, NO, NO, NO,   Reliable),
+        Body::ProgressQuery(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::ProgressReport(_)   => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::DeathQuery(_)       => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::DeathReport(_)      => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
 
         // Objects. A power cut may undo the end of a reader, which then needs its inputs again.
-        Body::Copies(_)       => row(Node,                NO,  YES, NO,  NO,   BestEffort),
-        Body::Locate(_)       => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::Located(_)      => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        Body::Consumed(it)    => row(Makers(&it.outputs), YES, YES, YES, NO,   Reliable),
-        Body::Unwanted(_)     => row(Node,                YES, YES, YES, NO,   Reliable),
+        Body::Copies(_)           => row(Node,                NO,  YES, NO,  NO,   BestEffort),
+        Body::Locate(_)           => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::Located(_)          => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::ReadersFinished(it) => row(Makers(&it.outputs), YES, YES, YES, NO,   Reliable),
+        Body::FreeObjects(_)      => row(Node,                YES, YES, YES, NO,   Reliable),
         // The leaving node asks again.
-        Body::HandOver(_)     => row(Node,                NO,  NO,  NO,  NO,   Either),
+        Body::OutputTransfer(_)   => row(Node,                NO,  NO,  NO,  NO,   Either),
 
         // The next incarnation of its sender repeats the bounced message from its records.
-        Body::NotHome(_)      => row(Node,                NO,  NO,  NO,  YES,  Reliable),
+        Body::WrongOwner(_)       => row(Node,                NO,  NO,  NO,  YES,  Reliable),
         // Each fragment has the properties of the message that it is part of.
-        Body::Fragment(_)     => row(Node,                NO,  NO,  NO,  NO,   Transport),
+        Body::Fragment(_)         => row(Node,                NO,  NO,  NO,  NO,   Transport),
 
         // Replicas of partitions. The next incarnation is another replica, which the map lists.
-        Body::Replicate(_)    => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::Replicated(it)  => row(Node,      NO,  NO,  NO,  refuses(it),    Replication),
-        Body::CopyAsks(_)     => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::CopyAnswers(_)  => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::LeaseAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::LeaseGiven(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::SlowProbe(_)    => row(Node,                NO,  NO,  NO,  NO,   Replication),
-        Body::SlowProbed(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::Replicate(_)        => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::Replicated(it)      => row(Node,      NO,  NO,  NO,  refuses(it),    Replication),
+        Body::ReplicaQueries(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::ReplicaAnswers(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::LeaseRequest(_)     => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::LeaseGrant(_)       => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::SlowProbe(_)        => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::SlowProbeReply(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
     }
 }
 
@@ -197,10 +197,10 @@ fn is_irrevocable(credits: &wire::Credits) -> bool {
 }
 
 /// A power cut may undo the mark of a job that is to be forgotten, or thinned.
-fn deletes_records(ask: &wire::PartAsk) -> bool {
+fn deletes_records(ask: &wire::TallyQuery) -> bool {
     match ask.stage() {
-        PartStage::Forget | PartStage::Thin => true,
-        PartStage::Begins | PartStage::Ends | PartStage::Recorded => false,
+        TallyStage::Forget | TallyStage::Thin => true,
+        TallyStage::Begins | TallyStage::Ends | TallyStage::Recorded => false,
     }
 }
 
@@ -229,9 +229,9 @@ impl AddressedTo<'_> {
                 children.for_each(|&child| visit(of(child)));
             }
             Self::Parents(asks) => asks.iter().for_each(|ask| visit(of(ask.parent))),
-            Self::NotHeld(tasks) => tasks.iter().for_each(|task| visit(of(task.local))),
+            Self::TasksNotHeld(tasks) => tasks.iter().for_each(|task| visit(of(task.local))),
             Self::Makers(outputs) => outputs.iter().for_each(|output| visit(of(output.task))),
-            Self::Moved(moved) => moved.tasks.iter().for_each(|task| visit(of(task.local))),
+            Self::TasksMoved(moved) => moved.tasks.iter().for_each(|task| visit(of(task.local))),
         }
     }
 
@@ -241,10 +241,10 @@ impl AddressedTo<'_> {
             Self::Ended(ends) => {
                 ends.iter().for_each(|end| visit(LocalId(end.local), Attempt(end.attempt)));
             }
-            Self::NotHeld(tasks) => {
+            Self::TasksNotHeld(tasks) => {
                 tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)))
             }
-            Self::Moved(moved) => {
+            Self::TasksMoved(moved) => {
                 moved.tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)));
             }
             Self::Node
@@ -272,7 +272,7 @@ mod tests {
     /// It was told only after a slow sync, when its client had committed the job again and the node
     /// that had asked held tasks of it: their outputs went (seed 2210993).
     #[test]
-    fn that_there_is_no_such_job_is_said_at_once() {
+    fn an_unknown_job_is_reported_at_once() {
         let end = |unknown| {
             Body::JobEnd(wire::JobEnd { job: 1, unknown, question: 1, ..Default::default() })
         };
@@ -284,13 +284,13 @@ mod tests {
     /// deletion.
     #[test]
     fn what_removes_records_of_ended_jobs_waits_for_the_sync_of_their_mark() {
-        let ask = |stage: PartStage| {
-            Body::PartAsk(wire::PartAsk { job: 1, stage: stage as i32, ..Default::default() })
+        let ask = |stage: TallyStage| {
+            Body::TallyQuery(wire::TallyQuery { job: 1, stage: stage as i32, ..Default::default() })
         };
-        for stage in [PartStage::Forget, PartStage::Thin] {
+        for stage in [TallyStage::Forget, TallyStage::Thin] {
             assert!(is_durable(&ask(stage)) && frees(&ask(stage)), "{stage:?}");
         }
-        for stage in [PartStage::Begins, PartStage::Ends, PartStage::Recorded] {
+        for stage in [TallyStage::Begins, TallyStage::Ends, TallyStage::Recorded] {
             assert!(!frees(&ask(stage)), "{stage:?}");
         }
     }
@@ -298,7 +298,7 @@ mod tests {
     /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made
     /// other bytes (seed 9701994).
     #[test]
-    fn an_end_whose_bytes_others_read_is_synced_first() {
+    fn a_completion_with_readable_outputs_is_synced_first() {
         let credits = |checked| {
             let credits = vec![wire::Credit { checked, ..Default::default() }];
             Body::Credits(wire::Credits { credits, reconciled: false })

@@ -50,7 +50,7 @@ pub(crate) struct Weather {
     pub(crate) handovers: u32,
     pub(crate) mutant: Option<Mutant>,
     /// Out of a thousand messages that may be lost these arrive.
-    pub(crate) loose_permille: u64,
+    pub(crate) best_effort_permille: u64,
     /// Dead nodes may come back.
     pub(crate) returns: bool,
     /// A dead node's objects can be had all the same.
@@ -67,7 +67,7 @@ pub(crate) struct Cluster {
     pub(crate) jobs: BTreeMap<JobId, wire::JobState>,
     /// Reliable messages by sender and receiver, oldest first.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Body>>,
-    pub(crate) loose: Vec<(usize, usize, Body)>,
+    pub(crate) best_effort: Vec<(usize, usize, Body)>,
     /// Jobs that no home has accepted the commit of yet.
     pub(crate) commits: Vec<wire::JobCommit>,
     pub(crate) oracle: Oracle,
@@ -108,7 +108,7 @@ impl Cluster {
             records: BTreeMap::new(),
             jobs: BTreeMap::new(),
             queues: BTreeMap::new(),
-            loose: Vec::new(),
+            best_effort: Vec::new(),
             commits: Vec::new(),
             oracle: Oracle::default(),
             trace: None,
@@ -197,7 +197,7 @@ impl Cluster {
                 self.queues.entry((other, node)).or_default().push_front(body);
             }
         }
-        self.loose.retain(|&(from, to, _)| from != node && to != node);
+        self.best_effort.retain(|&(from, to, _)| from != node && to != node);
         self.oracle.died(NodeId(node as u32));
         // It may come back with its files, or without.
         if !self.weather.objects_survive && self.dice.chance(500) {
@@ -265,7 +265,7 @@ impl Cluster {
             .map(|(partition, _)| partition)
             .collect();
         let handed = handed_over(node, &gone, &map);
-        process.scheduler.hand_on(&handed, &mut out);
+        process.scheduler.hand_over_partitions(&handed, &mut out);
         self.keep_facts(node, &mut out);
         let process = self.machines[node].process.as_mut().expect("looked at above");
         for partition in gone {
@@ -380,7 +380,7 @@ impl Cluster {
             if reliable {
                 self.queues.entry((node, to)).or_default().push_back(body);
             } else {
-                self.loose.push((node, to, body));
+                self.best_effort.push((node, to, body));
             }
         }
         self.carry_out(node, out);
@@ -460,7 +460,7 @@ fn route(
     scheduler.address(out);
     let reliable = out.reliable.drain(..).map(|(to, body)| (to, true, body));
     for (to, reliable, body) in
-        reliable.chain(out.loose.drain(..).map(|(to, body)| (to, false, body)))
+        reliable.chain(out.best_effort.drain(..).map(|(to, body)| (to, false, body)))
     {
         if to == me {
             loopback.push_back(body);
@@ -471,8 +471,8 @@ fn route(
 }
 
 fn given_back(body: &Body) -> Option<Body> {
-    let Body::NotHome(not_home) = body else { return None };
-    wire::Message::decode(not_home.message.as_slice()).expect("it was a message").body
+    let Body::WrongOwner(wrong_owner) = body else { return None };
+    wire::Message::decode(wrong_owner.message.as_slice()).expect("it was a message").body
 }
 
 pub(crate) fn brief(body: &Body) -> String {

@@ -47,7 +47,7 @@ impl Cluster {
             0..9 => self.some_message(),
             9 => self.some_end(),
             10..13 => self.some_fetch(),
-            13..18 => self.some_loose(),
+            13..18 => self.some_best_effort(),
             _ => {
                 self.now = self.now + Span::from_micros(500);
                 self.act(node);
@@ -84,12 +84,12 @@ impl Cluster {
         true
     }
 
-    fn some_loose(&mut self) -> bool {
-        if self.loose.is_empty() {
+    fn some_best_effort(&mut self) -> bool {
+        if self.best_effort.is_empty() {
             return false;
         }
-        let at = self.dice.index(self.loose.len());
-        let (from, to, body) = self.loose.swap_remove(at);
+        let at = self.dice.index(self.best_effort.len());
+        let (from, to, body) = self.best_effort.swap_remove(at);
         let now = self.now;
         // The first packet of an incarnation tells of it.
         let incarnation = self.machines[from].incarnation;
@@ -98,7 +98,7 @@ impl Cluster {
         if !self.machines[to].process.as_ref().is_some_and(heard) {
             return true;
         }
-        if self.dice.chance(self.weather.loose_permille)
+        if self.dice.chance(self.weather.best_effort_permille)
             && let Some(process) = &mut self.machines[to].process
         {
             let mut out = Out::default();
@@ -284,7 +284,7 @@ impl Cluster {
         let copies = |body: &Body| matches!(body, Body::Copies(_) | Body::Locate(_));
         self.commits.is_empty()
             && self.queues.values().all(std::collections::VecDeque::is_empty)
-            && !self.loose.iter().any(|(_, _, body)| copies(body))
+            && !self.best_effort.iter().any(|(_, _, body)| copies(body))
             && self.machines.iter().all(only_endless)
     }
 

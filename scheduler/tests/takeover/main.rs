@@ -127,7 +127,7 @@ fn weather(dice: &mut Dice, mutant: Option<Mutant>) -> Weather {
         deaths: dice.below(6) as u32,
         handovers: dice.below(10) as u32,
         mutant,
-        loose_permille: 900,
+        best_effort_permille: 900,
         returns: true,
         objects_survive: true,
     }
@@ -228,7 +228,7 @@ fn lineage(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>
         slots: 2 + dice.below(2) as u32,
         deaths: 0,
         handovers: 0,
-        loose_permille: 1_000,
+        best_effort_permille: 1_000,
         returns: false,
         objects_survive: false,
         ..weather(&mut dice, mutant)

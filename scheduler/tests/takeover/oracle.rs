@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::event::{Again, End, Event};
+use proto::event::{End, Event, RetryReason};
 use proto::wire::message::Body;
 use proto::work::Launch;
 use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, wire};
@@ -79,13 +79,15 @@ impl Oracle {
                 }
             }
             Event::Replaced { task, attempt, why } => self.replaced(task, attempt, why, machines),
-            Event::Woken { task } => self.wrong(format!("{node} had to wake {task}")),
+            Event::MissedWakeupRepaired { task } => {
+                self.wrong(format!("{node} had to wake {task}"));
+            }
             _ => {}
         }
     }
 
-    fn replaced(&mut self, task: TaskId, attempt: Attempt, why: Again, machines: &[Machine]) {
-        if why == Again::NotHeld
+    fn replaced(&mut self, task: TaskId, attempt: Attempt, why: RetryReason, machines: &[Machine]) {
+        if why == RetryReason::NotHeld
             && let Some(&node) = self.launched.get(&(task, attempt))
             && (self.finished.contains(&(task, attempt))
                 || runs(&machines[node.0 as usize], (task, attempt)))
@@ -93,18 +95,18 @@ impl Oracle {
             return self
                 .wrong(format!("{task} is done again, and {attempt} runs, or ran, on {node}"));
         }
-        if why == Again::Round {
+        if why == RetryReason::Round {
             if self.ended.get(&task).is_none_or(|&(_, end)| end == End::Done) {
                 self.wrong(format!("{task} is retried, and was done or has not ended"));
             }
             self.reopened.insert(task);
             return;
         }
-        let again = self.reopened.contains(&task) && why != Again::Rebuilt;
+        let again = self.reopened.contains(&task) && why != RetryReason::Rebuilt;
         if !self.ended.contains_key(&task) || again {
             return;
         }
-        if why != Again::Rebuilt {
+        if why != RetryReason::Rebuilt {
             return self.wrong(format!("{task} is done again after {attempt}: {why:?}"));
         }
         // A home that takes over in the middle knows of the first end alone.
@@ -128,7 +130,7 @@ impl Oracle {
     }
 
     pub(crate) fn on_body(&mut self, body: &Body) {
-        let Body::Unwanted(unwanted) = body else { return };
+        let Body::FreeObjects(unwanted) = body else { return };
         let object = |object: &wire::Object| ObjectId {
             task: TaskId::new(object.job, object.task),
             attempt: Attempt(object.attempt),

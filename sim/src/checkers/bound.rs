@@ -6,8 +6,8 @@ use proto::work::Launch;
 use proto::{Attempt, NodeId, Span, TaskId, wire};
 
 use super::{Verdict, Violation};
+use crate::expected::ExpectedJob;
 use crate::machine::Running;
-use crate::truth::JobTruth;
 
 const NAME: &str = "bound";
 
@@ -53,11 +53,11 @@ pub(crate) fn cpus_of(launch: &Launch) -> u32 {
 }
 
 /// `makespan` runs from the first byte of the submission to the client's knowledge of the end.
-pub(crate) fn on_end(job: &JobTruth, makespan: Span, slots: u64) -> Verdict {
+pub(crate) fn on_end(job: &ExpectedJob, makespan: Span, slots: u64) -> Verdict {
     if job.told.as_ref().is_none_or(|state| state.sum.as_ref().is_none_or(|sum| sum.skipped > 0))
         || job.cancelled
         || !job.named.is_empty()
-        || job.tasks.values().any(|task| task.is_struck_out)
+        || job.tasks.values().any(|task| task.failed_by_crashes)
     {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use proto::{Attempt, Incarnation, NodeId, Span, TaskId, Time};
 use scheduler::{Believed, Census, JobCount};
 
 use super::{Jobs, Verdict, Violation};
-use crate::truth::Promise;
+use crate::expected::SubmissionStage;
 
 const NAME: &str = "conservation";
 /// On its way for so long, with nothing broken, is lost.
@@ -23,14 +23,14 @@ pub(crate) struct Conservation {
 }
 
 /// What one live node says, and under which incarnation.
-pub(crate) struct Counted {
+pub(crate) struct NodeCount {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub census: Census,
 }
 
 /// What the world knows besides.
-pub(crate) struct Around<'w> {
+pub(crate) struct WorldState<'w> {
     pub jobs: &'w Jobs,
     /// Where a task's record is.
     pub home: &'w dyn Fn(TaskId) -> NodeId,
@@ -48,7 +48,7 @@ fn wrong(text: String) -> Verdict {
 
 impl Conservation {
     /// `all`: every node that is up.
-    pub(crate) fn on_census(&mut self, all: &[Counted], around: &Around<'_>) -> Verdict {
+    pub(crate) fn on_census(&mut self, all: &[NodeCount], around: &WorldState<'_>) -> Verdict {
         for counted in all {
             let node = counted.node;
             for count in &counted.census.jobs {
@@ -70,8 +70,8 @@ impl Conservation {
         self.believed_where_it_is(all, around)
     }
 
-    fn believed_where_it_is(&mut self, all: &[Counted], around: &Around<'_>) -> Verdict {
-        let by_node: BTreeMap<NodeId, &Counted> =
+    fn believed_where_it_is(&mut self, all: &[NodeCount], around: &WorldState<'_>) -> Verdict {
+        let by_node: BTreeMap<NodeId, &NodeCount> =
             all.iter().map(|counted| (counted.node, counted)).collect();
         let mut astray = BTreeMap::new();
         for counted in all {
@@ -104,7 +104,7 @@ impl Conservation {
 
 /// The records of a job at a home are those that were submitted, each in one state, and the
 /// counters say the same.
-fn adds_up(node: NodeId, count: &JobCount, around: &Around<'_>) -> Verdict {
+fn adds_up(node: NodeId, count: &JobCount, around: &WorldState<'_>) -> Verdict {
     let ended = [count.done, count.failed, count.cancelled, count.skipped];
     let open = count.waiting + count.ready;
     let all = open + ended.iter().sum::<u64>();
@@ -114,7 +114,7 @@ fn adds_up(node: NodeId, count: &JobCount, around: &Around<'_>) -> Verdict {
     let Some(job) = around.jobs.get(&count.job) else {
         return wrong(format!("{node} keeps {}, which nobody submitted", count.job));
     };
-    let told = matches!(job.promise, Promise::Accepted | Promise::Ended);
+    let told = matches!(job.promise, SubmissionStage::Accepted | SubmissionStage::Ended);
     if !count.visible || !told || around.homes_move {
         return Ok(());
     }
@@ -127,7 +127,7 @@ fn adds_up(node: NodeId, count: &JobCount, around: &Around<'_>) -> Verdict {
 }
 
 /// No attempt could start on two nodes.
-fn at_one_place(all: &[Counted]) -> Verdict {
+fn at_one_place(all: &[NodeCount]) -> Verdict {
     let mut seen: BTreeMap<(TaskId, Attempt), NodeId> = BTreeMap::new();
     for counted in all {
         for &(task, attempt) in &counted.census.held {
@@ -141,7 +141,7 @@ fn at_one_place(all: &[Counted]) -> Verdict {
 }
 
 /// A holder that is down, or has restarted, will be asked for it in time.
-fn is_there(believed: &Believed, by_node: &BTreeMap<NodeId, &Counted>) -> bool {
+fn is_there(believed: &Believed, by_node: &BTreeMap<NodeId, &NodeCount>) -> bool {
     let Believed { task, attempt, holder, incarnation } = *believed;
     let Some(counted) = by_node.get(&holder) else { return true };
     if incarnation != counted.incarnation && incarnation != Incarnation(0) {

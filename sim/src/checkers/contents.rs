@@ -11,7 +11,7 @@ use kvs::replica::Position;
 use proto::PartitionId;
 
 use super::{Verdict, Violation};
-use crate::disk::Stand;
+use crate::disk::BatchState;
 
 /// What the first copy at a position was.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct Histories {
 
 impl Histories {
     /// A batch has left a copy of a node here.
-    pub(crate) fn on_stand(&mut self, node: usize, stand: &Stand) -> Verdict {
-        let Stand { partition, before, state, sum } = *stand;
+    pub(crate) fn on_stand(&mut self, node: usize, stand: &BatchState) -> Verdict {
+        let BatchState { partition, before, state, sum } = *stand;
         if !state.is_whole {
             return Ok(());
         }
@@ -110,9 +110,9 @@ mod tests {
     fn at(epoch: u64, seq: u64) -> Position {
         Position { epoch, seq }
     }
-    fn stand(before: Position, position: Position, sum: u64) -> Stand {
+    fn stand(before: Position, position: Position, sum: u64) -> BatchState {
         let state = |position| CopyState { position, ..CopyState::default() };
-        Stand { partition: P, before: state(before), state: state(position), sum }
+        BatchState { partition: P, before: state(before), state: state(position), sum }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use proto::{Incarnation, NodeId, PartitionId, wire};
 
 use super::contents::Histories;
 use super::{Verdict, Violation};
-use crate::disk::Stand;
+use crate::disk::BatchState;
 use crate::machine::Machine;
 use crate::world::World;
 
@@ -84,7 +84,7 @@ impl Acked {
 impl World {
     /// A batch is in the log of a node: where are its copies, and what of it are changes that it
     /// orders itself?
-    pub(crate) fn note_written(&mut self, index: usize, batch: u64, stands: &[Stand]) {
+    pub(crate) fn note_written(&mut self, index: usize, batch: u64, stands: &[BatchState]) {
         if !self.homes_move() {
             return;
         }

@@ -5,14 +5,14 @@ use proto::event::End;
 use proto::{Attempt, JobId, TaskId, wire};
 
 use super::{Jobs, Verdict, Violation};
-use crate::truth::{JobTruth, Promise};
+use crate::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "durable";
 
 /// A power cut takes the commit of a task.
 pub(crate) fn on_task_undone(jobs: &Jobs, task: TaskId, attempt: Attempt) -> Verdict {
     let job = &jobs[&task.job];
-    if job.promise == Promise::Ended {
+    if job.promise == SubmissionStage::Ended {
         let text = format!(
             "{task}: its client was told that the job ended, but attempt {attempt} was not synced"
         );
@@ -24,7 +24,7 @@ pub(crate) fn on_task_undone(jobs: &Jobs, task: TaskId, attempt: Attempt) -> Ver
 /// A power cut takes the record that a job ended.
 pub(crate) fn on_end_undone(jobs: &Jobs, job: JobId) -> Verdict {
     match jobs.get(&job) {
-        Some(truth) if truth.promise == Promise::Ended => {
+        Some(truth) if truth.promise == SubmissionStage::Ended => {
             let text = format!("{job}: its client was told the end before it was synced");
             Err(Violation::new(NAME, text))
         }
@@ -38,7 +38,7 @@ pub(crate) fn is_over(state: &wire::JobState) -> bool {
 }
 
 /// A client hears of a job's state.
-pub(crate) fn on_told(job: &mut JobTruth, state: &wire::JobState) -> Verdict {
+pub(crate) fn on_reported(job: &mut ExpectedJob, state: &wire::JobState) -> Verdict {
     let id = job.job;
     if state.phase == wire::JobPhase::Lost as i32 {
         return Err(Violation::new(NAME, format!("{id}: an accepted job is reported as lost")));
@@ -62,7 +62,7 @@ pub(crate) fn on_told(job: &mut JobTruth, state: &wire::JobState) -> Verdict {
         return Ok(());
     }
     agrees(job, state)?;
-    job.promise = Promise::Ended;
+    job.promise = SubmissionStage::Ended;
     job.told = Some(state.clone());
     Ok(())
 }
@@ -74,7 +74,7 @@ fn counts(state: &wire::JobState) -> [u64; 4] {
 }
 
 /// Conservation: the counts told are those of the commits.
-fn agrees(job: &JobTruth, state: &wire::JobState) -> Verdict {
+fn agrees(job: &ExpectedJob, state: &wire::JobState) -> Verdict {
     let mut real = [0u64; 4];
     for (local, task) in &job.tasks {
         let Some(commit) = task.current() else {
@@ -104,8 +104,8 @@ fn agrees(job: &JobTruth, state: &wire::JobState) -> Verdict {
 }
 
 /// An accepted job is unknown to its home.
-pub(crate) fn on_unknown(job: &JobTruth) -> Verdict {
-    if matches!(job.promise, Promise::Accepted | Promise::Ended) {
+pub(crate) fn on_unknown(job: &ExpectedJob) -> Verdict {
+    if matches!(job.promise, SubmissionStage::Accepted | SubmissionStage::Ended) {
         let text = format!("{}: was {:?}, and its home knows nothing of it", job.job, job.promise);
         return Err(Violation::new(NAME, text));
     }

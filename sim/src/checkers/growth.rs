@@ -12,7 +12,7 @@ use crate::machine::Machine;
 
 /// `survived`: how many losses the nodes say that they survive; `may_be_gone`: a disk went with
 /// what no other may have had.
-pub(crate) fn on_said(
+pub(crate) fn on_reported(
     jobs: &Jobs,
     machines: &[Machine],
     survived: usize,

@@ -7,12 +7,12 @@ use proto::work::Launch;
 use proto::{NodeId, ObjectId};
 
 use super::{Verdict, Violation};
-use crate::truth::JobTruth;
+use crate::expected::ExpectedJob;
 
 const NAME: &str = "inputs";
 
 pub(crate) fn on_launch(
-    job: &JobTruth,
+    job: &ExpectedJob,
     launch: &Launch,
     node: NodeId,
     objects: &BTreeMap<ObjectId, u64>,

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use proto::{JobId, TaskId};
 
-use crate::truth::{JobTruth, TaskTruth};
+use crate::expected::{ExpectedJob, ExpectedTask};
 
 /// A demand that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -56,14 +56,14 @@ impl Violation {
 pub(crate) type Verdict = Result<(), Violation>;
 
 /// All jobs that clients made, by id.
-pub(crate) type Jobs = BTreeMap<JobId, JobTruth>;
+pub(crate) type Jobs = BTreeMap<JobId, ExpectedJob>;
 
 /// The task's truth; a node that names a task nobody submitted made it up.
 pub(crate) fn known<'a>(
     jobs: &'a mut Jobs,
     checker: &'static str,
     task: TaskId,
-) -> Result<&'a mut TaskTruth, Violation> {
+) -> Result<&'a mut ExpectedTask, Violation> {
     jobs.get_mut(&task.job)
         .and_then(|job| job.tasks.get_mut(&task.local))
         .ok_or_else(|| Violation::new(checker, format!("{task}: no client submitted this task")))

@@ -2,11 +2,11 @@
 //! that a power cut took, or one whose input such a commit had made. What is committed as done is
 //! an attempt that an executor finished.
 
-use proto::event::{Again, End};
+use proto::event::{End, RetryReason};
 use proto::{Attempt, NodeId, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known, rounds};
-use crate::truth::Commit;
+use crate::expected::Commit;
 
 const NAME: &str = "once";
 
@@ -43,13 +43,13 @@ pub(crate) fn on_committed(
 
 /// The home gives a further attempt to a task: only to one that is not committed, or one that
 /// consumed what a power cut took.
-pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
+pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: RetryReason) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
-    if why == Again::Round {
+    if why == RetryReason::Round {
         return rounds::on_retried(truth, task, commit);
     }
-    if matches!(why, Again::Rebuilt | Again::Recalled) || truth.reopened {
+    if matches!(why, RetryReason::Rebuilt | RetryReason::Recalled) || truth.reopened {
         // That nothing else is made again the scheduler's own tests say.
         truth.reopened = true;
         return Ok(());
@@ -72,7 +72,7 @@ pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
         if commit.attempt == attempt {
             // Nothing brings it back: it was lost itself.
             (commit.undone, commit.made_again_by) = (true, None);
-            truth.is_struck_out &= commit.end != End::Failed;
+            truth.failed_by_crashes &= commit.end != End::Failed;
         } else if commit.made_again_by == Some(attempt) {
             (commit.undone, commit.made_again_by) = (false, None);
             truth.reopened = true;

@@ -9,7 +9,7 @@ use proto::work::Launch;
 use proto::{Attempt, ObjectId, TaskId, wire};
 
 use super::{Jobs, Verdict, Violation, known};
-use crate::truth::{Commit, JobTruth, TaskTruth};
+use crate::expected::{Commit, ExpectedJob, ExpectedTask};
 
 const NAME: &str = "one-attempt";
 
@@ -74,8 +74,8 @@ fn hash<T: std::hash::Hash>(value: &T) -> u64 {
 }
 
 /// A client hears that the job has ended.
-pub(crate) fn on_ended(job: &JobTruth, bytes: &Bytes) -> Verdict {
-    let done = |truth: &TaskTruth| truth.current().filter(|commit| commit.end == End::Done);
+pub(crate) fn on_ended(job: &ExpectedJob, bytes: &Bytes) -> Verdict {
+    let done = |truth: &ExpectedTask| truth.current().filter(|commit| commit.end == End::Done);
     for (&local, truth) in &job.tasks {
         let Some(Commit { attempt, .. }) = done(truth) else { continue };
         let task = job.task_id(local);

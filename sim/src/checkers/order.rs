@@ -3,15 +3,15 @@
 use proto::work::Launch;
 
 use super::{Verdict, Violation};
-use crate::truth::{JobTruth, Promise};
+use crate::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "order";
 
 /// A power cut may take a parent's commit after its credit has arrived; so it is enough that
 /// the parent's end was committed once.
-pub(crate) fn on_launch(job: &JobTruth, launch: &Launch) -> Verdict {
+pub(crate) fn on_launch(job: &ExpectedJob, launch: &Launch) -> Verdict {
     let task = launch.task;
-    if job.promise == Promise::Staged {
+    if job.promise == SubmissionStage::Staged {
         return Err(Violation::new(NAME, format!("{task} runs before its job was committed")));
     }
     let truth = &job.tasks[&task.local];

@@ -5,15 +5,15 @@ use kvs::keys;
 use proto::{JobId, wire};
 
 use super::{Jobs, Verdict, Violation};
+use crate::expected::ExpectedJob;
 use crate::machine::Machine;
-use crate::truth::JobTruth;
 
 const NAME: &str = "past";
 
 /// A client is told the state of a job; `id`: of its request, `next`: of the next one.
 /// `asked_after`: after it was told that the job is forgotten.
-pub(crate) fn on_told(
-    truth: &mut JobTruth,
+pub(crate) fn on_reported(
+    truth: &mut ExpectedJob,
     state: &wire::JobState,
     (id, next): (u64, u64),
     asked_after: bool,
@@ -63,7 +63,7 @@ pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
 
 fn is_staged(job: JobId, machines: &[Machine]) -> bool {
     let mut nodes = machines.iter().filter_map(|machine| machine.node.as_ref());
-    nodes.any(|node| node.is_staged(job))
+    nodes.any(|node| node.is_uncommitted(job))
 }
 
 /// Whether some machine has chunks that a client has repeated after its job was forgotten.

@@ -1,12 +1,12 @@
 //! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
 //! and then fails; each further one has been counted apart. What merely ran beside it does not
-//! fail; and no death is a strike that a majority of the other nodes did not live through. Where
+//! fail; and no death is counted that a majority of the other nodes did not live through. Where
 //! nothing else is broken, no death is counted apart that most others certainly lived through.
 
 use std::collections::BTreeMap;
 
 use proto::event::Spared;
-use proto::limits::{CRASHES_MAX, LIVES_KEPT_MAX};
+use proto::limits::{CRASHES_MAX, INCARNATIONS_KEPT_MAX};
 use proto::wire::LifeEnd;
 use proto::{Attempt, NodeId, Span, TaskId, Time};
 
@@ -27,7 +27,7 @@ const MEET_WITHIN: Span = Span::from_secs(5);
 
 /// One process of a machine.
 #[derive(Debug)]
-struct Life {
+struct IncarnationSpan {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
@@ -36,8 +36,8 @@ struct Life {
 
 /// When which incarnation lived, by machine.
 #[derive(Debug, Default)]
-pub(crate) struct Lives {
-    lives: BTreeMap<usize, Vec<Life>>,
+pub(crate) struct Incarnations {
+    lives: BTreeMap<usize, Vec<IncarnationSpan>>,
     /// Then all nodes exchange packets all the time.
     homes_move: bool,
     /// Since when nothing but tasks has ended processes or cut the network; `Time::MAX`: there are
@@ -51,13 +51,13 @@ pub(crate) struct Lives {
     left: BTreeMap<usize, Time>,
 }
 
-impl Lives {
+impl Incarnations {
     pub(crate) fn new(homes_move: bool) -> Self {
         Self { homes_move, ..Self::default() }
     }
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
         let lives = self.lives.entry(machine).or_default();
-        lives.push(Life { incarnation, from: now, to: None, end: LifeEnd::LifeDied });
+        lives.push(IncarnationSpan { incarnation, from: now, to: None, end: LifeEnd::LifeDied });
     }
     pub(crate) fn end(&mut self, machine: usize, now: Time, end: LifeEnd) {
         let life = self.lives.get_mut(&machine).and_then(|lives| lives.last_mut());
@@ -91,7 +91,7 @@ impl Lives {
         }
     }
 
-    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
+    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&IncarnationSpan> {
         let lives = self.lives.get(&(node.0 as usize))?;
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
@@ -123,14 +123,17 @@ impl Lives {
             self.is_member(machine, since) && !is_given_up(since) && !is_given_up(now)
         };
         let later = self.lives[&dead].iter().filter(|life| life.from >= died_at).count();
-        if since < life.from.max(self.calm_from) || !is_there(dead) || later >= LIVES_KEPT_MAX {
+        if since < life.from.max(self.calm_from)
+            || !is_there(dead)
+            || later >= INCARNATIONS_KEPT_MAX
+        {
             return None;
         }
         let others = self.lives.iter().filter(|&(&machine, _)| machine != dead);
         let others: Vec<_> = others.filter(|&(&it, _)| !self.has_left(it, died_at)).collect();
-        let runs_on = |other: &Life| other.from <= since && other.to.is_none();
+        let runs_on = |other: &IncarnationSpan| other.from <= since && other.to.is_none();
         // Nodes announce themselves when they start. Packets of an earlier time may be lost.
-        let has_met = |other: &Life| {
+        let has_met = |other: &IncarnationSpan| {
             self.homes_move || other.incarnation == 1 || self.calm_from <= life.from.max(other.from)
         };
         let lived = others.iter().filter(|(machine, lives)| {
@@ -149,20 +152,25 @@ impl Lives {
     ) -> (usize, usize) {
         let others = self.lives.iter().filter(|(machine, _)| **machine != node.0 as usize);
         let others = others.filter(|(machine, _)| counts(**machine));
-        let at_that_time =
-            |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
+        let at_that_time = |life: &&IncarnationSpan| {
+            life.from <= died_at && life.to.is_none_or(|to| to >= died_at)
+        };
         let there = others
             .filter_map(|(machine, lives)| lives.iter().find(at_that_time).map(|it| (machine, it)));
         let has_left = |machine: &usize| self.left.get(machine).is_some_and(|&at| at > died_at);
-        let ran_on = |life: &Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
-        let there: Vec<(&usize, &Life)> = there.collect();
+        let ran_on = |life: &IncarnationSpan| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
+        let there: Vec<(&usize, &IncarnationSpan)> = there.collect();
         let lived = there.iter().filter(|&&(machine, life)| ran_on(life) || has_left(machine));
         (there.len(), lived.count())
     }
 }
 
 /// A home counts a death against a task.
-pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
+pub(crate) fn on_crash_counted(
+    lives: &Incarnations,
+    task: TaskId,
+    death: (NodeId, u32),
+) -> Verdict {
     let (node, incarnation) = death;
     // A node that others have given up may go on for a while.
     let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
@@ -196,7 +204,7 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
 /// A home counts one apart; `why` if it still is the home, and could ask the others.
 pub(crate) fn on_spared(
     jobs: &mut Jobs,
-    lives: &Lives,
+    lives: &Incarnations,
     (now, task): (Time, TaskId),
     death: (NodeId, u32),
     why: Option<Spared>,
@@ -247,7 +255,7 @@ pub(crate) fn on_kill(
 /// A home fails a task because too many have died with it, this one the last. `counts`: whom it
 /// takes for dead has died; a node that others have given up may go on for a while. The word that
 /// the attempt has ended, or does not start after all, may have died with its node.
-pub(crate) fn on_struck_out(
+pub(crate) fn on_crash_limit(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
     (node, incarnation): (NodeId, u32),
@@ -255,7 +263,7 @@ pub(crate) fn on_struck_out(
     counts: bool,
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
-    truth.is_struck_out = true;
+    truth.failed_by_crashes = true;
     let by_other = killer.filter(|&killer| killer != task);
     let is_unheard = truth.finished.contains_key(&attempt) || !truth.launched.contains(&attempt);
     if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {
@@ -280,8 +288,8 @@ mod tests {
     }
 
     /// Three machines run from the beginning, and node 2 fails after 20 s.
-    fn three(end: LifeEnd) -> Lives {
-        let mut lives = Lives::new(true);
+    fn three(end: LifeEnd) -> Incarnations {
+        let mut lives = Incarnations::new(true);
         (0..3).for_each(|machine| lives.begin(machine, 1, Time(0)));
         lives.end(2, seconds(20), end);
         lives
@@ -298,14 +306,14 @@ mod tests {
             if let Some(at) = removed {
                 lives.leaves(0, seconds(at));
             }
-            assert_eq!(on_struck(&lives, task, DEAD).is_ok(), expected, "{removed:?}");
+            assert_eq!(on_crash_counted(&lives, task, DEAD).is_ok(), expected, "{removed:?}");
         }
     }
 
     #[test]
     fn witnesses_are_certain_where_nothing_else_was_broken() {
         let now = seconds(25);
-        let witnesses = |lives: &Lives| lives.certain_witnesses(DEAD, now);
+        let witnesses = |lives: &Incarnations| lives.certain_witnesses(DEAD, now);
         let mut lives = three(LifeEnd::LifeDied);
         assert_eq!(witnesses(&lives), Some((2, 2)));
         lives.calm_from(seconds(18));

@@ -5,14 +5,15 @@ use proto::wire::NodeState;
 use proto::{LocalId, NodeId, Span};
 
 use super::{Verdict, Violation, removal};
-use crate::truth::{
-    Commit, JobTruth, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, Promise, Slot, TaskTruth,
+use crate::expected::{
+    Commit, ExpectedJob, ExpectedTask, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, Slot,
+    SubmissionStage,
 };
 
 const NAME: &str = "progress";
 
 /// The bound has come and the job has not ended: says what blocks it.
-pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
+pub(crate) fn stalled(job: &ExpectedJob, context: &str) -> Violation {
     let open = job.tasks.iter().filter(|(_, task)| task.current().is_none()).count();
     let mut chain = Vec::new();
     let mut at = first_blocked(job);
@@ -56,7 +57,7 @@ pub(crate) fn stays(node: NodeId, bound: Span, state: &NodeState) -> Violation {
 }
 
 /// An open task all of whose parents have ended.
-fn first_blocked(job: &JobTruth) -> Option<(LocalId, &TaskTruth)> {
+fn first_blocked(job: &ExpectedJob) -> Option<(LocalId, &ExpectedTask)> {
     let ended = |local: &LocalId| job.tasks[local].current().is_some();
     job.tasks
         .iter()
@@ -68,8 +69,8 @@ fn first_blocked(job: &JobTruth) -> Option<(LocalId, &TaskTruth)> {
 }
 
 /// Every task of an ended job ended as its kind and its parents say.
-pub(crate) fn on_end(job: &JobTruth) -> Verdict {
-    if job.cancelled || job.promise != Promise::Ended {
+pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
+    if job.cancelled || job.promise != SubmissionStage::Ended {
         return Ok(());
     }
     let removed = removal::below(job, &job.named);
@@ -88,13 +89,13 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
         let right = match (all_done, task.kind.as_str()) {
             (false, _) => end == End::Skipped,
             (true, KIND_FAILING) => end == End::Failed,
-            (true, KIND_MENDED) if job.told_round() == 0 => end == End::Failed,
+            (true, KIND_MENDED) if job.announced_round() == 0 => end == End::Failed,
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
-            (true, _) if task.is_struck_out => end == End::Failed,
+            (true, _) if task.failed_by_crashes => end == End::Failed,
             // Its readers of an earlier round are done and stay so: made again with other bytes,
             // it fails.
-            (true, _) if task.differs && job.told_round() > 0 && has_been_done(task) => {
+            (true, _) if task.differs && job.announced_round() > 0 && has_been_done(task) => {
                 matches!(end, End::Done | End::Failed)
             }
             (true, _) => end == End::Done,
@@ -112,7 +113,7 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
     Ok(())
 }
 
-fn has_been_done(task: &TaskTruth) -> bool {
+fn has_been_done(task: &ExpectedTask) -> bool {
     task.was_done || task.ever_done()
 }
 

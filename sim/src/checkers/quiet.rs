@@ -9,7 +9,7 @@ const NAME: &str = "quiet";
 /// Not even under faults: links and outboxes alone must lose no wake-up. Otherwise the reconciler
 /// would hide their bugs. What it finds of a partition whose home has changed within ten seconds is
 /// not told here; it leaves those out, unless they change for longer than three rounds.
-pub(crate) fn on_woken(task: TaskId) -> Verdict {
+pub(crate) fn on_missed_wakeup(task: TaskId) -> Verdict {
     Err(Violation::new(NAME, format!("{task}: the reconciler found a lost wake-up")))
 }
 

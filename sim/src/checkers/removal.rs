@@ -7,14 +7,18 @@ use proto::event::End;
 use proto::{LocalId, Span, TaskId, Time, wire};
 
 use super::{Verdict, Violation};
-use crate::truth::{Commit, JobTruth};
+use crate::expected::{Commit, ExpectedJob};
 
 const NAME: &str = "removal";
 /// A holder hears of a cancellation within this time when nothing is broken.
 const HEARD_WITHIN: Span = Span::from_secs(15);
 
 /// Tasks were named to be cancelled, and the client is told: each has ended, durably.
-pub(crate) fn on_answered(job: &JobTruth, named: &[LocalId], answer: &wire::Cancelled) -> Verdict {
+pub(crate) fn on_answered(
+    job: &ExpectedJob,
+    named: &[LocalId],
+    answer: &wire::Cancelled,
+) -> Verdict {
     let open = named.iter().find(|local| job.tasks[local].current().is_none());
     if let Some(local) = open {
         let text = format!("{}: {local} is told as cancelled, but has not ended", job.job);
@@ -52,7 +56,7 @@ pub(crate) struct Launched {
     pub now: Time,
 }
 
-pub(crate) fn on_launch(job: &JobTruth, launched: &Launched) -> Verdict {
+pub(crate) fn on_launch(job: &ExpectedJob, launched: &Launched) -> Verdict {
     let wrong = |what: &str| Err(Violation::new(NAME, format!("{} {what}", launched.task)));
     if launched.dismissed {
         return wrong("starts where its attempt was dismissed");
@@ -74,7 +78,7 @@ pub(crate) fn on_launch(job: &JobTruth, launched: &Launched) -> Verdict {
 }
 
 /// An ended job: all that waited for a cancelled task is gone with it, and nothing else is.
-pub(crate) fn on_end(job: &JobTruth) -> Verdict {
+pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     let below = below(job, &job.named);
     for (&local, task) in &job.tasks {
         let Some(commit) = task.current() else { continue };
@@ -98,7 +102,7 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
 }
 
 /// These tasks and all that depend on them.
-pub(crate) fn below(job: &JobTruth, roots: &BTreeSet<LocalId>) -> BTreeSet<LocalId> {
+pub(crate) fn below(job: &ExpectedJob, roots: &BTreeSet<LocalId>) -> BTreeSet<LocalId> {
     let mut found = BTreeSet::new();
     if roots.is_empty() {
         return found;

@@ -24,7 +24,7 @@ const SYNC_SLOW: Span = Span::from_millis(50);
 
 /// A ready task in some queue.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct ReadyTask {
     attempt: Attempt,
     node: usize,
     local_queue: bool,
@@ -34,7 +34,7 @@ struct Waiting {
 
 /// How a machine's slots are taken.
 #[derive(Clone, Debug)]
-struct Free {
+struct SlotUse {
     slots: u32,
     busy: u32,
     /// Objects on their way to it: a free slot may be waiting for them.
@@ -51,7 +51,7 @@ struct Free {
     since: Vec<Option<Time>>,
 }
 
-impl Free {
+impl SlotUse {
     fn settle(&mut self, now: Time, is_usable: bool) {
         let is_usable = is_usable
             && !(self.leaves || self.waits || self.is_slow)
@@ -71,10 +71,10 @@ impl Free {
 /// What is ready and what is free, as the trace tells.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    waiting: BTreeMap<TaskId, Waiting>,
+    waiting: BTreeMap<TaskId, ReadyTask>,
     /// Suspects of crashes, which start on a node where nothing else runs.
     alone: BTreeSet<TaskId>,
-    machines: Vec<Free>,
+    machines: Vec<SlotUse>,
     /// Nobody serves these: who may not start a task of theirs without being told waits.
     unserved: BTreeSet<PartitionId>,
     is_cramped: bool,
@@ -105,7 +105,7 @@ impl Watch {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
         let (leaves, waits, is_slow) = (false, false, false);
         let (busy, fetches) = (0, 0);
-        let free = Free { slots, busy, fetches, is_cramped, leaves, waits, is_slow, since };
+        let free = SlotUse { slots, busy, fetches, is_cramped, leaves, waits, is_slow, since };
         self.machines.push(free);
     }
 
@@ -148,7 +148,7 @@ impl Watch {
     pub(crate) fn on_event(&mut self, now: Time, node: usize, event: &Event, cpus: u32) -> Verdict {
         match *event {
             Event::Queued { task, attempt, local_queue, .. } => {
-                let fresh = Waiting { attempt, node, local_queue, since: now, cpus };
+                let fresh = ReadyTask { attempt, node, local_queue, since: now, cpus };
                 let waiting = self.waiting.entry(task).or_insert(fresh);
                 if waiting.attempt == attempt && waiting.local_queue == local_queue {
                     waiting.node = node; // A move does not make its wait any shorter.
@@ -167,7 +167,7 @@ impl Watch {
                 let waited = self.waiting.remove(&task);
                 return waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
             }
-            Event::Struck { task, strikes, .. } if strikes >= CRASHES_ALONE_MIN => {
+            Event::CrashCounted { task, count, .. } if count >= CRASHES_ALONE_MIN => {
                 self.alone.insert(task);
             }
             Event::Spared { task, why: Spared::Apart | Spared::Beside, .. } => {
@@ -211,8 +211,8 @@ impl Watch {
     }
 
     /// Whether some machine could have run it all along.
-    fn judge(&self, now: Time, task: TaskId, waiting: Waiting) -> Verdict {
-        let Waiting { node, local_queue, since, cpus, .. } = waiting;
+    fn judge(&self, now: Time, task: TaskId, waiting: ReadyTask) -> Verdict {
+        let ReadyTask { node, local_queue, since, cpus, .. } = waiting;
         if self.unserved.contains(&task.partition()) {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! What a scheduler is told of lengths and sizes before they are known (the *imode* of Beránek,
-//! Ada Böhm, et al., "Analysis of workflow schedulers in simulated distributed environments", 2022).
+//! Ada Böhm, et al., "Analysis of workflow schedulers in simulated distributed environments",
+//! 2022).
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl Estimates {
                     (0..problem.objects.len()).map(bytes).collect(),
                 )
             }
-            Info::User => (told_lengths(problem), told_sizes(problem)),
+            Info::User => (declared_lengths(problem), declared_sizes(problem)),
         };
         Self { info, length_ns, bytes }
     }
@@ -94,7 +95,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0 { sum / f64::from(count) } else { 0.0 }
 }
 
-fn told_lengths(problem: &Problem) -> Vec<f64> {
+fn declared_lengths(problem: &Problem) -> Vec<f64> {
     let mut sums = BTreeMap::<u32, (f64, f64)>::new();
     for (task, &kind) in problem.tasks.iter().zip(&problem.kinds) {
         let sum = sums.entry(kind).or_default();
@@ -108,7 +109,7 @@ fn told_lengths(problem: &Problem) -> Vec<f64> {
 }
 
 /// Where nobody said anything, the k-th outputs of the tasks of one kind are of one size.
-fn told_sizes(problem: &Problem) -> Vec<f64> {
+fn declared_sizes(problem: &Problem) -> Vec<f64> {
     let mut sums = BTreeMap::<(u32, usize), (f64, f64)>::new();
     for (task, &kind) in problem.tasks.iter().zip(&problem.kinds) {
         for (at, &object) in task.outputs.iter().enumerate() {

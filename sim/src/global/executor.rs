@@ -9,7 +9,7 @@ use super::view::{Assignment, Scheduler, Update, View};
 use super::wires::{Transfer, Wires};
 use super::worker::WorkerState;
 use super::{Options, Ran, RunError, TaskRun};
-use crate::Dice;
+use crate::SimRng;
 
 #[derive(Clone, Debug)]
 struct TaskState {
@@ -68,7 +68,7 @@ pub(super) struct Executor<'p> {
     /// Outputs on their way to the origin.
     returning: usize,
     ran: Ran,
-    dice: Dice,
+    dice: SimRng,
     wants_starts: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'p> Executor<'p> {
             unended: problem.tasks.len(),
             returning: 0,
             ran: Ran::default(),
-            dice: Dice::new(options.seed),
+            dice: SimRng::new(options.seed),
             wants_starts: false,
         };
         executor.place_what_exists();

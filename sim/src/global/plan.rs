@@ -16,7 +16,7 @@ use super::view::{Assignment, View};
 
 /// Where a task could go.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Offer {
+pub(super) struct PlacementOption {
     pub task: usize,
     pub worker: usize,
     pub start_ns: f64,
@@ -25,7 +25,7 @@ pub(super) struct Offer {
 
 /// What of a worker's time may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gaps {
+pub(super) enum GapPolicy {
     Used,
     Lost,
 }
@@ -33,7 +33,7 @@ pub(super) enum Gaps {
 pub(super) struct Plan<'v> {
     view: &'v View<'v>,
     timelines: Vec<Timeline>,
-    placed: Vec<Option<Offer>>,
+    placed: Vec<Option<PlacementOption>>,
     assignments: Vec<(f64, Assignment)>,
     unplaced_parents: Vec<usize>,
     /// Whether transfers are believed to take their latency.
@@ -84,7 +84,12 @@ impl<'v> Plan<'v> {
     }
 
     /// What a worker offers; `None` where the task does not fit.
-    pub(super) fn offer(&self, task: usize, worker: usize, gaps: Gaps) -> Option<Offer> {
+    pub(super) fn offer(
+        &self,
+        task: usize,
+        worker: usize,
+        gaps: GapPolicy,
+    ) -> Option<PlacementOption> {
         let cores = self.problem().tasks[task].cores;
         let timeline = &self.timelines[worker];
         if timeline.cores() < cores {
@@ -93,21 +98,26 @@ impl<'v> Plan<'v> {
         let from_ns = self.inputs_ns(task, worker);
         let length_ns = self.view.estimates.run_ns(self.problem(), task, worker);
         let start_ns = match gaps {
-            Gaps::Used => timeline.earliest_gap(from_ns, length_ns, cores),
-            Gaps::Lost => timeline.earliest_behind(from_ns, cores),
+            GapPolicy::Used => timeline.earliest_gap(from_ns, length_ns, cores),
+            GapPolicy::Lost => timeline.earliest_behind(from_ns, cores),
         };
-        Some(Offer { task, worker, start_ns, end_ns: start_ns + length_ns })
+        Some(PlacementOption { task, worker, start_ns, end_ns: start_ns + length_ns })
     }
 
     /// The best of all workers' offers, the least value of `badness`; of equal ones the first.
-    pub(super) fn best(&self, task: usize, gaps: Gaps, badness: impl Fn(&Offer) -> f64) -> Offer {
+    pub(super) fn best(
+        &self,
+        task: usize,
+        gaps: GapPolicy,
+        badness: impl Fn(&PlacementOption) -> f64,
+    ) -> PlacementOption {
         let offers = (0..self.timelines.len()).filter_map(|it| self.offer(task, it, gaps));
         let best = offers.min_by(|a, b| badness(a).total_cmp(&badness(b)));
         best.expect("every task fits some worker")
     }
 
     /// Takes an offer. The tasks that may be placed now that could not be before.
-    pub(super) fn place(&mut self, offer: Offer) -> Vec<usize> {
+    pub(super) fn place(&mut self, offer: PlacementOption) -> Vec<usize> {
         let cores = self.problem().tasks[offer.task].cores;
         let length_ns = offer.end_ns - offer.start_ns;
         let lanes = self.timelines[offer.worker].take(offer.start_ns, length_ns, cores);
@@ -142,8 +152,8 @@ impl<'v> Plan<'v> {
     pub(super) fn place_all<K: Ord>(
         mut self,
         urgency: impl Fn(usize) -> K,
-        gaps: Gaps,
-        badness: impl Fn(&Offer) -> f64,
+        gaps: GapPolicy,
+        badness: impl Fn(&PlacementOption) -> f64,
     ) -> Vec<Assignment> {
         let first = self.first_tasks().into_iter();
         let mut ready: BinaryHeap<_> = first.map(|task| (urgency(task), Reverse(task))).collect();
@@ -160,18 +170,18 @@ impl<'v> Plan<'v> {
     pub(super) fn place_pairs(
         mut self,
         order: &[f64],
-        gaps: Gaps,
-        goodness: impl Fn(&Offer) -> (f64, f64),
+        gaps: GapPolicy,
+        goodness: impl Fn(&PlacementOption) -> (f64, f64),
     ) -> Vec<Assignment> {
-        let offers = |plan: &Self, task: usize| -> Vec<Option<Offer>> {
+        let offers = |plan: &Self, task: usize| -> Vec<Option<PlacementOption>> {
             (0..plan.timelines.len()).map(|worker| plan.offer(task, worker, gaps)).collect()
         };
         let first = self.first_tasks().into_iter();
-        let mut ready: Vec<(usize, Vec<Option<Offer>>)> =
+        let mut ready: Vec<(usize, Vec<Option<PlacementOption>>)> =
             first.map(|task| (task, offers(&self, task))).collect();
         while !ready.is_empty() {
             ready.sort_by(|(a, _), (b, _)| order[*b].total_cmp(&order[*a]).then(a.cmp(b)));
-            let mut best: Option<((f64, f64), Offer)> = None;
+            let mut best: Option<((f64, f64), PlacementOption)> = None;
             for &offer in ready.iter().flat_map(|(_, offers)| offers).flatten() {
                 let good = goodness(&offer);
                 if best.as_ref().is_none_or(|(most, _)| good > *most) {

@@ -4,7 +4,7 @@ use super::estimate::Estimates;
 use super::executor::State;
 use super::problem::{Maker, Problem};
 use super::wires::Wiring;
-use crate::Dice;
+use crate::SimRng;
 
 /// A task shall run on a worker.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,5 +81,5 @@ pub trait Scheduler {
         false
     }
     /// Says what is to run where. Called first when nothing has happened yet.
-    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment>;
+    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut SimRng) -> Vec<Assignment>;
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Dice;
+use crate::SimRng;
 
 const S: u64 = 1_000_000_000;
 
@@ -74,7 +74,7 @@ fn naive(flows: &[Vec<u32>], capacities: &[f64]) -> Vec<f64> {
 }
 
 /// Starts and ends flows at random, and compares all rates after each.
-fn compare(seed: u64, dice: &mut Dice, nodes: usize, mut network: MaxMin<u32>) {
+fn compare(seed: u64, dice: &mut SimRng, nodes: usize, mut network: MaxMin<u32>) {
     let mut now_ns = 0;
     for step in 0..150_u32 {
         let from = dice.index(nodes);
@@ -99,7 +99,7 @@ fn compare(seed: u64, dice: &mut Dice, nodes: usize, mut network: MaxMin<u32>) {
 #[test]
 fn local_solving_equals_solving_all() {
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
+        let mut dice = SimRng::new(seed);
         let nodes = 2 + dice.index(12);
         compare(seed, &mut dice, nodes, MaxMin::new(nodes, 1e9));
     }
@@ -108,7 +108,7 @@ fn local_solving_equals_solving_all() {
 #[test]
 fn so_it_does_in_a_tree() {
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
+        let mut dice = SimRng::new(seed);
         let nodes = 2 + dice.index(16);
         let racks = 1 + dice.index(nodes) as u32;
         let oversubscription = [1.0, 1.5, 4.0, 10.0][dice.index(4)];
@@ -149,7 +149,7 @@ fn racks_are_even_and_the_uneven_one_has_a_thinner_way_out() {
 #[test]
 fn without_oversubscription_a_tree_is_no_tree() {
     for seed in 0..20 {
-        let mut dice = Dice::new(seed);
+        let mut dice = SimRng::new(seed);
         let nodes = 2 + dice.index(12);
         let racks = 1 + dice.index(nodes) as u32;
         let mut flat = MaxMin::new(nodes, 1e6);
@@ -176,7 +176,7 @@ fn without_oversubscription_a_tree_is_no_tree() {
 /// What a hundred busy cards cost; printed, not demanded.
 #[test]
 fn a_change_touches_few_flows() {
-    let mut dice = Dice::new(7);
+    let mut dice = SimRng::new(7);
     let (nodes, open, changes) = (100, 800, 2_000);
     let mut network = MaxMin::new(nodes, 125e6);
     let mut now_ns = 0;

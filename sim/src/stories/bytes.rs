@@ -3,7 +3,7 @@
 use proto::{JobId, PartitionId, Span, wire};
 use scheduler::Mutant;
 
-use crate::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
+use crate::{ClientPlan, Draft, SimRng, Violation, World, WorldOptions};
 
 const NODES: u32 = 6;
 const LAYERS: usize = 12;
@@ -11,7 +11,7 @@ const WIDTH: usize = 6;
 const SEEDS: u64 = 24;
 
 /// Readers far down the graph want outputs whose other readers have long ended.
-fn draft(dice: &mut Dice) -> Draft {
+fn draft(dice: &mut SimRng) -> Draft {
     let mut draft = Draft::bag(LAYERS * WIDTH, Span::ZERO);
     for task in &mut draft.tasks {
         task.duration = dice.span(Span::from_millis(100), Span::from_secs(4));
@@ -35,7 +35,7 @@ fn draft(dice: &mut Dice) -> Draft {
 /// # Errors
 /// The demand that did not hold.
 pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
-    let mut dice = Dice::new(seed);
+    let mut dice = SimRng::new(seed);
     let mut options = WorldOptions::healthy(seed, NODES, 2);
     (options.copies, options.faultless, options.mutant) = (3, false, mutant);
     options.varies_permille = dice.pick(&[200, 500, 1_000]);

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Action, ClientPlan, Dice, Draft, Grows, Violation, World, WorldOptions};
+use crate::{Action, ClientPlan, Draft, GrowthPlan, SimRng, Violation, World, WorldOptions};
 use node::Effect;
-use proto::event::Again;
+use proto::event::RetryReason;
 use proto::{Event, JobId, PartitionId, Span, wire};
 use scheduler::Mutant;
 
@@ -19,7 +19,7 @@ pub(crate) fn copies_are_gone_when_they_are_asked_for(
     let mut world = World::new(options);
     let homes: Vec<PartitionId> = world.partitions_of(0).into_iter().take(2).collect();
     let draft = Draft::fan_out(200, Span::from_millis(20), 1_000_000);
-    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(0x5eed_0000_0000), &homes);
     world.add_job(submission, ClientPlan::simple());
     world.must_end()?;
     world.must_fall_silent()?;
@@ -46,7 +46,7 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     let rebuilt = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&rebuilt);
     world.on_effect(Box::new(move |_, _, effect| {
-        if let Effect::Trace(Event::Replaced { why: Again::Rebuilt, .. }) = effect {
+        if let Effect::Trace(Event::Replaced { why: RetryReason::Rebuilt, .. }) = effect {
             *counter.lock().expect("one thread") += 1;
         }
         Action::Carry
@@ -63,7 +63,7 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     draft.edges.extend((23..35).flat_map(|last| [(0, last, 1), (last - 10, last, 0)]));
     let homes: Vec<PartitionId> =
         (0..MAKER).flat_map(|node| world.partitions_of(node).into_iter().take(1)).collect();
-    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(0x5eed_0000_0000), &homes);
     world.add_job(submission, ClientPlan::simple());
     world.run_for(Span::from_secs(20));
     world.lose(MAKER);
@@ -90,7 +90,7 @@ pub(crate) fn short_tasks_are_staged_behind_long_ones(
     draft.edges.extend((3..18).map(|short| (0, short, 1)));
     let homes: Vec<PartitionId> =
         (0..3).flat_map(|node| world.partitions_of(node).into_iter().take(1)).collect();
-    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(0x5eed_0000_0000), &homes);
     world.add_job(submission, ClientPlan::simple());
     world.must_end()?;
     world.must_leave_nothing()
@@ -115,7 +115,7 @@ pub(crate) fn one_node_gets_company(mutant: Option<Mutant>) -> Result<(), Violat
     for slots in [1, 0] {
         let mut options = WorldOptions::healthy(11, 1, 2);
         (options.copies, options.faultless, options.mutant) = (2, false, mutant);
-        options.grows = Some(Grows { joins_max: 0, kills_permille: 0 });
+        options.grows = Some(GrowthPlan { joins_max: 0, kills_permille: 0 });
         options.census_steps = 16;
         let mut world = World::new(options);
         world.must_be_whole()?;
@@ -164,7 +164,7 @@ fn keep_results(world: &mut World) {
         (task.output_sizes, task.keep) = (vec![1_000_000, 1_000], true);
     }
     let homes: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
-    let mut submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    let mut submission = draft.submission(&mut SimRng::new(7), JobId(0x5eed_0000_0000), &homes);
     submission.commit.settings =
         Some(wire::JobSettings { real_data: true, ..wire::JobSettings::default() });
     world.add_job(submission, ClientPlan::simple());

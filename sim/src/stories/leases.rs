@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Action, HammerPlan, Violation, World, WorldOptions};
+use crate::{Action, HotKeyPlan, Violation, World, WorldOptions};
 use node::Effect;
 use proto::{NodeId, Span};
 use scheduler::Mutant;
@@ -32,9 +32,9 @@ fn cut_off(world: &mut World) -> Arc<AtomicBool> {
     is_cut
 }
 
-fn hammer(world: &mut World, span: Span) {
-    let plan = HammerPlan { keys: 8, pace: Span::from_millis(1), appends_permille: 100 };
-    (0..3).for_each(|_| world.add_hammer(plan, span));
+fn hot_key_client(world: &mut World, span: Span) {
+    let plan = HotKeyPlan { keys: 8, pace: Span::from_millis(1), appends_permille: 100 };
+    (0..3).for_each(|_| world.add_hot_key_client(plan, span));
 }
 
 fn ends_well(world: &mut World) -> Result<(), Violation> {
@@ -49,7 +49,7 @@ fn is_cut_off(mutant: Option<Mutant>, span: Span, replaced: bool) -> Result<(), 
         let mut world = world(seed, mutant);
         world.must_be_whole()?;
         let is_cut = cut_off(&mut world);
-        hammer(&mut world, Span(span.0 + Span::from_secs(1).0));
+        hot_key_client(&mut world, Span(span.0 + Span::from_secs(1).0));
         world.run_for(Span::from_millis(500));
         is_cut.store(true, Ordering::Relaxed);
         if replaced {
@@ -79,7 +79,7 @@ pub(super) fn a_primary_is_suspended(mutant: Option<Mutant>) -> Result<(), Viola
         world.must_be_whole()?;
         let is_cut = cut_off(&mut world);
         let asleep = Span::from_secs(10);
-        hammer(&mut world, Span(asleep.0 + Span::from_secs(3).0));
+        hot_key_client(&mut world, Span(asleep.0 + Span::from_secs(3).0));
         world.run_for(Span::from_millis(500));
         is_cut.store(true, Ordering::Relaxed);
         world.suspend(PRIMARY.0 as usize, asleep);

@@ -14,7 +14,7 @@ mod stopping;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use crate::{Action, ClientPlan, Dice, Draft, Submission, Violation, World, WorldOptions};
+use crate::{Action, ClientPlan, Draft, SimRng, Submission, Violation, World, WorldOptions};
 use node::Effect;
 use prost::Message as _;
 use proto::wire::message::Body;
@@ -30,7 +30,7 @@ const FIRST: NodeId = NodeId(1);
 const SECOND: NodeId = NodeId(2);
 const THIRD: NodeId = NodeId(3);
 
-type Telling = fn(Option<Mutant>) -> Result<(), Violation>;
+type Run = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// One exact order of events, and the bug on purpose that it shows.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ pub struct Story {
     pub about: Mutant,
     /// What happens in it.
     pub name: &'static str,
-    telling: Telling,
+    telling: Run,
 }
 
 impl Story {
-    const fn new(about: Mutant, name: &'static str, telling: Telling) -> Self {
+    const fn new(about: Mutant, name: &'static str, telling: Run) -> Self {
         Self { about, name, telling }
     }
 
@@ -71,7 +71,7 @@ pub const STORIES: [Story; 23] = [
         moves_are_heard_in_the_wrong_order,
     ),
     Story::new(
-        Mutant::CancelForgetsTransit,
+        Mutant::CancelForgetsUnackedGrants,
         "a thief dies with what was cancelled",
         a_thief_dies_with_what_was_cancelled,
     ),
@@ -101,21 +101,21 @@ pub const STORIES: [Story; 23] = [
         data::the_maker_dies_and_copies_are_pushed_out,
     ),
     Story::new(
-        Mutant::StagedForGood,
+        Mutant::StagedNeverRequeued,
         "short tasks are staged behind long ones",
         data::short_tasks_are_staged_behind_long_ones,
     ),
     Story::new(
-        Mutant::KeptAlone,
+        Mutant::EndReportedBeforeCopy,
         "makers die one after another",
         data::makers_die_one_after_another,
     ),
     Story::new(
-        Mutant::FoundAlone,
+        Mutant::FoundOutputsUnchecked,
         "makers die after all have started anew",
         data::makers_die_after_all_have_started_anew,
     ),
-    Story::new(Mutant::NewcomersUnasked, "one node gets company", data::one_node_gets_company),
+    Story::new(Mutant::NewNodesGetNoCopies, "one node gets company", data::one_node_gets_company),
     Story::new(
         Mutant::RoundIgnored,
         "a skip comes in the next round",
@@ -129,12 +129,16 @@ pub const STORIES: [Story; 23] = [
         "a primary is replaced at once",
         leases::a_primary_is_replaced_at_once,
     ),
-    Story::new(Mutant::StoresAlike, "a voter loses its disk", copies::a_voter_loses_its_disk),
+    Story::new(
+        Mutant::ReplacedStoreUnnoticed,
+        "a voter loses its disk",
+        copies::a_voter_loses_its_disk,
+    ),
     Story::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
     Story::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
     Story::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
     Story::new(
-        Mutant::SlowNeverTold,
+        Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",
         slow::the_rest_waits_no_longer,
     ),
@@ -150,7 +154,7 @@ fn messages(effect: &Effect) -> Vec<Body> {
     let reliable = packet.reliable.iter();
     let reliable =
         reliable.map(|bytes| wire::Message::decode(bytes.clone()).expect("nodes encode"));
-    reliable.chain(packet.loose.iter().cloned()).filter_map(|message| message.body).collect()
+    reliable.chain(packet.best_effort.iter().cloned()).filter_map(|message| message.body).collect()
 }
 
 fn any(effect: &Effect, matches: impl Fn(&Body) -> bool) -> bool {
@@ -184,13 +188,13 @@ fn away(world: &World) -> (JobId, Vec<PartitionId>) {
 /// A bag on the first node.
 fn submit(world: &mut World, tasks: usize, duration: Span) -> usize {
     let (job, held) = away(world);
-    let submission = Draft::bag(tasks, duration).submission(&mut Dice::new(7), job, &held);
+    let submission = Draft::bag(tasks, duration).submission(&mut SimRng::new(7), job, &held);
     world.add_job(submission, ClientPlan::simple())
 }
 
 /// What a story has seen so far.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     stolen: bool,
     passed_on: bool,
     blocked: bool,
@@ -213,7 +217,7 @@ fn out_of_line(from: NodeId, to: NodeId) -> bool {
 /// first. Then the third dies: the home must know that it had the task.
 fn moves_are_heard_in_the_wrong_order(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = world(4, 1, mutant);
-    let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
+    let seen = Arc::new(Mutex::new(Observed { blocked: true, ..Observed::default() }));
     let shared = Arc::clone(&seen);
     world.on_effect(Box::new(move |_, from, effect| {
         let Effect::Send { to, .. } = effect else { return Action::Carry };
@@ -228,7 +232,7 @@ fn moves_are_heard_in_the_wrong_order(mutant: Option<Mutant>) -> Result<(), Viol
         {
             (seen.passed_on, seen.blocked) = (true, false);
         }
-        let replied = any(effect, |body| matches!(body, Body::MovedReply(_)));
+        let replied = any(effect, |body| matches!(body, Body::TasksMovedAck(_)));
         if (from, *to) == (HOME, SECOND) && replied && seen.passed_on && !seen.crashed {
             seen.crashed = true;
             return Action::CrashOther(THIRD);
@@ -242,12 +246,12 @@ fn moves_are_heard_in_the_wrong_order(mutant: Option<Mutant>) -> Result<(), Viol
 }
 
 fn is_moved(body: &Body) -> bool {
-    matches!(body, Body::Moved(_))
+    matches!(body, Body::TasksMoved(_))
 }
 
 /// What the second says of its steals does not reach the home for a while.
-fn silence_between_the_second_and_home(world: &mut World) -> Arc<Mutex<Seen>> {
-    let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
+fn silence_between_the_second_and_home(world: &mut World) -> Arc<Mutex<Observed>> {
+    let seen = Arc::new(Mutex::new(Observed { blocked: true, ..Observed::default() }));
     let shared = Arc::clone(&seen);
     world.on_effect(Box::new(move |_, from, effect| {
         let mut seen = shared.lock().expect("one thread");
@@ -261,7 +265,7 @@ fn silence_between_the_second_and_home(world: &mut World) -> Arc<Mutex<Seen>> {
     seen
 }
 
-fn until_the_second_stole(world: &mut World, seen: &Mutex<Seen>) {
+fn until_the_second_stole(world: &mut World, seen: &Mutex<Observed>) {
     for _ in 0..20_000 {
         world.run_for(Span::from_millis(1));
         if seen.lock().expect("one thread").stolen {
@@ -327,7 +331,7 @@ fn a_home_dies_in_the_middle_of_a_removal(mutant: Option<Mutant>) -> Result<(), 
     (options.sync_min, options.sync_max) = (Span::ZERO, Span::from_micros(1));
     (options.step_min, options.step_max) = (Span::from_millis(1), Span::from_millis(2));
     let mut world = World::new(options);
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(Observed::default()));
     let shared = Arc::clone(&seen);
     world.on_effect(Box::new(move |_, node, effect| {
         let mut seen = shared.lock().expect("one thread");

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Action, ClientPlan, Dice, Draft, Violation, World};
+use crate::{Action, ClientPlan, Draft, SimRng, Violation, World};
 use node::Effect;
 use proto::{JobId, NodeId, PartitionId, Span};
 use scheduler::Mutant;
@@ -24,7 +24,7 @@ fn loses_power_after(word: u32, victim: NodeId, mutant: Option<Mutant>) -> Resul
     let of = |world: &World, node: usize| world.partitions_of(node)[0];
     let homes: Vec<PartitionId> = [0, 1, 2].map(|node| of(&world, node)).to_vec();
     let draft = Draft::fan_in(24, Span::from_millis(30), 1000);
-    let submission = draft.submission(&mut Dice::new(7), JobId(super::JOB), &homes);
+    let submission = draft.submission(&mut SimRng::new(7), JobId(super::JOB), &homes);
     world.add_job(submission, ClientPlan::simple());
     let said = Arc::new(Mutex::new(0));
     world.on_effect(Box::new(move |_, from, effect| {

@@ -1,6 +1,6 @@
 //! Tasks that wait for their time.
 
-use crate::{Mishaps, SimulationOptions, Violation, simulate};
+use crate::{NodeFailures, SimulationOptions, Violation, simulate};
 use proto::{Span, wire};
 use scheduler::Mutant;
 use workloads::{Graph, GraphBuilder, TaskInit};
@@ -21,7 +21,7 @@ pub(crate) fn arrivals(tasks: u64) -> Graph {
 /// Every home dies while most tasks wait for their release, and knows afterwards when that is.
 pub(crate) fn homes_die_before_the_release(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = SimulationOptions::new(3, 2);
-    options.mishaps = Mishaps { kills: 3, ..Mishaps::default() };
+    options.node_failures = NodeFailures { kills: 3, ..NodeFailures::default() };
     options.mutant = mutant;
     simulate(&arrivals(12), &options).map(|_| ())
 }

@@ -78,7 +78,7 @@ fn one_is_slow(
     let begin = world.now();
     world.run_for(Span::from_secs(10));
     let before = p99(&world, begin);
-    world.drag(VICTIM, times);
+    world.slow_down(VICTIM, times);
     world.run_for(PATIENCE);
     let begin = world.now();
     world.run_for(Span::from_secs(10));

@@ -1,7 +1,7 @@
 //! Nodes that are stopped in order, and started again.
 
 use super::{HOME, JOB, SECOND};
-use crate::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
+use crate::{ClientPlan, Draft, SimRng, Violation, World, WorldOptions};
 use proto::{JobId, PartitionId, Span};
 use scheduler::Mutant;
 
@@ -18,7 +18,10 @@ pub(crate) fn nodes_are_stopped_again_and_again(mutant: Option<Mutant>) -> Resul
         let held: Vec<PartitionId> =
             world.partitions_of(HOME.0 as usize).into_iter().take(2).collect();
         let draft = Draft::bag(6, Span::from_secs(3)).commands();
-        world.add_job(draft.submission(&mut Dice::new(7), JobId(JOB), &held), ClientPlan::simple());
+        world.add_job(
+            draft.submission(&mut SimRng::new(7), JobId(JOB), &held),
+            ClientPlan::simple(),
+        );
         for _ in 0..4 {
             for node in [HOME, SECOND] {
                 world.run_for(Span::from_secs(1));

@@ -12,16 +12,16 @@ use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use scheduler::Homes;
 use workloads::{Graph, Plan};
 
-use super::machine::{Machine, Waiting};
-use super::mishaps::{Fate, Struck};
-use super::queue::{Queue, What};
+use super::event_queue::{Queue, ScalingEvent};
+use super::machine::{Machine, PendingInput};
+use super::node_failures::{FailureState, InjectedFailures};
 use super::submitter::{Sent, Submitter};
 use super::traffic::Flow;
 use super::transport::Transport;
 use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions};
 use crate::checkers::Violation;
-use crate::dice::Dice;
-use crate::service::{ByteTimes, Counts, Part, PriceList};
+use crate::costs::{ByteTimes, Counts, Part, PriceList};
+use crate::rng::SimRng;
 
 const CLIENT: ClientId = ClientId(1);
 /// Without an end of a task for this many steps, and so much virtual time, nothing will end.
@@ -36,8 +36,8 @@ pub(super) struct Cluster<'a, 'm> {
     graph: &'a Graph,
     /// Work over slots.
     pub(super) area: Span,
-    pub(super) fate: Fate,
-    pub(super) struck: Struck,
+    pub(super) failure_state: FailureState,
+    pub(super) struck: InjectedFailures,
     plan: &'a Plan<'a>,
     slots: u32,
     pub(super) queue: Queue,
@@ -83,9 +83,9 @@ pub(super) fn run(
     map: wire::ClusterMap,
     meter: Option<Meter<'_>>,
 ) -> Result<Simulation, Violation> {
-    let mut dice = Dice::new(options.seed);
+    let mut dice = SimRng::new(options.seed);
     let map = Arc::new(map);
-    let fate = Fate::new(options, &map)?;
+    let failure_state = FailureState::new(options, &map)?;
     let homes = Homes::new(NodeId(0), &map, kvs::job_partition);
     let mut machines = Vec::with_capacity(options.nodes as usize);
     for node in 0..options.nodes {
@@ -96,7 +96,7 @@ pub(super) fn run(
             tuning: options.tuning,
             seed: dice.number(),
             mutant: options.mutant,
-            ..super::mishaps::nobody(&map)
+            ..super::node_failures::nobody(&map)
         };
         let mut node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
@@ -104,7 +104,7 @@ pub(super) fn run(
         node.rest();
         machines.push(Machine::new(node));
     }
-    for &mortal in fate.mortals() {
+    for &mortal in failure_state.killable_nodes() {
         machines[mortal as usize].disk = Some(Box::default());
     }
     let service = &options.service;
@@ -115,8 +115,8 @@ pub(super) fn run(
         now: BEGIN,
         graph,
         area: area(graph, options),
-        fate,
-        struck: Struck::default(),
+        failure_state,
+        struck: InjectedFailures::default(),
         plan,
         slots: options.slots,
         queue: Queue::default(),
@@ -191,38 +191,40 @@ impl Cluster<'_, '_> {
         self.violation.get_or_insert_with(|| Violation::new(checker, text));
     }
 
-    fn happen(&mut self, what: What) {
+    fn happen(&mut self, what: ScalingEvent) {
         match what {
-            What::Step(node) => self.step(node as usize),
-            What::Timer(node) => {
+            ScalingEvent::Step(node) => self.step(node as usize),
+            ScalingEvent::Timer(node) => {
                 let node = node as usize;
                 if self.machines[node].timer_at == Some(self.now) {
                     self.machines[node].timer_at = None;
                     self.arm(node);
                 }
             }
-            What::Packet(packet) => {
+            ScalingEvent::Packet(packet) => {
                 let to = packet.to as usize;
                 self.deliver(to, Input::Packet(packet));
             }
-            What::Talk(talk) => self.put(talk.to as usize, Waiting::Talk(talk)),
-            What::LargePacket(packet) => {
-                let bytes = crate::service::packet_bytes(&packet) as u64;
+            ScalingEvent::ProbeEvent(probe_event) => {
+                self.put(probe_event.to as usize, PendingInput::ProbeEvent(probe_event))
+            }
+            ScalingEvent::LargePacket(packet) => {
+                let bytes = crate::costs::packet_bytes(&packet) as u64;
                 let (from, to) = (packet.from as usize, packet.to as usize);
                 self.transport.start(self.now, from, to, bytes, Flow::Packet(packet));
             }
-            What::Load(load) => self.load(load),
-            What::Ended(node, key) => self.attempt_ended(node as usize, *key),
-            What::Serve(transfer) => self.serve(transfer),
-            What::Arrived(transfer) => self.arrived(*transfer),
-            What::SyncBegin(node) => {
+            ScalingEvent::Load(load) => self.load(load),
+            ScalingEvent::Ended(node, key) => self.attempt_ended(node as usize, *key),
+            ScalingEvent::Serve(transfer) => self.serve(transfer),
+            ScalingEvent::Arrived(transfer) => self.arrived(*transfer),
+            ScalingEvent::SyncBegin(node) => {
                 let machine = &mut self.machines[node as usize];
                 if machine.log.begins_at == Some(self.now) {
                     machine.log.begins_at = None;
                     self.consider_sync(node as usize, self.now);
                 }
             }
-            What::SyncEnd(node, incarnation, seq) => {
+            ScalingEvent::SyncEnd(node, incarnation, seq) => {
                 let machine = &mut self.machines[node as usize];
                 if machine.incarnation != incarnation {
                     return;
@@ -236,25 +238,25 @@ impl Cluster<'_, '_> {
                 self.deliver(node as usize, Input::Persisted { seq });
                 self.consider_sync(node as usize, self.now);
             }
-            What::Submit => {
+            ScalingEvent::Submit => {
                 self.client.pump(self.now, &mut self.sent);
                 self.send_requests();
             }
-            What::Die(node) => self.die(node as usize),
-            What::Start(node) => self.start_again(node as usize),
-            What::Freeze(node) => self.freeze(node as usize),
-            What::Request(node, request) => {
+            ScalingEvent::Die(node) => self.die(node as usize),
+            ScalingEvent::Start(node) => self.start_again(node as usize),
+            ScalingEvent::Freeze(node) => self.freeze(node as usize),
+            ScalingEvent::Request(node, request) => {
                 self.machines[node as usize].log.client_waits = true;
                 self.deliver(node as usize, Input::Request { client: CLIENT, request });
             }
-            What::Response(response) => {
+            ScalingEvent::Response(response) => {
                 let verdict = self.client.on_response(self.now, *response, &mut self.sent);
                 if let Err(violation) = verdict {
                     self.violation = Some(violation);
                 }
                 self.send_requests();
                 if self.client.accepted.is_some() {
-                    self.begin_mishaps();
+                    self.schedule_failures();
                 }
             }
         }
@@ -262,18 +264,18 @@ impl Cluster<'_, '_> {
 
     pub(super) fn send_requests(&mut self) {
         for (at, node, request) in self.sent.drain(..) {
-            self.queue.push(at + self.transport.latency(), What::Request(node, request));
+            self.queue.push(at + self.transport.latency(), ScalingEvent::Request(node, request));
         }
         if let Some(at) = self.client.wakes_at(self.now) {
-            self.queue.push(at, What::Submit);
+            self.queue.push(at, ScalingEvent::Submit);
         }
     }
 
     pub(super) fn deliver(&mut self, node: usize, input: Input) {
-        self.put(node, Waiting::of(input));
+        self.put(node, PendingInput::of(input));
     }
 
-    fn put(&mut self, node: usize, waiting: Waiting) {
+    fn put(&mut self, node: usize, waiting: PendingInput) {
         // Nobody hears what is said to the dead.
         if self.machines[node].up {
             self.machines[node].inbox.push_back(waiting);
@@ -286,7 +288,7 @@ impl Cluster<'_, '_> {
         if !machine.step_scheduled {
             machine.step_scheduled = true;
             let at = machine.busy_until.max(self.now);
-            self.queue.push(at, What::Step(node as u32));
+            self.queue.push(at, ScalingEvent::Step(node as u32));
         }
     }
 
@@ -309,7 +311,7 @@ impl Cluster<'_, '_> {
         self.steps += 1;
         let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
         let mut inputs = std::mem::take(&mut self.inputs);
-        inputs.extend(machine.inbox.drain(..taken).map(Waiting::into_input));
+        inputs.extend(machine.inbox.drain(..taken).map(PendingInput::into_input));
         let mut counts = Counts::default();
         counts.add(Part::Step, 1.0);
         let mut written = Written::default();
@@ -336,7 +338,7 @@ impl Cluster<'_, '_> {
         self.mark(Mark::Over(&counts));
         // What no-ops left over waits in front of what has come meanwhile.
         for input in inputs.drain(..).rev() {
-            self.machines[index].inbox.push_front(Waiting::of(input));
+            self.machines[index].inbox.push_front(PendingInput::of(input));
         }
         self.inputs = inputs;
         let cost = self.prices.cost(&counts);
@@ -404,7 +406,8 @@ impl Cluster<'_, '_> {
                 Effect::Persist(_) | Effect::Trace(_) | Effect::Measure => unreachable!("sorted"),
                 Effect::Send { packet, .. } => self.send(done, packet),
                 Effect::Reply { response, .. } => {
-                    self.queue.push(done + self.transport.latency(), What::Response(response));
+                    self.queue
+                        .push(done + self.transport.latency(), ScalingEvent::Response(response));
                 }
                 Effect::Launch(launch) => self.launch(index, done, &launch),
                 Effect::Kill { task, attempt } => {
@@ -466,10 +469,11 @@ impl Cluster<'_, '_> {
         if due <= now {
             log.asked_seq = log.written_seq;
             log.client_waits = false;
-            self.queue.push(now + sync, What::SyncEnd(index as u32, incarnation, log.asked_seq));
+            self.queue
+                .push(now + sync, ScalingEvent::SyncEnd(index as u32, incarnation, log.asked_seq));
         } else if log.begins_at.is_none_or(|at| due < at) {
             log.begins_at = Some(due);
-            self.queue.push(due, What::SyncBegin(index as u32));
+            self.queue.push(due, ScalingEvent::SyncBegin(index as u32));
         }
     }
 
@@ -487,7 +491,7 @@ impl Cluster<'_, '_> {
         // One that comes too early looks again.
         if machine.timer_at.is_none_or(|timer| at < timer) {
             machine.timer_at = Some(at);
-            self.queue.push(at, What::Timer(index as u32));
+            self.queue.push(at, ScalingEvent::Timer(index as u32));
         }
     }
 

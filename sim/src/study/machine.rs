@@ -8,7 +8,7 @@ use node::{Input, Node};
 use proto::work::{Fetch, Outcome};
 use proto::{Attempt, ObjectId, TaskId, Time};
 
-use super::talk::Talk;
+use super::probe_events::ProbeEvent;
 use crate::disk::Disk;
 
 /// An attempt in a slot, until its end.
@@ -21,7 +21,7 @@ pub(super) struct Attempting {
 
 /// An object that lies on a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct StoredObject {
     pub(super) size_bytes: u64,
     /// Made elsewhere.
     pub(super) copy: bool,
@@ -40,20 +40,20 @@ pub(super) struct Log {
     pub(super) begins_at: Option<Time>,
 }
 
-/// What a node has not looked at yet. In large clusters that is mostly small talk, in crowds.
+/// What a node has not looked at yet. In large clusters that is mostly steal probes, in crowds.
 #[derive(Debug)]
-pub(super) enum Waiting {
-    Talk(Talk),
+pub(super) enum PendingInput {
+    ProbeEvent(ProbeEvent),
     Input(Box<Input>),
 }
 
-impl Waiting {
+impl PendingInput {
     pub(super) fn of(input: Input) -> Self {
         Self::Input(Box::new(input))
     }
     pub(super) fn into_input(self) -> Input {
         match self {
-            Self::Talk(talk) => Input::Packet(talk.into_packet()),
+            Self::ProbeEvent(probe_event) => Input::Packet(probe_event.into_packet()),
             Self::Input(input) => *input,
         }
     }
@@ -67,7 +67,7 @@ pub(super) struct Machine {
     pub(super) incarnation: u32,
     /// Of those who will die.
     pub(super) disk: Option<Box<Disk>>,
-    pub(super) inbox: VecDeque<Waiting>,
+    pub(super) inbox: VecDeque<PendingInput>,
     pub(super) busy_until: Time,
     pub(super) step_scheduled: bool,
     pub(super) timer_at: Option<Time>,
@@ -75,7 +75,7 @@ pub(super) struct Machine {
     pub(super) busy_slots: u32,
     /// Boxed, as a table has room for more than it holds.
     pub(super) running: HashMap<(TaskId, Attempt), Box<Attempting>, FixedState>,
-    pub(super) objects: HashMap<ObjectId, Held, FixedState>,
+    pub(super) objects: HashMap<ObjectId, StoredObject, FixedState>,
     /// Transfers under way to this node, and those that wait because there are too many.
     pub(super) fetching: usize,
     pub(super) fetches: VecDeque<Fetch>,
@@ -108,7 +108,7 @@ impl Machine {
 
     /// An attempt has made these here.
     pub(super) fn keep(&mut self, objects: Vec<(ObjectId, u64)>) {
-        let held = |size_bytes| Held { size_bytes, copy: false };
+        let held = |size_bytes| StoredObject { size_bytes, copy: false };
         self.objects.extend(objects.into_iter().map(|(object, size)| (object, held(size))));
     }
 

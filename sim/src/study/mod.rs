@@ -8,16 +8,16 @@ What is still checked, always: every task ends exactly once, no slot runs two ta
 without its inputs, and the run ends.
 
 Service times are charged step by step: a node takes all inputs at hand, as the loop of a real one
-does, works for as long as its [`crate::Service`] says, and only then do its packets leave, its
+does, works for as long as its [`crate::CostModel`] says, and only then do its packets leave, its
 tasks start and its writes count.
 */
 
 mod cluster;
+mod event_queue;
 mod machine;
-mod mishaps;
-mod queue;
+mod node_failures;
+mod probe_events;
 mod submitter;
-mod talk;
 mod traffic;
 mod transport;
 
@@ -27,8 +27,8 @@ use scheduler::{Mutant, Tuning};
 use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::Violation;
-use crate::service::{Counts, Service};
-pub use mishaps::{MishapError, Mishaps, Struck};
+use crate::costs::{CostModel, Counts};
+pub use node_failures::{InjectedFailures, NodeFailureError, NodeFailures};
 pub use transport::NetworkModel;
 
 /// The job of a study; the cluster is its own.
@@ -58,10 +58,10 @@ pub struct SimulationOptions {
     pub placement: Placement,
     pub submit: Submit,
     pub network: NetworkModel,
-    pub service: Service,
+    pub service: CostModel,
     /// Bytes are written and read, which takes time of its own, not only moved.
     pub real_data: bool,
-    pub mishaps: Mishaps,
+    pub node_failures: NodeFailures,
     /// A bug on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -78,9 +78,9 @@ impl SimulationOptions {
             placement: Placement::Hash,
             submit: Submit::Best,
             network: NetworkModel::KODIAK,
-            service: Service::default(),
+            service: CostModel::default(),
             real_data: false,
-            mishaps: Mishaps::default(),
+            node_failures: NodeFailures::default(),
             mutant: None,
         }
     }
@@ -100,7 +100,7 @@ pub struct Simulation {
     pub packets: u64,
     pub steps: u64,
     /// Faults that were injected.
-    pub struck: Struck,
+    pub struck: InjectedFailures,
     /// The node that is home of the job.
     pub job_home: NodeId,
     /// Slot time and loop time that the nodes were busy, by node: who was short of what.

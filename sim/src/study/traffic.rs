@@ -5,9 +5,9 @@ use proto::work::{Fetch, FetchError};
 use proto::{Span, Time, limits, wire};
 
 use super::cluster::Cluster;
-use super::machine::Held;
-use super::queue::{Load, Transfer, What};
-use super::talk::Talk;
+use super::event_queue::{Load, ScalingEvent, Transfer};
+use super::machine::StoredObject;
+use super::probe_events::ProbeEvent;
 
 /// What shares a node's card with others.
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub(super) enum Flow {
 impl Cluster<'_, '_> {
     pub(super) fn send(&mut self, done: Time, packet: Box<wire::Packet>) {
         self.packets += 1;
-        let bytes = crate::service::packet_bytes(&packet) as u64;
+        let bytes = crate::costs::packet_bytes(&packet) as u64;
         if self.transport.is_shared(bytes) {
-            self.queue.push(done, What::LargePacket(packet));
+            self.queue.push(done, ScalingEvent::LargePacket(packet));
         } else {
             // What is small goes between the pieces of what is large.
-            let what = match Talk::of(&packet) {
-                Some(talk) => What::Talk(talk),
-                None => What::Packet(packet),
+            let what = match ProbeEvent::of(&packet) {
+                Some(probe_event) => ScalingEvent::ProbeEvent(probe_event),
+                None => ScalingEvent::Packet(packet),
             };
             self.queue.push(done + self.transport.latency(), what);
         }
@@ -43,7 +43,7 @@ impl Cluster<'_, '_> {
         let real = fetch.settings.real_data;
         let files = if real { self.bytes.fetching() } else { Span::ZERO };
         let transfer = Box::new(Transfer { to: index as u32, fetch, incarnation, found: 0 });
-        self.queue.push(at + files + self.transport.latency(), What::Serve(transfer));
+        self.queue.push(at + files + self.transport.latency(), ScalingEvent::Serve(transfer));
     }
 
     /// A request for an object has arrived where it should be.
@@ -64,14 +64,14 @@ impl Cluster<'_, '_> {
         }
         let bytes = if found { bytes } else { 0 };
         let at = self.now + self.transport.latency() + self.transport.alone(bytes);
-        self.queue.push(at, What::Arrived(transfer));
+        self.queue.push(at, ScalingEvent::Arrived(transfer));
     }
 
     pub(super) fn flow_ended(&mut self, flow: Flow) {
         let at = self.now + self.transport.latency();
         let what = match flow {
-            Flow::Object(transfer) => What::Arrived(transfer),
-            Flow::Packet(packet) => What::Packet(packet),
+            Flow::Object(transfer) => ScalingEvent::Arrived(transfer),
+            Flow::Packet(packet) => ScalingEvent::Packet(packet),
             Flow::Load(load) => return self.loaded(&load, self.now),
         };
         self.queue.push(at, what);
@@ -88,7 +88,7 @@ impl Cluster<'_, '_> {
     }
 
     fn loaded(&mut self, load: &Load, at: Time) {
-        self.queue.push(at, What::Ended(load.node, Box::new(load.key)));
+        self.queue.push(at, ScalingEvent::Ended(load.node, Box::new(load.key)));
     }
 
     pub(super) fn arrived(&mut self, transfer: Transfer) {
@@ -101,7 +101,7 @@ impl Cluster<'_, '_> {
         // What its sender was in the middle of when it died has not come.
         let result = match found != 0 && source.up && source.incarnation == found {
             true => {
-                let held = Held { size_bytes: fetch.size_bytes, copy: true };
+                let held = StoredObject { size_bytes: fetch.size_bytes, copy: true };
                 self.machines[to].objects.insert(object, held);
                 Ok(())
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::Span;
 use scheduler::{Policy, Tuning};
 use sim::global::{Downloads, Loads, Options, Problem, SchedulerName, Wiring, run};
-use sim::{NetworkModel, Service, SimulationOptions, simulate};
+use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 
 use crate::data;
@@ -156,7 +156,7 @@ fn ours_s(graph: &Graph, policy: Policy) -> Vec<f64> {
         let options = SimulationOptions {
             seed,
             network,
-            service: Service::zero(),
+            service: CostModel::zero(),
             placement: Placement::Graph,
             tuning: Tuning { policy, bandwidth_bytes_per_s: 128.0 * MIB, ..Tuning::default() },
             ..SimulationOptions::new(8, 4)

@@ -136,7 +136,7 @@ impl Scheduler for Given {
         &mut self,
         _: &sim::global::View<'_>,
         _: &sim::global::Update,
-        _: &mut sim::Dice,
+        _: &mut sim::SimRng,
     ) -> Vec<sim::global::Assignment> {
         std::mem::take(&mut self.0)
     }

@@ -6,7 +6,7 @@ use analysis::Bounds;
 use proto::Span;
 use scheduler::Tuning;
 use sim::global::{Loads, Options, Problem, SchedulerName, Wiring, run};
-use sim::{NetworkModel, Service, SimulationOptions, simulate};
+use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 
 use crate::data;
@@ -77,7 +77,7 @@ fn recorded_workflows_take_no_less_than_they_must() {
 
 fn on_nodes(graph: &Graph, nodes: u32, slots: u32) -> Span {
     let options = SimulationOptions {
-        service: Service::zero(),
+        service: CostModel::zero(),
         placement: Placement::Graph,
         network: NetworkModel::MaxMin { latency: Span::ZERO, bytes_per_s: 1.25e9 },
         tuning: Tuning { bandwidth_bytes_per_s: 1.25e9, ..Tuning::default() },

@@ -64,7 +64,7 @@ fn cluster() -> Routes {
 struct There(Vec<Assignment>);
 
 impl Scheduler for There {
-    fn schedule(&mut self, _: &View<'_>, _: &Update, _: &mut sim::Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, _: &View<'_>, _: &Update, _: &mut sim::SimRng) -> Vec<Assignment> {
         std::mem::take(&mut self.0)
     }
 }
@@ -237,7 +237,12 @@ struct Replay {
 }
 
 impl Scheduler for Replay {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut sim::Dice) -> Vec<Assignment> {
+    fn schedule(
+        &mut self,
+        view: &View<'_>,
+        update: &Update,
+        _: &mut sim::SimRng,
+    ) -> Vec<Assignment> {
         if update.ready.iter().all(|task| (*task as usize) < self.first_wake) {
             self.happened_ns.push(view.now_ns);
         }

@@ -6,7 +6,7 @@ use analysis::{Cluster, LowerBounds, Network};
 use proto::Span;
 use scheduler::{Policy, Tuning};
 use sim::global::{Loads, Options, Problem, SchedulerName, Wiring, run};
-use sim::{NetworkModel, Service, SimulationOptions, simulate};
+use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 
 use crate::data;
@@ -40,7 +40,7 @@ fn graph(name: &str) -> Graph {
 /// Our nodes where nothing takes time but tasks: one node of so many slots, or so many of one.
 fn nodes_s(graph: &Graph, nodes: u32, slots: u32, policy: Policy) -> f64 {
     let options = SimulationOptions {
-        service: Service::zero(),
+        service: CostModel::zero(),
         placement: Placement::Graph,
         network: NetworkModel::Flat { latency: Span::ZERO, bytes_per_s: f64::INFINITY },
         tuning: Tuning { policy, ..Tuning::default() },

@@ -38,7 +38,7 @@ fn messages_are_refused_or_settle() {
             "GroupMessage" => settles::<wire::GroupMessage>(bytes),
             "MembershipMessage" => settles::<wire::MembershipMessage>(bytes),
             "GroupEntry" => settles::<wire::GroupEntry>(bytes),
-            "GroupPromise" => settles::<wire::GroupPromise>(bytes),
+            "HardState" => settles::<wire::HardState>(bytes),
             other => panic!("{other} has golden bytes and no target"),
         }
     });

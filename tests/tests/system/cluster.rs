@@ -87,7 +87,7 @@ fn an_array_runs_each_of_its_tasks() {
 }
 
 #[test]
-fn a_failed_job_says_so_to_who_waits() {
+fn a_waiting_client_sees_a_failed_job() {
     let instance = Instance::up(1, 1);
     let id = submit(&instance, &["--", "sh", "-c", "exit 3"]);
     let ran = instance.starling(&["job", "wait", &id]).expect_code(1);
@@ -99,7 +99,7 @@ fn a_failed_job_says_so_to_who_waits() {
 }
 
 #[test]
-fn explain_says_why_a_task_waits_and_where_it_ran() {
+fn explain_gives_the_reason_of_a_wait_and_the_node_of_a_run() {
     let instance = Instance::up(2, 1);
     let flag = instance.sandbox().path("go").display().to_string();
     instance.sandbox().write(

@@ -295,7 +295,7 @@ fn what_other_nodes_made_is_fetched_and_not_made_again() {
 
 /// A file system of its own for the node, where that is permitted.
 #[test]
-fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+fn a_full_disk_is_reported_and_leaves_nothing_half_written() {
     let sandbox = starling_tests::Sandbox::new();
     let may = std::process::Command::new("unshare")
         .args(["-rm", "mount", "-t", "tmpfs", "tmpfs"])

@@ -134,7 +134,7 @@ fn is_worth_as_much_as_any(mut cluster: Foreground, written: u32) {
 }
 
 /// It fails for good: no store can be made there in place of the first either.
-fn a_disk_that_fails_for_good(what: &str) {
+fn a_disk_that_fails_permanently(what: &str) {
     let sandbox = Sandbox::new();
     let Some(disk) = FailingDisk::build(&sandbox) else { return };
     let (mut cluster, written) = runs_on_a_failing_disk(&disk, sandbox, what);
@@ -154,12 +154,12 @@ fn a_disk_that_fails_for_good(what: &str) {
 
 #[test]
 fn a_disk_that_does_not_sync_stops_its_node_and_costs_nothing_else() {
-    a_disk_that_fails_for_good("sync");
+    a_disk_that_fails_permanently("sync");
 }
 
 #[test]
 fn a_disk_that_does_not_write_stops_its_node_and_costs_nothing_else() {
-    a_disk_that_fails_for_good("write");
+    a_disk_that_fails_permanently("write");
 }
 
 /// An error of writing back is told once, and the next sync says that all is well, although what

@@ -67,7 +67,7 @@ fn lose(instance: &mut Instance, node: u32) {
 }
 
 #[test]
-fn a_node_that_is_lost_for_good_is_removed_and_not_drained() {
+fn a_permanently_lost_node_is_removed_and_not_drained() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     let id = submit_makers(&instance);
     wait_until_survived(&instance, 1);

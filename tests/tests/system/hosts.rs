@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::cuts::run;
+use crate::link_cuts::run;
 use rustix::process::Signal;
 use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 

@@ -148,7 +148,7 @@ fn entries_of_an_array_are_named_by_their_numbers() {
 }
 
 #[test]
-fn an_explanation_says_why_a_task_failed_and_why_another_was_skipped() {
+fn an_explanation_gives_the_reason_of_a_failure_and_of_a_skip() {
     let cluster = Instance::up(1, 1);
     let workflow = r#"
 [[task]]

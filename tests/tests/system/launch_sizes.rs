@@ -173,7 +173,7 @@ fn the_only_copy_is_not_given_up_when_the_other_nodes_have_left() {
 }
 
 #[test]
-fn missing_votes_are_told() {
+fn missing_votes_are_reported() {
     let instance = Instance::up(4, 1);
     instance.wait_for_copies();
     instance.starling(&["down"]).ok();

@@ -50,7 +50,7 @@ fn four_processes_find_each_other() {
 }
 
 #[test]
-fn who_is_missing_is_named_when_the_deadline_passes() {
+fn missing_nodes_are_named_when_the_deadline_passes() {
     let sandbox = Sandbox::new();
     let directory = sandbox.path("meet").display().to_string();
     let start = |number| rank(&sandbox, &directory, number, 3, &["--deadline", "2s"]);

@@ -102,7 +102,7 @@ fn taken_down_three_times(ended: &Ended, task: &str) {
 }
 
 #[test]
-fn who_kills_its_node_takes_three_lives_and_fails() {
+fn a_task_that_kills_its_node_fails_after_three_crashes() {
     let kills = Poison { name: "kills-node", script: KILL_NODE, retries: 0 };
     let ended = run(Shape::new(3, 2, 2), &[kills]);
     taken_down_three_times(&ended, "kills-node");
@@ -110,7 +110,7 @@ fn who_kills_its_node_takes_three_lives_and_fails() {
 }
 
 #[test]
-fn who_kills_the_only_node_fails_as_well() {
+fn a_task_that_kills_the_only_node_fails_as_well() {
     let kills = Poison { name: "kills-node", script: KILL_NODE, retries: 5 };
     let ended = run(Shape::new(1, 2, 1), &[kills]);
     taken_down_three_times(&ended, "kills-node");
@@ -118,7 +118,7 @@ fn who_kills_the_only_node_fails_as_well() {
 }
 
 #[test]
-fn who_kills_what_starts_commands_counts_alike() {
+fn a_task_that_kills_the_spawner_is_counted_alike() {
     let kills = Poison { name: "kills-spawner", script: "kill -9 $PPID; sleep 60", retries: 0 };
     let ended = run(Shape::new(3, 2, 2), &[kills]);
     taken_down_three_times(&ended, "kills-spawner");
@@ -127,7 +127,7 @@ fn who_kills_what_starts_commands_counts_alike() {
 
 /// What harms only itself is tried as often as it may be, and no node dies of it.
 #[test]
-fn who_harms_only_itself_is_tried_three_times() {
+fn a_task_that_harms_only_itself_is_tried_three_times() {
     let segfaults = Poison { name: "segfaults", script: "kill -SEGV $$", retries: 2 };
     // More than it may have is refused to it, not to the node.
     let eats = "ulimit -v 400000; exec tail /dev/zero";

@@ -67,7 +67,7 @@ fn a_launcher_that_is_not_understood_is_named() {
 }
 
 #[test]
-fn ranks_of_one_machine_share_its_cpus_and_are_told() {
+fn ranks_of_one_machine_share_its_cpus_with_a_notice() {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
         return skip("this machine has one CPU");
@@ -255,7 +255,7 @@ fn where_the_others_are_too_few_they_end_at_once_and_name_the_reason() {
 }
 
 #[test]
-fn a_reason_is_told_whatever_a_rank_lacks() {
+fn a_rank_that_cannot_start_gives_its_reason() {
     let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let busy = busy.local_addr().expect("it has one").to_string();
     for (flag, value, reason) in [

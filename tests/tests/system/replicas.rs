@@ -99,7 +99,7 @@ fn state_of(instance: &Instance, node: u32) -> (String, u64) {
 }
 
 #[test]
-fn two_of_five_are_lost_for_good() {
+fn two_of_five_are_lost_permanently() {
     let mut instance = Instance::up_with_copies(5, 1, 3);
     instance.wait_for_copies();
     let writer = Writer::start(&instance);
@@ -180,7 +180,7 @@ fn a_node_that_slept_comes_back_as_another() {
 }
 
 #[test]
-fn a_node_whose_disk_is_gone_is_filled_anew() {
+fn a_node_that_lost_its_disk_is_replicated_again() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     instance.wait_for_copies();
     let id = submit(&instance, &["--file", TREE]);
@@ -230,7 +230,7 @@ fn a_damaged_copy_is_given_up_loudly() {
 }
 
 #[test]
-fn a_cluster_says_which_copies_it_can_keep() {
+fn a_cluster_reports_its_possible_replication() {
     let instance = Instance::up_with_copies(2, 1, 1);
     let up = |arguments: &[&str]| {
         let mut all = vec!["up"];
@@ -476,13 +476,13 @@ impl Zombie {
 /// command ends while it sleeps. Only what was counted is there. `STARLING_ZOMBIES=100` does it so
 /// often.
 #[test]
-fn what_ended_while_its_node_slept_is_nobodys() {
+fn an_attempt_that_ended_while_its_node_was_suspended_is_discarded() {
     zombies(true);
 }
 
 /// The command goes on until its node wakes, and ends with what its node was.
 #[test]
-fn what_still_ran_when_its_node_woke_is_nobodys() {
+fn an_attempt_that_outlived_the_suspension_of_its_node_is_discarded() {
     zombies(false);
 }
 

@@ -56,7 +56,7 @@ fn results_of_a_run_without_output_stay_in_a_directory_of_its_own() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_before_the_run() {
+fn an_unwritable_directory_is_reported_before_the_run() {
     let sandbox = Sandbox::new();
     sandbox.write("w.toml", ANSWER.replace("echo 42", "touch \"$STARLING_SUBMIT_DIR/ran\"; echo"));
     sandbox.write("file", "");
@@ -190,7 +190,7 @@ fn a_lost_object_costs_that_object_alone() {
 
 /// A task may append to what it reads: neither the user's file nor what is kept changes.
 #[test]
-fn what_tasks_write_to_their_inputs_reaches_nobody_else() {
+fn writes_of_tasks_to_their_inputs_stay_private() {
     let sandbox = Sandbox::new();
     sandbox.write("mine", "mine\n");
     let text = "[[task]]\nname='make'\ncommand=['sh','-c','echo made > x']\n\

@@ -44,7 +44,7 @@ fn flip_a_bit_in_the_middle(path: &Path) {
 }
 
 #[test]
-fn damage_that_nobody_reads_is_found_while_others_have_copies() {
+fn scrubbing_finds_damage_while_other_replicas_exist() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     for number in 0..KEYS {
         instance.starling(&["kv", "insert", &format!("key-{number}"), &value(number)]).ok();
@@ -94,7 +94,7 @@ fn damage_that_nobody_reads_is_found_while_others_have_copies() {
 }
 
 #[test]
-fn where_nobody_else_has_a_copy_damage_is_said_and_what_to_do() {
+fn damage_without_another_replica_is_reported_with_a_hint() {
     let instance = Instance::up_with_copies(1, 1, 1);
     for number in 0..KEYS {
         instance.starling(&["kv", "insert", &format!("key-{number}"), &value(number)]).ok();

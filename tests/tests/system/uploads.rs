@@ -166,7 +166,7 @@ fn what_a_task_made_of_an_upload_is_made_again() {
 
 /// It asks the dead node as well, for a while, in case that is on its way back.
 #[test]
-fn who_looks_for_a_file_can_be_stopped() {
+fn an_upload_search_can_be_stopped() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     instance.wait_for_copies();
     let (_, ran) = reader(&instance);

@@ -9,7 +9,7 @@ use proto::{entry, limits, wire};
 use super::Fault;
 use super::array::Array;
 use super::index::{Conflict, Found, Index, Owner};
-use super::table::{Body, Bring, InputFile, OutputFile, TaskTable};
+use super::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::error::{GraphError, Problem};
 use crate::graph::{Graph, expand};
@@ -258,8 +258,8 @@ impl<'t> Assembly<'t> {
 
     fn outside(&mut self, input: &InputFile, file: &str, size_bytes: u64) -> Source {
         match input.bring {
-            Bring::Not | Bring::Stage => Source::External,
-            Bring::Upload => {
+            ExternalFileUse::Not | ExternalFileUse::Stage => Source::External,
+            ExternalFileUse::Upload => {
                 Source::Upload(self.uploads.task(self.directory.join(file), size_bytes))
             }
         }
@@ -323,7 +323,7 @@ impl<'t> Assembly<'t> {
             let task = expand(&table.name.value, element);
             return Err(input.file.fault(Problem::FileNotFound { task, file }));
         };
-        if !metadata.is_file() && input.bring != Bring::Not {
+        if !metadata.is_file() && input.bring != ExternalFileUse::Not {
             let reason = format!("'{file}' is not a file: only files are staged or uploaded");
             return Err(Fault::task(input.file.at, &table.name.value, reason));
         }
@@ -389,7 +389,7 @@ impl<'t> Assembly<'t> {
                         path,
                         file,
                         size_bytes,
-                        staged: input.bring == Bring::Stage,
+                        staged: input.bring == ExternalFileUse::Stage,
                     });
                 }
             }

@@ -5,14 +5,14 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::{Fault, Located, mistakes};
+use super::{Fault, Located, diagnostics};
 use crate::crash_limit::CrashLimit;
 use crate::error::Problem;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map(|span| span.start);
-        Fault { at, problem: mistakes::problem(error.message(), text, at) }
+        Fault { at, problem: diagnostics::problem(error.message(), text, at) }
     })
 }
 
@@ -120,7 +120,7 @@ pub(super) struct RawInput {
     /// Its name in the task's directory.
     pub(super) name: Option<String>,
     pub(super) size: Option<String>,
-    pub(super) bring: Bring,
+    pub(super) bring: ExternalFileUse,
 }
 
 /// A file, or a list of files.
@@ -132,7 +132,7 @@ pub(super) enum RawInputs {
 
 /// What becomes of a file that exists before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Bring {
+pub(crate) enum ExternalFileUse {
     /// Tasks read it where it lies.
     #[default]
     Not,
@@ -162,7 +162,12 @@ impl<'de> Deserialize<'de> for RawInputs {
             }
             fn visit_str<E>(self, text: &str) -> Result<RawInputs, E> {
                 let file = text.to_owned();
-                Ok(RawInputs::One(RawInput { file, name: None, size: None, bring: Bring::Not }))
+                Ok(RawInputs::One(RawInput {
+                    file,
+                    name: None,
+                    size: None,
+                    bring: ExternalFileUse::Not,
+                }))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawInputs, A::Error> {
                 let mut files = Vec::new();
@@ -186,9 +191,9 @@ impl<'de> Deserialize<'de> for RawInputs {
                 }
                 let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
                 let bring = match (&size, stage, upload) {
-                    (_, false, false) => Bring::Not,
-                    (None, true, false) => Bring::Stage,
-                    (None, false, true) => Bring::Upload,
+                    (_, false, false) => ExternalFileUse::Not,
+                    (None, true, false) => ExternalFileUse::Stage,
+                    (None, false, true) => ExternalFileUse::Upload,
                     _ => {
                         let text = "a file has a size, or is staged, or uploaded: one of them";
                         return Err(A::Error::custom(text));

@@ -5,7 +5,7 @@ use proto::limits::{self, COPIES_MAX};
 use proto::wire::OutputForm;
 
 use super::array::{Array, expand_range, find_range};
-pub(crate) use super::raw::Bring;
+pub(crate) use super::raw::ExternalFileUse;
 use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::crash_limit::CrashLimit;
@@ -50,7 +50,7 @@ pub(crate) struct InputFile {
     pub(crate) name: Option<String>,
     /// Only modelled: it has this size and need not exist.
     pub(crate) modelled_bytes: Option<u64>,
-    pub(crate) bring: Bring,
+    pub(crate) bring: ExternalFileUse,
 }
 
 #[derive(Clone, Debug)]
@@ -242,7 +242,7 @@ fn is_inside(file: &str) -> bool {
 }
 
 type Parse = fn(&str) -> Result<u64, String>;
-type Wrong = (Option<usize>, String);
+type PlaceholderError = (Option<usize>, String);
 
 fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fault> {
     let wrong = |at: Option<usize>, reason: &str| Fault::task(at, told, reason);
@@ -291,7 +291,7 @@ fn push_input(
     key: &str,
     input: Located<RawInputs>,
     is_file: &dyn Fn(&str) -> bool,
-) -> Result<(), Wrong> {
+) -> Result<(), PlaceholderError> {
     let files = match input.value {
         RawInputs::One(file) => vec![Located { value: file, at: input.at }],
         RawInputs::Many(files) => files,
@@ -321,7 +321,7 @@ fn push_input(
     Ok(())
 }
 
-fn output((key, output): (String, Located<RawOutput>)) -> Result<OutputFile, Wrong> {
+fn output((key, output): (String, Located<RawOutput>)) -> Result<OutputFile, PlaceholderError> {
     let at = output.at;
     let RawOutput { file, form, optional, keep, replicas, size } = output.value;
     let size_bytes =

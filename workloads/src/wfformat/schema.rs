@@ -8,17 +8,17 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde::de::{Unexpected, Visitor};
 
 use super::{VERSIONS, json_error};
+use crate::deviations::Deviations;
 use crate::error::Problem;
 use crate::file_graph::{FileGraph, kind_of};
 use crate::json_guard::{Element, guarded};
-use crate::oddity::Oddities;
 use crate::recorded;
 use crate::text::{Misread, Source};
 
 /// All tasks, and the workflow's name.
 pub(super) fn read(
     source: &mut Source<'_>,
-    oddities: &Oddities,
+    deviations: &Deviations,
 ) -> Result<(FileGraph, Option<String>), Misread> {
     let element = Element::default();
     let source = guarded(source, &element);
@@ -39,7 +39,7 @@ pub(super) fn read(
         return Err(not_a_workflow("the JSON has no schemaVersion").into());
     }
     if !reader.has_version {
-        oddities
+        deviations
             .pass((1, 1), "the JSON has no schemaVersion; its keys are read as of any version")?;
     }
     if !reader.has_tasks {
@@ -287,7 +287,7 @@ impl<'e> Reader<'e> {
     }
 }
 
-fn duration_ns(task: &str, runtime: Lenient) -> Result<u64, Problem> {
+fn duration_ns(task: &str, runtime: LenientNumber) -> Result<u64, Problem> {
     recorded::duration_ns(runtime.0).map_err(|reason| Problem::BadTask {
         task: task.to_owned(),
         reason,
@@ -311,7 +311,7 @@ struct SpecifiedTask {
 struct SpecifiedFile {
     id: String,
     #[serde(default)]
-    size_in_bytes: Lenient,
+    size_in_bytes: LenientNumber,
 }
 
 #[derive(Deserialize, Debug)]
@@ -319,11 +319,11 @@ struct SpecifiedFile {
 struct ExecutedTask {
     id: String,
     #[serde(default)]
-    runtime_in_seconds: Lenient,
+    runtime_in_seconds: LenientNumber,
     #[serde(default)]
-    core_count: Lenient,
+    core_count: LenientNumber,
     #[serde(default)]
-    memory_in_bytes: Lenient,
+    memory_in_bytes: LenientNumber,
     command: Option<Command>,
 }
 
@@ -336,14 +336,14 @@ struct Command {
 struct FlatTask {
     name: String,
     #[serde(default, alias = "runtimeInSeconds")]
-    runtime: Lenient,
+    runtime: LenientNumber,
     #[serde(default)]
-    cores: Lenient,
+    cores: LenientNumber,
     /// Kilobytes until 1.3.
     #[serde(default)]
-    memory: Lenient,
+    memory: LenientNumber,
     #[serde(default, rename = "memoryInBytes")]
-    memory_bytes: Lenient,
+    memory_bytes: LenientNumber,
     category: Option<String>,
     command: Option<Command>,
     parents: Option<Vec<String>>,
@@ -357,7 +357,7 @@ struct FlatFile {
     name: String,
     link: Link,
     #[serde(default, alias = "sizeInBytes")]
-    size: Lenient,
+    size: LenientNumber,
 }
 
 #[derive(Deserialize, Debug, PartialEq, Eq)]
@@ -369,38 +369,38 @@ enum Link {
 
 /// A number that some writers put in quotes or leave null; 0 then.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lenient(f64);
+struct LenientNumber(f64);
 
-impl Lenient {
+impl LenientNumber {
     fn whole(self) -> u64 {
         // Beyond that it is a mistake, and sums need room.
         self.0.clamp(0.0, 1e18).round() as u64
     }
 }
 
-impl<'de> Deserialize<'de> for Lenient {
+impl<'de> Deserialize<'de> for LenientNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Numbers;
         impl Visitor<'_> for Numbers {
-            type Value = Lenient;
+            type Value = LenientNumber;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a number")
             }
-            fn visit_f64<E>(self, value: f64) -> Result<Lenient, E> {
-                Ok(Lenient(value))
+            fn visit_f64<E>(self, value: f64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(value))
             }
-            fn visit_u64<E>(self, value: u64) -> Result<Lenient, E> {
-                Ok(Lenient(value as f64))
+            fn visit_u64<E>(self, value: u64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(value as f64))
             }
-            fn visit_i64<E>(self, value: i64) -> Result<Lenient, E> {
-                Ok(Lenient(value as f64))
+            fn visit_i64<E>(self, value: i64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(value as f64))
             }
-            fn visit_unit<E>(self) -> Result<Lenient, E> {
-                Ok(Lenient(0.0))
+            fn visit_unit<E>(self) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(0.0))
             }
-            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Lenient, E> {
+            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<LenientNumber, E> {
                 let wrong = |_| E::invalid_value(Unexpected::Str(value), &self);
-                value.trim().parse().map(Lenient).map_err(wrong)
+                value.trim().parse().map(LenientNumber).map_err(wrong)
             }
         }
         deserializer.deserialize_any(Numbers)

@@ -46,7 +46,7 @@ pub(super) fn causes(report: &Value) -> Vec<Cause> {
             figures: format!("{submit_s:.3} s until accepted, the client busy for {client_s:.3} s"),
         },
         Cause {
-            name: "word of the commit: the job's home tells all homes",
+            name: "announcement of the commit by the job's home to all homes",
             share: share((first_s - submit_s).max(0.0)),
             figures: format!("first start {:.3} s after acceptance", (first_s - submit_s).max(0.0)),
         },

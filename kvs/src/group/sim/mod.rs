@@ -398,7 +398,7 @@ impl World {
             self.push(at, Event::Synced { node, life, number: output.number });
         }
         let is_vote = |message: &wire::GroupMessage| match &message.body {
-            Some(Body::VoteReply(reply)) => reply.granted && !reply.pre,
+            Some(Body::VoteReply(reply)) => reply.granted && !reply.pre_vote,
             _ => false,
         };
         let hurts = output.news != News::None

@@ -2,8 +2,8 @@
 //! schedules for parallel processing systems", CACM 17(12), 1974.
 
 use super::static_levels;
-use crate::Dice;
-use crate::global::plan::{Gaps, Ordered, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// By falling static b-level, each where it starts first.
@@ -11,11 +11,15 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 pub(super) struct BLevel;
 
 impl Scheduler for BLevel {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
         let levels = static_levels(view);
-        Plan::new(view).place_all(|task| Ordered(levels[task]), Gaps::Lost, |offer| offer.start_ns)
+        Plan::new(view).place_all(
+            |task| Ordered(levels[task]),
+            GapPolicy::Lost,
+            |offer| offer.start_ns,
+        )
     }
 }

@@ -2,8 +2,8 @@
 //! interconnection-constrained heterogeneous processor architectures", IEEE TPDS 4(2), 1993.
 
 use super::{Reading, heft};
-use crate::Dice;
-use crate::global::plan::{Gaps, Offer, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, PlacementOption, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// Of all tasks that are ready and all workers, the pair of the greatest dynamic level: static
@@ -18,7 +18,7 @@ pub struct Dls {
 }
 
 impl Scheduler for Dls {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
@@ -28,16 +28,16 @@ impl Scheduler for Dls {
         let (levels, gaps) = match self.reading {
             Reading::Printed => {
                 let run = |task: usize| medians[task];
-                (crate::global::b_levels(view.problem, run, |_| 0.0), Gaps::Lost)
+                (crate::global::b_levels(view.problem, run, |_| 0.0), GapPolicy::Lost)
             }
             Reading::Dslab => {
                 plan.latency_counts = false;
                 let speeds = view.problem.workers.iter();
                 let per_length = median(speeds.map(|it| 1.0 / it.speed).collect());
-                (heft::dslab_levels(view, per_length), Gaps::Used)
+                (heft::dslab_levels(view, per_length), GapPolicy::Used)
             }
         };
-        let good = |offer: &Offer| {
+        let good = |offer: &PlacementOption| {
             let faster_ns = medians[offer.task] - (offer.end_ns - offer.start_ns);
             (levels[offer.task] - offer.start_ns + faster_ns, 0.0)
         };

@@ -14,7 +14,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::greedy_transfer::latest_starts;
 use super::{b_levels, t_levels};
-use crate::Dice;
+use crate::SimRng;
 use crate::global::plan::Ordered;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
@@ -143,7 +143,7 @@ impl Scheduler for Estee {
         matches!(self.rule, Rule::Mcp | Rule::Dls | Rule::Etf)
     }
 
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if update.first {
             self.begin(view);
         }

@@ -1,9 +1,9 @@
-//! Earliest time first (ETF): Hwang, Chow, Anger, Lee, "Scheduling precedence graphs in systems with
-//! interprocessor communication times", SIAM J. Computing 18(2), 1989.
+//! Earliest time first (ETF): Hwang, Chow, Anger, Lee, "Scheduling precedence graphs in systems
+//! with interprocessor communication times", SIAM J. Computing 18(2), 1989.
 
 use super::static_levels;
-use crate::Dice;
-use crate::global::plan::{Gaps, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// Of all tasks that are ready and all workers, the pair that starts first; of equal ones the task
@@ -12,15 +12,15 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 pub(super) struct Etf;
 
 impl Scheduler for Etf {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
         let levels = static_levels(view);
         let good = |offer: &_| {
-            let offer: &crate::global::plan::Offer = offer;
+            let offer: &crate::global::plan::PlacementOption = offer;
             (-offer.start_ns, levels[offer.task])
         };
-        Plan::new(view).place_pairs(&levels, Gaps::Lost, good)
+        Plan::new(view).place_pairs(&levels, GapPolicy::Lost, good)
     }
 }

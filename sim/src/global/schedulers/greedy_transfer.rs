@@ -9,7 +9,7 @@ Where no worker has cores enough, the tasks behind it may only use workers too s
 use std::collections::BTreeSet;
 
 use super::{b_levels, random::shuffle, t_levels};
-use crate::Dice;
+use crate::SimRng;
 use crate::global::plan::Ordered;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
@@ -40,7 +40,7 @@ impl GreedyTransfer {
         Self { order, place, ready: BTreeSet::new(), free_cores, assigned }
     }
 
-    fn begin(&mut self, view: &View<'_>, dice: &mut Dice) {
+    fn begin(&mut self, view: &View<'_>, dice: &mut SimRng) {
         let tasks = view.problem.tasks.len();
         let mut list: Vec<usize> = (0..tasks).collect();
         // Ties fall as they may.
@@ -75,7 +75,7 @@ impl GreedyTransfer {
 }
 
 impl Scheduler for GreedyTransfer {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut SimRng) -> Vec<Assignment> {
         if update.first {
             self.begin(view, dice);
         }
@@ -137,7 +137,7 @@ pub(super) fn cheapest(
     assigned: &[Option<u32>],
     task: u32,
     workers: &[usize],
-    dice: &mut Dice,
+    dice: &mut SimRng,
 ) -> usize {
     let costs: Vec<f64> =
         workers.iter().map(|&worker| missing_bytes(view, assigned, task, worker)).collect();

@@ -2,8 +2,8 @@
 //! low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002.
 
 use super::{Reading, mean_carry};
-use crate::Dice;
-use crate::global::plan::{Gaps, Ordered, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// By falling upward rank (b-level of mean lengths and mean transfers), each where it ends first,
@@ -18,7 +18,7 @@ pub struct Heft {
 }
 
 impl Scheduler for Heft {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
@@ -35,7 +35,7 @@ impl Scheduler for Heft {
                 dslab_levels(view, per_length / workers)
             }
         };
-        plan.place_all(|task| Ordered(levels[task]), Gaps::Used, |offer| offer.end_ns)
+        plan.place_all(|task| Ordered(levels[task]), GapPolicy::Used, |offer| offer.end_ns)
     }
 }
 

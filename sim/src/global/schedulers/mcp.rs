@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 
 use super::mean_carry;
-use crate::Dice;
-use crate::global::plan::{Gaps, Ordered, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// By rising latest start (ALAP), ties by the latest starts of the children; each where it starts
@@ -14,7 +14,7 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 pub(super) struct Mcp;
 
 impl Scheduler for Mcp {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
@@ -29,6 +29,6 @@ impl Scheduler for Mcp {
             children.sort_unstable();
             Reverse((latest(task), children))
         };
-        Plan::new(view).place_all(urgency, Gaps::Used, |offer| offer.start_ns)
+        Plan::new(view).place_all(urgency, GapPolicy::Used, |offer| offer.start_ns)
     }
 }

@@ -1,7 +1,7 @@
 //! Min-min: Ibarra, Kim, "Heuristic algorithms for scheduling independent tasks on nonidentical
 //! processors", J. ACM 24(2), 1977, for tasks as they become ready.
 
-use crate::Dice;
+use crate::SimRng;
 use crate::global::problem::Maker;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
@@ -37,7 +37,7 @@ impl MinMin {
 }
 
 impl Scheduler for MinMin {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if update.first {
             self.free_ns = vec![0.0; view.problem.workers.len()];
             self.ended_ns = vec![0.0; view.problem.tasks.len()];

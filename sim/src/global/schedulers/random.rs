@@ -1,13 +1,13 @@
 //! Each task on a worker drawn by lot, as often as it has cores, before anything runs.
 
-use crate::Dice;
+use crate::SimRng;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Random;
 
 impl Scheduler for Random {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
@@ -32,7 +32,7 @@ impl Scheduler for Random {
 }
 
 /// Fisher and Yates.
-pub(super) fn shuffle<T>(items: &mut [T], dice: &mut Dice) {
+pub(super) fn shuffle<T>(items: &mut [T], dice: &mut SimRng) {
     for at in (1..items.len()).rev() {
         items.swap(at, dice.index(at + 1));
     }

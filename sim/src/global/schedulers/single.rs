@@ -1,7 +1,7 @@
 //! Everything on the worker with the most cores, by b-level.
 
 use super::b_levels;
-use crate::Dice;
+use crate::SimRng;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct Single {
 }
 
 impl Scheduler for Single {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if update.first {
             self.levels = b_levels(view);
         }

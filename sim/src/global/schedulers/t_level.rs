@@ -1,8 +1,8 @@
 //! Smallest co-level first with estimated times (SCFET): Adam, Chandy, Dickson, CACM 17(12), 1974.
 
 use super::t_levels;
-use crate::Dice;
-use crate::global::plan::{Gaps, Ordered, Plan};
+use crate::SimRng;
+use crate::global::plan::{GapPolicy, Ordered, Plan};
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
 /// By rising t-level, each where it starts first.
@@ -10,11 +10,15 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 pub(super) struct TLevel;
 
 impl Scheduler for TLevel {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut SimRng) -> Vec<Assignment> {
         if !update.first {
             return Vec::new();
         }
         let levels = t_levels(view);
-        Plan::new(view).place_all(|task| Ordered(-levels[task]), Gaps::Lost, |offer| offer.start_ns)
+        Plan::new(view).place_all(
+            |task| Ordered(-levels[task]),
+            GapPolicy::Lost,
+            |offer| offer.start_ns,
+        )
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::b_levels;
 use super::greedy_transfer::{cheapest, missing_bytes};
 use super::random::shuffle;
-use crate::Dice;
+use crate::SimRng;
 use crate::global::plan::Ordered;
 use crate::global::view::{Assignment, Scheduler, Update, View};
 
@@ -44,7 +44,7 @@ impl WorkStealing {
         view: &View<'_>,
         thief: usize,
         plan: &mut BTreeMap<u32, usize>,
-        dice: &mut Dice,
+        dice: &mut SimRng,
     ) {
         let crowded = (0..self.tasks.len()).filter(|&worker| self.free_cores[worker] < 0);
         let mut tasks: Vec<u32> =
@@ -72,7 +72,7 @@ impl WorkStealing {
 }
 
 impl Scheduler for WorkStealing {
-    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut Dice) -> Vec<Assignment> {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, dice: &mut SimRng) -> Vec<Assignment> {
         let workers = view.problem.workers.len();
         if update.first {
             self.levels = b_levels(view);

@@ -5,8 +5,8 @@ use proto::wire::spec::Body;
 use proto::work::Launch;
 use proto::{Attempt, Span, TaskId, Time};
 
+use super::super::event_queue::{Load, ScalingEvent};
 use super::super::machine::Attempting;
-use super::super::queue::{Load, What};
 use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
 use crate::checkers::bound::cpus_of;
 use crate::machine as model;
@@ -90,8 +90,8 @@ impl Cluster<'_, '_> {
         let at = done + launch.duration + self.run_delay + files;
         let key = (launch.task, launch.attempt);
         let what = match self.bytes_of_load(launch) {
-            0 => What::Ended(index as u32, Box::new(key)),
-            bytes => What::Load(Box::new(Load { node: index as u32, key, bytes })),
+            0 => ScalingEvent::Ended(index as u32, Box::new(key)),
+            bytes => ScalingEvent::Load(Box::new(Load { node: index as u32, key, bytes })),
         };
         self.queue.push(at, what);
     }

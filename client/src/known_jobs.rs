@@ -1,0 +1,142 @@
+//! Which jobs a cluster has, and of which homes that is not known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire::{self, request, response};
+use proto::{JobId, NodeId};
+use tokio::time::Instant;
+
+use crate::{Client, ClientError};
+
+/// How long one round of questions may take.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one map may take to come.
+const MAP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_millis(200);
+
+/// The jobs of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs {
+    /// By id.
+    pub states: Vec<wire::JobState>,
+    /// Homes that have not told their jobs; such jobs are not in the list.
+    pub missing: Vec<NodeId>,
+}
+
+impl Client {
+    /// Every job of the cluster, by id. A home that does not serve its partitions yet, or does not
+    /// answer, is asked again until it does or `request_timeout` is over.
+    ///
+    /// # Errors
+    /// No node answers at all.
+    pub async fn jobs(&self, request_timeout: Duration) -> Result<Jobs, ClientError> {
+        let deadline = Instant::now() + request_timeout;
+        let mut states: BTreeMap<JobId, wire::JobState> = BTreeMap::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let round = self.round_of_jobs(ROUND_TIMEOUT.min(left.max(MAP_TIMEOUT))).await;
+            let missing = match round {
+                Ok((told, missing)) => {
+                    states.extend(told.into_iter().map(|state| (JobId(state.job), state)));
+                    missing
+                }
+                Err(error) if Instant::now() + ROUND_PAUSE > deadline => return Err(error),
+                Err(_) => self.nodes(),
+            };
+            if missing.is_empty() || Instant::now() + ROUND_PAUSE > deadline {
+                return Ok(Jobs { states: states.into_values().collect(), missing });
+            }
+            tokio::time::sleep(ROUND_PAUSE).await;
+        }
+    }
+
+    /// Asks each node for the jobs that it is home of. Which partitions that covers follows from
+    /// the map before and after the answers.
+    async fn round_of_jobs(
+        &self,
+        request_timeout: Duration,
+    ) -> Result<(Vec<wire::JobState>, Vec<NodeId>), ClientError> {
+        let before = self.newest_map(MAP_TIMEOUT).await;
+        // A node that has just started may answer before the map knows of its new incarnation.
+        let lives = self.ask_all(request::Body::Node(wire::NodeQuery {}), request_timeout).await;
+        let lives: BTreeMap<NodeId, u32> = lives
+            .into_iter()
+            .filter_map(|(node, answer)| match answer {
+                Ok(Some(response::Body::Node(state))) => Some((node, state.member?.incarnation)),
+                _ => None,
+            })
+            .collect();
+        let (mut states, mut told, mut last) = (Vec::new(), BTreeSet::new(), None);
+        for (node, answer) in
+            self.ask_all(request::Body::Jobs(wire::JobsQuery {}), request_timeout).await
+        {
+            match answer {
+                Ok(Some(response::Body::Jobs(jobs))) => {
+                    states.extend(jobs.jobs);
+                    told.insert(node);
+                }
+                Ok(_) => {
+                    return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        if let (Some(error), true) = (last, told.is_empty()) {
+            return Err(error);
+        }
+        let after = self.newest_map(MAP_TIMEOUT).await;
+        told.retain(|node| lives.get(node).copied() == Some(incarnation(&after, *node)));
+        Ok((states, silent_homes(&before, &after, &told)))
+    }
+}
+
+fn incarnation(map: &wire::ClusterMap, node: NodeId) -> u32 {
+    let member = map.members.iter().find(|member| member.node == node.0);
+    member.map_or(0, |member| member.incarnation)
+}
+
+/// Homes of partitions whose jobs are not known: the homes did not answer, do not serve yet, or
+/// the partition moved meanwhile.
+fn silent_homes(
+    before: &Arc<wire::ClusterMap>,
+    after: &Arc<wire::ClusterMap>,
+    told: &BTreeSet<NodeId>,
+) -> Vec<NodeId> {
+    let homes = before.partitions.iter().zip(&after.partitions).filter_map(|(then, now)| {
+        let home = NodeId(*now.replicas.first()?);
+        let is_told = then.epoch == now.epoch && then.active && now.active && told.contains(&home);
+        (!is_told && !now.lost).then_some(home)
+    });
+    homes.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(partitions: &[(u64, u32, bool)]) -> Arc<wire::ClusterMap> {
+        let partitions = partitions.iter().map(|&(epoch, home, active)| wire::PartitionEntry {
+            epoch,
+            replicas: vec![home],
+            active,
+            ..Default::default()
+        });
+        Arc::new(wire::ClusterMap { partitions: partitions.collect(), ..Default::default() })
+    }
+
+    #[test]
+    fn homes_that_are_silent_not_active_or_moved_are_missing() {
+        let told = BTreeSet::from([NodeId(0), NodeId(1)]);
+        let calm = map(&[(1, 0, true), (1, 1, true)]);
+        assert_eq!(silent_homes(&calm, &calm, &told), []);
+        let silent = map(&[(1, 0, true), (1, 2, true)]);
+        assert_eq!(silent_homes(&silent, &silent, &told), [NodeId(2)]);
+        let starts = map(&[(1, 0, true), (2, 1, false)]);
+        assert_eq!(silent_homes(&calm, &starts, &told), [NodeId(1)]);
+        let moved = map(&[(2, 1, true), (1, 1, true)]);
+        assert_eq!(silent_homes(&calm, &moved, &told), [NodeId(1)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a life of a node is put together from.
+
+use std::time::{Duration, Instant};
+
+use executor::{AttemptOutcome, Executor, ExecutorConfig};
+use node::Input;
+use proto::{Incarnation, NodeId, limits};
+use scheduler::{Tuning, UNLIMITED_BYTES};
+use tokio::sync::mpsc;
+
+use crate::error::StartError;
+use crate::inbox::Local;
+use crate::instance::{Instance, StateDir};
+use crate::options::NodeOptions;
+use crate::service::Shared;
+use crate::store::{RocksStore, StoreError};
+
+/// How long the threads of the life before may hold on to its store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A life that has just ended may hold on to the store for a moment.
+pub(crate) fn open_store(state: &StateDir) -> Result<RocksStore, StartError> {
+    let start = Instant::now();
+    loop {
+        match RocksStore::open(state.db()) {
+            Err(StoreError::InUse { .. }) if start.elapsed() < STORE_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => {
+                let store = opened?.0;
+                state.records_are_made()?;
+                return Ok(store);
+            }
+        }
+    }
+}
+
+pub(crate) fn start_executor(
+    options: &NodeOptions,
+    state: &StateDir,
+    cluster: u64,
+    local: mpsc::UnboundedSender<Local>,
+) -> Result<Executor, StartError> {
+    let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
+    config.spawner_program.clone_from(&options.spawner_program);
+    config.mark = format!("{cluster:016x}-{:016x}", state.store());
+    config.say = options.say;
+    config.instance_dir = Some(options.dir.clone());
+    config.hides_slurm = options.hides_slurm;
+    config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
+    let executor = Executor::start(config, move |ended| {
+        let (doubted, clear): (Vec<_>, Vec<_>) =
+            ended.into_iter().partition(|ended| !ended.doubt.is_zero());
+        // A loop that is gone has no use for them: its next incarnation places the tasks again.
+        if !clear.is_empty() {
+            let _ = local.send(Local::Inputs(clear.into_iter().map(finished).collect()));
+        }
+        for ended in doubted {
+            let _ = local.send(Local::Doubted(ended));
+        }
+    })?;
+    Ok(executor)
+}
+
+/// Tells the loop of an end when it is not in doubt any more. A loop that has ended by then was
+/// told to stop: so was the command.
+pub(crate) fn delay_doubtful_end(local: &mpsc::UnboundedSender<Local>, ended: AttemptOutcome) {
+    let local = local.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(ended.doubt).await;
+        let _ = local.send(Local::Input(finished(ended)));
+    });
+}
+
+fn finished(ended: AttemptOutcome) -> Input {
+    let AttemptOutcome { task, attempt, outcome, doubt: _ } = ended;
+    Input::Finished { task, attempt, outcome }
+}
+
+/// Where nobody has said how much the node may store: what its file system has room for, and what
+/// is its own there already, but for a reserve. What tasks print gets a share of it.
+pub(crate) fn limits_of_store(
+    options: &NodeOptions,
+    state: &StateDir,
+    shared: &Shared,
+) -> Result<Tuning, StartError> {
+    let system = rustix::fs::statvfs(state.path())
+        .map_err(|errno| StartError::io("read", state.path(), errno.into()))?;
+    let tuning = options.tuning;
+    let (_, own_bytes) = shared.executor.objects().totals();
+    let printed_bytes = shared.executor.streams().size_bytes();
+    let room_bytes = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(own_bytes);
+    let hard_bytes = match tuning.store_hard_bytes {
+        UNLIMITED_BYTES => room_bytes / 100 * limits::STORE_HARD_PERCENT,
+        told => told,
+    };
+    let captured_bytes = options.captured.node_bytes.unwrap_or_else(|| {
+        // Restarts leave it as it was.
+        let grown = tuning.store_hard_bytes == UNLIMITED_BYTES;
+        let all_bytes = hard_bytes.saturating_add(if grown { printed_bytes } else { 0 });
+        all_bytes / 100 * limits::CAPTURED_STORE_PERCENT
+    });
+    shared.executor.set_captured_room(captured_bytes);
+    let soft_bytes = match tuning.store_soft_bytes {
+        UNLIMITED_BYTES => hard_bytes / limits::STORE_HARD_PERCENT * limits::STORE_SOFT_PERCENT,
+        told => told.min(hard_bytes),
+    };
+    Ok(Tuning { store_soft_bytes: soft_bytes, store_hard_bytes: hard_bytes, ..tuning })
+}
+
+/// Says where the node listens for as long as it lives.
+pub(crate) struct AddressRegistration {
+    pub(crate) instance: Instance,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    /// The next incarnation listens there.
+    pub(crate) goes_on: bool,
+}
+
+impl Drop for AddressRegistration {
+    fn drop(&mut self) {
+        if !self.goes_on {
+            self.instance.remove_address(self.node, self.incarnation);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Those who have connected and have not shown a certificate yet.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::limits;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// The strangers of one port, the oldest first. Where there are too many, one who has had a while
+/// makes room: who says nothing must not keep out who would.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnauthenticatedConnections {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    connections: Mutex<Connections>,
+    left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    next: u64,
+    by_number: BTreeMap<u64, PendingConnection>,
+}
+
+#[derive(Debug)]
+struct PendingConnection {
+    came: Instant,
+    /// How to cut it; `None` while it is not known yet.
+    task: Option<AbortHandle>,
+}
+
+/// The place of one stranger, for as long as it is one.
+#[derive(Debug)]
+pub(crate) struct UnauthenticatedSlot {
+    connections_of_port: UnauthenticatedConnections,
+    number: u64,
+}
+
+impl Drop for UnauthenticatedSlot {
+    fn drop(&mut self) {
+        self.connections_of_port.connections().by_number.remove(&self.number);
+        self.connections_of_port.inner.left.notify_one();
+    }
+}
+
+impl UnauthenticatedConnections {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.inner.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for one more, and makes it when it must: true when one was cut.
+    pub(crate) async fn room(&self) -> bool {
+        let grace = Duration::from_nanos(limits::UNAUTHENTICATED_GRACE.0);
+        loop {
+            let left = self.inner.left.notified();
+            let wait = {
+                let mut connections = self.connections();
+                if connections.by_number.len() < limits::UNAUTHENTICATED_CONNECTIONS_MAX {
+                    return false;
+                }
+                let Some(oldest) = connections.by_number.first_entry() else { return false };
+                let wait = grace.saturating_sub(oldest.get().came.elapsed());
+                if wait.is_zero() {
+                    if let Some(task) = oldest.remove().task {
+                        task.abort();
+                    }
+                    return true;
+                }
+                wait
+            };
+            // Whichever comes first, it is looked at anew.
+            let _ = tokio::time::timeout(wait, left).await;
+        }
+    }
+
+    /// Gets to know a stranger; `greet` drops its place when that is done.
+    pub(crate) fn greet<F>(&self, greet: impl FnOnce(UnauthenticatedSlot) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let number = {
+            let mut connections = self.connections();
+            connections.next += 1;
+            let number = connections.next;
+            connections
+                .by_number
+                .insert(number, PendingConnection { came: Instant::now(), task: None });
+            number
+        };
+        let task =
+            tokio::spawn(greet(UnauthenticatedSlot { connections_of_port: self.clone(), number }));
+        // It may be known, or over, already.
+        if let Some(stranger) = self.connections().by_number.get_mut(&number) {
+            stranger.task = Some(task.abort_handle());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_makes_room_but_not_at_once() {
+        let connections_of_port = UnauthenticatedConnections::default();
+        let come = || {
+            connections_of_port.greet(|place| async move {
+                std::future::pending::<()>().await;
+                drop(place);
+            });
+        };
+        let start = Instant::now();
+        for _ in 0..limits::UNAUTHENTICATED_CONNECTIONS_MAX {
+            assert!(!connections_of_port.room().await);
+            come();
+        }
+        assert!(connections_of_port.room().await, "the first has had its time");
+        assert!(start.elapsed() >= Duration::from_nanos(limits::UNAUTHENTICATED_GRACE.0));
+        come();
+        let connections: Vec<u64> =
+            connections_of_port.connections().by_number.keys().copied().collect();
+        assert_eq!(
+            (connections.len(), connections[0]),
+            (limits::UNAUTHENTICATED_CONNECTIONS_MAX, 2)
+        );
+        connections_of_port.greet(|place| async move { drop(place) });
+        tokio::task::yield_now().await;
+        assert_eq!(
+            connections_of_port.connections().by_number.len(),
+            limits::UNAUTHENTICATED_CONNECTIONS_MAX,
+            "one left by itself"
+        );
+    }
+}

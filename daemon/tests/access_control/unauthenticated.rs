@@ -1,0 +1,110 @@
+//! Those who connect and show no certificate: they are cut soon, and keep nobody out for long.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::{dialer, options};
+use daemon::instance::Instance;
+use daemon::start;
+use proto::{NodeId, limits};
+use security::Role;
+
+const HANDSHAKE: Duration = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
+
+/// The port for calls and the one for objects.
+pub(crate) fn ports(dir: &Path) -> [SocketAddr; 2] {
+    let file = Instance::open(dir).unwrap().read_address(NodeId(0)).unwrap();
+    [file.address.parse().unwrap(), file.data.parse().unwrap()]
+}
+
+/// The beginning of a greeting of TLS that never ends: a record, a message of 64 KiB in it.
+fn endless_greeting() -> Vec<u8> {
+    let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0];
+    bytes.resize(5 + 0x4000, 0);
+    bytes
+}
+
+/// A greeting of TLS that is good, but by nobody.
+fn good_greeting() -> Vec<u8> {
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = vec![security::tls::GRPC.to_vec()];
+    let name = security::tls::node_name();
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    connection.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+/// How long a connection lives that sends a piece now and then.
+fn life(port: SocketAddr, sent: &[u8], piece_bytes: usize) -> Duration {
+    let mut stream = TcpStream::connect(port).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let start = Instant::now();
+    let mut pieces = sent.chunks(piece_bytes);
+    let mut buffer = [0; 64];
+    while start.elapsed() < 4 * HANDSHAKE {
+        if let Some(piece) = pieces.next()
+            && stream.write_all(piece).is_err()
+        {
+            break;
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_connection_without_a_certificate_is_closed_after_the_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    node.wait_ready().unwrap();
+    let (greeting, good) = (endless_greeting(), good_greeting());
+    let lives: Vec<Duration> = std::thread::scope(|scope| {
+        let (greeting, good) = (&greeting, &good);
+        let kinds = ports(dir.path()).map(|port| {
+            [
+                scope.spawn(move || life(port, &[], 1)),            // silent
+                scope.spawn(move || life(port, greeting, 16)),      // slow
+                scope.spawn(move || life(port, &greeting[..9], 9)), // half a greeting
+                // All of it, when most of the time is over: what comes next has the rest of it.
+                scope.spawn(move || life(port, good, good.len().div_ceil(40))),
+            ]
+        });
+        kinds.into_iter().flatten().map(|it| it.join().unwrap()).collect()
+    });
+    for life in lives {
+        assert!(life > HANDSHAKE / 2 && life < 3 * HANDSHAKE / 2, "{life:?}");
+    }
+    assert!(!node.is_finished());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn many_unauthenticated_connections_delay_a_client_only_briefly() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    tokio::task::block_in_place(|| node.wait_ready()).unwrap();
+    let port = node.address();
+    let strangers: Vec<TcpStream> = (0..limits::UNAUTHENTICATED_CONNECTIONS_MAX + 20)
+        .map(|_| TcpStream::connect(port).unwrap())
+        .collect();
+    let start = Instant::now();
+    let known = dialer(dir.path(), Role::Client);
+    // All places are taken, so those who were first and have said nothing make room.
+    known.connect(&port.to_string(), |it| it).await.unwrap();
+    // Without that they would keep their places until their time for a handshake is over.
+    assert!(start.elapsed() < HANDSHAKE, "{:?}", start.elapsed());
+    drop(strangers);
+}

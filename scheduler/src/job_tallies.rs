@@ -1,0 +1,276 @@
+//! What this node does for jobs: counted from their beginning until their homes have stored it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::limits::{TALLIES_MAX, TALLY_UNSTARTED_MAX};
+use proto::tally::Tally;
+use proto::wire::TallyStage;
+use proto::wire::message::Body;
+use proto::{Attempt, Event, JobId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::output::Out;
+
+/// What a node as a whole has used and done since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    pub cpu_ns: u64,
+    pub peak_rss_bytes: u64,
+    pub messages: u64,
+}
+
+/// What the node had done as a whole when a job began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Base {
+    usage: Usage,
+    steals_tried: u64,
+    steals_won: u64,
+    executions: u64,
+    /// Tasks of other jobs ran.
+    others_ran: bool,
+}
+
+/// What it does for one round of a job.
+#[derive(Debug, Default)]
+struct RoundTally {
+    /// When the first was heard of it.
+    since: Time,
+    tally: Tally,
+    base: Option<Base>,
+}
+
+/// A demand to forget a job that is confirmed when the shell has removed the job's data.
+#[derive(Debug)]
+pub(crate) struct PendingErasure {
+    pub(crate) ask: wire::TallyQuery,
+    pub(crate) keeps: bool,
+    /// Of the last removal.
+    pub(crate) number: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct JobTallies {
+    /// By job and round.
+    counted: BTreeMap<(JobId, u32), Box<RoundTally>>,
+    /// Those whose beginning was told, and which made room for others.
+    lost: BTreeSet<(JobId, u32)>,
+    /// Questions that wait until the shell has measured what the node has used.
+    asked: Vec<wire::TallyQuery>,
+    /// Jobs to be forgotten, of which this node may get records yet.
+    pub(crate) unconfirmed: BTreeMap<JobId, wire::TallyQuery>,
+    /// Those of which the shell removes what it has; and whether records with results stay.
+    pub(crate) erasing: BTreeMap<JobId, PendingErasure>,
+    /// Removals that the shell was asked for.
+    pub(crate) erasures: u64,
+    /// Attempts whose ends are told later than they came, with the time at which they came.
+    pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
+    /// Attempts that were stopped in this step; when, if that was before.
+    pub(crate) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
+    /// Attempts that ended here, of all jobs.
+    executions: u64,
+    /// When this incarnation started.
+    started: Time,
+}
+
+impl JobTallies {
+    pub(crate) fn started(&mut self, now: Time) {
+        self.started = now;
+    }
+
+    pub(crate) fn started_at(&self) -> Time {
+        self.started
+    }
+
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.counted.retain(|&(of, _), _| of != job);
+        self.lost.retain(|&(of, _)| of != job);
+        self.asked.retain(|ask| ask.job != job.0);
+    }
+
+    /// Since when something is counted that is not recorded yet.
+    pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
+        // Of an ended job something may be made again: no home says that this is recorded.
+        let is_open = move |counted: &&RoundTally| {
+            counted.base.is_some() || now.since(counted.since) < TALLY_UNSTARTED_MAX
+        };
+        self.counted.values().map(AsRef::as_ref).filter(is_open).map(|counted| counted.since)
+    }
+
+    fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut RoundTally {
+        let key = (job, round);
+        if self.counted.len() >= TALLIES_MAX && !self.counted.contains_key(&key) {
+            self.make_room();
+        }
+        let fresh = || Box::new(RoundTally { since: now, ..RoundTally::default() });
+        self.counted.entry(key).or_insert_with(fresh)
+    }
+
+    /// Of one whose beginning was not told the least is known.
+    fn make_room(&mut self) {
+        let unbegun = self.counted.iter().find(|(_, counted)| counted.base.is_none());
+        if let Some(key) = unbegun.map(|(&key, _)| key) {
+            self.counted.remove(&key);
+        } else if let Some((key, _)) = self.counted.pop_first() {
+            if self.lost.len() >= TALLIES_MAX {
+                self.lost.pop_first();
+            }
+            self.lost.insert(key);
+        }
+    }
+}
+
+fn job_of(event: &Event) -> Option<JobId> {
+    match *event {
+        Event::Started { task, .. }
+        | Event::Widened { task, .. }
+        | Event::Ended { task, .. }
+        | Event::Fetched { task, .. }
+        | Event::Stolen { task, .. }
+        | Event::Pushed { task, .. }
+        | Event::Committed { task, .. }
+        | Event::Replaced { task, .. }
+        | Event::Stale { task, .. }
+        | Event::MissedWakeupRepaired { task, .. } => Some(task.job),
+        _ => None,
+    }
+}
+
+impl Scheduler {
+    /// Adds up the events of a step.
+    pub fn count_events(&mut self, now: Time, events: &[Event]) {
+        let held = std::mem::take(&mut self.job_tallies.held_ends);
+        let mut at = 0;
+        while let Some(event) = events.get(at) {
+            let Some(job) = job_of(event) else {
+                at += 1;
+                continue;
+            };
+            let mut counted = self.counted(now, job);
+            let mut executions = 0;
+            let of_job = events[at..].iter().take_while(|event| job_of(event) == Some(job));
+            for event in of_job {
+                let mut came = now;
+                if let Event::Ended { task, attempt, .. } = *event {
+                    came = held.get(&(task, attempt)).copied().unwrap_or(now);
+                    executions += 1;
+                }
+                if let Some(counted) = &mut counted {
+                    counted.tally.push(came, event);
+                }
+                at += 1;
+            }
+            self.job_tallies.executions += executions;
+        }
+        for (task, attempt, came) in std::mem::take(&mut self.job_tallies.stopped) {
+            if let Some(counted) = self.counted(now, task.job) {
+                counted.tally.stop(came.unwrap_or(now), (task, attempt));
+            }
+        }
+    }
+
+    /// What is counted of the present round of a job. For one that has ended, or of which this node
+    /// knows nothing, nothing is begun: its home may have stored its summary.
+    fn counted(&mut self, now: Time, job: JobId) -> Option<&mut RoundTally> {
+        let (known, touched) = (self.ledger.jobs.get(&job), &self.data.local_jobs);
+        let round = known.map_or(0, |job| job.round()).max(touched.round(job));
+        let is_open = known.map_or_else(|| touched.knows(job), |job| !job.ended);
+        match is_open {
+            true => Some(self.job_tallies.of(now, job, round)),
+            false => self.job_tallies.counted.get_mut(&(job, round)).map(|counted| &mut **counted),
+        }
+    }
+
+    /// The home of a job asks, or says that it has begun or is recorded.
+    pub(crate) fn on_tally_query(&mut self, ask: wire::TallyQuery, out: &mut Out) {
+        let job = JobId(ask.job);
+        if matches!(ask.stage(), TallyStage::Forget | TallyStage::Thin) {
+            return self.on_forget(&ask, out);
+        }
+        if ask.stage() == TallyStage::Recorded {
+            self.job_tallies.counted.remove(&(job, ask.round));
+            self.job_tallies.lost.remove(&(job, ask.round));
+            return;
+        }
+        if !self.job_tallies.asked.contains(&ask) {
+            self.job_tallies.asked.push(ask);
+        }
+        out.measure = true;
+    }
+
+    /// The shell has measured what this node has used.
+    pub fn on_measured(&mut self, now: Time, usage: Usage, out: &mut Out) {
+        for ask in std::mem::take(&mut self.job_tallies.asked) {
+            let job = JobId(ask.job);
+            let base = Base {
+                usage,
+                steals_tried: self.stats.steals_tried,
+                steals_won: self.stats.steals_won,
+                executions: self.job_tallies.executions,
+                others_ran: self.runs_others(job),
+            };
+            if ask.stage() == TallyStage::Begins {
+                self.job_tallies.of(now, job, ask.round).base.get_or_insert(base);
+                continue;
+            }
+            let part = Some(Box::new(self.part(&ask, &base)));
+            let tell =
+                wire::TallyReport { job: ask.job, round: ask.round, part, ..Default::default() };
+            out.reliable.push((self.homes.job_home(job), Body::TallyReport(tell)));
+        }
+    }
+
+    fn runs_others(&self, job: JobId) -> bool {
+        let is_other = |(task, _): (&TaskId, _)| task.job != job;
+        self.running.first_key_value().is_some_and(is_other)
+            || self.running.last_key_value().is_some_and(is_other)
+    }
+
+    fn part(&self, ask: &wire::TallyQuery, now: &Base) -> wire::NodeTally {
+        let counted = self.job_tallies.counted.get(&(JobId(ask.job), ask.round));
+        let known = counted.and_then(|counted| counted.base);
+        // What ran before this incarnation started an earlier one has counted, and is gone.
+        let began_late = known.is_none() && self.job_tallies.started.0 >= ask.since_ns;
+        let base = known.or_else(|| began_late.then(Base::default));
+        let mut part = counted.map(|counted| counted.tally.part()).unwrap_or_default();
+        part.node = self.options.me.0;
+        part.incarnation = self.options.incarnation.0;
+        part.slots = self.options.slots;
+        part.policy = self.policy_text();
+        part.tuning = Some(self.options.tuning.to_wire());
+        part.began_late =
+            began_late || self.job_tallies.lost.contains(&(JobId(ask.job), ask.round));
+        part.unmeasured = base.is_none();
+        part.peak_rss_bytes = now.usage.peak_rss_bytes;
+        let Some(base) = base else { return part };
+        part.cpu_ns = now.usage.cpu_ns.saturating_sub(base.usage.cpu_ns);
+        part.messages = now.usage.messages.saturating_sub(base.usage.messages);
+        part.steals_tried = now.steals_tried - base.steals_tried;
+        part.steals_won = now.steals_won - base.steals_won;
+        let others = (now.executions - base.executions) > part.executions;
+        part.others_ran = others || base.others_ran || now.others_ran;
+        part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tallies_of_unknown_beginning_are_dropped_first_then_the_oldest() {
+        let mut parts = JobTallies::default();
+        let begun = |parts: &mut JobTallies, job: u64| {
+            parts.of(Time(1), JobId(job), 0).base = Some(Base::default());
+        };
+        begun(&mut parts, 1);
+        parts.of(Time(1), JobId(2), 0);
+        (3..=TALLIES_MAX as u64).for_each(|job| begun(&mut parts, job));
+        begun(&mut parts, 9_000);
+        assert!(!parts.counted.contains_key(&(JobId(2), 0)) && parts.lost.is_empty());
+        begun(&mut parts, 9_001);
+        assert_eq!(parts.lost, BTreeSet::from([(JobId(1), 0)]));
+        assert_eq!(parts.counted.len(), TALLIES_MAX);
+        parts.forget(JobId(1));
+        assert!(parts.lost.is_empty());
+    }
+}

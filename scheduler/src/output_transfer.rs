@@ -1,0 +1,268 @@
+//! What a node that leaves has made goes to another one: what the home of its makers does, and who
+//! is to have it. Who leaves drives it, see `drain.rs`.
+//!
+//! The home sorts out what nobody wants, and writes down where the rest lies from then on: as if
+//! it had been made there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::limits::OBJECTS_PER_MESSAGE_MAX;
+use proto::wire::TransferStage;
+use proto::wire::message::Body;
+use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::data::wire_object;
+use crate::drain::AttemptKey;
+use crate::fetch::{FetchRequest, InflightFetch};
+use crate::output::Out;
+
+/// What is to come from a node that leaves, or that shares it, and is on its way.
+#[derive(Debug)]
+pub(crate) struct IncomingTransfer {
+    from: NodeId,
+    transferred: wire::AttemptOutputs,
+    /// Who has made it, or keeps it, goes on to have it.
+    stays: bool,
+}
+
+pub(crate) fn attempt_key(transferred: &wire::AttemptOutputs) -> AttemptKey {
+    (TaskId::new(transferred.job, transferred.task), Attempt(transferred.attempt))
+}
+
+pub(crate) fn objects_of(
+    transferred: &wire::AttemptOutputs,
+) -> impl Iterator<Item = (ObjectId, &wire::TransferredOutput)> {
+    let (task, attempt) = attempt_key(transferred);
+    let object = move |output: u32| ObjectId { task, attempt, output };
+    transferred.outputs.iter().map(move |it| (object(it.output), it))
+}
+
+/// Says it in messages of bounded size.
+pub(crate) fn send_hand_over(
+    recipient: NodeId,
+    stage: TransferStage,
+    (from, to): (NodeId, NodeId),
+    made: Vec<wire::AttemptOutputs>,
+    out: &mut Out,
+) {
+    let (mut piece, mut outputs) = (Vec::new(), 0);
+    let mut send = |made: Vec<wire::AttemptOutputs>| {
+        let said =
+            wire::OutputTransfer { stage: stage as i32, from: from.0, to: to.0, attempts: made };
+        out.best_effort.push((recipient, Body::OutputTransfer(said)));
+    };
+    for transferred in made {
+        outputs += transferred.outputs.len() + 1;
+        piece.push(transferred);
+        if outputs >= OBJECTS_PER_MESSAGE_MAX {
+            send(std::mem::take(&mut piece));
+            outputs = 0;
+        }
+    }
+    if !piece.is_empty() {
+        send(piece);
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn on_output_transfer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        said: wire::OutputTransfer,
+        out: &mut Out,
+    ) {
+        let is_member = |node: u32| (node as usize) < self.homes.nodes();
+        if !is_member(said.from) || !is_member(said.to) {
+            return;
+        }
+        match said.stage() {
+            TransferStage::Offered => {
+                self.on_transfer_offered(from, NodeId(said.to), said.attempts, out);
+            }
+            TransferStage::Fetch => {
+                self.on_transfer_fetch(now, NodeId(said.from), false, said.attempts, out);
+            }
+            TransferStage::Fetched => {
+                self.on_transfer_fetched(NodeId(said.from), from, said.attempts, out);
+            }
+            TransferStage::Free => self.on_transfer_free(&said.attempts),
+            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &said.attempts),
+            TransferStage::PinLastCopy => self.on_pin_last_copy(&said.attempts),
+            TransferStage::Replicate => {
+                self.on_transfer_fetch(now, NodeId(said.from), true, said.attempts, out);
+            }
+            stage @ (TransferStage::Replicated
+            | TransferStage::Replicating
+            | TransferStage::NoSpaceToReplicate) => {
+                self.on_replication_answer(now, (from, stage), &said.attempts, out);
+            }
+        }
+    }
+
+    /// A node that leaves wants another one to have this.
+    fn on_transfer_offered(
+        &mut self,
+        leaver: NodeId,
+        to: NodeId,
+        mut offered: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let (homes, ledger) = (&self.homes, &self.ledger);
+        offered.retain_mut(|transferred| {
+            let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
+            homes.is_home_of(attempt_key(transferred).0)
+                && ledger.keep_wanted(transferred, has_gone)
+        });
+        let (unwanted, wanted) = offered.into_iter().partition(|it| it.outputs.is_empty());
+        send_hand_over(leaver, TransferStage::Free, (leaver, to), unwanted, out);
+        send_hand_over(to, TransferStage::Fetch, (leaver, to), wanted, out);
+    }
+
+    /// This node is to have what another one has made, for good: instead of it, or as well.
+    fn on_transfer_fetch(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        stays: bool,
+        to_take: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        let (mut coming, mut refused) = (Vec::new(), Vec::new());
+        for transferred in to_take {
+            if stays && self.will_be_kept(&transferred) {
+                coming.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+                continue;
+            }
+            if self.drain.is_some() || !self.has_room_to_take(&transferred) {
+                refused.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+                continue;
+            }
+            for (object, output) in objects_of(&transferred) {
+                // What is on its way for a task is asked for again later.
+                let is_coming = self.data.inflight_fetches.contains_key(&object);
+                if !is_coming && !self.data.objects.is_made(&object) {
+                    self.take(now, from, object, output, out);
+                }
+            }
+            let made = attempt_key(&transferred);
+            self.data
+                .incoming_transfers
+                .insert(made, IncomingTransfer { from, transferred, stays });
+            self.check_transfer(made, out);
+        }
+        self.evict(self.options.tuning.store_soft_bytes, out);
+        let full = if stays { TransferStage::NoSpaceToReplicate } else { TransferStage::NoSpace };
+        send_hand_over(from, TransferStage::Replicating, (from, me), coming, out);
+        send_hand_over(from, full, (from, me), refused, out);
+    }
+
+    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let inflight = |(object, _)| self.data.inflight_fetches.get(&object);
+        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
+        self.data.incoming_transfers.contains_key(&attempt_key(transferred))
+            && inflight_fetches.any(InflightFetch::is_taken)
+    }
+
+    fn has_room_to_take(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let data = &self.data;
+        let comes = |(object, output): &(ObjectId, &wire::TransferredOutput)| {
+            output.real
+                && !data.objects.is_made(object)
+                && !data.inflight_fetches.contains_key(object)
+        };
+        let needed = objects_of(transferred).filter(comes).map(|(_, output)| output.size_bytes);
+        let needed = needed.fold(0, u64::saturating_add);
+        let soft_bytes = self.options.tuning.store_soft_bytes;
+        needed == 0 || data.taken_bytes().saturating_add(needed) <= soft_bytes
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        leaver: NodeId,
+        object: ObjectId,
+        output: &wire::TransferredOutput,
+        out: &mut Out,
+    ) {
+        let real_data = output.real;
+        let settings = Arc::new(wire::JobSettings { real_data, ..wire::JobSettings::default() });
+        let request = FetchRequest {
+            object,
+            maker: leaver,
+            size_bytes: output.size_bytes,
+            readers: 1, // Nobody else has to be asked where it lies.
+            settings: &settings,
+            taken: Some(output.into()),
+        };
+        self.start_inflight_fetch(now, &request, None, out);
+    }
+
+    /// Tells the home when all outputs of the attempt are here.
+    pub(crate) fn check_transfer(&mut self, made: AttemptKey, out: &mut Out) {
+        let Some(incoming_transfers) = self.data.incoming_transfers.get(&made) else { return };
+        let is_here = |(object, _)| self.data.objects.is_made(&object);
+        if !objects_of(&incoming_transfers.transferred).all(is_here) {
+            return;
+        }
+        let Some(incoming_transfers) = self.data.incoming_transfers.remove(&made) else { return };
+        let IncomingTransfer { from, transferred, stays } = incoming_transfers;
+        let (task, attempt) = made;
+        out.events.push(Event::TakenOver { task, attempt, from });
+        if stays {
+            self.add_copy_for(from, transferred, out);
+            return;
+        }
+        self.share_taken(made);
+        if let Some(home) = self.homes.owner(task.partition()) {
+            let between = (from, self.options.me);
+            send_hand_over(home, TransferStage::Fetched, between, vec![transferred], out);
+        }
+    }
+
+    /// Another node has it now: that is written down before who leaves hears of it.
+    fn on_transfer_fetched(
+        &mut self,
+        leaver: NodeId,
+        taker: NodeId,
+        taken: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let mut settled = Vec::new();
+        let mut unwanted: Vec<wire::Object> = Vec::new();
+        for transferred in taken {
+            let (task, attempt) = attempt_key(&transferred);
+            if !self.homes.is_home_of(task) {
+                continue;
+            }
+            let homes = &self.homes;
+            let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
+            if self.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
+                for (object, _) in objects_of(&transferred) {
+                    self.ledger.readers.moved(&object, taker);
+                }
+            } else {
+                // It was taken by somebody else meanwhile, or its job has ended.
+                let goes = objects_of(&transferred).filter(|(_, output)| !output.keep);
+                unwanted.extend(goes.map(|(object, it)| wire_object(object, it.size_bytes)));
+            }
+            settled.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+        }
+        for piece in unwanted.chunks(OBJECTS_PER_MESSAGE_MAX) {
+            let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
+            out.reliable.push((taker, body));
+        }
+        send_hand_over(leaver, TransferStage::Free, (leaver, taker), settled, out);
+    }
+}
+
+/// Nothing more comes of this.
+pub(crate) fn forget(
+    incoming_transfers: &mut BTreeMap<AttemptKey, IncomingTransfer>,
+    goes: impl Fn(&AttemptKey, NodeId) -> bool,
+) {
+    incoming_transfers.retain(|made, incoming_transfers| !goes(made, incoming_transfers.from));
+}

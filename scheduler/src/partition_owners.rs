@@ -1,0 +1,324 @@
+//! Who is home of what: the scheduler's view of the partition table.
+//!
+//! A partition has a primary; it is *active* once that primary has registered, and only then may
+//! anybody speak to it. What this node itself serves is not read off the map: it serves a partition
+//! from the moment its records are loaded here until it is given up. Where homes never move, it
+//! serves what the map names.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+
+/// The partitions that this node serves, each with its term. Never iterated.
+type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;
+
+#[derive(Clone, Debug)]
+pub struct Homes {
+    pub me: NodeId,
+    /// Shared: a simulated cluster has one map for all its nodes. Members stand by their number.
+    map: Arc<wire::ClusterMap>,
+    slots_max: u32,
+    slots_all: u64,
+    any_unknown: bool,
+    /// How many members are gone.
+    gone: usize,
+    /// Members that are gone, and of which a later life was heard.
+    back: BTreeSet<NodeId>,
+    /// Every partition is active.
+    all_active: bool,
+    /// `None` where homes never move.
+    served: Option<Terms>,
+    /// The store's placement of a job's own record.
+    job_partition: fn(JobId, u32) -> PartitionId,
+}
+
+impl Homes {
+    /// # Panics
+    /// When the table is not a power of two or the members do not stand by their number.
+    #[must_use]
+    pub fn new(
+        me: NodeId,
+        map: &Arc<wire::ClusterMap>,
+        job_partition: fn(JobId, u32) -> PartitionId,
+    ) -> Self {
+        assert!(map.partitions.len().is_power_of_two(), "partitions are a power of two");
+        let in_order = (0..).zip(&map.members).all(|(number, member)| member.node == number);
+        assert!(in_order, "members stand by their number");
+        let slots = || map.members.iter().map(|member| member.slots);
+        Self {
+            me,
+            slots_max: slots().max().unwrap_or(0),
+            slots_all: slots().map(u64::from).sum(),
+            any_unknown: map.members.iter().any(|member| member.slots == 0 && !member.keeper),
+            gone: map.members.iter().filter(|member| is_gone(member)).count(),
+            back: BTreeSet::new(),
+            all_active: map.partitions.iter().all(is_active),
+            served: None,
+            map: Arc::clone(map),
+            job_partition,
+        }
+    }
+
+    /// Homes may move: this node serves what it is told to, and nothing yet.
+    #[must_use]
+    pub fn moving(self) -> Self {
+        Self { served: Some(Terms::with_hasher(foldhash::fast::FixedState::with_seed(0))), ..self }
+    }
+    #[must_use]
+    pub(crate) fn moves(&self) -> bool {
+        self.served.is_some()
+    }
+    /// A newer map; what is served stays.
+    pub(crate) fn succeed(&mut self, newer: Self) -> Self {
+        let served = self.served.take();
+        std::mem::replace(self, Self { served: served.or_else(|| newer.served.clone()), ..newer })
+    }
+    pub(crate) fn serve(&mut self, partition: PartitionId, term: u32) {
+        let served = self.served.as_mut().expect("only homes that move are taken over");
+        served.insert(partition, term);
+    }
+    pub(crate) fn give_up(&mut self, partition: PartitionId) {
+        if let Some(served) = &mut self.served {
+            served.remove(&partition);
+        }
+    }
+
+    /// The same table as another node sees it: nodes of one process need not look through it each.
+    #[must_use]
+    pub fn seen_by(&self, me: NodeId) -> Self {
+        Self { me, ..self.clone() }
+    }
+
+    /// A place holder without partitions.
+    #[must_use]
+    pub(crate) fn empty() -> Self {
+        let job_partition = |_: JobId, _: u32| PartitionId(0);
+        Self {
+            me: NodeId(0),
+            map: Arc::default(),
+            slots_max: 0,
+            slots_all: 0,
+            any_unknown: false,
+            gone: 0,
+            back: BTreeSet::new(),
+            all_active: true,
+            served: None,
+            job_partition,
+        }
+    }
+    #[must_use]
+    pub fn partitions(&self) -> u32 {
+        u32::try_from(self.map.partitions.len()).expect("partitions are bounded")
+    }
+    /// Its primary, active or not; `None` for a partition the cluster does not have.
+    #[must_use]
+    pub fn owner(&self, partition: PartitionId) -> Option<NodeId> {
+        let entry = self.map.partitions.get(partition.0 as usize)?;
+        Some(NodeId(*entry.replicas.first().expect("every partition has a primary")))
+    }
+    /// The epoch of its configuration; numbers that homes give out have that of theirs.
+    pub(crate) fn epoch(&self, partition: PartitionId) -> u64 {
+        self.map.partitions.get(partition.0 as usize).map_or(0, |entry| entry.epoch)
+    }
+    /// # Panics
+    /// When the partition does not exist; ids from outside are checked when they arrive.
+    #[must_use]
+    pub fn home(&self, local: LocalId) -> NodeId {
+        self.owner(local.partition()).expect("ids are checked when they arrive")
+    }
+    #[must_use]
+    pub fn home_of(&self, task: TaskId) -> NodeId {
+        self.home(task.local)
+    }
+    /// The home of a job's own record.
+    #[must_use]
+    pub fn job_home(&self, job: JobId) -> NodeId {
+        self.owner(self.job_partition(job)).expect("jobs are placed in existing partitions")
+    }
+    /// Where a job's own record is.
+    #[must_use]
+    pub fn job_partition(&self, job: JobId) -> PartitionId {
+        (self.job_partition)(job, self.partitions())
+    }
+    /// This node serves it now.
+    #[must_use]
+    pub fn is_mine(&self, partition: PartitionId) -> bool {
+        match &self.served {
+            Some(served) => served.contains_key(&partition),
+            None => self.owner(partition) == Some(self.me),
+        }
+    }
+    #[must_use]
+    pub fn is_home_of(&self, task: TaskId) -> bool {
+        self.is_mine(task.partition())
+    }
+    /// The epoch under which this node became home of a partition that it serves. Numbers that
+    /// must be unique over all homes of a partition have it in their high half.
+    /// `None` where homes never move: there the incarnation takes its place.
+    #[must_use]
+    pub(crate) fn term(&self, partition: PartitionId) -> Option<u32> {
+        self.served.as_ref()?.get(&partition).copied()
+    }
+    /// Whom to speak to about a partition; `None` while nobody serves it.
+    #[must_use]
+    pub fn active_owner(&self, partition: PartitionId) -> Option<NodeId> {
+        let entry = self.map.partitions.get(partition.0 as usize).filter(|e| is_active(e))?;
+        let owner = NodeId(*entry.replicas.first()?);
+        (owner != self.me || self.is_mine(partition)).then_some(owner)
+    }
+    /// Everybody may speak to every home.
+    #[must_use]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.all_active && self.served.is_none()
+    }
+    /// Partitions that have become active, or have another configuration, since that map.
+    pub(crate) fn changed_since<'a>(
+        &'a self,
+        older: &'a Self,
+    ) -> impl Iterator<Item = PartitionId> + 'a {
+        let same = Arc::ptr_eq(&self.map, &older.map);
+        let entries = (0..).zip(&self.map.partitions).filter(move |_| !same);
+        entries.filter_map(move |(partition, entry)| {
+            let before = older.map.partitions.get(partition as usize);
+            let changed = before.is_none_or(|before| {
+                before.epoch != entry.epoch
+                    || before.replicas.first() != entry.replicas.first()
+                    || is_active(before) != is_active(entry)
+            });
+            changed.then_some(PartitionId(partition))
+        })
+    }
+    /// The cluster has decided that this node is dead, or that it is none any more.
+    #[must_use]
+    pub fn is_gone(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_none_or(is_gone)
+    }
+    /// The incarnation that the map knows of a member.
+    #[must_use]
+    pub fn incarnation_of(&self, node: NodeId) -> Incarnation {
+        Incarnation(self.map.members.get(node.0 as usize).map_or(0, |member| member.incarnation))
+    }
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..self.map.members.len())
+            .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
+    }
+    pub(crate) fn map_epoch(&self) -> u64 {
+        self.map.epoch
+    }
+    /// By the map this node is home of a partition that it does not serve yet.
+    pub(crate) fn is_to_serve_more(&self) -> bool {
+        let mut all = (0..self.partitions()).map(PartitionId).zip(&self.map.partitions);
+        self.moves()
+            && all.any(|(at, it)| it.replicas.first() == Some(&self.me.0) && !self.is_mine(at))
+    }
+    /// Those that are there, or may come back.
+    pub(crate) fn not_removed(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removed = wire::MemberPhase::Removed as i32;
+        let there = self.map.members.iter().zip(self.members());
+        there.filter(move |(member, _)| member.phase != removed).map(|(_, node)| node)
+    }
+    /// It hands over what it has.
+    #[must_use]
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        let member = self.map.members.get(node.0 as usize);
+        member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
+    }
+    /// The others wait for it far longer than for each other: nothing new is given to it.
+    #[must_use]
+    pub(crate) fn is_slow(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_some_and(|member| member.slow)
+    }
+    /// It runs nothing.
+    #[must_use]
+    pub(crate) fn is_keeper(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_some_and(|member| member.keeper)
+    }
+    /// No member runs anything, as far as is known: all are keepers, or have left.
+    #[must_use]
+    pub(crate) fn all_keep(&self) -> bool {
+        let members = self.map.members.iter();
+        let mut stay = members.filter(|it| it.phase() != wire::MemberPhase::Removed);
+        stay.all(|member| member.keeper)
+    }
+    /// Those that new work is given to: not gone, not about to go, and not slow.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.living().filter(|&node| !self.is_leaving(node) && !self.is_slow(node))
+    }
+    /// A life of a node was heard of, of which the map may not know yet.
+    pub(crate) fn note_incarnation(&mut self, node: NodeId, incarnation: Incarnation) {
+        if self.gone > 0 && self.is_gone(node) && incarnation > self.incarnation_of(node) {
+            self.back.insert(node);
+        }
+    }
+    /// Those that are not gone, and those that are there again.
+    pub(crate) fn living_or_back(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.living().chain(self.back.iter().copied())
+    }
+    /// It has a copy of the partition's records, or is its home.
+    pub(crate) fn has_replica(&self, node: NodeId, partition: PartitionId) -> bool {
+        let entry = self.map.partitions.get(partition.0 as usize);
+        entry.is_some_and(|entry| entry.replicas.contains(&node.0))
+    }
+    #[cfg(test)]
+    pub(crate) fn under(&mut self, epoch: u64) {
+        Arc::make_mut(&mut self.map).epoch = epoch;
+    }
+    #[cfg(test)]
+    pub(crate) fn want(&mut self, copies: u32) {
+        Arc::make_mut(&mut self.map).wanted = copies;
+    }
+    /// How many copies there are to be of each partition, once there are nodes for them.
+    pub(crate) fn copies(&self) -> u32 {
+        self.map.wanted.max(self.map.copies)
+    }
+    /// Those that are not gone.
+    pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members().filter(|&node| !self.is_gone(node))
+    }
+    #[must_use]
+    pub(crate) fn living_others(&self) -> usize {
+        let me_gone = usize::from(self.is_gone(self.me));
+        (self.map.members.len() - self.gone + me_gone).saturating_sub(1)
+    }
+    /// A task that takes so many slots can be sent there.
+    #[must_use]
+    pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
+        let takes_work = !self.is_gone(node)
+            && !self.is_leaving(node)
+            && !self.is_slow(node)
+            && !self.is_keeper(node);
+        cpus <= self.slots_of(node).max(1) && takes_work
+    }
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.map.members.len()
+    }
+    #[must_use]
+    pub fn slots_of(&self, node: NodeId) -> u32 {
+        self.map.members.get(node.0 as usize).map_or(0, |member| member.slots)
+    }
+    /// Some member has not said yet how many slots it has.
+    #[must_use]
+    pub fn any_unknown(&self) -> bool {
+        self.any_unknown
+    }
+    /// Of all members together, as far as they are known.
+    #[must_use]
+    pub(crate) fn slots_all(&self) -> u64 {
+        self.slots_all
+    }
+    /// The widest member; 0 while no slots are known.
+    #[must_use]
+    pub fn slots_max(&self) -> u32 {
+        self.slots_max
+    }
+}
+
+fn is_active(entry: &wire::PartitionEntry) -> bool {
+    entry.active
+}
+fn is_gone(member: &wire::Member) -> bool {
+    matches!(member.phase(), wire::MemberPhase::Down | wire::MemberPhase::Removed)
+}

@@ -1,0 +1,198 @@
+//! A ready task as it waits, travels and runs: what to do, and where its inputs lie.
+
+use std::sync::Arc;
+
+use proto::limits::{BUNDLE_TASKS_MAX, PACKET_BYTES_MAX};
+use proto::work::{Launch, LaunchInput};
+use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) spec: Arc<wire::Spec>,
+    pub(crate) settings: Arc<wire::JobSettings>,
+    pub(crate) entry: u64,
+    pub(crate) duration: Span,
+    /// Longest path from here to an end of the graph; 0: not known.
+    pub(crate) urgency: u64,
+    pub(crate) output_sizes: Vec<u64>,
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<wire::InputAt>,
+    /// What ran it, or may have run it, has died so often.
+    pub(crate) deaths: u8,
+    /// Nothing else runs beside it.
+    pub(crate) alone: bool,
+    /// It was ready before, and what had it has been lost.
+    pub(crate) again: bool,
+}
+
+/// It runs what is not ours, and may do anything to its node.
+#[must_use]
+pub(crate) fn is_command(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Command(_)))
+}
+
+impl Work {
+    #[must_use]
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.inputs.iter().fold(0, |sum, input| sum.saturating_add(input.size_bytes))
+    }
+    /// What it writes, as far as that is declared.
+    #[must_use]
+    pub(crate) fn declared_output_bytes(&self) -> u64 {
+        let declared = |output: usize| {
+            let own = self.output_sizes.get(output).copied();
+            own.or_else(|| self.spec.outputs.get(output).map(|output| output.size_bytes))
+        };
+        let outputs = self.output_sizes.len().max(self.spec.outputs.len());
+        (0..outputs).filter_map(declared).fold(0, u64::saturating_add)
+    }
+    #[must_use]
+    pub(crate) fn cpus(&self) -> u32 {
+        self.spec.cpus.max(1)
+    }
+    /// Its home runs it: what it needs was put there.
+    #[must_use]
+    pub(crate) fn is_bound(&self) -> bool {
+        is_upload(&self.spec)
+    }
+    /// A no-op that writes nothing needs no thread: it takes no slot, and many run in one step.
+    #[must_use]
+    pub(crate) fn is_instant(&self) -> bool {
+        matches!(self.spec.body, Some(wire::spec::Body::Noop(_))) && !self.settings.real_data
+    }
+    #[must_use]
+    pub(crate) fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
+        let input = |input: &wire::InputAt| LaunchInput {
+            slot: input.slot,
+            object: object_of(task, input),
+            size_bytes: input.size_bytes,
+        };
+        Launch {
+            task,
+            attempt,
+            slot,
+            spec: self.spec.clone(),
+            settings: self.settings.clone(),
+            entry: self.entry,
+            duration: self.duration,
+            output_sizes: self.output_sizes.clone(),
+            name: self.name.clone(),
+            inputs: self.inputs.iter().map(input).collect(),
+        }
+    }
+}
+
+/// It stands for a file that a client has put here.
+pub(crate) fn is_upload(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Upload(_)))
+}
+
+/// The object that an input of `task` names: an output of its parent's committed attempt.
+#[must_use]
+pub(crate) fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
+    ObjectId {
+        task: TaskId { job: task.job, local: LocalId(input.parent) },
+        attempt: Attempt(input.attempt),
+        output: input.output,
+    }
+}
+
+/// Packs tasks for another node; alike specs travel once.
+#[derive(Debug, Default)]
+pub(crate) struct BundleBuilder {
+    bundle: wire::Bundle,
+    /// About what it takes on the wire.
+    bytes: usize,
+    specs: Vec<Arc<wire::Spec>>,
+    settings: Vec<Arc<wire::JobSettings>>,
+}
+
+impl BundleBuilder {
+    pub(crate) fn push(&mut self, task: TaskId, attempt: Attempt, work: Work) {
+        let known = self.specs.len();
+        let spec = position(&mut self.specs, &work.spec, &mut self.bundle.specs);
+        if self.specs.len() > known {
+            self.bytes += prost::Message::encoded_len(work.spec.as_ref());
+        }
+        self.bytes += 64 + work.name.len() + 8 * work.output_sizes.len() + 40 * work.inputs.len();
+        let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
+        self.bundle.tasks.push(wire::Placed {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            spec,
+            entry: work.entry,
+            duration_ns: work.duration.0,
+            output_sizes: work.output_sizes,
+            name: work.name,
+            inputs: work.inputs,
+            settings,
+            urgency: work.urgency,
+            crash_count: work.deaths.into(),
+            alone: work.alone,
+            again: work.again,
+        });
+    }
+    #[must_use]
+    pub(crate) fn len(&self) -> usize {
+        self.bundle.tasks.len()
+    }
+    /// No further task should go into this message.
+    #[must_use]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= BUNDLE_TASKS_MAX || self.bytes >= PACKET_BYTES_MAX
+    }
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bundle.tasks.is_empty()
+    }
+    #[must_use]
+    pub(crate) fn finish(self) -> wire::Bundle {
+        self.bundle
+    }
+}
+
+/// Neighbours in a bundle are mostly alike, so the last entries are looked at first.
+fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) -> u32 {
+    const LOOK_BACK: usize = 16;
+    let recent = known.iter().enumerate().rev().take(LOOK_BACK);
+    if let Some((at, _)) = recent.into_iter().find(|(_, other)| Arc::ptr_eq(other, item)) {
+        return at as u32;
+    }
+    known.push(item.clone());
+    out.push(item.as_ref().clone());
+    (known.len() - 1) as u32
+}
+
+/// The tasks of a bundle; `None` when it is malformed: names something that is not in it, or a task
+/// of a partition that the cluster does not have.
+#[must_use]
+pub(crate) fn unpack(
+    bundle: wire::Bundle,
+    partitions: u32,
+) -> Option<Vec<(TaskId, Attempt, Work)>> {
+    let specs: Vec<_> = bundle.specs.into_iter().map(Arc::new).collect();
+    let settings: Vec<_> = bundle.settings.into_iter().map(Arc::new).collect();
+    let mut tasks = Vec::with_capacity(bundle.tasks.len());
+    for placed in bundle.tasks {
+        let work = Work {
+            spec: specs.get(placed.spec as usize)?.clone(),
+            settings: settings.get(placed.settings as usize)?.clone(),
+            entry: placed.entry,
+            duration: Span(placed.duration_ns),
+            urgency: placed.urgency,
+            output_sizes: placed.output_sizes,
+            name: placed.name,
+            inputs: placed.inputs,
+            deaths: u8::try_from(placed.crash_count).unwrap_or(u8::MAX),
+            alone: placed.alone,
+            again: placed.again,
+        };
+        let task = TaskId::new(placed.job, placed.local);
+        if task.partition().0 >= partitions {
+            return None;
+        }
+        tasks.push((task, Attempt(placed.attempt), work));
+    }
+    Some(tasks)
+}

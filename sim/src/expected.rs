@@ -1,0 +1,235 @@
+//! What the world itself knows of a job: its graph, read back from the chunks a client sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::End;
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
+
+/// Spec kinds that the executor model understands.
+pub const KIND_PLAIN: &str = "plain";
+/// Every attempt exits with 3.
+pub const KIND_FAILING: &str = "failing";
+/// Every other attempt exits with 3.
+pub const KIND_FLAKY: &str = "flaky";
+/// Every attempt of the first round of its job exits with 3, no later one does.
+pub const KIND_MENDED: &str = "mended";
+/// Every attempt kills the node that runs it.
+pub const KIND_POISON: &str = "poison";
+
+/// One commit of a task's end, as its home wrote it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commit {
+    pub attempt: Attempt,
+    pub end: End,
+    pub node: NodeId,
+    /// A power cut took it, or a lost input made it void, or it was made again.
+    pub undone: bool,
+    /// The attempt that was committed after it had been made again. A power cut that takes that
+    /// may take it that it was to be made again.
+    pub made_again_by: Option<Attempt>,
+    pub at: Time,
+}
+
+/// One dependency slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub parent: LocalId,
+    /// 0: order only; k+1: the parent's output k flows along.
+    pub output: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExpectedTask {
+    pub slots: Vec<Option<Slot>>,
+    pub kind: String,
+    pub cpus: u32,
+    pub duration: Span,
+    /// Outputs that are to be kept, and have something that can be lost.
+    pub kept: Vec<u32>,
+    /// It stands for a file.
+    pub upload: bool,
+    pub commits: Vec<Commit>,
+    /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
+    /// the first end alone, which holds until there is another.
+    pub reopened: bool,
+    pub launched: BTreeSet<Attempt>,
+    /// Attempts that ran to an end in some executor, and whether to a good one.
+    pub finished: BTreeMap<Attempt, bool>,
+    /// What it has killed: the term of the home under which it ran, and whether it ran there.
+    pub kills: Vec<(u32, bool)>,
+    /// Deaths that a home has counted apart.
+    pub spared: BTreeSet<(NodeId, u32)>,
+    /// It failed because of them.
+    pub failed_by_crashes: bool,
+    /// Two of its attempts have made different bytes.
+    pub differs: bool,
+    /// It was done in an earlier round of its job.
+    pub was_done: bool,
+}
+
+impl ExpectedTask {
+    pub(crate) fn current(&self) -> Option<Commit> {
+        self.commits.iter().rev().find(|commit| !commit.undone).copied()
+    }
+    /// It is not done, and begins again in a further round of its job.
+    pub(crate) fn retried(&mut self) {
+        self.was_done |= self.ever_done();
+        self.commits.clear();
+        self.kills.clear();
+        self.reopened = false;
+    }
+    pub(crate) fn ever_done(&self) -> bool {
+        self.commits.iter().any(|commit| commit.end == End::Done)
+    }
+    pub(crate) fn is_undone(&self, attempt: Attempt) -> bool {
+        self.commits.iter().any(|commit| commit.undone && commit.attempt == attempt)
+    }
+    pub(crate) fn ever_done_by(&self, attempt: Attempt) -> bool {
+        let done = |commit: &Commit| commit.end == End::Done && commit.attempt == attempt;
+        self.commits.iter().any(done)
+    }
+}
+
+/// How far the client got, which decides what may be demanded of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SubmissionStage {
+    /// Nothing was said of a commit: no task may run.
+    Staged,
+    /// A commit was sent; nobody knows whether it arrived.
+    CommitSent,
+    /// The commit was accepted: the job must end.
+    Accepted,
+    /// The client was told that the job ended.
+    Ended,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ExpectedJob {
+    pub job: JobId,
+    pub tasks: BTreeMap<LocalId, ExpectedTask>,
+    /// Its tasks make files, if empty ones.
+    pub real_data: bool,
+    pub promise: SubmissionStage,
+    /// Its client wants all of it cancelled.
+    pub cancelled: bool,
+    /// ... and wanted so before it sent the commit.
+    pub forbidden: bool,
+    /// Tasks that its client wants cancelled.
+    pub named: BTreeSet<LocalId>,
+    /// Nodes that have heard that the whole job is cancelled.
+    pub heard: BTreeSet<usize>,
+    /// Its client died before it sent the commit: it must vanish.
+    pub abandoned: bool,
+    pub told: Option<wire::JobState>,
+    /// Of each round, as a client was told first, and the number of its next request.
+    pub summaries: BTreeMap<u32, (wire::JobSummary, u64)>,
+    /// Its client wants it forgotten, and was told that it is.
+    pub may_be_forgotten: bool,
+    pub is_forgotten: bool,
+}
+
+impl ExpectedJob {
+    /// In which its client was told the end.
+    pub(crate) fn announced_round(&self) -> u32 {
+        let settings = self.told.as_ref().and_then(|state| state.settings);
+        settings.map_or(0, |settings| settings.round)
+    }
+
+    /// No task of it was cancelled, or kills its node.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        let kills = |task: &ExpectedTask| task.kind == KIND_POISON || task.failed_by_crashes;
+        !self.cancelled && self.named.is_empty() && !self.tasks.values().any(kills)
+    }
+
+    /// # Panics
+    /// When the chunks contradict each other: the workload is wrong, not the cluster.
+    pub(crate) fn new(job: JobId, chunks: &[wire::Chunk], real_data: bool) -> Self {
+        let mut tasks: BTreeMap<LocalId, ExpectedTask> = BTreeMap::new();
+        for chunk in chunks {
+            let partition = PartitionId(chunk.partition);
+            for (offset, task) in chunk.tasks.iter().enumerate() {
+                let spec = &chunk.specs[task.spec as usize];
+                let sizes = (0..).zip(&spec.outputs).zip(&task.output_sizes);
+                let kept = sizes.filter(|((_, declared), size_bytes)| {
+                    declared.keep && (**size_bytes > 0 || real_data)
+                });
+                let truth = ExpectedTask {
+                    slots: vec![None; task.slots as usize],
+                    kind: spec.kind.clone(),
+                    cpus: spec.cpus.max(1),
+                    duration: Span(task.duration_ns),
+                    kept: kept.map(|((output, _), _)| output).collect(),
+                    upload: matches!(spec.body, Some(wire::spec::Body::Upload(_))),
+                    ..ExpectedTask::default()
+                };
+                tasks.insert(LocalId::new(partition, chunk.first + offset as u64), truth);
+            }
+        }
+        for chunk in chunks {
+            for list in &chunk.children {
+                let parent = LocalId::new(PartitionId(chunk.partition), list.index);
+                assert!(tasks.contains_key(&parent), "children of {parent}, which is no task");
+                for ((child, &slot), &output) in list.child.iter().zip(&list.slot).zip(&list.output)
+                {
+                    let child = tasks.get_mut(&LocalId(*child)).expect("a child is a task");
+                    let old = child.slots[slot as usize].replace(Slot { parent, output });
+                    assert!(old.is_none(), "one parent per slot");
+                }
+            }
+        }
+        assert!(tasks.values().all(|task| task.slots.iter().all(Option::is_some)));
+        Self {
+            job,
+            tasks,
+            real_data,
+            promise: SubmissionStage::Staged,
+            cancelled: false,
+            forbidden: false,
+            named: BTreeSet::new(),
+            heard: BTreeSet::new(),
+            abandoned: false,
+            told: None,
+            summaries: BTreeMap::new(),
+            may_be_forgotten: false,
+            is_forgotten: false,
+        }
+    }
+
+    pub(crate) fn task_id(&self, local: LocalId) -> TaskId {
+        TaskId { job: self.job, local }
+    }
+    /// Sum of durations times slots.
+    pub(crate) fn work(&self) -> Span {
+        Span(self.tasks.values().map(|task| task.duration.0 * u64::from(task.cpus)).sum())
+    }
+    /// The longest path in durations, by repeated relaxation in topological order.
+    pub(crate) fn critical_path(&self) -> Span {
+        let mut finish: BTreeMap<LocalId, u64> = BTreeMap::new();
+        let mut missing: BTreeMap<LocalId, usize> = BTreeMap::new();
+        let mut children: BTreeMap<LocalId, Vec<LocalId>> = BTreeMap::new();
+        for (&local, task) in &self.tasks {
+            missing.insert(local, task.slots.len());
+            for slot in task.slots.iter().flatten() {
+                children.entry(slot.parent).or_default().push(local);
+            }
+        }
+        let mut ready: Vec<LocalId> =
+            missing.iter().filter(|(_, n)| **n == 0).map(|(&local, _)| local).collect();
+        let mut longest = 0;
+        while let Some(local) = ready.pop() {
+            let task = &self.tasks[&local];
+            let start = task.slots.iter().flatten().map(|slot| finish[&slot.parent]).max();
+            let end = start.unwrap_or(0) + task.duration.0;
+            finish.insert(local, end);
+            longest = longest.max(end);
+            for child in children.get(&local).into_iter().flatten() {
+                let left = missing.get_mut(child).expect("every child is a task");
+                *left -= 1;
+                if *left == 0 {
+                    ready.push(*child);
+                }
+            }
+        }
+        Span(longest)
+    }
+}

@@ -1,0 +1,48 @@
+//! What strangers cost a node, as the system counts it.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use proto::limits;
+use starling_tests::Instance;
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("linux tells it");
+    let kib = line.split_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok());
+    kib.expect("a number") << 10
+}
+
+/// Each sends as much as a node would take of one who has shown no certificate.
+#[test]
+fn an_unauthenticated_connection_costs_less_than_a_mebibyte() {
+    let instance = Instance::up(1, 1);
+    let pid = instance.pid(0);
+    let nodes = instance.starling(&["node", "list", "--json"]).ok().json();
+    let address = nodes["nodes"][0]["addr"].as_str().expect("it listens").to_owned();
+    // The first one pays for what is made once.
+    let open = || {
+        let mut stream = TcpStream::connect(&address).expect("the port is open");
+        // A record with the beginning of a greeting of nearly 64 KiB, and three more of its bytes.
+        let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0];
+        bytes.resize(5 + 0x4000, 0);
+        for _ in 0..3 {
+            bytes.extend([22, 3, 1, 0x3f, 0]);
+            bytes.resize(bytes.len() + 0x3f00, 0);
+        }
+        stream.set_nonblocking(true).expect("it is a socket");
+        let _ = stream.write(&bytes); // It may take less.
+        stream
+    };
+    drop(open());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = resident_bytes(pid);
+    let strangers: Vec<TcpStream> =
+        (0..limits::UNAUTHENTICATED_CONNECTIONS_MAX).map(|_| open()).collect();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let grown = resident_bytes(pid).saturating_sub(before);
+    let each = grown / strangers.len() as u64;
+    assert!(each < limits::UNAUTHENTICATED_BYTES_MAX as u64, "{each} bytes for each stranger");
+    drop(strangers);
+    instance.down();
+}
