@@ -175,6 +175,7 @@ pub(crate) struct Links {
     pub(crate) messages: u64,
     /// These links carry only replicas of partitions.
     copies: bool,
+    names_restarted: bool,
     ack_before_durable: bool,
     ignore_incarnation: bool,
 }
@@ -195,6 +196,7 @@ impl Links {
             timers: BTreeSet::new(),
             messages: 0,
             copies: false,
+            names_restarted: false,
             ack_before_durable: false,
             ignore_incarnation: false,
         }
@@ -202,6 +204,11 @@ impl Links {
     /// Separate links for replicas of partitions.
     pub(crate) fn for_replicas(me: NodeId, incarnation: Incarnation) -> Self {
         Self { copies: true, ..Self::new(me, incarnation) }
+    }
+    /// A peer that has restarted receives a packet that names its incarnation as soon as this node
+    /// knows that incarnation. Only such a packet proves to the peer that both have lived together.
+    pub(crate) fn name_restarted(&mut self) {
+        self.names_restarted = true;
     }
     pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
         self.ack_before_durable = mutant == Some(scheduler::Mutant::AckBeforeDurable);
@@ -230,7 +237,12 @@ impl Links {
         forgotten
     }
 
-    /// The known incarnation of a peer; 0 if none is known.
+    /// Whether a peer that has come with this incarnation is to receive a packet that names it.
+    fn must_name(&self, incarnation: u32) -> bool {
+        self.names_restarted && incarnation > sessionless_peers::FIRST_INCARNATION
+    }
+
+    /// The incarnation of a peer, 0 for one not heard of.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
         link.unwrap_or_else(|| self.sessionless_peers.get(peer).incarnation)
@@ -334,7 +346,7 @@ impl Links {
 
     pub(crate) fn receive(&mut self, packet: wire::Packet) -> Received {
         let (me, ignore) = (self.incarnation, self.ignore_incarnation);
-        let copies = self.copies;
+        let (copies, names) = (self.copies, self.must_name(packet.from_incarnation));
         let peer = NodeId(packet.from);
         let mut received = Received::default();
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
@@ -360,6 +372,7 @@ impl Links {
                 received.restarted = true;
                 link.restart(packet.from_incarnation);
             }
+            link.greet |= names;
         }
         let for_me = packet.to_incarnation == me || ignore;
         if !for_me {

@@ -145,6 +145,9 @@ impl Node {
             own: Own::from(&config),
         };
         node.links.break_on_purpose(config.mutant);
+        if node.replica.is_none() {
+            node.links.name_restarted();
+        }
         let mut of_group = Vec::new();
         for record in records {
             if moves && record.partition == kvs::keys::META_PARTITION {
@@ -307,13 +310,11 @@ impl Node {
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
-        // A packet for an earlier incarnation is late: this incarnation was no witness of its
-        // contents.
-        let is_late = ![0, self.own.incarnation.0].contains(&packet.to_incarnation);
-        // The sender knows this incarnation, so both have lived at the same time. (A packet that
-        // names no incarnation may have been in transit since before this one began.)
+        // Its sender has heard of this incarnation, so both have lived at one time. (A packet that
+        // names no incarnation of its receiver may have been sent before this one began.)
         let is_answer = packet.to_incarnation == self.own.incarnation.0;
-        if self.replica.is_some() && packet.from_incarnation > 0 && is_answer {
+        let counts = self.replica.is_some() || self.own.incarnation.0 > 1;
+        if counts && packet.from_incarnation > 0 && is_answer {
             self.scheduler.note_life(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member
@@ -336,9 +337,6 @@ impl Node {
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
-            if is_late {
-                self.scheduler.note_late_life(from, incarnation);
-            }
             self.needs_decision |=
                 self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }

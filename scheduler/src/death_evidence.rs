@@ -21,7 +21,10 @@ use crate::ledger::Death;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
-/// Boxed, because most nodes know of no death.
+/// The first incarnation of a node.
+const FIRST: Incarnation = Incarnation(1);
+
+/// On most nodes nothing is known of any.
 #[derive(Debug, Default)]
 pub(crate) struct DeathEvidence(Option<Box<Evidence>>);
 
@@ -32,10 +35,7 @@ struct Evidence {
     /// Incarnations of other nodes from which this incarnation has received messages; the last
     /// `INCARNATIONS_KEPT_MAX` of each node.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// Incarnations of other nodes that are known only by messages to an earlier incarnation of
-    /// this node.
-    late: BTreeMap<NodeId, Incarnation>,
-    /// How incarnations ended, as reported.
+    /// How some lives ended, as told.
     ends: BTreeMap<Death, LifeEnd>,
     /// Nodes with deaths that were noticed recently.
     gone: VecDeque<(Time, NodeId)>,
@@ -70,11 +70,6 @@ impl DeathEvidence {
         }
     }
 
-    /// Whether that incarnation is known only by messages from before this one began.
-    fn is_late(&self, (node, incarnation): Death) -> bool {
-        self.0.as_ref().is_some_and(|known| known.late.get(&node) == Some(&incarnation))
-    }
-
     fn has_met(&self, (node, incarnation): Death) -> bool {
         let lives = self.0.as_ref().and_then(|known| known.lives.get(&node));
         lives.is_some_and(|lives| lives.contains(&incarnation))
@@ -104,6 +99,12 @@ impl DeathEvidence {
         gone.push_back((now, node));
     }
 
+    fn forget_gone(&mut self, node: NodeId) {
+        if let Some(known) = &mut self.0 {
+            known.gone.retain(|(_, gone)| *gone != node);
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Option<Time> {
         let inquiries = self.0.as_ref()?.inquiries.values();
         inquiries.map(|inquiry| inquiry.ask_at.min(inquiry.until)).min()
@@ -127,24 +128,26 @@ impl Scheduler {
         }
     }
 
-    /// A late message from this incarnation of a node arrived for an earlier incarnation of this
-    /// node. The present incarnation is no witness of events before its start.
-    pub fn note_late_life(&mut self, node: NodeId, incarnation: Incarnation) {
-        if (node.0 as usize) < self.homes.nodes() {
-            self.death_evidence.known().late.insert(node, incarnation);
-        }
-    }
-
-    /// As [`Self::meet`], for the previous incarnation of a node that has restarted.
+    /// As [`Self::meet`], of one that was heard of before the one that there is now.
     pub(crate) fn note_former_life(&mut self, node: NodeId, incarnation: Incarnation) {
-        if !self.homes.moves() && !self.death_evidence.is_late((node, incarnation)) {
+        if self.has_lived_with_peers() {
             self.note_life(node, incarnation);
         }
     }
 
-    /// The incarnation was declared failed, or its node has restarted.
+    /// Whether this node has lived with each peer that it has heard of. No packet is older than a
+    /// first incarnation. A later one may receive a packet that was sent before it began. (Where
+    /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
+    fn has_lived_with_peers(&self) -> bool {
+        !self.homes.moves() && self.options.incarnation <= FIRST
+    }
+
+    /// The cluster takes it for dead, or it has started again. A node that has left in order has
+    /// not died, and its earlier deaths do not matter any more.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
-        if self.has_met(death) {
+        if !self.homes.not_removed().any(|node| node == death.0) {
+            self.death_evidence.forget_gone(death.0);
+        } else if self.has_met(death) {
             self.death_evidence.note_gone(now, death.0);
         }
     }
@@ -157,11 +160,7 @@ impl Scheduler {
     }
 
     fn has_met(&self, death: Death) -> bool {
-        // Where homes move, all nodes exchange messages, and each message names the receiver's
-        // incarnation: so [`Scheduler::meet`] was called.
-        let is_known = !self.homes.moves()
-            && self.peers.get(&death.0) == Some(&death.1)
-            && !self.death_evidence.is_late(death);
+        let is_known = self.has_lived_with_peers() && self.peers.get(&death.0) == Some(&death.1);
         is_known || self.death_evidence.has_met(death)
     }
 
@@ -320,7 +319,8 @@ impl Scheduler {
 
     pub(crate) fn on_death_query(&mut self, from: NodeId, ask: &wire::DeathQuery, out: &mut Out) {
         let death = (NodeId(ask.node), Incarnation(ask.incarnation));
-        let heard = death.0 != self.options.me && self.has_met(death);
+        let is_silent = self.options.mutant == Some(Mutant::WitnessesSilent);
+        let heard = death.0 != self.options.me && self.has_met(death) && !is_silent;
         let end = self.end_of_life(death) as i32;
         let (node, incarnation) = (ask.node, ask.incarnation);
         out.best_effort

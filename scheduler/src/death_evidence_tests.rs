@@ -12,8 +12,12 @@ const JOB: JobId = JobId(1);
 const MINE: PartitionId = PartitionId(0);
 
 fn homes(dead: &[u32], nodes: u32) -> Homes {
+    homes_without(dead, MemberPhase::Down, nodes)
+}
+
+fn homes_without(gone: &[u32], gone_as: MemberPhase, nodes: u32) -> Homes {
     let member = |node| {
-        let phase = if dead.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
+        let phase = if gone.contains(&node) { gone_as } else { MemberPhase::Up };
         wire::Member { phase: phase as i32, ..test_nodes::member(node) }
     };
     test_nodes::homes(0, (0..nodes).map(member).collect(), &[0]).moving()
@@ -103,7 +107,33 @@ fn a_node_that_the_map_has_lost_since_may_have_lived() {
     }
 }
 
-/// A node that was admitted and never started can be no witness.
+/// As above, but the second one has handed over all that it had and was removed, perhaps after an
+/// earlier death (seeds 31053184, 31056715).
+#[test]
+fn a_node_that_has_left_in_order_is_not_waited_for() {
+    let left = MemberPhase::Removed;
+    for (gone_as, died_before, expected) in
+        [(MemberPhase::Down, false, 0), (left, false, 1), (left, true, 1)]
+    {
+        let mut home = node(homes_without(&[1], gone_as, 3));
+        let mut out = Out::default();
+        if died_before {
+            home.note_peer_death(Time(1), NodeId(1));
+        }
+        home.note_life(NodeId(1), Incarnation(1));
+        home.on_peer_gone(Time(1), NodeId(1), Incarnation(1), &mut out);
+        serve_what_was_started(&mut home, 2, &mut out);
+        let later = Time(1) + WITNESSES_ASKED_AFTER;
+        home.settle(later, &mut out);
+        let end = LifeEnd::LifeDied as i32;
+        let report = wire::DeathReport { node: 0, incarnation: 2, heard: true, end };
+        home.on_message(later, NodeId(2), Body::DeathReport(report), &mut out);
+        home.settle(later, &mut out);
+        assert_eq!(crash_count(&home), expected, "{gone_as:?} {died_before}");
+    }
+}
+
+/// A node that was let in and never started can be no witness.
 #[test]
 fn a_node_that_never_started_is_not_waited_for() {
     let never = wire::Member { incarnation: 0, ..test_nodes::member(1) };
@@ -125,23 +155,33 @@ fn a_node_that_never_started_is_not_waited_for() {
     assert_eq!(crash_count(&home), 1);
 }
 
-/// A message from an incarnation may have been in transit since before the present incarnation
-/// began.
+/// A packet may have been sent before this incarnation began. Only one that names this incarnation
+/// proves that both have lived together (seeds 22041511, 22047046, 22047997).
 #[test]
-fn what_is_for_no_life_makes_no_witness() {
-    let mut witness = node(homes(&[], 2));
-    let heard = |witness: &mut Scheduler| {
-        let (mut out, ask) = (Out::default(), wire::DeathQuery { node: 1, incarnation: 4 });
+fn a_packet_for_no_incarnation_makes_no_witness() {
+    let heard = |witness: &mut Scheduler, incarnation| {
+        let (mut out, ask) = (Out::default(), wire::DeathQuery { node: 1, incarnation });
         witness.on_message(Time(2), NodeId(1), Body::DeathQuery(ask), &mut out);
         match out.best_effort.pop() {
             Some((_, Body::DeathReport(report))) => report.heard,
             other => panic!("{other:?}"),
         }
     };
-    witness.on_peer_incarnation(Time(1), NodeId(1), Incarnation(4), &mut Out::default());
-    assert!(!heard(&mut witness));
-    witness.on_peer_incarnation(Time(1), NodeId(1), Incarnation(5), &mut Out::default());
-    assert!(!heard(&mut witness), "nor does that another one has come");
-    witness.note_life(NodeId(1), Incarnation(4));
-    assert!(heard(&mut witness));
+    let stays = || test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
+    for homes in [homes(&[], 2), stays()] {
+        let mut witness = node(homes);
+        witness.on_peer_incarnation(Time(1), NodeId(1), Incarnation(4), &mut Out::default());
+        assert!(!heard(&mut witness, 4));
+        witness.on_peer_incarnation(Time(1), NodeId(1), Incarnation(5), &mut Out::default());
+        assert!(!heard(&mut witness, 4), "nor does that another one has come");
+        witness.note_life(NodeId(1), Incarnation(4));
+        assert!(heard(&mut witness, 4));
+    }
+    // Nothing is older than a first incarnation.
+    let mut first = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), stays());
+    for incarnation in [4, 5] {
+        let life = Incarnation(incarnation);
+        first.on_peer_incarnation(Time(1), NodeId(1), life, &mut Out::default());
+        assert!(heard(&mut first, incarnation) && heard(&mut first, 4));
+    }
 }

@@ -282,8 +282,11 @@ impl Scheduler {
             && at <= now
         {
             self.data.timers.remove(&(at, object));
+            let home = self.home_of_object(&object);
             let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { continue };
             inflight.timer = None;
+            // The partition may have moved since the home was asked last.
+            inflight.home = inflight.home.map(|known| home.unwrap_or(known));
             let (maker, size_bytes) = (inflight.maker, inflight.size_bytes);
             if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);

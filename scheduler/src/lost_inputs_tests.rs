@@ -15,7 +15,7 @@ use crate::output::Out;
 use crate::staging_tests::{
     input, placed, push, run_here, scheduler, scheduler_where, unreachable,
 };
-use crate::{Homes, Policy, Scheduler, Tuning};
+use crate::{Homes, Policy, Scheduler, Tuning, test_nodes};
 
 #[test]
 fn a_maker_that_cannot_be_reached_stops_no_other_work() {
@@ -150,6 +150,35 @@ fn while_its_home_is_silent_an_absence_is_no_proof() {
 #[test]
 fn while_its_home_names_another_an_absence_is_no_proof() {
     assert_eq!(absences_until_lost(Some(&[3])).0, FETCH_TRIES_REBUILT_MAX);
+}
+
+/// The partition of its maker moves during the pause after a failed fetch (seed 22037683).
+#[test]
+fn after_a_pause_the_home_of_today_is_asked() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let homes = |epoch, homes_of: &[u32]| {
+        let members = (0..4).map(test_nodes::member).collect();
+        test_nodes::homes_since(epoch, 0, members, homes_of).moving()
+    };
+    let mut out = Out::default();
+    scheduler.set_homes(Time(0), homes(1, &[0, 1, 2, 3]), &mut out);
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let mut now = Time(0);
+    for (epoch, home) in [(2, 1), (3, 3), (4, 1)] {
+        let fetch = out.fetches.pop().expect("the maker is asked");
+        let absent = Err(FetchError::NotThere);
+        scheduler.on_fetched(now, fetch.object, fetch.number, absent, &mut out);
+        scheduler.set_homes(now, homes(epoch, &[0, home, 2, 3]), &mut out);
+        now = now + FETCH_RETRY_MAX;
+        scheduler.act(now, &mut out);
+        let locate = std::mem::take(&mut out.locate);
+        assert_eq!(locate.keys().copied().collect::<Vec<_>>(), [NodeId(home)]);
+        let object = Some(locate[&NodeId(home)].copies_only[0]);
+        let at = wire::ObjectAt { object, ..Default::default() };
+        let located = Body::Located(wire::Located { objects: vec![at] });
+        scheduler.on_message(now, NodeId(home), located, &mut out);
+    }
 }
 
 #[test]

@@ -221,7 +221,9 @@ mutants! {
         StartWithoutPermission "suspects-unasked",
         /// A death counts, however few nodes lived through it.
         AllDiedCounts "all-died-counts",
-        /// A node that was stopped in order counts as crashed.
+        /// A node that lived through a death answers that it did not.
+        WitnessesSilent "witnesses-silent",
+        /// A node that was stopped in order counts as dead.
         StopCountsAsCrash "stop-counts-as-crash",
         /// The last credit of some tasks does not make them ready.
         WakeUpLost "wake-up-lost",

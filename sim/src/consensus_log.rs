@@ -233,8 +233,14 @@ impl World {
             && there.into_iter().all(|(node, _)| self.is_live(node))
     }
 
-    /// True if the group still has a majority without this node. This must hold for the voters in
-    /// the map and for the voters that any node knows while they change.
+    /// The node is home of the partition and can ask the others. While a replica is filled, what a
+    /// node sends waits for many syncs.
+    pub(crate) fn can_ask(&self, index: usize, partition: PartitionId) -> bool {
+        self.speaks_for(index, partition) && (!self.homes_move() || self.is_whole())
+    }
+
+    /// The group can still agree when this node is not there for long: by the map, and by what some
+    /// node takes for its voters while these change.
     pub(crate) fn can_agree_without(&self, index: usize) -> bool {
         let there = |&&node: &&u32| node as usize != index && self.is_live(node);
         let is_enough = |voters: &[u32]| voters.iter().filter(there).count() * 2 > voters.len();

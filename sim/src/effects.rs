@@ -3,7 +3,7 @@
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
 use prost::Message as _;
-use proto::event::{End, Event, Reason, RetryReason};
+use proto::event::{End, Event, Reason, RetryReason, Spared};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
@@ -48,7 +48,7 @@ struct Facts {
     removing: Vec<JobId>,
     crash_limits: Vec<((TaskId, Attempt), NodeId, u32)>,
     crashes: Vec<(TaskId, NodeId, u32)>,
-    spared: Vec<(TaskId, NodeId, u32)>,
+    spared: Vec<(TaskId, (NodeId, u32), Spared)>,
 }
 
 #[derive(Debug)]
@@ -81,8 +81,8 @@ impl Facts {
                         facts.crash_limits.push(((task, attempt), node, incarnation));
                     }
                 }
-                &Effect::Trace(Event::Spared { task, node, incarnation, .. }) => {
-                    facts.spared.push((task, node, incarnation));
+                &Effect::Trace(Event::Spared { task, node, incarnation, why, .. }) => {
+                    facts.spared.push((task, (node, incarnation), why));
                 }
                 _ => {}
             }
@@ -204,13 +204,14 @@ impl World {
             let verdict = once::on_replaced(&mut self.jobs, task, why);
             self.judge(verdict);
         }
-        for (task, node, incarnation) in facts.spared {
-            let verdict = poison::on_spared(&mut self.jobs, task, (node, incarnation));
+        for (task, death, why) in facts.spared {
+            let why = Some(why).filter(|_| self.can_ask(index, task.partition()));
+            let (jobs, lives) = (&mut self.jobs, &self.lives);
+            let verdict = poison::on_spared(jobs, lives, (self.now, task), death, why);
             self.judge(verdict);
         }
         for (task, node, incarnation) in facts.crashes {
-            let verdict = poison::on_crash_counted(&self.lives, task, (node, incarnation));
-            self.judge(verdict);
+            self.judge(poison::on_crash_counted(&self.lives, task, (node, incarnation)));
         }
         for (task, node, incarnation) in facts.crash_limits {
             let counts = !self.homes_move();
@@ -533,7 +534,7 @@ impl World {
             PendingCrash::Crash => wire::LifeEnd::LifeDied,
         };
         machine.former = (Incarnation(machine.incarnation), end);
-        self.lives.end(index, self.now, pending_crash == PendingCrash::Stopped);
+        self.lives.end(index, self.now, end);
         let machine = &mut self.machines[index];
         machine.forget_process();
         self.acked.forget(index);

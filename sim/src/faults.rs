@@ -217,6 +217,7 @@ impl World {
     pub fn break_things(&mut self, options: FaultOptions, span: Span) {
         self.faults_until = self.now + span;
         self.starve.count_from(Time(u64::MAX));
+        self.lives.calm_from(Time(u64::MAX));
         self.fault_options = options;
         for (fault, mean) in self.fault_options.means.clone() {
             let at = self.now + self.dice.around(mean);
@@ -252,6 +253,7 @@ impl World {
     pub fn heal(&mut self) {
         self.faults_until = self.now;
         self.starve.count_from(self.now);
+        self.lives.calm_from(self.now);
         for (kind, n) in [
             ("lost", self.network.lost),
             ("repeated", self.network.repeated),

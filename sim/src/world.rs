@@ -171,7 +171,7 @@ impl World {
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
-            lives: poison::Incarnations::default(),
+            lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
             stall_reported: None,
             story: None,

@@ -88,3 +88,25 @@ fn a_node_that_died_at_the_same_time_is_no_witness_after_its_restart() {
     }
     assert!(deaths > 12, "{deaths}");
 }
+
+/// All nodes have restarted, and have nothing else to say to one another. Each is a witness of what
+/// happens to the others all the same, where homes do not move.
+#[test]
+fn nodes_that_have_restarted_are_witnesses_at_once() {
+    for seed in 1..=20 {
+        let mut options = WorldOptions::healthy(seed, 3, 1);
+        options.faultless = false;
+        let mut world = World::new(options);
+        world.run_for(Span::from_millis(100));
+        (0..3).for_each(|node| world.crash(node));
+        world.run_for(Span::from_secs(20));
+        let held = world.partitions_of(0).into_iter().take(1).collect::<Vec<_>>();
+        let draft = Draft::bag(1, Span::from_millis(20)).with_poison(&[0]);
+        let submission = draft.submission(&mut SimRng::new(seed), JobId(0x5eed_0000_0000), &held);
+        let client = world.add_job(submission, ClientPlan::simple());
+        world.must_end().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        assert_eq!(sum(world.told(client).expect("it has ended")).failed, 1, "seed {seed}");
+        let launches = world.launches().iter().sum::<u64>();
+        assert_eq!(launches, u64::from(CRASHES_MAX), "seed {seed}: each death is a strike");
+    }
+}

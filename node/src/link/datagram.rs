@@ -28,6 +28,7 @@ impl Links {
         let peer = NodeId(packet.from);
         let mut received = Received::default();
         let known = self.sessionless_peers.get(peer);
+        let mut greets = false;
         if packet.from_incarnation < known.incarnation && !self.ignore_incarnation {
             return received;
         }
@@ -38,13 +39,15 @@ impl Links {
             let load_at = if received.restarted { Time(0) } else { known.load_at };
             let incarnation = packet.from_incarnation;
             self.sessionless_peers.put(peer, SessionlessPeer { incarnation, load_at });
+            greets = self.must_name(incarnation);
         }
-        if packet.to_incarnation != self.incarnation && !self.ignore_incarnation {
-            // The peer must learn this incarnation.
+        // A peer that names another incarnation must learn this one.
+        let is_for_me = packet.to_incarnation == self.incarnation || self.ignore_incarnation;
+        if greets || !is_for_me {
             self.datagrams.push(Datagram { peer, message: None });
-            if packet.to_incarnation != 0 {
-                return received;
-            }
+        }
+        if !is_for_me && packet.to_incarnation != 0 {
+            return received;
         }
         received.load = packet.load;
         received.bodies =

@@ -10,8 +10,8 @@ use proto::{NodeId, Time};
 
 use super::Link;
 
-/// A first incarnation. A link may forget that a peer had this one: no packet can be older.
-const FIRST_INCARNATION: u32 = 1;
+/// A first incarnation: to forget that a peer had it is harmless, as no packet can be older.
+pub(super) const FIRST_INCARNATION: u32 = 1;
 
 /// The data that is kept of a peer; the default for one that was never met.
 #[derive(Clone, Copy, Default, Debug)]

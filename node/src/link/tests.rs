@@ -120,6 +120,39 @@ fn undurable_messages_go_to_the_next_incarnation() {
     }
 }
 
+/// Only a packet that names its incarnation proves to the peer that both have lived together.
+#[test]
+fn a_restarted_peer_is_named_once() {
+    for (names, incarnation, has_link) in [
+        (true, 2, false),
+        (true, 2, true),
+        (true, 1, false),
+        (true, 1, true),
+        (false, 2, false),
+        (false, 2, true),
+    ] {
+        let mut links = Links::new(NodeId(0), Incarnation(3));
+        if names {
+            links.name_restarted();
+        }
+        let from_peer = wire::Packet {
+            from: 1,
+            from_incarnation: incarnation,
+            to_incarnation: 3,
+            ..Default::default()
+        };
+        if has_link {
+            links.link(NodeId(1));
+        }
+        for expected in [usize::from(names && incarnation > 1), 0] {
+            links.receive(from_peer.clone());
+            let mut named = Vec::new();
+            links.flush(Time(0), || None, |_, packet| named.push(packet.to_incarnation));
+            assert_eq!(named, vec![incarnation; expected], "{names} {incarnation} {has_link}");
+        }
+    }
+}
+
 #[test]
 fn messages_for_the_old_incarnation_are_dropped_with_it() {
     let mut ends = [End::new(0, 1), End::new(1, 1)];

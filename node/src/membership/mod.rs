@@ -539,10 +539,17 @@ impl Membership {
         leader.or_else(|| self.some_voter())
     }
 
+    /// A founder that has restarted knows only the first map, on which it may be alone. Its log
+    /// names the voters that it has let in since.
     fn some_voter(&mut self) -> Option<NodeId> {
         let me = self.own.node.0;
-        let others = self.map.voters.iter().copied().filter(|&node| node != me);
-        let others: Vec<u32> = others.collect();
+        let but_me = |voters: &[u32]| -> Vec<u32> {
+            voters.iter().copied().filter(|&node| node != me).collect()
+        };
+        let mut others = but_me(&self.map.voters);
+        if others.is_empty() {
+            others = but_me(self.group.voters());
+        }
         self.turn = self.turn.wrapping_add(1);
         (!others.is_empty()).then(|| NodeId(others[self.turn % others.len()]))
     }

@@ -422,6 +422,47 @@ fn a_joining_node_gets_a_number_and_the_map() {
     assert_eq!(epochs.len(), 1, "all have the same map: {epochs:?}");
 }
 
+/// The founder of a cluster of one has let two others in, and lost its vote while it was down. It
+/// has heard of an agreement that it lacks, so it does not stand for election (seed 31099576).
+#[test]
+fn a_founder_that_was_given_up_finds_those_that_it_let_in() {
+    let mut world = World::new(1, 4);
+    for node in 1..3 {
+        let store = 555 + u64::from(node);
+        let join = wire::MemberJoin { store, ..Default::default() };
+        let join = membership::command(map_command::Body::Join(join));
+        world.step(0, |it, _| it.propose(join));
+        let has_number = |world: &World| world.live().all(|it| it.map.members.len() as u32 > node);
+        assert!(world.run_until(3_000, has_number).is_some());
+        world.machines.push(Machine { store, ..Default::default() });
+        let map = Arc::clone(&world.machines[0].live.as_ref().unwrap().map);
+        let first = std::mem::replace(&mut world.first, map);
+        world.start(node);
+        world.first = first;
+    }
+    let all_vote = |world: &World| world.live().all(|it| it.map.voters == [0, 1, 2]);
+    assert!(world.run_until(20_000, all_vote).is_some());
+    world.kill(0);
+    let has_no_vote = |world: &World| world.live().all(|it| !it.map.voters.contains(&0));
+    assert!(world.run_until(60_000, has_no_vote).is_some());
+    world.cut.extend([(0, 1), (0, 2), (1, 0), (2, 0)]);
+    world.start(0);
+    let (prev_index, commit) = (1_000, 1_000);
+    let append = wire::AppendEntries { prev_index, prev_term: 9, commit, ..Default::default() };
+    let body = Some(wire::group_message::Body::AppendEntries(append));
+    let message = wire::GroupMessage { term: 9, body };
+    world.step(0, |it, now| it.group.handle(now, NodeId(1), message));
+    world.run_for(100);
+    world.silence(0);
+    world.cut.clear();
+    world.start(0);
+    let is_up = |world: &World| world.phase_is(0, wire::MemberPhase::Up);
+    assert!(world.run_until(5_000, is_up).is_some());
+    world.run_for(5_000);
+    let epochs: BTreeSet<u64> = world.live().map(|it| it.map.epoch).collect();
+    assert_eq!(epochs.len(), 1, "all have the same map: {epochs:?}");
+}
+
 #[test]
 fn an_idle_cluster_sends_little() {
     let mut world = World::new(5, 9);

@@ -1,10 +1,13 @@
-//! *Poison*: a task that kills its node ends at most `CRASHES_MAX` incarnations and then fails.
-//! Each further death was counted apart. Tasks that only ran beside it do not fail. A death is no
-//! strike unless a majority of the other nodes lived through it.
+//! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
+//! and then fails; each further one has been counted apart. What merely ran beside it does not
+//! fail; and no death is counted that a majority of the other nodes did not live through. Where
+//! nothing else is broken, no death is counted apart that most others certainly lived through.
 
 use std::collections::BTreeMap;
 
-use proto::limits::CRASHES_MAX;
+use proto::event::Spared;
+use proto::limits::{CRASHES_MAX, INCARNATIONS_KEPT_MAX};
+use proto::wire::LifeEnd;
 use proto::{Attempt, NodeId, Span, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known};
@@ -18,21 +21,29 @@ const UNRECORDED_MAX: usize = 2;
 /// through it.
 const LIVED_THROUGH: Span = Span::from_millis(500);
 
+/// Two nodes that run for this span without a fault have exchanged packets that name both
+/// incarnations.
+const MEET_WITHIN: Span = Span::from_secs(5);
+
 /// One process of a machine.
 #[derive(Debug)]
 struct IncarnationSpan {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
-    /// It ended by an orderly stop.
-    stopped: bool,
+    end: LifeEnd,
 }
 
 /// The times of all incarnations, by machine.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     lives: BTreeMap<usize, Vec<IncarnationSpan>>,
-    /// The time at which each later machine first became a member.
+    /// Then all nodes exchange packets all the time.
+    homes_move: bool,
+    /// Since when nothing but tasks has ended processes or cut the network; `Time::MAX`: there are
+    /// faults.
+    calm_from: Time,
+    /// When those that were let in later were members for the first time.
     came: BTreeMap<usize, Option<Time>>,
     /// The times at which the map listed a machine as failed.
     given_up: BTreeMap<usize, Vec<(Time, Option<Time>)>>,
@@ -41,15 +52,22 @@ pub(crate) struct Incarnations {
 }
 
 impl Incarnations {
+    pub(crate) fn new(homes_move: bool) -> Self {
+        Self { homes_move, ..Self::default() }
+    }
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
         let lives = self.lives.entry(machine).or_default();
-        lives.push(IncarnationSpan { incarnation, from: now, to: None, stopped: false });
+        lives.push(IncarnationSpan { incarnation, from: now, to: None, end: LifeEnd::LifeDied });
     }
-    pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
+    pub(crate) fn end(&mut self, machine: usize, now: Time, end: LifeEnd) {
         let life = self.lives.get_mut(&machine).and_then(|lives| lives.last_mut());
         if let Some(life) = life.filter(|life| life.to.is_none()) {
-            (life.to, life.stopped) = (Some(now), stopped);
+            (life.to, life.end) = (Some(now), end);
         }
+    }
+    /// See [`Self::calm_from`].
+    pub(crate) fn calm_from(&mut self, from: Time) {
+        self.calm_from = from;
     }
 
     pub(crate) fn joins(&mut self, machine: usize) {
@@ -88,7 +106,44 @@ impl Incarnations {
         given_up.any(|&(from, to)| from <= at && to.is_none_or(|to| to > at))
     }
 
-    /// The number of other machines that ran at the death, and how many of them ran on.
+    /// The map has removed it: its process ends as soon as it hears that.
+    fn has_left(&self, machine: usize, at: Time) -> bool {
+        self.left.get(&machine).is_some_and(|&left| left <= at)
+    }
+
+    /// Of the other machines that have ever run: how many there are, and how many have certainly
+    /// lived through that death and could answer until now. `None`: it is not certain of any.
+    fn certain_witnesses(&self, death: (NodeId, u32), now: Time) -> Option<(usize, usize)> {
+        let dead = death.0.0 as usize;
+        let life = self.of(death).filter(|life| life.end == LifeEnd::LifeDied)?;
+        let died_at = life.to?;
+        let since = Time(died_at.0.checked_sub(MEET_WITHIN.0)?);
+        let is_there = |machine: usize| {
+            let is_given_up = |at| self.is_given_up(machine, at);
+            self.is_member(machine, since) && !is_given_up(since) && !is_given_up(now)
+        };
+        let later = self.lives[&dead].iter().filter(|life| life.from >= died_at).count();
+        if since < life.from.max(self.calm_from)
+            || !is_there(dead)
+            || later >= INCARNATIONS_KEPT_MAX
+        {
+            return None;
+        }
+        let others = self.lives.iter().filter(|&(&machine, _)| machine != dead);
+        let others: Vec<_> = others.filter(|&(&it, _)| !self.has_left(it, died_at)).collect();
+        let runs_on = |other: &IncarnationSpan| other.from <= since && other.to.is_none();
+        // Nodes announce themselves when they start. Packets of an earlier time may be lost.
+        let has_met = |other: &IncarnationSpan| {
+            self.homes_move || other.incarnation == 1 || self.calm_from <= life.from.max(other.from)
+        };
+        let lived = others.iter().filter(|(machine, lives)| {
+            let other = lives.last().filter(|other| runs_on(other) && has_met(other));
+            is_there(**machine) && other.is_some()
+        });
+        Some((others.len(), lived.count()))
+    }
+
+    /// Of the other machines that ran when that one died: how many, and how many ran on.
     fn witnesses(
         &self,
         node: NodeId,
@@ -121,13 +176,14 @@ pub(crate) fn on_crash_counted(
     let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
         return Ok(());
     };
-    if life.stopped {
+    if life.end == LifeEnd::LifeStopped {
         let text = format!(
             "that {node}'s incarnation {incarnation} was stopped in order counts against {task}"
         );
         return Err(Violation::new(NAME, text));
     }
-    let is_there = |machine| !lives.is_given_up(machine, died_at);
+    let is_there =
+        |machine| !lives.is_given_up(machine, died_at) && !lives.has_left(machine, died_at);
     let is_member = |machine| is_there(machine) && lives.is_member(machine, died_at);
     let (others, lived) = lives.witnesses(node, died_at, is_member);
     // A newcomer that has started may know of the death before the map lists the newcomer.
@@ -145,9 +201,24 @@ pub(crate) fn on_crash_counted(
     Ok(())
 }
 
-/// A home counts a death apart.
-pub(crate) fn on_spared(jobs: &mut Jobs, task: TaskId, death: (NodeId, u32)) -> Verdict {
+/// A home counts one apart; `why` if it still is the home, and could ask the others.
+pub(crate) fn on_spared(
+    jobs: &mut Jobs,
+    lives: &Incarnations,
+    (now, task): (Time, TaskId),
+    death: (NodeId, u32),
+    why: Option<Spared>,
+) -> Verdict {
     known(jobs, NAME, task)?.spared.insert(death);
+    let Some((others, lived)) = lives.certain_witnesses(death, now) else { return Ok(()) };
+    if why == Some(Spared::Apart) && lived * 2 > others {
+        let (node, incarnation) = death;
+        let text = format!(
+            "the death of {node}'s incarnation {incarnation} is counted apart for {task}, and \
+             {lived} of {others} other nodes lived through it"
+        );
+        return Err(Violation::new(NAME, text));
+    }
     Ok(())
 }
 
@@ -203,4 +274,62 @@ pub(crate) fn on_crash_limit(
         return Err(Violation::new(NAME, text));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::{JobId, LocalId, PartitionId};
+
+    const DEAD: (NodeId, u32) = (NodeId(2), 1);
+
+    fn seconds(seconds: u64) -> Time {
+        Time(Span::from_secs(seconds).0)
+    }
+
+    /// Three machines run from the beginning, and node 2 fails after 20 s.
+    fn three(end: LifeEnd) -> Incarnations {
+        let mut lives = Incarnations::new(true);
+        (0..3).for_each(|machine| lives.begin(machine, 1, Time(0)));
+        lives.end(2, seconds(20), end);
+        lives
+    }
+
+    /// Node 0 had handed over all that it had, and its process had not heard yet that it may end
+    /// (seed 22056872).
+    #[test]
+    fn a_node_that_the_map_has_removed_need_not_live_on() {
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        for (removed, expected) in [(Some(19), true), (Some(21), true), (None, false)] {
+            let mut lives = three(LifeEnd::LifeDied);
+            lives.end(0, seconds(20) + Span::from_millis(3), LifeEnd::LifeFenced);
+            if let Some(at) = removed {
+                lives.leaves(0, seconds(at));
+            }
+            assert_eq!(on_crash_counted(&lives, task, DEAD).is_ok(), expected, "{removed:?}");
+        }
+    }
+
+    #[test]
+    fn witnesses_are_certain_where_nothing_else_was_broken() {
+        let now = seconds(25);
+        let witnesses = |lives: &Incarnations| lives.certain_witnesses(DEAD, now);
+        let mut lives = three(LifeEnd::LifeDied);
+        assert_eq!(witnesses(&lives), Some((2, 2)));
+        lives.calm_from(seconds(18));
+        assert_eq!(witnesses(&lives), None, "there were faults shortly before");
+        lives.calm_from(seconds(14));
+        assert_eq!(witnesses(&lives), Some((2, 2)));
+        (lives.homes_move, lives.lives.get_mut(&1).expect("it runs")[0].incarnation) = (false, 2);
+        assert_eq!(witnesses(&lives), Some((2, 1)), "their packets may have been lost");
+        assert_eq!(witnesses(&three(LifeEnd::LifeRebooted)), None);
+        let mut lives = three(LifeEnd::LifeDied);
+        lives.end(1, seconds(22), LifeEnd::LifeDied);
+        lives.begin(1, 2, seconds(23));
+        assert_eq!(witnesses(&lives), Some((2, 1)), "the next incarnation knows nothing");
+        lives.leaves(1, seconds(20));
+        assert_eq!(witnesses(&lives), Some((1, 1)));
+        lives.goes(0, seconds(21));
+        assert_eq!(witnesses(&lives), Some((1, 0)));
+    }
 }
