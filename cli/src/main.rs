@@ -104,7 +104,7 @@ impl Context {
         }
     }
 
-    /// Where [`Self::dir`] is, whoever owns it.
+    /// Where [`Self::dir`] is, under any owner.
     pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
         let chosen = self.chosen_dir()?;
         // A variable holds a path as it is: nodes tell it to tasks. A user's text has placeholders.

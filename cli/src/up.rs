@@ -316,7 +316,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
     let (members, elsewhere) = listed(&instance, &dir);
-    // Those whose files were removed or are damaged run all the same; no client finds them.
+    // Nodes with removed or damaged address files run all the same; no client finds them.
     let strays = processes::nodes_of(&dir).into_iter();
     let strays: Vec<u32> =
         strays.filter(|pid| !members.iter().any(|(_, known)| known == pid)).collect();

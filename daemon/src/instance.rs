@@ -13,7 +13,7 @@ D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, made, events/,
-                           streams/, objects/, tasks/, log; of records that were given up, see `aside`
+                           streams/, objects/, tasks/, log; replaced stores: `replaced_stores`
 ```
 A file is written under another name, synced, and then linked or renamed. So a reader on a shared
 file system sees the complete file or none.
@@ -192,7 +192,7 @@ impl Instance {
         Ok(found)
     }
 
-    /// That no node here has the records of a cluster whose file is gone: it would get another
+    /// That no node here has the records of a cluster without its file: it would get another
     /// number of nodes, of partitions and of copies.
     fn check_unused(&self) -> Result<(), StartError> {
         let nodes = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();

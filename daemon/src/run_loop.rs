@@ -238,9 +238,8 @@ impl Loop {
                 self.members.scrubbed(pass);
                 let ScrubPass { records, bytes, took } = pass;
                 let took_s = took.as_secs_f64();
-                self.shared.log.line(&format!(
-                    "read all {records} records ({bytes} bytes) in {took_s:.1} s: nothing damaged"
-                ));
+                let read = format!("read all {records} records ({bytes} bytes) in {took_s:.1} s");
+                self.shared.log.line(&format!("{read}: nothing damaged"));
             }
             Err(error) if error.is_loss() => return Err(self.store_error(error)),
             // If the error matters, the next write fails and reports it.

@@ -242,7 +242,7 @@ impl Links {
         self.names_restarted && incarnation > sessionless_peers::FIRST_INCARNATION
     }
 
-    /// The incarnation of a peer, 0 for one not heard of.
+    /// The incarnation of a peer, 0 for an unknown one.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
         link.unwrap_or_else(|| self.sessionless_peers.get(peer).incarnation)

@@ -310,7 +310,7 @@ impl Node {
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
-        // Its sender has heard of this incarnation, so both have lived at one time. (A packet that
+        // Its sender knows this incarnation, so both have lived at one time. (A packet that
         // names no incarnation of its receiver may have been sent before this one began.)
         let is_answer = packet.to_incarnation == self.own.incarnation.0;
         let counts = self.replica.is_some() || self.own.incarnation.0 > 1;

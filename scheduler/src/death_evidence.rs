@@ -128,14 +128,14 @@ impl Scheduler {
         }
     }
 
-    /// As [`Self::meet`], of one that was heard of before the one that there is now.
+    /// As [`Self::meet`], of an incarnation that was known before the present one.
     pub(crate) fn note_former_life(&mut self, node: NodeId, incarnation: Incarnation) {
         if self.has_lived_with_peers() {
             self.note_life(node, incarnation);
         }
     }
 
-    /// Whether this node has lived with each peer that it has heard of. No packet is older than a
+    /// Whether this node has lived with each peer that it knows. No packet is older than a
     /// first incarnation. A later one may receive a packet that was sent before it began. (Where
     /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
     fn has_lived_with_peers(&self) -> bool {

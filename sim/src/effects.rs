@@ -2,7 +2,6 @@
 
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
-use prost::Message as _;
 use proto::event::{End, Event, Reason, RetryReason, Spared};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
@@ -15,6 +14,7 @@ use crate::event_queue::SimEvent;
 use crate::faults::Fault;
 use crate::machine::{self, PendingCrash, Unsynced};
 use crate::options::Action;
+use crate::story_lines::packet_line;
 use crate::world::World;
 
 /// The share of attempts at an unreachable source after which the fetch fails.
@@ -364,7 +364,7 @@ impl World {
         }
         self.mix(packet.first_seq ^ packet.ack << 20 ^ (packet.reliable.len() as u64) << 40);
         if self.story.is_some() {
-            self.tell(|| format!("n{from} -> n{to} {}", brief(&packet)));
+            self.tell(|| format!("n{from} -> n{to} {}", packet_line(&packet)));
         }
         let arrivals = self.network.arrivals(&mut self.dice, self.now, from, to);
         let slower =
@@ -579,25 +579,4 @@ impl World {
         let pause = self.dice.around(self.fault_options.restart_mean);
         self.schedule(self.now + pause, SimEvent::Start { node: index });
     }
-}
-
-/// A packet in one line.
-fn brief(packet: &wire::Packet) -> String {
-    let name = |message: &wire::Message| {
-        let text = format!("{:?}", message.body);
-        text.chars().take(200).collect::<String>()
-    };
-    let decode = |bytes: &bytes::Bytes| {
-        wire::Message::decode(bytes.clone()).map_or_else(|e| e.to_string(), |m| name(&m))
-    };
-    let reliable: Vec<String> = packet.reliable.iter().map(decode).collect();
-    let best_effort: Vec<String> = packet.best_effort.iter().map(name).collect();
-    if !packet.membership.is_empty() {
-        let text = format!("i{} {:?}", packet.from_incarnation, packet.membership);
-        return text.chars().take(300).collect();
-    }
-    format!(
-        "i{}>i{} seq {} ack {} reliable {reliable:?} loose {best_effort:?}",
-        packet.from_incarnation, packet.to_incarnation, packet.first_seq, packet.ack
-    )
 }

@@ -17,6 +17,7 @@ use crate::event_queue::{Connection, ExternalClient, SimEvent};
 use crate::expected::{ExpectedJob, SubmissionStage};
 use crate::random_jobs::Submission;
 use crate::stale_map_client::partition_of;
+use crate::story_lines::request_line;
 use crate::world::World;
 
 /// The point at which a client dies.
@@ -203,7 +204,7 @@ impl World {
         client: ClientId,
         request: Box<wire::Request>,
     ) {
-        self.tell(|| format!("{client} asks n{node}: {:?}", brief_request(&request)));
+        self.tell(|| format!("{client} asks n{node}: {:?}", request_line(&request)));
         let machine = &self.machines[node];
         if machine.is_up() && machine.life == self.connections[&client].life {
             self.deliver(node, Input::Request { client, request });
@@ -590,17 +591,4 @@ impl World {
             }
         }
     }
-
-    /// Requests the state of every running node. The answers arrive while the world runs.
-    pub(crate) fn observe(&mut self) {
-        self.node_states.clear();
-        for node in 0..self.machines.len() {
-            self.request(ExternalClient::Observer, node, request::Body::Node(wire::NodeQuery {}));
-        }
-    }
-}
-
-/// A request in one line.
-fn brief_request(request: &wire::Request) -> String {
-    format!("{request:?}").chars().take(150).collect()
 }

@@ -53,6 +53,7 @@ mod rng;
 mod scenario;
 mod stale_map_client;
 pub mod stories;
+mod story_lines;
 mod study;
 mod world;
 

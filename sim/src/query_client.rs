@@ -10,6 +10,14 @@ use crate::event_queue::{ExternalClient, SimEvent};
 use crate::world::World;
 
 impl World {
+    /// Requests the state of every running node. The answers arrive while the world runs.
+    pub(crate) fn observe(&mut self) {
+        self.node_states.clear();
+        for node in 0..self.machines.len() {
+            self.request(ExternalClient::Observer, node, Body::Node(wire::NodeQuery {}));
+        }
+    }
+
     /// Sends random requests until then.
     pub(crate) fn start_queries(&mut self, until: Time, pace: Span) {
         self.curious_until = until;

@@ -23,9 +23,9 @@ fn figure(report: &Value, graph: &str, form: &str, name: &str) -> Option<f64> {
 pub(super) fn tell(scale: &Scale, results: &Results) -> Section {
     let mut section = Section::new("fig12", "Figure 12: the paper's bound at 128K cores");
     section.text(
-        "128,000 slots with table 3's 1,000 tasks each. The paper calculates a throughput from its \
-         bound and runs nothing. Its form as printed gives 25.1 s for BOT, but its work alone takes \
-         50 s on that number of slots. It gives about 250 s for Pipeline, since each of ten \
+        "128,000 slots with table 3's 1,000 tasks each. The paper calculates a throughput from \
+         its bound and runs nothing. Its form as printed gives 25.1 s for BOT, but its work alone \
+         takes 50 s on that number of slots. It gives about 250 s for Pipeline, since each of ten \
          levels waits again. So it is no bound, and not what the published figures were made \
          with. Every other reading that was tried, and how far each is from them, is in the \
          document on bounds.",

@@ -14,6 +14,7 @@ mod flapping;
 mod founding;
 mod identity;
 mod slow;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use detector::Detector;
 use flapping::Flapping;
 use founding::Founding;
 pub(crate) use identity::Identity;
+use waiting::waits;
 
 /// The membership state of one node, see the module.
 #[derive(Debug)]
@@ -585,18 +587,6 @@ impl Membership {
             return Some(None);
         }
         is_over.then_some(Some(Incarnation(known.incarnation + 1)))
-    }
-}
-
-/// Whether a change may become possible later: a voter without its disk waits until its vote is
-/// gone.
-fn waits(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
-    match &command.body {
-        Some(map_command::Body::Up(up)) => {
-            let known = member(map, NodeId(up.node));
-            known.is_some_and(|known| known.incarnation < up.incarnation)
-        }
-        _ => false,
     }
 }
 

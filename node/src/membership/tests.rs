@@ -423,7 +423,7 @@ fn a_joining_node_gets_a_number_and_the_map() {
 }
 
 /// The founder of a cluster of one has let two others in, and lost its vote while it was down. It
-/// has heard of an agreement that it lacks, so it does not stand for election (seed 31099576).
+/// knows of an agreement that it lacks, so it does not stand for election (seed 31099576).
 #[test]
 fn a_founder_that_was_given_up_finds_those_that_it_let_in() {
     let mut world = World::new(1, 4);

@@ -1,7 +1,7 @@
-//! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
-//! and then fails; each further one has been counted apart. What merely ran beside it does not
-//! fail; and no death is counted that a majority of the other nodes did not live through. Where
-//! nothing else is broken, no death is counted apart that most others certainly lived through.
+//! *Poison*: a task that kills its node ends at most the allowed number of incarnations, and then
+//! fails. Each further death was counted apart. A task that ran beside it does not fail. No death
+//! counts unless a majority of the other nodes lived through it. Without other faults, no death is
+//! counted apart if most other nodes certainly lived through it.
 
 use std::collections::BTreeMap;
 

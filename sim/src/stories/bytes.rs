@@ -9,6 +9,8 @@ const NODES: u32 = 6;
 const LAYERS: usize = 12;
 const WIDTH: usize = 6;
 const SEEDS: u64 = 24;
+/// One in some hundred repeats a recall just before the partition of a reader moves.
+const REPEATED_SEEDS: u64 = 600;
 
 /// Readers far down the graph need outputs with other readers that ended long before.
 fn draft(dice: &mut SimRng) -> Draft {
@@ -35,8 +37,36 @@ fn draft(dice: &mut SimRng) -> Draft {
 /// # Errors
 /// The violation.
 pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
-    let mut dice = SimRng::new(seed);
+    let options = WorldOptions::healthy(seed, NODES, 2);
+    let crashes = Crashes { below: 5, apart: Span::from_secs(2) };
+    made_again_in(options, &crashes, mutant)
+}
+
+/// Syncs take long and nodes crash often, so a home repeats recalls that are not answered yet.
+///
+/// # Errors
+/// The violation.
+pub fn recalled_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
     let mut options = WorldOptions::healthy(seed, NODES, 2);
+    (options.sync_min, options.sync_max) = (Span::from_millis(50), Span::from_millis(600));
+    let crashes = Crashes { below: 16, apart: Span::from_millis(900) };
+    made_again_in(options, &crashes, mutant)
+}
+
+/// Crashes after each loss of a node.
+struct Crashes {
+    /// Fewer than this.
+    below: u64,
+    /// At most this from one to the next.
+    apart: Span,
+}
+
+fn made_again_in(
+    mut options: WorldOptions,
+    crashes: &Crashes,
+    mutant: Option<Mutant>,
+) -> Result<World, Violation> {
+    let mut dice = SimRng::new(options.seed);
     (options.copies, options.faultless, options.mutant) = (3, false, mutant);
     options.varies_permille = dice.pick(&[200, 500, 1_000]);
     let mut world = World::new(options);
@@ -56,8 +86,8 @@ pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation>
         world.lose(lost);
         // No second node is lost while replicas are recreated.
         world.must_be_whole()?;
-        for _ in 0..dice.below(5) {
-            world.run_for(dice.span(Span::ZERO, Span::from_secs(2)));
+        for _ in 0..dice.below(crashes.below) {
+            world.run_for(dice.span(Span::ZERO, crashes.apart));
             let other = dice.index(NODES as usize);
             if !world.is_lost(other) {
                 world.crash(other);
@@ -71,6 +101,11 @@ pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation>
     })?;
     world.must_remember()?;
     Ok(world)
+}
+
+/// See [`recalled_again`].
+pub(crate) fn recalls_are_repeated(mutant: Option<Mutant>) -> Result<(), Violation> {
+    (1..=REPEATED_SEEDS).try_for_each(|seed| recalled_again(seed, mutant).map(drop))
 }
 
 /// The number of seeds that suffices for each bug.

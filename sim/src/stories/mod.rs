@@ -137,7 +137,7 @@ pub const STORIES: [Story; 24] = [
     Story::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
     Story::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
     Story::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
-    Story::new(Mutant::RecallAnswerMistaken, "answers are repeated", bytes::outputs_are_made_again),
+    Story::new(Mutant::RecallAnswerMistaken, "answers are repeated", bytes::recalls_are_repeated),
     Story::new(
         Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",

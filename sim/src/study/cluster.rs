@@ -12,6 +12,7 @@ use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use scheduler::Homes;
 use workloads::{Graph, Plan};
 
+use super::counting::{count_input, events_in};
 use super::event_queue::{Queue, ScalingEvent};
 use super::machine::{Machine, PendingInput};
 use super::node_failures::{FailureState, InjectedFailures};
@@ -581,23 +582,4 @@ fn area(graph: &Graph, options: &SimulationOptions) -> Span {
 struct Written {
     seq: u64,
     bytes: usize,
-}
-
-fn count_input(counts: &mut Counts, input: &Input) {
-    match input {
-        Input::Packet(packet) => counts.packet_in(packet),
-        Input::Request { request, .. } => counts.request(request),
-        Input::Finished { .. } => counts.add(Part::TaskEnd, 1.0),
-        Input::Fetched { .. } => counts.add(Part::Fetched, 1.0),
-        Input::Persisted { .. } => counts.add(Part::Persisted, 1.0),
-        _ => {}
-    }
-}
-
-/// An event describes one task, or a run of tasks.
-fn events_in(event: &Event) -> f32 {
-    match event {
-        Event::NodeStarted { .. } | Event::Staged { .. } => 0.0,
-        _ => 1.0,
-    }
 }

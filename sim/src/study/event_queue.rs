@@ -207,7 +207,7 @@ mod tests {
                     let (at, number) = expected.remove(0);
                     let popped = queue.pop().expect("as many are in it");
                     assert!(
-                        matches!(popped, (time, ScalingEvent::Timer(it)) if (time, it) == (at, number))
+                        matches!(popped, (t, ScalingEvent::Timer(it)) if (t, it) == (at, number))
                     );
                     now = at.0;
                 }

@@ -13,6 +13,7 @@ and its writes count.
 */
 
 mod cluster;
+mod counting;
 mod event_queue;
 mod machine;
 mod node_failures;

@@ -1,4 +1,4 @@
-//! A node whose store was removed, while the other files of its state directory are there.
+//! A node with a removed store, while the other files of its state directory are there.
 
 use std::fs;
 
