@@ -11,7 +11,7 @@ The files in reading order: [`start()`] opens a node's directories and ports. `l
 parts, and `run_loop` drives it. `links` and `service` are its streams. `rendezvous` waits for the
 other nodes. `transfer` and `data` fetch objects. [`events`] and [`store`] are its files,
 [`instance`] is its directory, [`launcher`] its place in a launch. `tls` authenticates callers,
-and [`rules`] limits their calls.
+and [`authorization`] limits their calls.
 
 ```no_run
 use daemon::{NodeOptions, start};
