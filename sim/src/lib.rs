@@ -8,7 +8,7 @@ faults end and progress is demanded. The checkers in `checkers/` state the invar
 of [`scheduler::Mutant`] prove that the checkers find bugs.
 
 [`simulate`] runs the scaling study: one workflow on a healthy cluster of any size. Nodes share the
-bandwidth of their network cards and have [service times](Service). Its report is the same as that
+bandwidth of their network cards and have [service times](CostModel). Its report is the same as that
 of a real run.
 
 [`global`] has schedulers with a complete view of the cluster, as baselines.
