@@ -295,7 +295,7 @@ impl Node {
         }
     }
 
-    /// Queues the step behind the earlier ones, until [`Self::release`].
+    /// Queues the step behind the earlier ones, until [`Self::send_step`].
     fn end_step(&mut self) {
         if !self.step.is_empty() {
             let mut step = std::mem::take(&mut self.step);

@@ -128,7 +128,7 @@ impl Scheduler {
         }
     }
 
-    /// As [`Self::meet`], of an incarnation that was known before the present one.
+    /// As [`Self::note_life`], of an incarnation that was known before the present one.
     pub(crate) fn note_former_life(&mut self, node: NodeId, incarnation: Incarnation) {
         if self.has_lived_with_peers() {
             self.note_life(node, incarnation);
