@@ -9,7 +9,7 @@ use super::super::event_queue::{Load, ScalingEvent};
 use super::super::machine::Attempting;
 use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
 use crate::checkers::bound::cpus_of;
-use crate::machine as model;
+use crate::faults::machine as model;
 
 /// True if the attempt's bytes are written and read, not only counted.
 pub(super) fn moves_bytes(launch: &Launch) -> bool {

@@ -14,16 +14,16 @@ use crate::checkers::{
     Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
     starve,
 };
-use crate::clock::Clock;
-use crate::event_queue::{Connection, ExternalClient, Queue, SimEvent};
-use crate::faults::FaultOptions;
-use crate::growth;
-use crate::hot_key_client::HotKeyClient;
-use crate::job_client::JobClient;
-use crate::kv_client::{KvClient, KvWait};
-use crate::machine::Machine;
-use crate::network::Network;
-use crate::options::{AgreedHook, EffectHook, WorldOptions};
+use crate::faults::clients::hot_key_client::HotKeyClient;
+use crate::faults::clients::job_client::JobClient;
+use crate::faults::clients::kv_client::{KvClient, KvWait};
+use crate::faults::clock::Clock;
+use crate::faults::event_queue::{Connection, ExternalClient, Queue, SimEvent};
+use crate::faults::growth;
+use crate::faults::injection::FaultOptions;
+use crate::faults::machine::Machine;
+use crate::faults::network::Network;
+use crate::faults::options::{AgreedHook, EffectHook, WorldOptions};
 use crate::rng::SimRng;
 
 /// The begin of virtual time, high enough that a skewed clock never goes below zero.
@@ -79,11 +79,11 @@ pub struct World {
     /// The checksum of each map, by epoch.
     pub(crate) maps: BTreeMap<u64, u64>,
     pub(crate) first_map: Arc<wire::ClusterMap>,
-    pub(crate) stale: crate::stale_map_client::StaleMaps,
+    pub(crate) stale: crate::faults::clients::stale_map_client::StaleMaps,
     pub(crate) acked: copies::Acked,
     pub(crate) bytes: one_attempt::Bytes,
     /// Where homes move: the facts written to each partition.
-    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::consensus_log::Fact>>,
+    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::faults::consensus_log::Fact>>,
     /// The last homes of inactive partitions, and until when nodes served partitions that others
     /// have now.
     pub(crate) last_homes: BTreeMap<PartitionId, u32>,
@@ -164,7 +164,7 @@ impl World {
             conservation: conservation::Conservation::default(),
             maps: BTreeMap::new(),
             first_map: Arc::clone(&map),
-            stale: crate::stale_map_client::StaleMaps::default(),
+            stale: crate::faults::clients::stale_map_client::StaleMaps::default(),
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),
             facts: BTreeMap::new(),

@@ -12,9 +12,9 @@ use scheduler::Mutant;
 
 use crate::checkers::Violation;
 use crate::checkers::linear::Searched;
-use crate::lifecycle::live;
-use crate::scenario::Plan;
-use crate::world::World;
+use crate::faults::lifecycle::live;
+use crate::faults::scenario::Plan;
+use crate::faults::world::World;
 
 /// The seeds to check, and how.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
 use proto::{PartitionId, Span, Time, wire};
 
-use crate::event_queue::{ExternalClient, SimEvent};
-use crate::stale_map_client::RequestRoute;
-use crate::world::World;
+use crate::faults::clients::stale_map_client::RequestRoute;
+use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::world::World;
 
 #[derive(Debug)]
 struct OpenCall {

@@ -13,12 +13,12 @@ use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
-use crate::event_queue::{Connection, ExternalClient, SimEvent};
-use crate::expected::{ExpectedJob, SubmissionStage};
-use crate::random_jobs::Submission;
-use crate::stale_map_client::partition_of;
-use crate::story_lines::request_line;
-use crate::world::World;
+use crate::faults::clients::random_jobs::Submission;
+use crate::faults::clients::stale_map_client::partition_of;
+use crate::faults::event_queue::{Connection, ExternalClient, SimEvent};
+use crate::faults::expected::{ExpectedJob, SubmissionStage};
+use crate::faults::story_lines::request_line;
+use crate::faults::world::World;
 
 /// The point at which a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,9 +6,9 @@ use scheduler::UNLIMITED_AGE;
 
 use super::{Ask, Stage};
 use crate::checkers::Verdict;
-use crate::event_queue::{ExternalClient, SimEvent};
-use crate::expected::SubmissionStage;
-use crate::world::World;
+use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::expected::SubmissionStage;
+use crate::faults::world::World;
 
 impl World {
     /// This client's job has ended, and is to be forgotten later.

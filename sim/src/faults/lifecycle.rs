@@ -5,13 +5,13 @@ use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
 use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet};
-use crate::expected::{ExpectedJob, SubmissionStage};
-use crate::hot_key_client::HotKeyClient;
-use crate::job_client::JobClient;
-use crate::kv_client::KvClient;
-use crate::machine::Machine;
-use crate::scenario::Plan;
-use crate::world::World;
+use crate::faults::clients::hot_key_client::HotKeyClient;
+use crate::faults::clients::job_client::JobClient;
+use crate::faults::clients::kv_client::KvClient;
+use crate::faults::expected::{ExpectedJob, SubmissionStage};
+use crate::faults::machine::Machine;
+use crate::faults::scenario::Plan;
+use crate::faults::world::World;
 
 /// Longest time until a slow node is no longer slow.
 const WELL_BOUND: Span = Span::from_secs(90);

@@ -6,11 +6,11 @@ use proto::wire::MemberPhase;
 use proto::{ObjectId, Span, Time};
 use scheduler::Mutant;
 
-use crate::disk_faults::DiskFaults;
-use crate::event_queue::SimEvent;
-use crate::machine::{Machine, PendingCrash};
+use crate::faults::disk_faults::DiskFaults;
+use crate::faults::event_queue::SimEvent;
+use crate::faults::machine::{Machine, PendingCrash};
+use crate::faults::world::World;
 use crate::rng::SimRng;
-use crate::world::World;
 
 /// The time that a node takes for an orderly stop.
 const STOPS_WITHIN: Span = Span::from_millis(50);

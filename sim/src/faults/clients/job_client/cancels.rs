@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proto::LocalId;
 
 use super::{Ask, Stage};
-use crate::expected::SubmissionStage;
-use crate::world::World;
+use crate::faults::expected::SubmissionStage;
+use crate::faults::world::World;
 
 impl World {
     /// Cancels the whole job, one task, or a tenth of the tasks.

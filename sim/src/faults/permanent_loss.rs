@@ -5,9 +5,9 @@ use kvs::membership::{is_serving, losses_survived, member, min_in_sync};
 use proto::limits::{PROBE_PERIOD, SUSPECT_FOR};
 use proto::{NodeId, Span, wire};
 
-use crate::lifecycle::WHOLE_BOUND;
-use crate::machine::Machine;
-use crate::world::World;
+use crate::faults::lifecycle::WHOLE_BOUND;
+use crate::faults::machine::Machine;
+use crate::faults::world::World;
 
 impl World {
     /// Removes some machines permanently after the other faults have ended, if the cluster must

@@ -6,8 +6,8 @@ use proto::wire::request::Body;
 use proto::{Span, Time, wire};
 use scheduler::Policy;
 
-use crate::event_queue::{ExternalClient, SimEvent};
-use crate::world::World;
+use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::world::World;
 
 impl World {
     /// Requests the state of every running node. The answers arrive while the world runs.

@@ -7,10 +7,10 @@ use proto::work::{Captured, Launch, Outcome, Stay, Stored};
 use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
 use crate::checkers::bound::cpus_of;
-use crate::clock::{Clock, TRUE_PACE};
-use crate::disk::Disk;
-use crate::disk_faults::FlippedRecord;
-use crate::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use crate::faults::clock::{Clock, TRUE_PACE};
+use crate::faults::disk::Disk;
+use crate::faults::disk_faults::FlippedRecord;
+use crate::faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]

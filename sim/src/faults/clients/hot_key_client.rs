@@ -6,9 +6,9 @@ use bytes::Bytes;
 use proto::wire::{KvKind, KvStatus, request, response};
 use proto::{PartitionId, Span, Time, wire};
 
-use crate::event_queue::{ExternalClient, SimEvent};
+use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::world::World;
 use crate::rng::SimRng;
-use crate::world::World;
 
 /// The share of reads that go to the home in the newest map.
 const KNOWING_PERMILLE: u64 = 300;

@@ -7,9 +7,9 @@ use kvs::{PageRequest, keys};
 use proto::PartitionId;
 use proto::limits::STORE_REPLACEMENTS_MAX;
 
-use crate::faults::Fault;
-use crate::machine::PendingCrash;
-use crate::world::World;
+use crate::faults::injection::Fault;
+use crate::faults::machine::PendingCrash;
+use crate::faults::world::World;
 
 /// The failure rates of disks, per thousand operations.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@ use node::Effect;
 use proto::{NodeId, Span, Time, wire};
 use scheduler::{Mutant, Policy, Tuning};
 
-use crate::network::NetworkOptions;
+use crate::faults::network::NetworkOptions;
 
 /// The cluster, its models and its checks.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
-use crate::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
+use crate::faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 use crate::rng::SimRng;
 
 /// The share of partitions with lists of edges that span chunks.

@@ -5,15 +5,15 @@ use proto::{JobId, PartitionId, Span};
 use scheduler::{Lengths, Mutant, Order, Policy};
 use workloads::{Graph, Placement, generate};
 
-use crate::faults::FaultOptions;
-use crate::growth;
-use crate::hot_key_client::HotKeyPlan;
-use crate::job_client::{ClientPlan, Death};
-use crate::network::NetworkOptions;
-use crate::options::WorldOptions;
-use crate::random_jobs::{Draft, JobMix, Submission};
+use crate::faults::clients::hot_key_client::HotKeyPlan;
+use crate::faults::clients::job_client::{ClientPlan, Death};
+use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
+use crate::faults::growth;
+use crate::faults::injection::FaultOptions;
+use crate::faults::network::NetworkOptions;
+use crate::faults::options::WorldOptions;
+use crate::faults::world::World;
 use crate::rng::SimRng;
-use crate::world::World;
 
 /// The share of seeds without faults. The strict checkers apply to them.
 const FAULTLESS_PERMILLE: u64 = 250;

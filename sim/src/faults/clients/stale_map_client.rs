@@ -11,8 +11,8 @@ use proto::wire::{request, response};
 use proto::{JobId, LocalId, PartitionId, wire};
 
 use crate::checkers::{Verdict, Violation};
-use crate::event_queue::ExternalClient;
-use crate::world::World;
+use crate::faults::event_queue::ExternalClient;
+use crate::faults::world::World;
 
 /// By partition: the epoch and the home.
 #[derive(Debug)]

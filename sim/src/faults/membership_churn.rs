@@ -6,10 +6,10 @@ use proto::wire::map_command::Body;
 use proto::wire::{self, MemberPhase};
 use proto::{NodeId, Span};
 
-use crate::event_queue::SimEvent;
-use crate::faults::Fault;
-use crate::machine::Machine;
-use crate::world::World;
+use crate::faults::event_queue::SimEvent;
+use crate::faults::injection::Fault;
+use crate::faults::machine::Machine;
+use crate::faults::world::World;
 
 /// The largest number of joins in one run.
 const JOINS_MAX: u32 = 2;

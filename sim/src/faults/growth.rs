@@ -6,10 +6,10 @@ use proto::Span;
 use proto::wire::{self, map_command::Body};
 
 use crate::checkers::{Verdict, Violation, growth};
-use crate::faults::{Fault, FaultOptions};
-use crate::options::{GrowthPlan, WorldOptions};
+use crate::faults::injection::{Fault, FaultOptions};
+use crate::faults::options::{GrowthPlan, WorldOptions};
+use crate::faults::world::World;
 use crate::rng::SimRng;
-use crate::world::World;
 
 /// A separate random stream, so that other draws of a seed stay as they are.
 const STREAM: u64 = 0x6772_6f77_7468_0000;

@@ -10,12 +10,12 @@ use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 use crate::checkers::{
     bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
 };
-use crate::event_queue::SimEvent;
-use crate::faults::Fault;
-use crate::machine::{self, PendingCrash, Unsynced};
-use crate::options::Action;
-use crate::story_lines::packet_line;
-use crate::world::World;
+use crate::faults::event_queue::SimEvent;
+use crate::faults::injection::Fault;
+use crate::faults::machine::{self, PendingCrash, Unsynced};
+use crate::faults::options::Action;
+use crate::faults::story_lines::packet_line;
+use crate::faults::world::World;
 
 /// The share of attempts at an unreachable source after which the fetch fails.
 const FETCH_GIVES_UP_PERMILLE: u64 = 20;
