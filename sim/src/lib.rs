@@ -11,7 +11,7 @@ of [`scheduler::Mutant`] prove that the checkers find bugs.
 bandwidth of their network cards and have [service times](CostModel). Its report is the same as that
 of a real run.
 
-[`global`] has schedulers with a complete view of the cluster, as baselines.
+[`baselines`] has schedulers with a complete view of the cluster, as baselines.
 
 The simulator makes no decision of a node and reads no clock.
 
@@ -24,14 +24,14 @@ assert_eq!(report.seeds, 1);
 ```
 */
 
+pub mod baselines;
 mod checkers;
 mod costs;
 mod faults;
-pub mod global;
 mod maxmin;
 mod rng;
-pub mod stories;
-mod study;
+mod scaling;
+pub mod scenarios;
 
 pub use checkers::Violation;
 pub use checkers::linear::{History, OPERATIONS_MAX as HISTORY_OPERATIONS_MAX, Searched};
@@ -51,8 +51,8 @@ pub use faults::options::{Action, AgreedHook, EffectHook, GrowthPlan, WorldOptio
 pub use faults::world::World;
 pub use maxmin::{MaxMin, Racks};
 pub use rng::SimRng;
-pub use stories::{STORIES, Story};
-pub use study::{
+pub use scaling::{
     InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures, Simulation,
     SimulationOptions, Submit, simulate, simulate_metered,
 };
+pub use scenarios::{STORIES, Story};

@@ -1,7 +1,7 @@
 //! Each task goes to a random worker, with a probability proportional to its cores, before the run.
 
 use crate::SimRng;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Random;

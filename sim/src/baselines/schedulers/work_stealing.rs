@@ -14,8 +14,8 @@ use super::b_levels;
 use super::greedy_transfer::{cheapest, missing_bytes};
 use super::random::shuffle;
 use crate::SimRng;
-use crate::global::plan::Ordered;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::Ordered;
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// In the comparison of costs, shorter tasks count as this long, in ns.
 const LENGTH_MIN_NS: f64 = 1e6;

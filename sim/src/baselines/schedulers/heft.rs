@@ -3,8 +3,8 @@
 
 use super::{Reading, mean_carry};
 use crate::SimRng;
-use crate::global::plan::{GapPolicy, Ordered, Plan};
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::{GapPolicy, Ordered, Plan};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// By falling upward rank (b-level of mean lengths and mean transfers), each task where it ends
 /// earliest, with use of gaps.
@@ -26,7 +26,7 @@ impl Scheduler for Heft {
         let levels = match self.reading {
             Reading::Printed => {
                 let run = |task: usize| view.estimates.mean_run_ns(view.problem, task);
-                crate::global::b_levels(view.problem, run, |object| mean_carry(view, object))
+                crate::baselines::b_levels(view.problem, run, |object| mean_carry(view, object))
             }
             Reading::Dslab => {
                 plan.latency_counts = false;
@@ -63,5 +63,5 @@ pub(super) fn dslab_levels(view: &View<'_>, per_length: f64) -> Vec<f64> {
         let back_ns = if is_last { returned_ns(task) } else { 0.0 };
         view.estimates.length_ns(task) * per_length + back_ns
     };
-    crate::global::b_levels(problem, run, carry)
+    crate::baselines::b_levels(problem, run, carry)
 }

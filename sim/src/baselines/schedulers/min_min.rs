@@ -2,8 +2,8 @@
 //! processors", J. ACM 24(2), 1977, for tasks as they become ready.
 
 use crate::SimRng;
-use crate::global::problem::Maker;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::problem::Maker;
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// Repeatedly assigns the ready task with the earliest possible end to its best worker. A worker
 /// counts as free at the estimated end of its last assigned task, whatever its cores.

@@ -3,8 +3,8 @@
 
 use super::{Reading, heft};
 use crate::SimRng;
-use crate::global::plan::{GapPolicy, PlacementOption, Plan};
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::{GapPolicy, PlacementOption, Plan};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// Picks the pair of a ready task and a worker with the greatest dynamic level. This is the static
 /// level (lengths on a median worker, no transfers), minus the start time there, plus the time
@@ -28,7 +28,7 @@ impl Scheduler for Dls {
         let (levels, gaps) = match self.reading {
             Reading::Printed => {
                 let run = |task: usize| medians[task];
-                (crate::global::b_levels(view.problem, run, |_| 0.0), GapPolicy::Lost)
+                (crate::baselines::b_levels(view.problem, run, |_| 0.0), GapPolicy::Lost)
             }
             Reading::Dslab => {
                 plan.latency_counts = false;

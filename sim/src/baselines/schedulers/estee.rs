@@ -17,8 +17,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::greedy_transfer::latest_starts;
 use super::{b_levels, t_levels};
 use crate::SimRng;
-use crate::global::plan::Ordered;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::Ordered;
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// The length of a task with unknown length, in ns.
 const LENGTH_UNKNOWN_NS: f64 = 1e9;

@@ -2,7 +2,7 @@
 
 use super::b_levels;
 use crate::SimRng;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Single {

@@ -3,8 +3,8 @@
 
 use super::static_levels;
 use crate::SimRng;
-use crate::global::plan::{GapPolicy, Plan};
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::{GapPolicy, Plan};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// The pair of a ready task and a worker with the earliest start, then the task of the higher
 /// static level.
@@ -18,7 +18,7 @@ impl Scheduler for Etf {
         }
         let levels = static_levels(view);
         let good = |offer: &_| {
-            let offer: &crate::global::plan::PlacementOption = offer;
+            let offer: &crate::baselines::plan::PlacementOption = offer;
             (-offer.start_ns, levels[offer.task])
         };
         Plan::new(view).place_pairs(&levels, GapPolicy::Lost, good)

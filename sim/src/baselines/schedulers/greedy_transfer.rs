@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use super::{b_levels, random::shuffle, t_levels};
 use crate::SimRng;
-use crate::global::plan::Ordered;
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::Ordered;
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
@@ -56,7 +56,7 @@ impl GreedyTransfer {
             }
             Order::EsteeTLevel => {
                 let run = |task: usize| view.estimates.length_ns(task);
-                let levels = crate::global::levels::estee_t_levels(view.problem, run);
+                let levels = crate::baselines::levels::estee_t_levels(view.problem, run);
                 list.sort_by_key(|&task| Ordered(levels[task]));
             }
             Order::Alap => {
@@ -155,7 +155,7 @@ pub(super) fn latest_starts(view: &View<'_>) -> Vec<Vec<Ordered>> {
     let machines = problem.workers.len().max(2);
     let carry = |object: u32| view.wiring.mean_ns(machines, view.estimates.bytes(object));
     let run = |task: usize| view.estimates.length_ns(task);
-    let levels = crate::global::t_levels(problem, run, carry);
+    let levels = crate::baselines::t_levels(problem, run, carry);
     let mut latest = vec![0.0_f64; problem.tasks.len()];
     for task in problem.topological().into_iter().rev() {
         let outputs = problem.tasks[task].outputs.iter();

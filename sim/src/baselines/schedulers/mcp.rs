@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use super::mean_carry;
 use crate::SimRng;
-use crate::global::plan::{GapPolicy, Ordered, Plan};
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::{GapPolicy, Ordered, Plan};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// By rising latest start (ALAP), ties by the latest starts of the children. Each task goes where
 /// it starts earliest, with use of gaps. (The paper breaks ties by all descendants; implementations
@@ -21,7 +21,7 @@ impl Scheduler for Mcp {
         }
         let problem = view.problem;
         let run = |task: usize| view.estimates.mean_run_ns(problem, task);
-        let levels = crate::global::b_levels(problem, run, |object| mean_carry(view, object));
+        let levels = crate::baselines::b_levels(problem, run, |object| mean_carry(view, object));
         let path = levels.iter().copied().fold(0.0, f64::max);
         let latest = |task: usize| Ordered(path - levels[task]);
         let urgency = |task: usize| {

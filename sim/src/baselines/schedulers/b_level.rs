@@ -3,8 +3,8 @@
 
 use super::static_levels;
 use crate::SimRng;
-use crate::global::plan::{GapPolicy, Ordered, Plan};
-use crate::global::view::{Assignment, Scheduler, Update, View};
+use crate::baselines::plan::{GapPolicy, Ordered, Plan};
+use crate::baselines::view::{Assignment, Scheduler, Update, View};
 
 /// By falling static b-level, each task where it starts earliest.
 #[derive(Clone, Copy, Debug)]
