@@ -7,107 +7,35 @@ As a *holder* it queues ready tasks (LReadyQ, SReadyQ), fetches their inputs and
 handles messages and client requests, and notes in [`Out`] what must be stored, sent and launched.
 It never knows how records are stored or sent: the node stores [`Facts`] and sends messages.
 
-Where to change what: a policy → `policy/`; the order of queues → `ready_queue.rs`; stealing →
-`thief.rs` (thief), `victim.rs` (victim); what a record holds → `ledger/`; launches and ends →
-`execution.rs`; from queue to slot → `staging.rs`, and back → `requeue.rs`; fetches → `fetch.rs`;
-objects here → `object_table.rs`, places of copies → `directory.rs`, reader counts →
-`reader_counts.rs`.
+Where to change what: a policy → `policy/`; the order of queues → `holder/ready_queue.rs`; stealing
+→ `stealing/`; what a record holds → `home/ledger/`; launches and ends → `holder/execution.rs`; from
+queue to slot → `holder/staging.rs`, and back → `holder/requeue.rs`; fetches → `objects/fetch.rs`;
+objects here → `objects/object_table.rs`, places of copies → `objects/directory.rs`, reader counts →
+`objects/reader_counts.rs`.
 */
 
-mod admission;
-mod cancellation;
-#[cfg(test)]
-mod captured_tests;
-mod completions;
-#[cfg(test)]
-mod credit_tests;
-mod data;
-mod death_evidence;
-#[cfg(test)]
-mod death_evidence_tests;
-mod directory;
-mod drain;
-#[cfg(test)]
-mod earliest_finish_tests;
-mod execution;
-mod failover;
-#[cfg(test)]
-mod failover_tests;
-mod fetch;
-mod forget;
-#[cfg(test)]
-mod hand_over_tests;
-mod hints;
-mod job_cleanup;
-#[cfg(test)]
-mod job_cleanup_tests;
-#[cfg(test)]
-mod job_history_tests;
-#[cfg(test)]
-mod job_rounds_tests;
-mod job_tallies;
-mod jobs;
-mod last_copy;
-mod ledger;
-mod lost_inputs;
-#[cfg(test)]
-mod lost_inputs_tests;
+mod holder;
+mod home;
 mod mutant;
-mod no_space;
-mod object_table;
+mod objects;
 mod output;
-mod output_copies;
-mod output_transfer;
-mod partition_owners;
-#[cfg(test)]
-mod placement_tests;
 mod policy;
-mod push;
-mod reader_counts;
-mod ready_queue;
-mod recall;
-#[cfg(test)]
-mod recall_tests;
-mod recent_completions;
-mod reconcile;
-#[cfg(test)]
-mod reconcile_tests;
-mod remote_tasks;
-mod requests;
-mod requeue;
 mod routing;
 mod scheduler;
-mod shared_files;
-mod slots;
-mod staging;
+mod stealing;
 #[cfg(test)]
-mod staging_tests;
-mod stall_probe;
-#[cfg(test)]
-mod stall_probe_tests;
-mod start_permission;
-#[cfg(test)]
-mod start_permission_tests;
-mod task;
-mod task_inventory;
-#[cfg(test)]
-mod test_nodes;
-mod thief;
-#[cfg(test)]
-mod thief_tests;
-mod undelivered;
-mod victim;
+mod tests;
 
-pub use job_tallies::Usage;
-pub use ledger::{ChunkError, LedgerRecord, RecordError};
+pub use home::job_tallies::Usage;
+pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
+pub use home::requests::Request;
+pub use home::task_inventory::{Believed, Census, JobCount};
 pub use mutant::{FoundBy, Mutant};
 pub use output::{Answer, Facts, Out, Place};
-pub use partition_owners::Homes;
 pub use policy::{
     Adaptive, Assumptions, Candidate, Decision, Lengths, Located, Order, Policy, Tuning,
     TuningError, UNLIMITED_AGE, UNLIMITED_BYTES, decide, earliest, excess,
 };
-pub use requests::Request;
+pub use routing::partition_owners::Homes;
 pub use routing::traits::{AddressedTo, Channel, MessageTraits, traits};
 pub use scheduler::{Options, Scheduler, Stats};
-pub use task_inventory::{Believed, Census, JobCount};

@@ -3,7 +3,7 @@
 
 use proto::Span;
 use sim::SimRng;
-use sim::global::{
+use sim::baselines::{
     Assignment, Downloads, Info, Loads, Maker, ObjectSpec, Options, Problem, Ran, RunError,
     Scheduler, SchedulerName, TaskSpec, Update, View, Wiring, run,
 };
@@ -138,14 +138,14 @@ fn a_scheduler_that_knows_only_means_confuses_long_and_short_tasks() {
     let mut problem = Problem::by_hand(tasks, Vec::new(), Problem::alike(1, 1));
     problem.kinds = vec![0, 0, 1];
     let known = |info| {
-        let estimates = sim::global::Estimates::new(&problem, info);
+        let estimates = sim::baselines::Estimates::new(&problem, info);
         [0, 1, 2].map(|task| estimates.length_ns(task) / 1e9)
     };
     assert_eq!(known(Info::Exact), [1.0, 9.0, 2.0]);
     assert_eq!(known(Info::Mean), [4.0; 3]);
     assert_eq!(known(Info::User), [5.0, 5.0, 2.0]);
     problem.tasks[1].told_ns = Some(7 * S);
-    let estimates = sim::global::Estimates::new(&problem, Info::User);
+    let estimates = sim::baselines::Estimates::new(&problem, Info::User);
     assert_eq!(estimates.length_ns(1), 7e9);
 }
 

@@ -10,10 +10,10 @@ const SEEDS: u64 = 10_000;
 const SEEDS_USUAL: u64 = 300;
 
 /// Paths that no seed takes, and the tests that do. In a seed a named stall is a violation
-/// (`stall_probe.rs`). The record of a job stays long (`scheduler/src/job_history_tests.rs`). A
-/// replica refuses during the activation of its primary only in one order of events
-/// (`node/src/replica/tests.rs`). A vote that a node is slow takes longer than the faults of a seed
-/// (`slow.rs`).
+/// (`stall_probe.rs`). The record of a job stays long
+/// (`scheduler/src/tests/job_history_tests.rs`). A replica refuses during the activation of its
+/// primary only in one order of events (`node/src/replica/tests.rs`). A vote that a node is slow
+/// takes longer than the faults of a seed (`slow.rs`).
 const GONE_ELSEWHERE: [Mark; 4] =
     [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow, Mark::JobDropped];
 

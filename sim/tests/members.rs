@@ -255,7 +255,7 @@ fn steady_deaths_do_not_multiply_work() {
 
 /// Clients start with the first map, which is more than forty changes old. A node with the newest
 /// map redirects each request at most once, and once more for each change meanwhile
-/// (`sim/src/stale_map_client.rs`).
+/// (`sim/src/faults/clients/stale_map_client.rs`).
 #[test]
 fn clients_with_old_maps_find_the_homes() {
     for seed in 1..=6 {

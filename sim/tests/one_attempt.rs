@@ -11,7 +11,7 @@ fn no_job_ends_with_bytes_of_two_attempts() {
     let _ = marks::take();
     let (mut done, mut failed) = (0, 0);
     for seed in 1..=SEEDS {
-        let world = sim::stories::bytes::made_again(seed, None)
+        let world = sim::scenarios::bytes::made_again(seed, None)
             .unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         let state: &wire::JobState = world.told(0).expect("its client was told");
         let sum = state.sum.clone().unwrap_or_default();
@@ -31,7 +31,7 @@ fn no_job_ends_with_bytes_of_two_attempts() {
 fn a_repeated_recall_takes_no_answer_for_another() {
     let mut ended = 0;
     for seed in 1..=SEEDS {
-        match sim::stories::bytes::recalled_again(seed, None) {
+        match sim::scenarios::bytes::recalled_again(seed, None) {
             Ok(_) => ended += 1,
             Err(violation) => assert_eq!(violation.checker, "stall", "seed {seed}: {violation}"),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use proto::marks::{self, Mark};
 use proto::{JobId, PartitionId, Span};
-use sim::stories::slow::{add_meters, count_fenced, world};
+use sim::scenarios::slow::{add_meters, count_fenced, world};
 use sim::{ClientPlan, Draft, SimRng, World, WorldOptions};
 
 const VICTIM: usize = 1;

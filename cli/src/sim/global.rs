@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use ::sim::global::{
+use ::sim::baselines::{
     Downloads, GlobalRun, Info, Loads, Options, Problem, SchedulerName, Wiring, simulate_global,
 };
 use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport};

@@ -4,7 +4,7 @@ use proto::event::Reason;
 use proto::{NodeId, Span, Time, wire};
 
 use crate::Scheduler;
-use crate::task::Work;
+use crate::holder::task::Work;
 
 /// Where a ready task goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

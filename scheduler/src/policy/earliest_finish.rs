@@ -19,7 +19,7 @@ use proto::{NodeId, Span, Time, wire};
 
 use super::Decision;
 use crate::Scheduler;
-use crate::task::Work;
+use crate::holder::task::Work;
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;

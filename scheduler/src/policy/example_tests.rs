@@ -5,8 +5,8 @@ mod stay {
     use proto::event::Reason;
 
     use crate::Scheduler;
+    use crate::holder::task::Work;
     use crate::policy::{Decision, Order, Rules};
-    use crate::task::Work;
 
     /// Every task runs on the node that owns it.
     pub(crate) const STAY: Rules = Rules {
@@ -30,9 +30,11 @@ mod stay {
 
 use proto::{Time, wire};
 
+use crate::holder::task::Work;
 use crate::policy::Rules;
-use crate::task::Work;
-use crate::{Decision, Policy, Tuning, earliest_finish_tests, test_nodes};
+use crate::tests::earliest_finish_tests;
+use crate::tests::test_nodes;
+use crate::{Decision, Policy, Tuning};
 
 const TEXT: &str = include_str!("../../../CONTRIBUTING.md");
 const CODE: &str = include_str!("example_tests.rs");

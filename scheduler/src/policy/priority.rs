@@ -1,7 +1,7 @@
 //! The rank by which ready queues are ordered.
 
 use crate::Order;
-use crate::task::Work;
+use crate::holder::task::Work;
 
 /// Set for tasks that were ready before; they go first.
 const RANK_FIRST: u64 = 1 << 63;

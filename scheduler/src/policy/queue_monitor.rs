@@ -9,8 +9,8 @@ use proto::limits::{
 use proto::{Event, Span, TaskId, Time};
 
 use super::Rules;
+use crate::holder::task::is_upload;
 use crate::output::Out;
-use crate::task::is_upload;
 use crate::{Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.
@@ -324,7 +324,7 @@ mod tests {
     use proto::{LocalId, NodeId, PartitionId, wire};
 
     use super::*;
-    use crate::test_nodes;
+    use crate::tests::test_nodes;
 
     #[test]
     fn the_papers_example_of_shifting() {

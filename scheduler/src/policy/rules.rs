@@ -8,7 +8,7 @@ use proto::{Policy, Time};
 
 use super::{Decision, Order};
 use crate::Scheduler;
-use crate::task::Work;
+use crate::holder::task::Work;
 
 /// The rules of one policy.
 #[derive(Clone, Copy, Debug)]

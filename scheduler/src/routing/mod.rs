@@ -1,4 +1,8 @@
-//! The receivers of messages, and the conditions that a step must meet before it sends one.
+//! The owners of partitions, the receivers of messages, and the conditions that a step must meet
+//! before it sends one.
 
-pub(crate) mod route;
+pub(crate) mod partition_owners;
+pub(crate) mod recent_completions;
+mod route;
 pub(crate) mod traits;
+pub(crate) mod undelivered;

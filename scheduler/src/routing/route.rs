@@ -7,7 +7,7 @@ use proto::wire::message::Body;
 use proto::{LocalId, PartitionId, wire};
 
 use super::traits::{AddressedTo, traits};
-use crate::partition_owners::Homes;
+use crate::routing::partition_owners::Homes;
 
 /// A message, split by the owners of the partitions that it is about.
 pub(crate) enum Split<K> {

@@ -7,7 +7,7 @@ use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, PartitionId, wire};
 
-use crate::partition_owners::Homes;
+use crate::routing::partition_owners::Homes;
 
 /// The properties of one message between nodes.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use proto::work::Launch;
 use proto::{Attempt, NodeId, Span, TaskId, wire};
 
 use super::{Verdict, Violation};
-use crate::expected::ExpectedJob;
-use crate::machine::Running;
+use crate::faults::expected::ExpectedJob;
+use crate::faults::machine::Running;
 
 const NAME: &str = "bound";
 

@@ -18,9 +18,9 @@ use proto::{Incarnation, NodeId, PartitionId, wire};
 
 use super::contents::Histories;
 use super::{Verdict, Violation};
-use crate::disk::BatchState;
-use crate::machine::Machine;
-use crate::world::World;
+use crate::faults::disk::BatchState;
+use crate::faults::machine::Machine;
+use crate::faults::world::World;
 
 /// A change that a primary has written, and that some members may lack.
 #[derive(Clone, Copy, Debug)]

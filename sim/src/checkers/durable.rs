@@ -5,7 +5,7 @@ use proto::event::End;
 use proto::{Attempt, JobId, TaskId, wire};
 
 use super::{Jobs, Verdict, Violation};
-use crate::expected::{ExpectedJob, SubmissionStage};
+use crate::faults::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "durable";
 

@@ -7,7 +7,7 @@ use proto::work::Launch;
 use proto::{NodeId, ObjectId};
 
 use super::{Verdict, Violation};
-use crate::expected::ExpectedJob;
+use crate::faults::expected::ExpectedJob;
 
 const NAME: &str = "inputs";
 

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 use proto::{JobId, TaskId};
 
-use crate::expected::{ExpectedJob, ExpectedTask};
+use crate::faults::expected::{ExpectedJob, ExpectedTask};
 
 /// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use proto::work::Launch;
 
 use super::{Verdict, Violation};
-use crate::expected::{ExpectedJob, SubmissionStage};
+use crate::faults::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "order";
 

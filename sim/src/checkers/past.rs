@@ -5,8 +5,8 @@ use kvs::keys;
 use proto::{JobId, wire};
 
 use super::{Jobs, Verdict, Violation};
-use crate::expected::ExpectedJob;
-use crate::machine::Machine;
+use crate::faults::expected::ExpectedJob;
+use crate::faults::machine::Machine;
 
 const NAME: &str = "past";
 

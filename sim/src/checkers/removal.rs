@@ -7,7 +7,7 @@ use proto::event::End;
 use proto::{LocalId, Span, TaskId, Time, wire};
 
 use super::{Verdict, Violation};
-use crate::expected::{Commit, ExpectedJob};
+use crate::faults::expected::{Commit, ExpectedJob};
 
 const NAME: &str = "removal";
 /// The longest time until a holder knows of a cancellation, without faults.

@@ -5,7 +5,7 @@ use proto::TaskId;
 use proto::event::{End, RetryReason};
 
 use super::{Verdict, Violation};
-use crate::expected::{Commit, ExpectedTask};
+use crate::faults::expected::{Commit, ExpectedTask};
 
 const NAME: &str = "rounds";
 

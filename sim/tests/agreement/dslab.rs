@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sim::global::{
+use sim::baselines::{
     Dls, Heft, Loads, Maker, ObjectSpec, Options, Problem, Reading, Routes, Scheduler, Wiring,
     WorkerSpec, run,
 };

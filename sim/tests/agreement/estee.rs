@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::Span;
 use scheduler::{Policy, Tuning};
-use sim::global::{Downloads, Loads, Options, Problem, SchedulerName, Wiring, run};
+use sim::baselines::{Downloads, Loads, Options, Problem, SchedulerName, Wiring, run};
 use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sim::global::{
+use sim::baselines::{
     Dls, Heft, Maker, ObjectSpec, Options, Problem, Reading, Scheduler, SchedulerName, TaskSpec,
     Wiring, WorkerSpec,
 };
@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path) -> (Problem, serde_json::Value) {
 
 fn makespan_s(problem: &Problem, scheduler: &mut dyn Scheduler) -> f64 {
     let options = Options::new(Wiring::Flat { latency_ns: 0, bytes_per_s: 1.0 });
-    let ran = sim::global::run(problem, &options, scheduler).expect("it ends");
+    let ran = sim::baselines::run(problem, &options, scheduler).expect("it ends");
     ran.makespan_ns as f64 / S_NS
 }
 
@@ -101,7 +101,7 @@ fn the_proven_schedule_takes_what_is_proven() {
     let steps = file["optimal_schedule"].as_array().expect("a schedule");
     let ran = {
         let options = Options::new(Wiring::Flat { latency_ns: 0, bytes_per_s: 1.0 });
-        sim::global::run(&problem, &options, &mut Given::of(steps)).expect("it ends")
+        sim::baselines::run(&problem, &options, &mut Given::of(steps)).expect("it ends")
     };
     assert_eq!(
         ran.makespan_ns as f64 / S_NS,
@@ -115,7 +115,7 @@ fn the_proven_schedule_takes_what_is_proven() {
 }
 
 /// A given schedule.
-struct Given(Vec<sim::global::Assignment>);
+struct Given(Vec<sim::baselines::Assignment>);
 
 impl Given {
     fn of(steps: &[serde_json::Value]) -> Self {
@@ -123,7 +123,7 @@ impl Given {
         steps.sort_by_key(|step| step["start"].as_u64());
         let assign = |step: &&serde_json::Value| {
             let number = |key: &str| step[key].as_u64().expect("a number") as usize;
-            let mut assignment = sim::global::Assignment::new(number("task"), number("proc"));
+            let mut assignment = sim::baselines::Assignment::new(number("task"), number("proc"));
             assignment.lanes = vec![0];
             assignment
         };
@@ -134,10 +134,10 @@ impl Given {
 impl Scheduler for Given {
     fn schedule(
         &mut self,
-        _: &sim::global::View<'_>,
-        _: &sim::global::Update,
+        _: &sim::baselines::View<'_>,
+        _: &sim::baselines::Update,
         _: &mut sim::SimRng,
-    ) -> Vec<sim::global::Assignment> {
+    ) -> Vec<sim::baselines::Assignment> {
         std::mem::take(&mut self.0)
     }
 }

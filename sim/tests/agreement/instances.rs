@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use analysis::Bounds;
 use proto::Span;
 use scheduler::Tuning;
-use sim::global::{Loads, Options, Problem, SchedulerName, Wiring, run};
+use sim::baselines::{Loads, Options, Problem, SchedulerName, Wiring, run};
 use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use sim::global::{
+use sim::baselines::{
     Assignment, Loads, Maker, ObjectSpec, Options, Problem, Routes, Scheduler, TaskSpec, Update,
     View, Wiring, WorkerSpec, run,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use analysis::{Cluster, LowerBounds, Network};
 use proto::Span;
 use scheduler::{Policy, Tuning};
-use sim::global::{Loads, Options, Problem, SchedulerName, Wiring, run};
+use sim::baselines::{Loads, Options, Problem, SchedulerName, Wiring, run};
 use sim::{CostModel, NetworkModel, SimulationOptions, simulate};
 use workloads::{Graph, LoadOptions, Placement, load};
 

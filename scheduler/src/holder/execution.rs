@@ -1,0 +1,384 @@
+//! Holding and running ready tasks: launches and completions. The way from queue to slot is in
+//! `staging.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::event::{End as EventEnd, Reason};
+use proto::work::{Outcome, Stay};
+use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::holder::ready_queue::Ready;
+use crate::holder::staging::Staged;
+use crate::holder::task::{Work, is_command, is_upload, unpack};
+use crate::objects::data::{Reads, is_real};
+use crate::objects::drain::AttemptKey;
+use crate::objects::output_copies::UnreportedEnd;
+use crate::objects::shared_files::SharedFile;
+use crate::output::{Out, send_tasks_not_held, task_attempt};
+use crate::{Mutant, Scheduler};
+
+/// A remote task that this node holds.
+#[derive(Debug)]
+pub(crate) struct RemoteTask {
+    pub(crate) attempt: Attempt,
+    pub(crate) work: Work,
+    /// Its home knows that the task is here. Until then it is not passed on. Otherwise the report
+    /// of the next move could reach the home first; then the report of this one would name the
+    /// wrong holder.
+    pub(crate) home_knows: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) attempt: Attempt,
+    spec: Arc<wire::Spec>,
+    /// The first of the task's slots; a no-op has none.
+    slot: Option<u32>,
+    started: Time,
+    reads: Reads,
+    pins: Vec<ObjectId>,
+    /// Bytes reserved for the task's outputs.
+    output_bytes: u64,
+    shared_files: Vec<SharedFile>,
+    real: bool,
+    /// This node was its home, and has recorded for the next home that it runs here.
+    pub(crate) handed_on: bool,
+}
+
+impl Scheduler {
+    /// A home sent these tasks. A push of an earlier home may arrive after the present home has
+    /// asked for the task and placed it on another node. The number of the attempt distinguishes
+    /// this case from a push by a home that this node does not know yet.
+    pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
+        let partitions = self.homes.partitions();
+        let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
+        self.forget_unacked_grants_of(&tasks);
+        let me = self.options.me;
+        let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        for (task, attempt, work) in tasks {
+            let home = self.homes.owner(task.partition());
+            let is_late = attempt.0 >> 32 < self.homes.epoch(task.partition());
+            if let Some(home) = home.filter(|&home| is_late && home != from && home != me) {
+                not_held.entry(home).or_default().push(task_attempt(task, attempt));
+                continue;
+            }
+            let input_bytes = work.input_bytes();
+            let ready = self.ready(task, attempt, &work);
+            if self.take_in(task, attempt, work, out) {
+                let event = Event::Queued {
+                    task,
+                    attempt,
+                    local_queue: true,
+                    reason: Reason::Pushed,
+                    input_bytes,
+                };
+                self.enqueue(true, ready);
+                out.events.push(event);
+            }
+        }
+        send_tasks_not_held(not_held, out);
+    }
+
+    /// A ready task arrives. If this node is its home by now, its records decide whether it is
+    /// wanted. Returns false if it is not.
+    pub(crate) fn take_in(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        out: &mut Out,
+    ) -> bool {
+        if self.homes.is_home_of(task) {
+            self.ledger.take_home(task, attempt, out)
+        } else {
+            self.take_remote_task(task, attempt, work, out)
+        }
+    }
+
+    /// Returns false if this attempt or a later one is here already.
+    fn take_remote_task(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        out: &mut Out,
+    ) -> bool {
+        if let Some(known) = self.held_attempt(task) {
+            if known >= attempt {
+                return false;
+            }
+            self.drop_task(task, known, out);
+        }
+        self.data.local_jobs.record_activity(task.job);
+        self.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
+        true
+    }
+
+    /// The attempt of this task that this node holds in any form, except for queued tasks of its
+    /// own home.
+    fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
+        let running = self.running.get(&task).map(|running| running.attempt);
+        let staging = self.staging.get(&task).map(|staged| staged.attempt);
+        let remote = self.remote_tasks.get(&task).map(|remote| remote.attempt);
+        running.or(staging).or(remote)
+    }
+
+    /// Whether an entry of a queue is still wanted.
+    pub(crate) fn is_current(&self, ready: Ready) -> bool {
+        if self.homes.is_home_of(ready.task) {
+            self.ledger.is_held_here(ready.task, ready.attempt)
+        } else {
+            self.remote_tasks.get(&ready.task).is_some_and(|remote| remote.attempt == ready.attempt)
+        }
+    }
+
+    /// Takes the work of a queued task; `None` if the entry is outdated.
+    pub(crate) fn take_work(&mut self, ready: Ready) -> Option<Work> {
+        if !self.is_current(ready) {
+            return None;
+        }
+        if self.homes.is_home_of(ready.task) {
+            self.ledger.work(ready.task)
+        } else {
+            self.remote_tasks.remove(&ready.task).map(|remote| remote.work)
+        }
+    }
+
+    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
+        let Staged { attempt, work, reads, pins, output_bytes, shared_files, slot, .. } = staged;
+        let slot = slot.or_else(|| (!work.is_instant()).then(|| self.slots.take(work.cpus())));
+        if work.alone {
+            self.start_requests.set_exclusive(task);
+        }
+        if self.homes.is_home_of(task) {
+            self.ledger.note_start(task, out);
+        } else if is_command(&work.spec) && work.deaths == 0 {
+            // Its home mostly learns of the start before a death; a task with deaths has asked.
+            self.report_start(task_attempt(task, attempt), out);
+        }
+        let real = is_real(&work.spec, &work.settings);
+        let spec = work.spec.clone();
+        let running = Running {
+            attempt,
+            spec,
+            slot,
+            started: now,
+            reads,
+            pins,
+            output_bytes,
+            shared_files,
+            real,
+            handed_on: false,
+        };
+        let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
+        self.running.insert(task, Box::new(running));
+        out.events.push(Event::Started { task, attempt, slot });
+        let more = self.slots.more(slot).iter().filter(|_| !is_instant);
+        out.events.extend(more.map(|&slot| Event::Widened { task, attempt, slot }));
+        out.launches.push(Box::new(work.launch(task, attempt, slot)));
+    }
+
+    /// An attempt launched here has ended.
+    pub fn on_finished(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        outcome: Outcome,
+        out: &mut Out,
+    ) {
+        let current = self.running.get(&task).is_some_and(|running| running.attempt == attempt);
+        if !current || self.data.output_copies.holds_back(&(task, attempt)) {
+            return; // It was stopped meanwhile, or is reported twice.
+        }
+        let mut running = self.running.remove(&task).expect("looked at above");
+        self.start_requests.ended(task);
+        // A no-op takes no time; the duration of the step that ran it says nothing about it.
+        let started = if running.slot.is_some() { running.started } else { now };
+        if outcome.is_done() {
+            self.note_length(
+                now,
+                &running.spec.kind,
+                now.since(started),
+                running.reads.moved_bytes,
+            );
+        }
+        self.keep_outputs(task, &running, &outcome);
+        self.free_resources(&running, out);
+        (running.pins, running.shared_files, running.output_bytes) = (Vec::new(), Vec::new(), 0);
+        self.count_reads(running.reads, now.since(started));
+        let ended = UnreportedEnd { at: now, started, reads: running.reads, outcome };
+        let what = (&*running.spec, running.real);
+        let ended = self.share_first(now, (task, attempt), what, ended, out);
+        if !self.data.output_copies.is_full() || ended.is_some() {
+            self.slots.give_back(running.slot.take());
+        }
+        match ended {
+            Some(UnreportedEnd { reads, outcome, .. }) => {
+                self.finish(now, task, attempt, started, reads, outcome, out);
+            }
+            None => {
+                self.running.insert(task, running);
+            }
+        }
+    }
+
+    /// Reports an end that was held back: other nodes have the outputs now.
+    pub(crate) fn report_held_back(
+        &mut self,
+        now: Time,
+        made: AttemptKey,
+        ended: UnreportedEnd,
+        out: &mut Out,
+    ) {
+        let (task, attempt) = made;
+        if let Some(running) = self.running.remove(&task) {
+            self.slots.give_back(running.slot);
+        }
+        let UnreportedEnd { at, started, reads, outcome } = ended;
+        self.job_tallies.held_ends.insert(made, at);
+        let completion = self.completion(at, task, attempt, started, reads, outcome, out);
+        self.report_end(now, task, completion, out);
+    }
+
+    /// Adds the outputs of an attempt to the objects here.
+    fn keep_outputs(&mut self, task: TaskId, running: &Running, outcome: &Outcome) {
+        let (attempt, real) = (running.attempt, running.real);
+        for (output, &size_bytes) in (0u32..).zip(&outcome.output_sizes) {
+            if size_bytes > 0 || real {
+                let object = ObjectId { task, attempt, output };
+                let declared = running.spec.outputs.get(output as usize);
+                let is_upload = is_upload(&running.spec);
+                let stay = declared.map_or_else(Stay::default, |it| Stay::of_output(it, is_upload));
+                self.data.objects.made(object, size_bytes, real, stay);
+                self.note_made(&object);
+            }
+        }
+    }
+
+    /// Releases the inputs of an attempt that ran, and the space reserved for it.
+    fn free_resources(&mut self, running: &Running, out: &mut Out) {
+        self.data.reserved_bytes -= running.output_bytes;
+        self.data.shared_files.give_back(&running.shared_files);
+        self.unpin(&running.pins, out);
+    }
+
+    /// Reports the end of the attempt to the task's home.
+    #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
+    pub(crate) fn finish(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        started: Time,
+        reads: Reads,
+        outcome: Outcome,
+        out: &mut Out,
+    ) {
+        let completion = self.completion(now, task, attempt, started, reads, outcome, out);
+        self.report_end(now, task, completion, out);
+    }
+
+    pub(crate) fn report_end(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        completion: wire::Completion,
+        out: &mut Out,
+    ) {
+        if self.homes.is_home_of(task) {
+            self.complete(now, self.options.me, completion, out);
+        } else {
+            let home = self.homes.home_of(task);
+            if self.homes.moves() && self.options.mutant != Some(Mutant::RecentCompletionsForgotten)
+            {
+                self.recent_completions.note(task, completion.clone());
+            }
+            out.completions.entry(home).or_default().push(completion);
+        }
+    }
+
+    /// The end of an attempt in the form that its home gets.
+    #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
+    pub(crate) fn completion(
+        &self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        started: Time,
+        reads: Reads,
+        outcome: Outcome,
+        out: &mut Out,
+    ) -> wire::Completion {
+        let done = outcome.is_done();
+        let end = if done { EventEnd::Done } else { EventEnd::Failed };
+        let Reads { moved_bytes, local_bytes, .. } = reads;
+        out.events.push(Event::Ended { task, attempt, end, started, moved_bytes, local_bytes });
+        wire::Completion {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            verdict: end as i32,
+            exit_code: outcome.exit_code,
+            error: outcome.error,
+            stderr_tail: outcome.stderr_tail,
+            queued_ns: 0,
+            started_ns: started.0,
+            finished_ns: now.0,
+            output_sizes: outcome.output_sizes,
+            moved_bytes,
+            local_bytes,
+            node: self.options.me.0,
+            lost: outcome.lost,
+            hung: outcome.hung,
+            inputs: reads.inputs,
+            inputs_local: reads.made_here,
+            inputs_copied: reads.copied,
+            lost_inputs: Vec::new(),
+            output_sums: outcome.output_sums,
+            stdout_bytes: outcome.captured.stdout_bytes,
+            stderr_bytes: outcome.captured.stderr_bytes,
+        }
+    }
+
+    pub(crate) fn forget_staged(&mut self, task: TaskId, out: &mut Out) {
+        self.unstage(task, out);
+    }
+    pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
+        if let Some(running) = self.running.remove(&task) {
+            let attempt = running.attempt;
+            let ended = self.data.output_copies.ended_at(&(task, attempt));
+            self.job_tallies.stopped.push((task, attempt, ended));
+            self.start_requests.ended(task);
+            self.slots.give_back(running.slot);
+            self.free_resources(&running, out);
+        }
+    }
+
+    /// A home asks which of these attempts this node has.
+    pub(crate) fn on_held_tasks_query(
+        &mut self,
+        from: NodeId,
+        tasks: &[wire::TaskAttempt],
+        out: &mut Out,
+    ) {
+        let mut not_held = Vec::new();
+        for asked in tasks {
+            let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
+            let in_transit = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
+            if self.held_attempt(task) == Some(attempt) || in_transit {
+                continue;
+            }
+            if let Some(end) = self.recent_completions.of(task, attempt) {
+                out.completions.entry(from).or_default().push(end.clone());
+            } else {
+                not_held.push(task_attempt(task, attempt));
+            }
+        }
+        if !not_held.is_empty() {
+            let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld { tasks: not_held });
+            out.reliable.push((from, body));
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The part of the holder: queues of ready tasks, staged inputs, slots, and attempts that run.
+
+pub(crate) mod admission;
+pub(crate) mod execution;
+pub(crate) mod job_cleanup;
+pub(crate) mod no_space;
+mod push;
+pub(crate) mod ready_queue;
+pub(crate) mod remote_tasks;
+mod requeue;
+pub(crate) mod slots;
+pub(crate) mod staging;
+pub(crate) mod start_permission;
+pub(crate) mod task;

@@ -1,0 +1,82 @@
+//! Ready tasks that are sent to another node at once.
+
+use proto::event::Reason;
+use proto::wire::message::Body;
+use proto::{Attempt, Event, NodeId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::holder::task::Work;
+use crate::home::ledger::{End, Ending};
+use crate::output::Out;
+
+impl Scheduler {
+    /// Whether all nodes that are wide enough are down. They may return, unless they are removed.
+    pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
+        let cpus = work.cpus();
+        let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
+        cpus > self.options.slots
+            && !self.homes.living().any(|node| is_wide(&node))
+            && self.homes.members().any(|node| is_wide(&node))
+    }
+
+    /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is
+    /// refused.
+    pub(crate) fn place_elsewhere(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        out: &mut Out,
+    ) {
+        let (widest, cpus) = (self.homes.slots_max(), work.cpus());
+        let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
+        let mut fitting: Vec<NodeId> = self.homes.staying().filter(fits).collect();
+        if fitting.is_empty() {
+            fitting.extend(self.homes.living().filter(fits)); // A leaving node waits for it.
+        }
+        let turn = task.local.index() as usize;
+        match fitting.get(turn % fitting.len().max(1)).copied() {
+            Some(node) => {
+                self.push(now, task, attempt, work, node, Reason::TooWide, out);
+            }
+            _ => {
+                let error = format!(
+                    "it needs {} cpus and the widest node has {}",
+                    work.cpus(),
+                    widest.max(self.options.slots)
+                );
+                let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
+                let me = self.options.me;
+                self.ledger.keep_failure(task, attempt, me, &detail);
+                let ending = Ending { error, exit_code: 1, ..Default::default() };
+                self.ledger.end(now, task, End::Failed, me, ending, out);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what, where and why")]
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        to: NodeId,
+        reason: Reason,
+        out: &mut Out,
+    ) {
+        let incarnation = self.incarnation_of(to);
+        self.ledger.set_holder(task, to, incarnation, out);
+        self.stats.pushes += 1;
+        self.loads.sent(now, to, self.homes.slots_of(to), self.length_of(&work));
+        let input_bytes = work.input_bytes();
+        out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
+        let bundle = self.pushes.entry(to).or_default();
+        bundle.push(task, attempt, work);
+        if bundle.is_full() {
+            let bundle = Some(std::mem::take(bundle).finish());
+            out.reliable.push((to, Body::Push(wire::Push { bundle })));
+        }
+    }
+}

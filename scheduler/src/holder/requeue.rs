@@ -1,0 +1,77 @@
+//! Tasks that were staged ahead and then wait for a slot behind long tasks: they go back to their
+//! queue, where idle nodes find them. Their fetched inputs stay. While these stay, the tasks are
+//! not staged again before a slot is free.
+
+use proto::event::Reason;
+use proto::limits::{OFFER_AGAIN_AFTER, OFFER_AGAIN_FETCHES, STEP_POPS_MAX};
+use proto::{Event, Span, TaskId, Time};
+
+use crate::holder::staging::Staged;
+use crate::holder::start_permission::StartPermission;
+use crate::output::Out;
+use crate::{Mutant, Scheduler};
+
+impl Scheduler {
+    /// How long a task waits for a slot with its inputs here. Other nodes would have to fetch
+    /// these, and a short wait is the purpose of staging ahead.
+    fn requeue_timeout(&self) -> Span {
+        let fetch_ns = self.data.fetch_time.0.saturating_mul(OFFER_AGAIN_FETCHES);
+        Span(OFFER_AGAIN_AFTER.0.saturating_add(fetch_ns))
+    }
+
+    /// Whether another node may run it instead. Under the paper's policies dedicated tasks stay.
+    fn may_be_requeued(&self, staged: &Staged) -> bool {
+        let is_shared = !staged.local_queue || self.rules().shares_local_queue;
+        let is_free = staged.complete
+            && staged.start_permission == StartPermission::NotNeeded
+            && staged.slot.is_none();
+        let is_plain = staged.work.deaths == 0 && !staged.work.is_bound();
+        is_shared && is_free && is_plain && staged.home_knows
+    }
+
+    /// The first staged task and the end of its wait, if all slots are taken and other nodes are
+    /// there.
+    fn longest_waiting(&self) -> Option<(TaskId, Time)> {
+        let others = self.homes.living_others() > 0 && self.drain.is_none();
+        let never = self.options.mutant == Some(Mutant::StagedNeverRequeued);
+        // Its inputs would be evicted, and fetched again for the same long wait.
+        let is_full = self.data.objects.copied_bytes > self.options.tuning.cache_bytes;
+        if self.slots.free() > 0 || !others || is_full || never {
+            return None;
+        }
+        let first = *self.awaiting_slot.front()?;
+        let staged = self.staging.get(&first)?;
+        Some((first, staged.since + self.requeue_timeout()))
+    }
+
+    pub(crate) fn next_requeue(&self) -> Option<Time> {
+        let (first, at) = self.longest_waiting()?;
+        // A task that may not be offered, or blocks those behind it, is no reason to wake up.
+        self.staging.get(&first).filter(|staged| self.may_be_requeued(staged)).map(|_| at)
+    }
+
+    /// The first staged task has waited too long, and those behind it wait longer: all go back.
+    pub(crate) fn requeue_staged(&mut self, now: Time, out: &mut Out) {
+        if self.longest_waiting().is_none_or(|(_, at)| now < at) {
+            return;
+        }
+        let may = |task: &&TaskId| {
+            self.staging.get(task).is_some_and(|staged| self.may_be_requeued(staged))
+        };
+        let tasks: Vec<TaskId> =
+            self.awaiting_slot.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
+        // In reverse order: each task is put before its equals.
+        for &task in tasks.iter().rev() {
+            if let Some(staged) = self.staging.get(&task) {
+                staged.pins.iter().for_each(|&object| self.data.objects.outlasts_reader(object));
+            }
+            let Some(staged) = self.unstage(task, out) else { continue };
+            let Staged { attempt, work, local_queue, home_knows, .. } = staged;
+            let input_bytes = work.input_bytes();
+            let ready = self.ready(task, attempt, &work);
+            self.put_first(local_queue, ready, work, home_knows);
+            let reason = Reason::OfferedAgain;
+            out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! Staging, between queue and slot: the inputs of a task are fetched, as far ahead as it pays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::limits::{
+    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
+    INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
+    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX, STORE_BYPASS_SCAN_MAX,
+    WAITING_PER_SLOT_MAX,
+};
+use proto::work::Outcome;
+use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
+
+use crate::holder::admission::{Admission, Passed, admit};
+use crate::holder::execution::RemoteTask;
+use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::start_permission::StartPermission;
+use crate::holder::task::{Work, object_of};
+use crate::objects::data::{Reads, is_real};
+use crate::objects::fetch::FetchRequest;
+use crate::objects::shared_files::{self, SharedFile};
+use crate::output::Out;
+use crate::{Mutant, Scheduler};
+
+/// A task that has left its queue and has no slot yet.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) attempt: Attempt,
+    pub(crate) work: Work,
+    /// The queue that it left, and whether its home knew then that the task is here.
+    pub(crate) local_queue: bool,
+    pub(crate) home_knows: bool,
+    /// When the task left its queue, and its fetches began.
+    pub(crate) since: Time,
+    /// Objects that are being fetched, each with its size.
+    pub(crate) missing: BTreeMap<ObjectId, u64>,
+    /// Objects that no node has any more.
+    pub(crate) lost: Vec<wire::Object>,
+    /// Missing objects that their maker could not deliver.
+    pub(crate) failed_fetches: BTreeSet<ObjectId>,
+    /// All inputs are here: it waits only for a slot.
+    pub(crate) complete: bool,
+    /// The state of the task's request to start, if the task needs one.
+    pub(crate) start_permission: StartPermission,
+    /// How often the request timed out.
+    pub(crate) late: u32,
+    /// The first of the task's slots, while the task waits for the answer.
+    pub(crate) slot: Option<u32>,
+    /// Its inputs that are here and pinned.
+    pub(crate) pins: Vec<ObjectId>,
+    pub(crate) reads: Reads,
+    /// The declared bytes of the task's outputs.
+    pub(crate) output_bytes: u64,
+    /// Files that are copied to this node for the task.
+    pub(crate) shared_files: Vec<SharedFile>,
+}
+
+impl Staged {
+    pub(crate) fn missing(&self) -> usize {
+        self.missing.len()
+    }
+    /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
+    pub(crate) fn waits(&self, in_line: bool) -> bool {
+        in_line
+            || matches!(
+                self.start_permission,
+                StartPermission::Requested | StartPermission::Overdue
+            )
+            || !self.missing.is_empty()
+    }
+}
+
+/// Whether an idle node waits for more tasks to choose from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gathering {
+    No,
+    Until(Time),
+    /// The wait is over. No other wait begins, even if no queued task can start.
+    Over,
+}
+
+impl Gathering {
+    fn tick(&mut self, now: Time) {
+        if self.deadline().is_some_and(|until| until <= now) {
+            *self = Self::Over;
+        }
+    }
+    pub(crate) fn deadline(self) -> Option<Time> {
+        if let Self::Until(until) = self { Some(until) } else { None }
+    }
+}
+
+/// The result of staging a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StageOutcome {
+    Done,
+    /// The task does not fit before others have ended. It stays in its queue, and no other task may
+    /// pass it.
+    Stop,
+}
+
+/// A task that was taken out of its queue and does not fit.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    /// The task is put at the end of the shared queue: other nodes may have space for it.
+    offered: bool,
+    local_queue: bool,
+    ready: Ready,
+    work: Work,
+    home_knows: bool,
+}
+
+impl Scheduler {
+    /// The larger inputs that are not here, each once: the queues index the task by them.
+    pub(crate) fn missing_inputs<'a>(
+        &self,
+        task: TaskId,
+        inputs: impl IntoIterator<Item = &'a wire::InputAt>,
+    ) -> Vec<(ObjectId, Presence)> {
+        let me = self.options.me.0;
+        let mut missing: Vec<(ObjectId, Presence)> = Vec::new();
+        for input in inputs {
+            if input.node == me || input.size_bytes < INDEXED_INPUT_BYTES_MIN {
+                continue;
+            }
+            if missing.len() == INDEXED_INPUTS_MAX {
+                break;
+            }
+            let object = object_of(task, input);
+            if !missing.iter().any(|&(other, _)| other == object) {
+                missing.push((object, self.presence(&object)));
+            }
+        }
+        missing
+    }
+
+    /// Puts a ready task that is held here into one of this node's queues.
+    pub(crate) fn enqueue(&mut self, local_queue: bool, ready: Ready) {
+        let missing = self.missing_here(ready.task);
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.push(ready, &missing);
+    }
+    fn missing_here(&self, task: TaskId) -> Vec<(ObjectId, Presence)> {
+        match self.remote_tasks.get(&task) {
+            Some(remote) => self.missing_inputs(task, &remote.work.inputs),
+            None => self.missing_inputs(task, self.ledger.inputs(task)),
+        }
+    }
+
+    /// Fills free slots: first with staged tasks, then from the local queue, then from the shared
+    /// queue, in both with tasks that have their inputs here. Then stages the next tasks.
+    pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
+        self.data.full = false;
+        self.data.gathering.tick(now);
+        if self.local.is_empty() && self.shared.is_empty() {
+            self.data.space_timeout.renew();
+            self.data.passed = None;
+        }
+        self.fill_slots(now, out);
+        self.return_aside();
+        self.requeue_staged(now, out);
+    }
+
+    fn fill_slots(&mut self, now: Time, out: &mut Out) {
+        let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
+        let mut pops = 0;
+        if self.stopping {
+            return;
+        }
+        while self.slots.free() > 0
+            && out.launches.len() < launches_max
+            && !self.start_requests.any_exclusive()
+        {
+            if let Some(&task) = self.awaiting_slot.front() {
+                let Some(staged) = self.staging.get(&task) else {
+                    self.awaiting_slot.pop_front();
+                    continue;
+                };
+                if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
+                    return; // It is next; narrower tasks do not overtake it.
+                }
+                let busy = self.slots.free() < self.slots.total();
+                if busy && staged.work.alone {
+                    return; // It is next as soon as nothing else runs.
+                }
+                self.awaiting_slot.pop_front();
+                if self.needs_start_permission(task) {
+                    self.request_start(now, task, out);
+                } else {
+                    self.start_staged(now, task, out);
+                }
+                continue;
+            }
+            if self.underway() >= STAGING_PER_SLOT_MAX * self.lanes() {
+                break;
+            }
+            pops += 1;
+            if pops > STEP_POPS_MAX {
+                self.data.left_over = true;
+                return;
+            }
+            let (local_queue, ready) = match self.local.pop_here() {
+                Some(ready) => (true, Some(ready)),
+                None => (false, self.shared.pop_here()),
+            };
+            let Some(ready) = ready else { break };
+            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
+                return;
+            }
+        }
+        self.stage_ahead(now, out);
+    }
+
+    pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let staged = *self.staging.remove(&task).expect("a task in line is staged");
+        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.start(now, task, staged, out);
+    }
+
+    /// Fetches the inputs of the next tasks while few others could run next.
+    fn stage_ahead(&mut self, now: Time, out: &mut Out) {
+        if self.gathers(now) {
+            return;
+        }
+        for _ in 0..STEP_POPS_MAX {
+            if !self.wants_more_staged() {
+                return;
+            }
+            let (local_queue, ready) = match self.local.pop_absent() {
+                Some(ready) => (true, Some(ready)),
+                None => (false, self.shared.pop_absent()),
+            };
+            let Some(ready) = ready else { return };
+            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
+                return;
+            }
+        }
+        self.data.left_over = true;
+    }
+
+    /// An idle node with tasks that would fetch for long lets more of them become ready first. The
+    /// first ready tasks on all nodes tend to read the same few objects.
+    fn gathers(&mut self, now: Time) -> bool {
+        let idle = self.slots.free() == self.slots.total() && self.underway() == 0;
+        let queued = self.local.len() + self.shared.len() > 0;
+        let more = self.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
+        let moving = self.moving_time();
+        if !(idle && queued && more && moving > LONG_FETCH) {
+            self.data.gathering = Gathering::No;
+            return false;
+        }
+        if self.data.gathering == Gathering::No {
+            self.data.gathering = Gathering::Until(now + moving.min(GATHER_MAX));
+        }
+        self.data.gathering != Gathering::Over
+    }
+
+    /// The number of staged tasks, except for those with failing fetches or late answers: no other
+    /// task waits for these.
+    pub(crate) fn underway(&self) -> usize {
+        self.staging.len()
+            - (self.data.failed_fetch_tasks + self.start_requests.late()).min(STALLED_TASKS_MAX)
+    }
+
+    fn wants_more_staged(&self) -> bool {
+        let (lanes, idle) = (self.lanes(), self.free_lanes());
+        let underway = self.underway();
+        let coming = self.data.coming_bytes - self.data.failed_fetch_bytes;
+        let needed = self.data.objects.pinned_bytes().saturating_add(coming);
+        if needed >= self.options.tuning.cache_bytes {
+            // Beyond the budget only inputs for idle slots are fetched.
+            return underway < idle;
+        }
+        let at_hand = self.awaiting_slot.len() + self.local.here() + self.shared.here();
+        if underway >= idle && at_hand >= lanes * self.at_hand_per_slot() {
+            return false;
+        }
+        if self.fetch_time() <= LONG_FETCH {
+            return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
+        }
+        // Objects that wait for a source do not prevent requests for others.
+        let inflight_fetches =
+            self.data.inflight_fetches.len() - self.data.ahead_in_flight - self.data.waiting;
+        inflight_fetches < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
+            && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
+    }
+
+    /// The number of prepared tasks per slot, so that no slot waits for the network while there is
+    /// work. It is larger where fetches take long compared with the tasks.
+    fn at_hand_per_slot(&self) -> usize {
+        let length = match self.data.task_length {
+            Span::ZERO => self.mean_length().0.max(1),
+            seen => seen.0,
+        };
+        let fetches = (4 * self.fetch_time().0).div_ceil(length);
+        let wanted = usize::try_from(fetches).unwrap_or(AT_HAND_PER_SLOT_MAX);
+        wanted.clamp(AT_HAND_PER_SLOT_MIN, AT_HAND_PER_SLOT_MAX)
+    }
+
+    /// The expected duration of the next fetches; before the first has ended, by the assumed rates.
+    fn fetch_time(&self) -> Span {
+        self.data.fetch_time.max(self.moving_time())
+    }
+
+    fn take_and_stage(
+        &mut self,
+        now: Time,
+        local_queue: bool,
+        ready: Ready,
+        out: &mut Out,
+    ) -> StageOutcome {
+        let home_knows = self.remote_tasks.get(&ready.task).is_none_or(|remote| remote.home_knows);
+        let Some(work) = self.take_work(ready) else {
+            self.data.no_space.forget(ready.task);
+            return StageOutcome::Done;
+        };
+        let is_next = self.data.aside.is_empty();
+        match self.admission(ready.task, &work) {
+            Admission::Now => {
+                self.data.space_timeout.renew();
+                self.data.no_space.forget(ready.task);
+                if self.data.passed.is_some_and(|passed| passed.is_of(ready.task)) {
+                    self.data.passed = None;
+                } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
+                    passed.once_more();
+                }
+                self.stage(now, (local_queue, home_knows), ready, work, out);
+            }
+            Admission::Later => {
+                let offered = false;
+                let aside = Aside { offered, local_queue, ready, work, home_knows };
+                return self.set_aside(now, aside);
+            }
+            // Only the next task uses up the timeout.
+            Admission::Never { needed_bytes, budget_bytes, .. }
+                if !is_next
+                    || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
+            {
+                // A task of the shared queue is offered too, and is sent back only once.
+                let offered = is_next && self.offers(ready.task, &work);
+                let aside = Aside { offered, local_queue, ready, work, home_knows };
+                return self.set_aside(now, aside);
+            }
+            Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
+                let error = format!(
+                    "{} needs {needed_bytes} bytes on node {}; its store has {taken_bytes} of \
+                     at most {budget_bytes} taken by what cannot go: raise its hard mark or run \
+                     it where there is room",
+                    ready.task, self.options.me
+                );
+                let outcome = Outcome { error, exit_code: 1, ..Default::default() };
+                let Ready { task, attempt, .. } = ready;
+                self.data.space_timeout.renew();
+                self.data.no_space.forget(task);
+                self.finish(now, task, attempt, now, Reads::default(), outcome, out);
+            }
+        }
+        StageOutcome::Done
+    }
+
+    /// The task does not fit now. Returns whether other tasks may go before it.
+    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
+        self.data.full = true;
+        if self.data.aside.is_empty() {
+            Passed::note(&mut self.data.passed, now, aside.ready.task);
+        }
+        self.data.aside.push(aside);
+        let may_pass = self.data.passed.is_some_and(|passed| passed.may(now));
+        match may_pass && self.data.aside.len() < STORE_BYPASS_SCAN_MAX {
+            true => StageOutcome::Done,
+            false => StageOutcome::Stop,
+        }
+    }
+    /// Puts the tasks that did not fit in this step back to their places.
+    fn return_aside(&mut self) {
+        let mut aside = std::mem::take(&mut self.data.aside);
+        self.data.no_space.set_current(aside.iter().map(|aside| aside.ready.task));
+        for Aside { offered, local_queue, ready, work, home_knows } in aside.drain(..).rev() {
+            match offered {
+                true => self.put_back(false, ready, work, home_knows),
+                false => self.put_first(local_queue, ready, work, home_knows),
+            }
+        }
+        self.data.aside = aside;
+    }
+
+    /// Whether other nodes may steal a task that does not fit here. A task that another node has
+    /// sent back is not offered again: it would migrate without end.
+    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
+        !work.is_bound() && self.data.no_space.offer_once(task)
+    }
+    /// Whether the task waits. Staged tasks free space when they end; readers may end elsewhere, or
+    /// other nodes may have space.
+    fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
+        let ends = fits_alone && !self.staging.is_empty();
+        let may = fits_alone || self.homes.nodes() > 1;
+        ends || (may && self.data.space_timeout.waits(now, task))
+    }
+    /// Whether the disk has no space for the next task, or for any. Between the limits there is
+    /// space while nothing runs.
+    pub(crate) fn is_full(&self) -> bool {
+        let taken = self.data.taken_bytes();
+        let tuning = &self.options.tuning;
+        let mark = if self.is_busy() { tuning.store_soft_bytes } else { tuning.store_hard_bytes };
+        self.data.full || (mark < u64::MAX && taken >= mark)
+    }
+    /// Whether a task that runs or is staged here may free space when it ends.
+    fn is_busy(&self) -> bool {
+        !self.running.is_empty()
+            || self.staging.len() > self.data.failed_fetch_tasks + self.start_requests.late()
+    }
+
+    /// Puts a task that was taken out back into its queue, behind its equals.
+    pub(crate) fn put_back(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        work: Work,
+        home_knows: bool,
+    ) {
+        self.hold_again(ready, work, home_knows);
+        self.enqueue(local_queue, ready);
+    }
+    /// As [`Self::put_back`], but before its equals.
+    pub(crate) fn put_first(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        work: Work,
+        home_knows: bool,
+    ) {
+        self.hold_again(ready, work, home_knows);
+        let missing = self.missing_here(ready.task);
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.put_back(ready, &missing);
+    }
+    fn hold_again(&mut self, ready: Ready, work: Work, home_knows: bool) {
+        if !self.homes.is_home_of(ready.task) {
+            let remote = RemoteTask { attempt: ready.attempt, work, home_knows };
+            self.remote_tasks.insert(ready.task, remote);
+        }
+    }
+
+    fn admission(&self, task: TaskId, work: &Work) -> Admission {
+        let tuning = &self.options.tuning;
+        let marks = (tuning.store_soft_bytes, tuning.store_hard_bytes);
+        if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
+            return Admission::Now;
+        }
+        let shared_files = self.data.shared_files.room(&shared_files::files_of(task, work));
+        let moved = self.inputs_room(task, work).saturating_add(shared_files);
+        let needed = moved.saturating_add(work.declared_output_bytes());
+        if needed == 0 {
+            return Admission::Now;
+        }
+        admit(needed, self.data.taken_bytes(), marks, self.is_busy())
+    }
+
+    /// Bytes of inputs to be fetched, and of idle copies that can no longer be evicted once the
+    /// task is staged.
+    fn inputs_room(&self, task: TaskId, work: &Work) -> u64 {
+        let mut seen = BTreeSet::new();
+        let room = |input: &wire::InputAt| {
+            let object = object_of(task, input);
+            if !seen.insert(object) {
+                return 0;
+            }
+            match self.presence(&object) {
+                Presence::Here => self.data.objects.idle_bytes_of(&object),
+                Presence::Absent if input.node != self.options.me.0 => input.size_bytes,
+                Presence::Absent | Presence::Coming => 0,
+            }
+        };
+        work.inputs.iter().map(room).fold(0, u64::saturating_add)
+    }
+
+    /// Stages the task: pins or fetches its inputs.
+    fn stage(
+        &mut self,
+        now: Time,
+        (local_queue, home_knows): (bool, bool),
+        ready: Ready,
+        work: Work,
+        out: &mut Out,
+    ) {
+        let Ready { task, attempt, .. } = ready;
+        let (cpus, slots) = (work.cpus(), self.slots.total());
+        if cpus > slots && !work.is_instant() {
+            let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
+            let outcome = Outcome { error, exit_code: 1, ..Default::default() };
+            self.finish(now, task, attempt, now, Reads::default(), outcome, out);
+            return;
+        }
+        let real = is_real(&work.spec, &work.settings);
+        let mut staged = Staged {
+            attempt,
+            local_queue,
+            home_knows,
+            since: now,
+            missing: BTreeMap::new(),
+            lost: Vec::new(),
+            failed_fetches: BTreeSet::new(),
+            complete: false,
+            start_permission: StartPermission::NotNeeded,
+            late: 0,
+            slot: None,
+            pins: Vec::new(),
+            reads: Reads::default(),
+            output_bytes: if real { work.declared_output_bytes() } else { 0 },
+            shared_files: shared_files::files_of(task, &work),
+            work,
+        };
+        self.data.reserved_bytes += staged.output_bytes;
+        self.data.shared_files.take(&staged.shared_files);
+        let inputs = std::mem::take(&mut staged.work.inputs);
+        for input in &inputs {
+            self.stage_input(now, task, &mut staged, input, out);
+        }
+        staged.work.inputs = inputs;
+        staged.complete =
+            staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
+        let (complete, round) = (staged.complete, staged.work.settings.round);
+        self.data.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
+        self.data.local_jobs.record(task.job, round);
+        self.staging.insert(task, Box::new(staged));
+        if complete {
+            self.awaiting_slot.push_back(task);
+        }
+        // Its inputs are pinned by now.
+        self.evict(self.options.tuning.store_soft_bytes, out);
+    }
+
+    fn stage_input(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        staged: &mut Staged,
+        input: &wire::InputAt,
+        out: &mut Out,
+    ) {
+        let object = object_of(task, input);
+        let made_here = input.node == self.options.me.0;
+        let real = staged.work.settings.real_data;
+        let reads = &mut staged.reads;
+        reads.inputs += 1;
+        if staged.missing.contains_key(&object) {
+            reads.copied += 1; // The task reads it twice.
+            reads.local_bytes = reads.local_bytes.saturating_add(input.size_bytes);
+            return;
+        }
+        // An object without bytes is not recorded by its maker, and is never deleted.
+        let untracked = made_here && input.size_bytes == 0 && !real;
+        let first = if untracked || self.data.objects.pin(object) {
+            if !untracked {
+                staged.pins.push(object);
+            }
+            !made_here && !self.data.objects.read_copy(&object)
+        } else if let Some(inflight) = self.data.inflight_fetches.get_mut(&object) {
+            // However many tasks want the object, it is fetched once.
+            inflight.tasks.push(task);
+            if inflight.has_failed {
+                staged.failed_fetches.insert(object);
+            }
+            staged.missing.insert(object, input.size_bytes);
+            inflight.first.is_none() && inflight.tasks.len() == 1
+        } else {
+            staged.missing.insert(object, input.size_bytes);
+            let request = FetchRequest {
+                object,
+                maker: NodeId(input.node),
+                size_bytes: input.size_bytes,
+                readers: input.consumers,
+                settings: &staged.work.settings,
+                taken: None,
+            };
+            self.start_inflight_fetch(now, &request, Some(task), out);
+            !made_here
+        };
+        let reads = &mut staged.reads;
+        reads.made_here += u32::from(made_here);
+        reads.copied += u32::from(!made_here && !first);
+        let bytes = if first { &mut reads.moved_bytes } else { &mut reads.local_bytes };
+        *bytes = bytes.saturating_add(input.size_bytes);
+    }
+
+    /// Removes a task from staging.
+    pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
+        let staged = *self.staging.remove(&task)?;
+        self.awaiting_slot.retain(|&other| other != task);
+        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.start_requests.forget(task, staged.start_permission);
+        self.slots.give_back(staged.slot);
+        self.start_requests.ended(task);
+        self.data.reserved_bytes -= staged.output_bytes;
+        self.data.shared_files.give_back(&staged.shared_files);
+        self.unpin(&staged.pins, out);
+        Some(staged)
+    }
+}

@@ -1,0 +1,285 @@
+//! A home's reactions to reports of other nodes: completions, moves, tasks that are not held.
+
+use proto::event::{Event, RetryReason};
+use proto::marks::{Mark, mark};
+use proto::wire::message::Body;
+use proto::work::Captured;
+use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
+
+use crate::home::ledger::{End, Ending, Ledger, State};
+use crate::home::recall::Checked;
+use crate::output::{Out, task_attempt};
+use crate::{Mutant, Scheduler};
+
+impl Ledger {
+    /// A task of this home returns to it, by a steal or from an earlier home. Returns false if the
+    /// task is not wanted any more, or runs elsewhere: then this node had given it away and took it
+    /// back too soon.
+    pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
+        let me = self.me;
+        let current = self.cell(task).is_some_and(|cell| {
+            let runs_elsewhere = cell.started && cell.holder != me;
+            cell.state == State::Ready && cell.attempt == attempt && !runs_elsewhere
+        });
+        let current = current && !self.is_removed(task.job);
+        if current {
+            let (me, incarnation) = (self.me, self.incarnation);
+            self.set_holder(task, me, incarnation, out);
+        }
+        current
+    }
+
+    /// Whether this attempt is ready or runs on that node, according to the task's record.
+    pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
+        self.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
+        })
+    }
+}
+
+impl Scheduler {
+    /// The high half of all numbers that this home gives out for a partition. No earlier or later
+    /// home of the partition has the same.
+    #[must_use]
+    pub fn term(&self, partition: PartitionId) -> u32 {
+        self.homes.term(partition).unwrap_or(self.options.incarnation.0)
+    }
+
+    /// An attempt ended on some node. Its end counts only if the attempt is the current one.
+    pub(crate) fn complete(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        mut completion: wire::Completion,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
+        let Some(cell) = self.ledger.cell(task) else { return };
+        let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
+        match cell.state {
+            // A repeated report: the first one counted.
+            State::Ended(_) if cell.attempt == attempt => return,
+            State::Ready if cell.attempt == attempt || any_attempt => {}
+            State::Waiting if any_attempt => {}
+            _ => {
+                mark(Mark::CompletionStale);
+                out.events.push(Event::Stale { task, attempt });
+                out.stale.entry(from).or_default().push(task_attempt(task, attempt));
+                return;
+            }
+        }
+        if self.ledger.is_removed(task.job) {
+            // The job was cancelled before the completion arrived.
+            self.ledger.give_up(now, task, End::Cancelled, "", out);
+            return;
+        }
+        let lost = &completion.lost_inputs;
+        if !lost.is_empty() && self.ledger.inputs_lost(task, lost, &self.homes, out) {
+            return;
+        }
+        let is_done = completion.verdict == wire::Verdict::Done as i32;
+        if is_done && self.hold_for_recall(task, from, &completion, out) {
+            return;
+        }
+        self.conclude(now, from, &mut completion, Checked::Same, out);
+    }
+
+    /// Counts the end of the current attempt.
+    pub(crate) fn conclude(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        completion: &mut wire::Completion,
+        checked: Checked,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
+        self.count(task, completion);
+        let failed = completion.verdict != wire::Verdict::Done as i32;
+        if completion.lost {
+            match self.ledger.runner_died(task, completion.hung, out) {
+                Some(error) => completion.error = error,
+                None => return self.ledger.replace_ready(task, RetryReason::Lost, out),
+            }
+        } else if failed && checked != Checked::Used && self.retry(task, out) {
+            return;
+        }
+        let end = if failed { End::Failed } else { End::Done };
+        self.estimate(task, from, completion, failed);
+        if failed {
+            let detail = wire::EndDetail {
+                index: task.local.index(),
+                exit_code: completion.exit_code,
+                error: completion.error.clone(),
+                stderr_tail: completion.stderr_tail.clone(),
+                ..Default::default()
+            };
+            self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
+        }
+        let ending = Ending {
+            output_sizes: std::mem::take(&mut completion.output_sizes),
+            output_sums: std::mem::take(&mut completion.output_sums),
+            changed: checked == Checked::Changed,
+            exit_code: completion.exit_code,
+            error: std::mem::take(&mut completion.error),
+            stderr_tail: std::mem::take(&mut completion.stderr_tail),
+            captured: Captured {
+                stdout_bytes: completion.stdout_bytes,
+                stderr_bytes: completion.stderr_bytes,
+            },
+            started: Time(completion.started_ns),
+            finished: Time(completion.finished_ns),
+        };
+        self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
+    }
+
+    /// Updates the estimates of this home. An attempt that ran here was counted when it ended.
+    fn estimate(
+        &mut self,
+        task: TaskId,
+        from: NodeId,
+        completion: &wire::Completion,
+        failed: bool,
+    ) {
+        if failed || from == self.options.me {
+            return;
+        }
+        if let Some(spec) = self.ledger.spec(task) {
+            let length = Time(completion.finished_ns).since(Time(completion.started_ns));
+            self.estimates.completed(&spec.kind, length);
+        }
+    }
+
+    fn count(&mut self, task: TaskId, completion: &wire::Completion) {
+        let Some(part) = self.ledger.part_mut(task) else { return };
+        let count = &mut part.count;
+        count.executions += 1;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut count.work_ns, completion.finished_ns.saturating_sub(completion.started_ns));
+        for &size_bytes in &completion.output_sizes {
+            add(&mut count.produced_bytes, size_bytes);
+        }
+        add(&mut count.moved_bytes, completion.moved_bytes);
+        add(&mut count.local_bytes, completion.local_bytes);
+        add(&mut count.inputs, completion.inputs.into());
+        add(&mut count.inputs_local, completion.inputs_local.into());
+        add(&mut count.inputs_copied, completion.inputs_copied.into());
+        count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
+        if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
+            count.first_start_ns = completion.started_ns;
+        }
+    }
+
+    /// Starts a further attempt of a failed task, if retries are left.
+    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
+        let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
+        let Some(cell) = self.ledger.cell_mut(task) else { return false };
+        if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
+            return false;
+        }
+        cell.tries = cell.tries.saturating_add(1);
+        self.ledger.replace_ready(task, RetryReason::Retry, out);
+        true
+    }
+
+    /// A thief reports the tasks that it holds now.
+    pub(crate) fn on_tasks_moved(
+        &mut self,
+        thief: NodeId,
+        moved: &wire::TasksMoved,
+        out: &mut Out,
+    ) {
+        let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
+        let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
+        let (starts, start_withdrawn) = (moved.starts, moved.start_withdrawn);
+        // The sender has not run the tasks.
+        let anew = starts || start_withdrawn || moved.gone_incarnation > 0;
+        let gone = (NodeId(moved.gone_node), Incarnation(moved.gone_incarnation));
+        for moved in &moved.tasks {
+            let task = TaskId::new(moved.job, moved.local);
+            let attempt = Attempt(moved.attempt);
+            let Some(cell) = self.ledger.cell(task) else {
+                if starts || start_withdrawn {
+                    stale.push(task_attempt(task, attempt)); // The task ended long ago.
+                }
+                continue;
+            };
+            match cell.state {
+                State::Ended(End::Cancelled) if misses => {}
+                // The job is cancelled, and this task's turn has not come: it must not run
+                // meanwhile.
+                State::Ready if self.ledger.is_removed(task.job) => {
+                    stale.push(task_attempt(task, attempt));
+                }
+                // The task runs elsewhere: the sender had given it away, and took it back too soon.
+                State::Ready if cell.started && cell.holder != thief => {
+                    stale.push(task_attempt(task, attempt));
+                }
+                State::Ready if cell.attempt == attempt => {
+                    let incarnation = self.incarnation_of(thief);
+                    if cell.holder != thief || cell.holder_incarnation != incarnation {
+                        self.ledger.set_holder(task, thief, incarnation, out);
+                    }
+                    if start_withdrawn {
+                        self.ledger.start_is_over(task, out); // Withdrawn: it has not run.
+                    }
+                    self.note_of_holder(task, starts, gone, out);
+                    // An earlier incarnation may have revoked the attempt before a power cut lost
+                    // that. Then the thief has dropped the task since it sent this message.
+                    if attempt.term() < self.term(task.partition()) {
+                        doubtful.push(task_attempt(task, attempt));
+                    }
+                }
+                // The thief has run the task already. A task that was cancelled or skipped must not
+                // run.
+                State::Ended(End::Done | End::Failed)
+                    if cell.attempt == attempt && (!anew || starts && cell.holder == thief) => {}
+                _ => stale.push(task_attempt(task, attempt)),
+            }
+        }
+        let reply = wire::TasksMovedAck { steal: moved.steal, stale };
+        out.reliable.push((thief, Body::TasksMovedAck(reply)));
+        if !doubtful.is_empty() {
+            out.reliable
+                .push((thief, Body::HeldTasksQuery(wire::HeldTasksQuery { tasks: doubtful })));
+        }
+    }
+
+    /// Records what a holder reports beside holding a task: that it starts the task, or that an
+    /// earlier holder has crashed.
+    pub(crate) fn note_of_holder(
+        &mut self,
+        task: TaskId,
+        starts: bool,
+        gone: (NodeId, Incarnation),
+        out: &mut Out,
+    ) {
+        if starts {
+            self.ledger.note_start(task, out);
+        }
+        if gone.1 != Incarnation(0) {
+            self.ledger.note_held(task, gone, out);
+        }
+    }
+
+    /// A holder reports that it does not have tasks that it has according to this home's records.
+    pub(crate) fn on_tasks_not_held(
+        &mut self,
+        holder: NodeId,
+        tasks: &[wire::TaskAttempt],
+        out: &mut Out,
+    ) {
+        for asked in tasks {
+            let task = TaskId::new(asked.job, asked.local);
+            if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
+                self.ledger.replace_ready(task, RetryReason::NotHeld, out);
+                // Tasks that a leaving node gives back have only waited there.
+                if self.homes.is_leaving(holder) {
+                    self.ledger.waits_for_its_turn(task);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Homes that move: at run time this node becomes home of a partition, or ceases to be its home.
+//! Homes of other partitions move, and this node sends its messages to the new homes. Nodes fail.
+//!
+//! A failover is a recovery on another node: the obligations of the earlier home follow from its
+//! records. A sender sends the messages that the earlier home has not acknowledged to the next
+//! home.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::RetryReason;
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
+};
+
+use crate::holder::execution::RemoteTask;
+use crate::holder::task::Work;
+use crate::home::ledger::{Ledger, State};
+use crate::objects::fetch::InflightFetch;
+use crate::objects::output_transfer;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+use crate::scheduler::report_interval;
+use crate::{LedgerRecord, Mutant, RecordError, Scheduler};
+
+/// The records of a partition that this node is about to serve.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    ledger: Ledger,
+    jobs: Vec<wire::JobState>,
+}
+
+impl Scheduler {
+    /// Adopts one stored record of a partition that this node is about to serve. Records are
+    /// adopted in the order of keys, and have no effect before [`Self::serve`].
+    pub fn adopt(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        job: JobId,
+        record: LedgerRecord,
+    ) -> Result<(), RecordError> {
+        self.loading(partition).ledger.load(now, partition, job, record)
+    }
+    /// As [`Self::adopt`], for the record of a job.
+    pub fn adopt_job(&mut self, partition: PartitionId, state: wire::JobState) {
+        self.loading(partition).jobs.push(state);
+    }
+    fn loading(&mut self, partition: PartitionId) -> &mut Loading {
+        let options = &self.options;
+        let fresh = || {
+            let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
+            ledger.homes_move = true;
+            Loading { ledger, jobs: Vec::new() }
+        };
+        let loading = self.loading.get_or_insert_default();
+        loading.entry(partition).or_insert_with(fresh)
+    }
+
+    /// This node is home of the partition from now on, with the records that were adopted. `term`
+    /// is the epoch of this take-over, larger than any before.
+    ///
+    /// # Panics
+    /// When homes do not move here, or it serves the partition already.
+    pub fn serve(&mut self, now: Time, partition: PartitionId, term: u32, out: &mut Out) {
+        assert!(!self.homes.is_mine(partition), "{partition} is served already");
+        let term = match self.options.mutant {
+            Some(Mutant::TermOfIncarnation) => self.options.incarnation.0,
+            _ => term,
+        };
+        self.loading(partition);
+        let loaded = self.loading.as_mut().and_then(|loading| loading.remove(&partition));
+        let Loading { ledger, jobs } = loaded.expect("made above");
+        self.homes.serve(partition, term);
+        let concerned = self.ledger.take_over(now, partition, ledger, out);
+        for job in concerned {
+            let ended = self.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
+            // Homes of the job's other partitions may have opened a later round. Tasks of that
+            // round may be on this node.
+            if ended.is_some_and(|round| round >= self.round_here(job)) {
+                let keeps = self.ledger.keeps_data(job);
+                self.forget_data(job, keeps, out);
+            }
+        }
+        self.ledger.ask_for_rounds(|taken| taken == partition, &self.homes, out);
+        let claimed = self.claim(now, partition, out);
+        if self.options.mutant != Some(Mutant::HoldersNotQueried) {
+            self.ask_about_held(now, partition, &claimed, out);
+        }
+        self.jobs.take_over(now, jobs, &self.homes, out);
+        self.undelivered.served_here(partition);
+        self.resend_undelivered(now, out);
+        self.confirm_forgotten(out);
+    }
+
+    /// This node held these tasks for the earlier home. Now it holds them for itself.
+    fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
+        let of_partition = |task: &TaskId| task.partition() == partition;
+        let mut here: Vec<(TaskId, Attempt)> =
+            self.remote_tasks.iter().map(|(&task, remote)| (task, remote.attempt)).collect();
+        here.extend(self.staging.iter().map(|(&task, staged)| (task, staged.attempt)));
+        here.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
+        here.retain(|(task, _)| of_partition(task));
+        here.sort_unstable();
+        let mut claimed = self.claim_ended(partition, out);
+        for (task, attempt) in here {
+            if self.ledger.take_home(task, attempt, out) {
+                self.remote_tasks.remove(&task);
+                claimed.insert(task);
+                if let Some(running) = self.running.get_mut(&task) {
+                    running.handed_on = false;
+                    self.ledger.note_start(task, out);
+                }
+                // The task may wait for an answer of the earlier home.
+                self.on_start_permitted(now, task, attempt, out);
+                self.on_start_withdrawn(task, attempt);
+            } else {
+                out.events.push(Event::Dismissed { task, attempt });
+                self.drop_task(task, attempt, out);
+            }
+        }
+        claimed
+    }
+
+    /// Reports the ends of tasks that ended here again: the earlier home may not have recorded
+    /// them.
+    fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
+        let me = self.options.me;
+        let ended: Vec<_> = self.recent_completions.of_partition(partition).collect();
+        let mut claimed = BTreeSet::new();
+        for (task, attempt) in ended {
+            if self.ledger.is_held_by(task, attempt, me)
+                && self.ledger.take_home(task, attempt, out)
+            {
+                let end = self.recent_completions.of(task, attempt).expect("listed above");
+                out.completions.entry(me).or_default().push(end.clone());
+                claimed.insert(task);
+            }
+        }
+        claimed
+    }
+
+    /// Checks the recorded holders of ready tasks. Some tasks are no longer on this node, some
+    /// holders have died, and this node asks the others.
+    fn ask_about_held(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        claimed: &BTreeSet<TaskId>,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        let mut asked: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
+        for (task, holder) in self.ledger.held(partition) {
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
+            if holder == me {
+                // An earlier attempt in transit to a thief does not count.
+                let in_transit = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
+                if !claimed.contains(&task) && !in_transit {
+                    self.ledger.replace_ready(task, RetryReason::NotHeld, out);
+                }
+            } else if self.homes.is_gone(holder) {
+                self.ledger.holder_died(now, task, RetryReason::HolderGone, out);
+            } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
+                self.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
+            } else {
+                let known = self.incarnation_of(holder);
+                if incarnation == Incarnation(0) && known > incarnation {
+                    // Its earlier incarnation may be declared failed later, which does not concern
+                    // this one.
+                    let cell = self.ledger.cell_mut(task).expect("looked at above");
+                    cell.holder_incarnation = known;
+                }
+                asked.entry(holder).or_default().push(task);
+            }
+        }
+        let asked = asked.iter().map(|(&holder, tasks)| (holder, tasks.iter().collect()));
+        self.ledger.ask_holders(asked, out);
+    }
+
+    /// These partitions are about to move to other homes in order, so that records written now
+    /// reach the new homes. Tasks that run here continue. The new homes learn of them as they learn
+    /// of any other holder's tasks.
+    pub fn hand_over_partitions(&mut self, goes: &BTreeSet<PartitionId>, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::HandOverUnrecorded) {
+            return;
+        }
+        let (me, incarnation) = (self.options.me, self.options.incarnation);
+        for (&task, running) in &mut self.running {
+            let partition = task.partition();
+            let is_ours = self.homes.is_mine(partition) && goes.contains(&partition);
+            // According to its records, a task that runs again has ended. The next home knows
+            // nothing else.
+            let is_stored = self.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
+            if is_ours && is_stored && self.ledger.is_held_by(task, running.attempt, me) {
+                self.ledger.set_holder(task, me, incarnation, out);
+                running.handed_on = true;
+            }
+        }
+        for &partition in goes {
+            if self.homes.is_mine(partition) {
+                self.hand_over_bound_tasks(partition, out);
+            }
+        }
+    }
+
+    /// A task that can run only on this node waits here for its turn, whichever node is its home.
+    fn hand_over_bound_tasks(&mut self, partition: PartitionId, out: &mut Out) {
+        let (me, incarnation) = (self.options.me, self.options.incarnation);
+        let mut held = self.ledger.held(partition);
+        held.retain(|&(task, holder)| holder == me && !self.running.contains_key(&task));
+        for (task, _) in held {
+            let Some(work) = self.ledger.work(task).filter(Work::is_bound) else { continue };
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
+            if !is_stored {
+                continue; // As above: the next home would not know that it runs again.
+            }
+            self.ledger.set_holder(task, me, incarnation, out);
+            if self.unstage(task, out).is_some() {
+                let ready = self.ready(task, attempt, &work);
+                self.enqueue(true, ready);
+            }
+            self.data.local_jobs.record_activity(task.job);
+            self.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
+        }
+    }
+
+    /// Another node is home of the partition from now on. This node drops the partition's tasks,
+    /// except for running ones that it has handed on. The new home asks the other holders.
+    pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
+        if let Some(loading) = &mut self.loading {
+            loading.remove(&partition);
+        }
+        if !self.homes.is_mine(partition) {
+            return;
+        }
+        let staged = self.staging.iter().map(|(&task, staged)| (task, staged.attempt));
+        let mut dropped: Vec<_> =
+            staged.filter(|(task, _)| task.partition() == partition).collect();
+        let running = self.running.iter().filter(|(task, _)| task.partition() == partition);
+        for (&task, running) in running {
+            if running.handed_on {
+                self.data.local_jobs.record_activity(task.job);
+            } else {
+                dropped.push((task, running.attempt));
+            }
+        }
+        for (task, attempt) in dropped {
+            self.drop_task(task, attempt, out);
+        }
+        self.homes.give_up(partition);
+        self.ledger.give_up_partition(partition);
+        self.data.directory.forget_partition(partition);
+        self.jobs.give_up(partition, &self.homes, out);
+    }
+
+    /// Installs a newer map.
+    pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
+        let older = self.homes.succeed(homes);
+        self.peers.iter().for_each(|(&peer, &life)| self.homes.note_incarnation(peer, life));
+        self.ledger.report_interval = report_interval(&self.homes);
+        self.ledger.ready.extend(self.awaiting_wide_node.drain(..));
+        self.begin_drain(out);
+        self.look_for_takers(now, &older);
+        self.jobs.forget_again(now, &self.homes, out);
+        self.jobs.tend_collections_soon();
+        self.confirm_forgotten(out);
+        let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
+        if changed.is_empty() {
+            return;
+        }
+        self.reconciler.homes_changed(now, &changed);
+        self.undelivered.map_changed();
+        self.resend_undelivered(now, out);
+        self.jobs.notify_new_homes(&changed, &self.homes, out);
+        let homes = &self.homes;
+        let moved = |job: JobId| changed.contains(&homes.job_partition(job));
+        for (&job_id, job) in &mut self.ledger.jobs {
+            if moved(job_id) && job.visible && !job.ended {
+                job.report_everything(now);
+            }
+        }
+        let of_moved = |local: LocalId| changed.contains(&local.partition());
+        self.ledger.ask_again(of_moved, homes, out);
+        self.ledger.recall_again(homes, out);
+        // The earlier home may have died before it announced the end.
+        for job in self.data.local_jobs.committed().filter(|&job| moved(job)).collect::<Vec<_>>() {
+            self.ask_for_job_end(job, out);
+        }
+        let of_moved =
+            |object: &ObjectId, _: &InflightFetch| changed.contains(&object.task.partition());
+        self.ask_directory_again(now, of_moved, out);
+    }
+
+    /// Places tasks again that an earlier incarnation of the holder held.
+    pub(crate) fn check_held_remotely(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        before: Option<Incarnation>,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
+            return;
+        }
+        let Some(tasks) = self.ledger.held_remotely.get(&peer) else { return };
+        let (mut lost, mut unresolved_jobs) = (Vec::new(), Vec::new());
+        for task in tasks.clone() {
+            let cell = self.ledger.cell_mut(task).expect("held tasks have records");
+            if cell.holder_incarnation == Incarnation(0) {
+                // The node that gave the task away did not know the peer's incarnation. The first
+                // incarnation heard need not be the one that got the task.
+                cell.holder_incarnation = before.unwrap_or(incarnation);
+                if before.is_none() && incarnation > Incarnation(1) {
+                    unresolved_jobs.push(task);
+                }
+            }
+            if cell.holder_incarnation != incarnation {
+                lost.push(task);
+            }
+        }
+        for task in lost {
+            self.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
+        }
+        if !unresolved_jobs.is_empty() {
+            self.ledger.ask_holders([(peer, unresolved_jobs.iter().collect())].into_iter(), out);
+        }
+    }
+
+    /// The map declares this incarnation of a node failed. Its tasks are placed again, and grants
+    /// to it are taken back. Objects of which it held the only copy are lost.
+    pub fn on_peer_gone(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        if self.options.mutant == Some(Mutant::GoneHolderKeeps) {
+            return;
+        }
+        self.note_death(now, (peer, incarnation));
+        let held = self.ledger.held_remotely.get(&peer).cloned().unwrap_or_default();
+        for task in held {
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            if cell.state == State::Ready && cell.holder_incarnation <= incarnation {
+                self.ledger.holder_died(now, task, RetryReason::HolderGone, out);
+            }
+        }
+        // This node may have heard a later incarnation before: grants to that one are not lost.
+        if self.incarnation_of(peer) <= incarnation {
+            self.granted.remove(&peer);
+            self.take_back_unacked_grants(peer, incarnation, out);
+            self.thief.forget_peer(peer, now);
+            self.loads.forget(peer);
+        }
+        self.data.directory.forget_node(peer);
+        if self.is_dead(peer) {
+            self.pin_last_copies_of(peer, out);
+        }
+        output_transfer::forget(&mut self.data.incoming_transfers, |_, from| from == peer);
+        self.data.output_copies.forget_node(now, peer);
+        self.source_gone(now, peer, out);
+    }
+}

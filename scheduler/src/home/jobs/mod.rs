@@ -1,0 +1,583 @@
+//! The records of the jobs homed on this node: commit, counts, end, and the clients that watch.
+
+mod forget;
+pub(crate) mod retention;
+mod rounds;
+mod stall_detector;
+mod tally_collection;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::End;
+use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
+use proto::wire::message::Body;
+use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
+
+use crate::Mutant;
+use crate::home::requests::wrong_home;
+use crate::output::{Answer, Out};
+use crate::routing::partition_owners::Homes;
+use stall_detector::{StallDetector, StallRounds};
+use tally_collection::Collection;
+
+#[derive(Debug)]
+struct Job {
+    state: wire::JobState,
+    /// The latest report of each partition.
+    counts: BTreeMap<u32, wire::PartitionCount>,
+    watchers: Vec<(ClientId, u64)>,
+    stall_detector: StallDetector,
+    /// The members' tallies of rounds that have no summary, by round.
+    collections: BTreeMap<u32, Collection>,
+}
+
+/// The result of a request to watch a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Watched {
+    Answered,
+    Unknown,
+    TooMany,
+    /// The job was forgotten; the text is the error for the client.
+    Forgotten(String),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<JobId, Job>,
+    mutant: Option<Mutant>,
+    /// Present on a node that was home of a job.
+    stall_rounds: Option<Box<StallRounds>>,
+}
+
+impl Jobs {
+    pub(crate) fn new(mutant: Option<Mutant>) -> Self {
+        Self { mutant, ..Self::default() }
+    }
+
+    /// Makes a submitted job visible. A repeated commit is a no-op; an error gives the reason of
+    /// the refusal.
+    pub(crate) fn commit(
+        &mut self,
+        now: Time,
+        commit: wire::JobCommit,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Result<(), String> {
+        let job_id = JobId(commit.job);
+        if let Some(job) = self.jobs.get(&job_id) {
+            if job.is_forgotten() {
+                return Err(job.forgotten_text());
+            }
+            if job.state.total == 0 {
+                return Err(format!("job {} was cancelled before its commit", commit.job));
+            }
+            let same = job.state.partitions == commit.partitions;
+            let other = || format!("job {} exists already and is another one", commit.job);
+            return if same { Ok(()) } else { Err(other()) };
+        }
+        let totals = commit.partitions.iter();
+        let total = totals.fold(0, |sum: u64, total| sum.saturating_add(total.tasks));
+        if total == 0 {
+            return Err(format!("job {} has no tasks", commit.job));
+        }
+        let mut seen = BTreeSet::new();
+        if !commit.partitions.iter().all(|total| seen.insert(total.partition)) {
+            return Err(format!("job {} names a partition twice", commit.job));
+        }
+        let known = |total: &wire::PartitionTotal| homes.owner(PartitionId(total.partition));
+        if commit.partitions.iter().any(|total| known(total).is_none()) {
+            return Err(format!("job {} names a partition the cluster does not have", commit.job));
+        }
+        let state = wire::JobState {
+            job: commit.job,
+            name: commit.name,
+            phase: wire::JobPhase::Running as i32,
+            total,
+            edges: commit.edges,
+            sum: Some(wire::PartitionCount::default()),
+            submitted_ns: commit.submitted_ns,
+            committed_ns: now.0,
+            ended_ns: 0,
+            settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
+            partitions: commit.partitions,
+            ..Default::default()
+        };
+        let mut job = Job::new(state);
+        job.begin_parts(homes, out);
+        out.facts.jobs.insert(job_id, job.state.clone());
+        job.notify_homes(homes, out);
+        self.stall_rounds.get_or_insert_default().is_due = true;
+        self.jobs.insert(job_id, job);
+        Ok(())
+    }
+
+    pub(crate) fn load(&mut self, state: wire::JobState) {
+        let job = Job::new(state);
+        self.stall_rounds.get_or_insert_default().is_due = true;
+        self.jobs.insert(JobId(job.state.job), job);
+    }
+
+    /// Repeats the commits after a recovery: homes may not have received them, and the reports of
+    /// homes are no longer in memory.
+    pub(crate) fn resume(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
+            job.resume(homes, out);
+        }
+        for job_id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.collect(now, job_id, homes, out);
+            self.go_on_forgetting(job_id, homes);
+        }
+        self.go_on_forgetting_again(now, homes, out);
+    }
+
+    /// Loads the jobs that come with a partition. Open jobs are announced again, as after a
+    /// recovery.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        states: Vec<wire::JobState>,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        for state in states {
+            let job_id = JobId(state.job);
+            let mut job = Job::new(state);
+            self.stall_rounds.get_or_insert_default().is_due = true;
+            if job.state.ended_ns == 0 {
+                job.resume(homes, out);
+            }
+            self.jobs.insert(job_id, job);
+            self.collect(now, job_id, homes, out);
+            self.go_on_forgetting(job_id, homes);
+        }
+        self.go_on_forgetting_again(now, homes, out);
+    }
+
+    /// Another node has the records of these jobs from now on; watching clients must ask there.
+    pub(crate) fn give_up(&mut self, partition: PartitionId, homes: &Homes, out: &mut Out) {
+        self.jobs.retain(|&job_id, job| {
+            let stays = homes.job_partition(job_id) != partition;
+            if !stays {
+                job.dismiss_watchers(partition, out);
+            }
+            stays
+        });
+    }
+
+    /// Partitions have new homes: those with tasks of a job receive its commit.
+    pub(crate) fn notify_new_homes(
+        &mut self,
+        changed: &BTreeSet<PartitionId>,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let open = self.jobs.values_mut().filter(|job| job.state.ended_ns == 0);
+        for job in open.filter(|job| homes.is_mine(homes.job_partition(JobId(job.state.job)))) {
+            let concerned =
+                |total: &&wire::PartitionTotal| changed.contains(&PartitionId(total.partition));
+            let moved = job.state.partitions.iter().filter(concerned);
+            let told: BTreeSet<NodeId> = moved
+                .filter_map(|total| homes.active_owner(PartitionId(total.partition)))
+                .collect();
+            if !told.is_empty() {
+                job.stall_detector.home_moved();
+            }
+            for home in told {
+                job.notify_home(home, homes, out);
+                job.cancel_again_at(home, out);
+            }
+        }
+    }
+
+    /// Absolute counts of some partitions: a later report replaces an earlier one.
+    pub(crate) fn on_job_counts(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        counts: wire::JobCounts,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let job_id = JobId(counts.job);
+        let asks = counts.partitions.is_empty();
+        let Some(job) = self.jobs.get_mut(&job_id) else {
+            if asks {
+                // Chunks are staged at the sender, but the job was never committed here.
+                let end = wire::JobEnd { job: counts.job, unknown: true, ..Default::default() };
+                out.reliable.push((from, answer(&counts, end)));
+            }
+            return;
+        };
+        if asks && job.state.ended_ns == 0 {
+            if job.homes(homes).contains(&from) {
+                job.notify_home(from, homes, out);
+                job.cancel_again_at(from, out);
+            }
+            return;
+        }
+        if job.state.ended_ns != 0 {
+            out.reliable.push((from, answer(&counts, job.end())));
+            return self.forget_late(job_id, from, homes, out);
+        }
+        let round = job.round();
+        for count in counts.partitions.into_iter().filter(|count| count.round == round) {
+            job.fold(count, self.mutant);
+        }
+        job.stall_detector.moved(now);
+        job.end_if_complete(now, homes, out);
+        if job.state.ended_ns == 0 && !counts.removing {
+            job.cancel_again_at(from, out);
+        }
+        job.notify(out);
+        self.collect(now, job_id, homes, out);
+    }
+
+    /// Cancels a whole job. `None`: the job is not known here.
+    pub(crate) fn cancel(
+        &mut self,
+        now: Time,
+        cancel: &wire::Cancel,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Option<wire::Cancelled> {
+        let job_id = JobId(cancel.job);
+        let Some(job) = self.jobs.get_mut(&job_id) else {
+            if !cancel.staged {
+                return None;
+            }
+            self.forbid(now, job_id, &cancel.by, homes, out);
+            return Some(wire::Cancelled::default());
+        };
+        let sum = job.state.sum.clone().unwrap_or_default();
+        let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+        let open = job.state.total.saturating_sub(ended);
+        if job.state.ended_ns != 0 {
+            return Some(wire::Cancelled { ended: job.state.total, ..Default::default() });
+        }
+        if job.state.phase() != wire::JobPhase::JobCancelled {
+            job.state.set_phase(wire::JobPhase::JobCancelled);
+            job.state.cancelled_by.clone_from(&cancel.by);
+            out.facts.jobs.insert(job_id, job.state.clone());
+        }
+        job.cancel_everywhere(homes, out);
+        Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
+    }
+
+    /// Sends the cancellation of a cancelled job to a home that has just received its commit.
+    pub(crate) fn cancel_again_at(&self, job: JobId, home: NodeId, out: &mut Out) {
+        if let Some(job) = self.jobs.get(&job).filter(|job| job.state.ended_ns == 0) {
+            job.cancel_again_at(home, out);
+        }
+    }
+
+    /// Cancels a job that is staged on some node, so that it can no longer be committed.
+    fn forbid(&mut self, now: Time, job_id: JobId, by: &str, homes: &Homes, out: &mut Out) {
+        let state = wire::JobState {
+            job: job_id.0,
+            phase: wire::JobPhase::JobCancelled as i32,
+            sum: Some(wire::PartitionCount::default()),
+            submitted_ns: now.0,
+            ended_ns: now.0.max(1),
+            cancelled_by: by.to_owned(),
+            summary: Some(wire::JobSummary { recorded_ns: now.0.max(1), ..Default::default() }),
+            ..Default::default()
+        };
+        out.facts.jobs.insert(job_id, state.clone());
+        out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
+        self.jobs.insert(job_id, Job::new(state));
+        // Staged chunks are dropped on all nodes. A node that gets chunks later asks, and drops
+        // them then.
+        for member in homes.living_or_back() {
+            let end = wire::JobEnd { job: job_id.0, ..Default::default() };
+            out.reliable.push((member, Body::JobEnd(end)));
+        }
+    }
+
+    /// Answers a query about a job. If the client is about to fetch results, this is recorded: from
+    /// then on the tasks that produced them do not run again.
+    pub(crate) fn ask(
+        &mut self,
+        query: wire::JobQuery,
+        out: &mut Out,
+    ) -> Option<Result<wire::JobState, String>> {
+        let job_id = JobId(query.job);
+        let job = self.jobs.get_mut(&job_id)?;
+        if job.is_forgotten() {
+            return Some(Err(job.forgotten_text()));
+        }
+        if query.fetches && !job.state.fetched {
+            job.state.fetched = true;
+            out.facts.jobs.insert(job_id, job.state.clone());
+        }
+        self.state(query)
+    }
+    /// Whether the results of the job are final: they were fetched, or the job has ended.
+    pub(crate) fn is_fetched(&self, job_id: JobId) -> bool {
+        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched || job.state.ended_ns != 0)
+    }
+    /// All jobs, without the fields that only a query of one job needs.
+    pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
+        self.jobs.values().filter(|job| !job.is_forgotten()).map(|job| {
+            let sum = job
+                .state
+                .sum
+                .as_ref()
+                .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
+            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.client_state() }
+        })
+    }
+
+    /// Answers now, and again on each change until the job ends.
+    pub(crate) fn watch(
+        &mut self,
+        job_id: JobId,
+        client: ClientId,
+        id: u64,
+        out: &mut Out,
+    ) -> Watched {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return Watched::Unknown };
+        if job.is_forgotten() {
+            return Watched::Forgotten(job.forgotten_text());
+        }
+        if job.state.ended_ns == 0 && !job.watchers.contains(&(client, id)) {
+            if job.watchers.len() >= WATCHERS_MAX {
+                return Watched::TooMany;
+            }
+            job.watchers.push((client, id));
+        }
+        job.answer(client, id, job.client_state(), out);
+        Watched::Answered
+    }
+    pub(crate) fn forget_client(&mut self, client: ClientId) {
+        for job in self.jobs.values_mut() {
+            job.watchers.retain(|&(watcher, _)| watcher != client);
+        }
+    }
+}
+
+impl Job {
+    fn new(state: wire::JobState) -> Self {
+        let (counts, watchers) = (BTreeMap::new(), Vec::new());
+        Self {
+            state,
+            counts,
+            watchers,
+            stall_detector: StallDetector::default(),
+            collections: BTreeMap::new(),
+        }
+    }
+
+    /// The state as clients see it.
+    fn client_state(&self) -> wire::JobState {
+        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
+        // Fields that only the home needs, and that may be large, are left out.
+        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
+        wire::JobState { stall, rounds, retried, members, ..self.state.clone() }
+    }
+
+    fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
+        let partitions = self.state.partitions.iter();
+        partitions.filter_map(|total| homes.owner(PartitionId(total.partition))).collect()
+    }
+
+    fn notify_homes(&self, homes: &Homes, out: &mut Out) {
+        let mut by_home: BTreeMap<NodeId, Vec<wire::PartitionTotal>> = BTreeMap::new();
+        for total in &self.state.partitions {
+            if let Some(home) = homes.owner(PartitionId(total.partition)) {
+                by_home.entry(home).or_default().push(*total);
+            }
+        }
+        for (home, partitions) in by_home {
+            out.reliable.push((home, self.visible(partitions)));
+        }
+    }
+
+    /// Sends one home its part of the commit.
+    fn notify_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
+        let mine =
+            |total: &&wire::PartitionTotal| homes.owner(PartitionId(total.partition)) == Some(home);
+        let partitions = self.state.partitions.iter().filter(mine).copied().collect();
+        out.reliable.push((home, self.visible(partitions)));
+    }
+
+    /// The part of the commit that concerns these partitions.
+    fn visible(&self, partitions: Vec<wire::PartitionTotal>) -> Body {
+        let commit = wire::JobCommit {
+            job: self.state.job,
+            name: String::new(),
+            submitted_ns: self.state.submitted_ns,
+            settings: self.state.settings,
+            partitions,
+            edges: 0,
+        };
+        Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
+    }
+
+    fn resume(&mut self, homes: &Homes, out: &mut Out) {
+        self.state.sum = Some(wire::PartitionCount::default());
+        self.notify_homes(homes, out);
+        if self.state.phase() == wire::JobPhase::JobCancelled {
+            self.cancel_everywhere(homes, out);
+        }
+    }
+
+    fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
+        for home in self.homes(homes) {
+            self.cancel_at(home, out);
+        }
+    }
+    /// A home that received the cancellation before anything else of the job did not record it.
+    fn cancel_again_at(&self, home: NodeId, out: &mut Out) {
+        if self.state.phase() == wire::JobPhase::JobCancelled {
+            self.cancel_at(home, out);
+        }
+    }
+    /// That home has received the commit before.
+    fn cancel_at(&self, home: NodeId, out: &mut Out) {
+        let (job, round) = (self.state.job, self.round());
+        let cancel = wire::Cancel { job, round, ..Default::default() };
+        out.reliable.push((home, Body::Cancel(cancel)));
+    }
+
+    fn dismiss_watchers(&mut self, partition: PartitionId, out: &mut Out) {
+        for (client, id) in self.watchers.drain(..) {
+            let error = Some(wrong_home(partition.0));
+            out.answers.push(Answer {
+                client,
+                response: wire::Response { id, error, ..Default::default() },
+            });
+        }
+    }
+
+    fn fold(&mut self, count: wire::PartitionCount, mutant: Option<Mutant>) {
+        let sum = self.state.sum.get_or_insert_default();
+        let known = self.counts.entry(count.partition).or_default();
+        if known.version >= count.version {
+            return;
+        }
+        if mutant != Some(Mutant::RelativeCounts) {
+            subtract(sum, known);
+        }
+        add(sum, &count);
+        *known = count;
+    }
+
+    fn end_if_complete(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        let sum = self.state.sum.get_or_insert_default();
+        let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+        let (lost, failed) = (!sum.lost.is_empty(), sum.failed + sum.skipped > 0);
+        if ended < self.state.total && !lost {
+            return;
+        }
+        let end = match self.state.phase() {
+            wire::JobPhase::JobCancelled => End::Cancelled,
+            _ if lost => {
+                self.state.set_phase(wire::JobPhase::Lost);
+                End::Failed
+            }
+            _ => {
+                self.state.set_phase(wire::JobPhase::Finished);
+                if failed { End::Failed } else { End::Done }
+            }
+        };
+        self.state.ended_ns = now.0;
+        let job = JobId(self.state.job);
+        out.facts.jobs.insert(job, self.state.clone());
+        out.events.push(Event::JobEnded { job, end });
+        self.counts.clear();
+        if lost {
+            self.cancel_everywhere(homes, out);
+        }
+        // Nodes that are home of no part of the job may have run its tasks and hold objects.
+        for member in homes.living_or_back() {
+            out.reliable.push((member, Body::JobEnd(self.end())));
+        }
+    }
+
+    /// The announcement of the job's end to nodes.
+    fn end(&self) -> wire::JobEnd {
+        let kept = self.state.phase() == wire::JobPhase::Finished && self.left() > 0;
+        wire::JobEnd { job: self.state.job, round: self.round(), kept, ..Default::default() }
+    }
+
+    fn answer(&self, client: ClientId, id: u64, state: wire::JobState, out: &mut Out) {
+        let response = wire::Response {
+            id,
+            more: state.ended_ns == 0,
+            body: Some(wire::response::Body::Job(state)),
+            ..Default::default()
+        };
+        out.answers.push(Answer { client, response });
+    }
+
+    /// Informs the clients that watch. The fields that never change were in their first answer: the
+    /// partitions of a job on all nodes of a large cluster take megabytes.
+    fn notify(&mut self, out: &mut Out) {
+        let partitions = std::mem::take(&mut self.state.partitions);
+        let rounds = std::mem::take(&mut self.state.rounds);
+        let members = std::mem::take(&mut self.state.members);
+        for &(client, id) in &self.watchers {
+            self.answer(client, id, self.client_state(), out);
+        }
+        (self.state.partitions, self.state.rounds) = (partitions, rounds);
+        self.state.members = members;
+        if self.state.ended_ns != 0 {
+            self.watchers.clear();
+        }
+    }
+}
+
+/// The answer to a node that asks about a job, or reports on an ended one.
+fn answer(counts: &wire::JobCounts, end: wire::JobEnd) -> Body {
+    Body::JobEnd(wire::JobEnd { question: counts.question, ..end })
+}
+
+fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
+    sum.done += count.done;
+    sum.failed += count.failed;
+    sum.cancelled += count.cancelled;
+    sum.skipped += count.skipped;
+    sum.executions += count.executions;
+    sum.work_ns += count.work_ns;
+    sum.produced_bytes += count.produced_bytes;
+    sum.moved_bytes += count.moved_bytes;
+    sum.local_bytes += count.local_bytes;
+    sum.captured_bytes = sum.captured_bytes.saturating_add(count.captured_bytes);
+    sum.inputs += count.inputs;
+    sum.inputs_local += count.inputs_local;
+    sum.inputs_copied += count.inputs_copied;
+    sum.last_finish_ns = sum.last_finish_ns.max(count.last_finish_ns);
+    if count.first_start_ns != 0 {
+        let known = if sum.first_start_ns == 0 { u64::MAX } else { sum.first_start_ns };
+        sum.first_start_ns = known.min(count.first_start_ns);
+    }
+    for failure in &count.failures {
+        let known = sum.failures.iter().any(|other| other.local == failure.local);
+        if !known && sum.failures.len() < FAILURES_KEPT_PER_JOB {
+            sum.failures.push(failure.clone());
+        }
+    }
+    if sum.lost.is_empty() {
+        sum.lost.clone_from(&count.lost);
+    }
+    if sum.cancelled_by.is_empty() {
+        sum.cancelled_by.clone_from(&count.cancelled_by);
+    }
+}
+
+/// Subtracts an earlier report from the sum; extremes and failures only grow.
+fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
+    sum.done -= count.done;
+    sum.failed -= count.failed;
+    sum.cancelled -= count.cancelled;
+    sum.skipped -= count.skipped;
+    sum.executions = sum.executions.saturating_sub(count.executions);
+    sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
+    sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
+    sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);
+    sum.local_bytes = sum.local_bytes.saturating_sub(count.local_bytes);
+    sum.captured_bytes = sum.captured_bytes.saturating_sub(count.captured_bytes);
+    sum.inputs = sum.inputs.saturating_sub(count.inputs);
+    sum.inputs_local = sum.inputs_local.saturating_sub(count.inputs_local);
+    sum.inputs_copied = sum.inputs_copied.saturating_sub(count.inputs_copied);
+}

@@ -1,0 +1,594 @@
+/*!
+The ledger: the records of the tasks homed on this node, and the only writer of them.
+
+A record goes from Waiting to Ready to Ended. Changes that must be durable are noted as facts in
+[`Out`]; recovery applies the same facts again ([`recover`]). Credits of local parents need no fact
+of their own: they follow from the parent's end and its edges, and are repeated from there.
+*/
+
+mod census;
+mod check;
+mod crashes;
+mod credit;
+mod forget;
+mod job;
+mod lineage;
+mod packed;
+mod part;
+mod query;
+pub(crate) mod recall;
+mod recover;
+mod release;
+mod removal;
+#[cfg(test)]
+mod retire_tests;
+mod rounds;
+mod segment;
+mod takeover;
+mod times;
+mod transferred;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use proto::limits::{COUNTS_INTERVAL, KEPT_WEIGHT_MAX, RETIRED_WEIGHT_MAX};
+use proto::work::Captured;
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
+
+pub use check::ChunkError;
+use check::check_chunk;
+pub(crate) use check::check_places;
+pub(crate) use crashes::{Crash, Crashes, Death, suspicion};
+pub(crate) use credit::Delivery;
+pub(crate) use job::Job;
+pub(crate) use part::Part;
+pub use recover::{LedgerRecord, RecordError};
+pub(crate) use rounds::round_of;
+pub(crate) use segment::{Cell, End, Segment, State};
+use takeover::Activation;
+pub(crate) use times::Times;
+
+use crate::Mutant;
+use crate::holder::task::Work;
+use crate::objects::fetch::Ahead;
+use crate::objects::reader_counts::ReaderCounts;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) me: NodeId,
+    pub(crate) incarnation: Incarnation,
+    attempts: u32,
+    /// The longest time between an end and its report to the job's home.
+    pub(crate) report_interval: Span,
+    pub(crate) jobs: BTreeMap<JobId, Box<Job>>,
+    /// Jobs that have not ended. Timers visit only these, however many ended ones are in memory.
+    pub(crate) live: BTreeSet<JobId>,
+    /// Tasks homed here that other nodes hold, by holder.
+    pub(crate) held_remotely: BTreeMap<NodeId, BTreeSet<TaskId>>,
+    /// Ended tasks with children that are not credited yet.
+    deliveries: VecDeque<Delivery>,
+    /// Partitions of committed jobs with tasks that are still to be examined.
+    activations: VecDeque<Activation>,
+    /// Cancelled jobs with tasks that have not ended yet.
+    removals: VecDeque<removal::Removal>,
+    /// Chunks in which all tasks have ended, oldest first, with the weight of each; and the sum.
+    retired: VecDeque<(JobId, PartitionId, u32, usize)>,
+    retired_weight: usize,
+    /// Tasks without missing inputs, to be placed.
+    pub(crate) ready: VecDeque<TaskId>,
+    /// Tasks that wait only for their release time; and whether any task ever had one.
+    unreleased: BTreeSet<(Time, TaskId)>,
+    has_releases: bool,
+    pub(crate) waiting: u64,
+    pub(crate) wakeups: u64,
+    /// The reader counts for the outputs of ended tasks.
+    pub(crate) readers: ReaderCounts,
+    /// Tasks that wait for lost inputs, or for the inputs of a further run.
+    pub(crate) awaiting_lost_inputs: BTreeSet<TaskId>,
+    /// Ends that are held back until all readers of the earlier, different bytes are recalled.
+    pub(crate) recalls: Box<recall::Recalls>,
+    /// Requests of children in a later round than their parents here, with the children's homes.
+    early: Vec<(NodeId, wire::CreditRequest)>,
+    /// Homes may move. Then lost outputs are made again, so the records of tasks stay while their
+    /// outputs are read.
+    pub(crate) homes_move: bool,
+    /// Inputs of wide fan-ins that were just made and may be fetched early.
+    pub(crate) ahead: Vec<Ahead>,
+    /// Boxed, because most ledgers never have any.
+    pub(crate) crashes: Box<Crashes>,
+    pub(crate) mutant: Option<Mutant>,
+}
+
+/// The end of a task, before it is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) output_sizes: Vec<u64>,
+    pub(crate) output_sums: Vec<u64>,
+    /// The task had ended before, and some of its outputs have other bytes now.
+    pub(crate) changed: bool,
+    pub(crate) exit_code: i32,
+    pub(crate) error: String,
+    pub(crate) stderr_tail: Vec<u8>,
+    pub(crate) captured: Captured,
+    /// When the attempt started and ended; 0: it did not run.
+    pub(crate) started: Time,
+    pub(crate) finished: Time,
+}
+
+impl Ledger {
+    pub(crate) fn new(me: NodeId, incarnation: Incarnation, mutant: Option<Mutant>) -> Self {
+        Self {
+            me,
+            incarnation,
+            attempts: 0,
+            report_interval: COUNTS_INTERVAL,
+            jobs: BTreeMap::new(),
+            live: BTreeSet::new(),
+            held_remotely: BTreeMap::new(),
+            deliveries: VecDeque::new(),
+            retired: VecDeque::new(),
+            retired_weight: 0,
+            activations: VecDeque::new(),
+            removals: VecDeque::new(),
+            ready: VecDeque::new(),
+            unreleased: BTreeSet::new(),
+            has_releases: false,
+            waiting: 0,
+            wakeups: 0,
+            readers: ReaderCounts::new(mutant == Some(Mutant::DeleteOnFirstRead)),
+            awaiting_lost_inputs: BTreeSet::new(),
+            recalls: Box::default(),
+            early: Vec::new(),
+            homes_move: false,
+            ahead: Vec::new(),
+            crashes: Box::default(),
+            mutant,
+        }
+    }
+
+    /// Adds a chunk to the staging area. `Ok(false)`: it was there already.
+    pub(crate) fn accept_chunk(
+        &mut self,
+        now: Time,
+        chunk: wire::Chunk,
+        out: &mut Out,
+    ) -> Result<bool, ChunkError> {
+        check_chunk(&chunk)?;
+        let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
+        if let Some(job) = self.jobs.get_mut(&job_id) {
+            job.touch(now);
+            if job.parts.get(&partition).is_some_and(|part| part.has_chunk(chunk.number)) {
+                return Ok(false);
+            }
+            if job.visible {
+                return Err(ChunkError::Committed { job: chunk.job });
+            }
+            let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
+            if job.parts.get(&partition).is_some_and(|part| overlaps(part)) {
+                return Err(ChunkError::Malformed {
+                    job: chunk.job,
+                    partition: chunk.partition,
+                    number: chunk.number,
+                    what: "some of its tasks are in another chunk already",
+                });
+            }
+        }
+        let (tasks, number) = (chunk.tasks.len() as u64, chunk.number);
+        out.events.push(Event::Staged { job: job_id, partition, first: chunk.first, tasks });
+        self.load_chunk(now, &chunk);
+        out.facts.chunks.push(chunk);
+        if self.mutant == Some(Mutant::RunBeforeCommit) {
+            let chunks = VecDeque::from([number]);
+            self.activations.push_back(Activation::new(job_id, partition, chunks, false));
+        }
+        Ok(true)
+    }
+
+    fn load_chunk(&mut self, now: Time, chunk: &wire::Chunk) {
+        self.waiting += chunk.tasks.len() as u64;
+        let job = self.open_job(now, JobId(chunk.job));
+        let specs: Vec<u32> = chunk.specs.iter().map(|spec| job.intern(spec)).collect();
+        let segment = Segment::new(chunk, &specs);
+        let has_releases = segment.has_releases();
+        job.open += u64::from(segment.len());
+        job.parts.entry(PartitionId(chunk.partition)).or_default().add(segment);
+        self.has_releases |= has_releases;
+    }
+
+    fn open_job(&mut self, now: Time, job_id: JobId) -> &mut Job {
+        let live = &mut self.live;
+        self.jobs.entry(job_id).or_insert_with(|| {
+            live.insert(job_id);
+            Box::new(Job::new(now))
+        })
+    }
+    pub(crate) fn live_jobs(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?.as_ref())))
+    }
+
+    /// The job is committed: its tasks here become visible. Returns false if that was known.
+    pub(crate) fn make_visible(
+        &mut self,
+        now: Time,
+        visible: &wire::Visible,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> bool {
+        let Some(commit) = &visible.commit else { return false };
+        let (job_id, round) = (JobId(commit.job), round_of(commit.settings.as_ref()));
+        let concerns = |total: &&wire::PartitionTotal| homes.is_mine(PartitionId(total.partition));
+        let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
+        let job = self.open_job(now, job_id);
+        let heard = |total: &&wire::PartitionTotal| {
+            let part = job.parts.get(&PartitionId(total.partition));
+            part.is_some_and(|part| part.visible && part.round >= round)
+        };
+        if job.visible && totals.iter().all(heard) {
+            // A repeated commit: the job's home may have lost its counts.
+            job.report_everything(now);
+            return false;
+        }
+        if !job.visible {
+            // A submitter's clock that is ahead of this one must not delay release times.
+            job.submitted = Time(commit.submitted_ns).min(now);
+        }
+        job.visible = true;
+        // No more chunks arrive.
+        job.forget_spec_numbers();
+        self.go_on_in(job_id, commit.settings.unwrap_or_default());
+        let job = self.jobs.get_mut(&job_id).expect("opened above");
+        let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
+        for total in totals {
+            let partition = PartitionId(total.partition);
+            let part = job.parts.entry(partition).or_default();
+            if std::mem::replace(&mut part.visible, true) {
+                part.dirty = true; // The commit of this part is repeated.
+                opened.extend((part.round < round).then_some(partition));
+                continue;
+            }
+            part.round = round;
+            part.demand_total(total);
+            part.dirty = true;
+            unheard |= !part.count.lost.is_empty() || part.open < part.tasks;
+            let record = wire::VisibleRecord {
+                settings: commit.settings,
+                chunks: total.chunks,
+                cancelled: job.cancelled,
+                submitted_ns: job.submitted.0,
+                ..Default::default()
+            };
+            out.facts.visible.insert((partition, job_id), record);
+            let chunks = part.chunk_numbers().collect();
+            activations.push(Activation::new(job_id, partition, chunks, false));
+        }
+        if unheard || !opened.is_empty() {
+            job.report_everything(now); // There may be no task left to cause a report.
+        }
+        self.activations.extend(activations);
+        let named = visible.retried.iter().copied().collect();
+        self.open_round(now, job_id, &opened, &named, homes, out);
+        out.events.push(Event::Visible { job: job_id });
+        self.remove_if_told(job_id, out);
+        true
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.places_more() || !self.deliveries.is_empty() || !self.removals.is_empty()
+    }
+
+    /// Whether tasks that may be ready have not been examined yet.
+    pub(crate) fn places_more(&self) -> bool {
+        !self.ready.is_empty() || !self.activations.is_empty()
+    }
+
+    /// Whether recovered tasks have not been examined yet.
+    pub(crate) fn places_recovered(&self) -> bool {
+        self.activations.iter().any(|activation| activation.recovered)
+    }
+
+    pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
+        self.jobs.get(&task.job)?.parts.get(&task.partition()).map(AsRef::as_ref)
+    }
+    pub(crate) fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
+        self.jobs.get_mut(&task.job)?.parts.get_mut(&task.partition()).map(AsMut::as_mut)
+    }
+    pub(crate) fn cell(&self, task: TaskId) -> Option<&Cell> {
+        let index = task.local.index();
+        self.part(task)?.segment(index)?.cell(index)
+    }
+    pub(crate) fn cell_mut(&mut self, task: TaskId) -> Option<&mut Cell> {
+        let index = task.local.index();
+        self.part_mut(task)?.segment_mut(index)?.cell_mut(index)
+    }
+    pub(crate) fn state(&self, task: TaskId) -> Option<State> {
+        self.part(task)?.state(task.local.index())
+    }
+    /// Whether this attempt is ready and held by this node. An entry of a queue may be outdated.
+    pub(crate) fn is_held_here(&self, task: TaskId, attempt: Attempt) -> bool {
+        let held = self.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
+        });
+        held && !self.is_removed(task.job)
+    }
+
+    /// All that a holder needs to run the task.
+    pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
+        let job = self.jobs.get(&task.job)?;
+        let index = task.local.index();
+        let segment = job.parts.get(&task.partition())?.segment(index)?;
+        let cell = segment.cell(index)?;
+        let (deaths, alone) = suspicion(segment.side(index));
+        Some(Work {
+            spec: job.specs[cell.spec as usize].clone(),
+            settings: job.settings.clone(),
+            entry: cell.entry,
+            duration: Span(cell.duration_ns),
+            urgency: cell.urgency,
+            output_sizes: segment.declared_sizes(index).to_vec(),
+            name: segment.name(index).unwrap_or_default().to_owned(),
+            inputs: self.inputs(task).cloned().collect(),
+            deaths,
+            alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
+            again: cell.again,
+        })
+    }
+    /// The inputs that the task has so far, with their places, by slot.
+    pub(crate) fn inputs(&self, task: TaskId) -> impl Iterator<Item = &wire::InputAt> {
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        let side = segment.and_then(|segment| segment.side(index));
+        side.into_iter().flat_map(|side| side.inputs.values())
+    }
+    pub(crate) fn spec(&self, task: TaskId) -> Option<&Arc<wire::Spec>> {
+        let cell = self.cell(task)?;
+        self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
+    }
+
+    /// Begins the next attempt of the task, held here. Numbers are never reused: no other home has
+    /// this term.
+    pub(crate) fn begin_attempt(&mut self, task: TaskId, term: u32) -> Attempt {
+        self.attempts = self.attempts.checked_add(1).expect("2^32 attempts in one incarnation");
+        let attempt = Attempt::new(term, self.attempts);
+        let me = (self.me, self.incarnation);
+        let cell = self.cell_mut(task).expect("only live tasks get attempts");
+        debug_assert!(!matches!(cell.state, State::Ended(_)));
+        let was_waiting = cell.state == State::Waiting;
+        cell.state = State::Ready;
+        cell.attempt = attempt;
+        (cell.started, cell.died_here, cell.has_rested) = (false, false, false);
+        let before = std::mem::replace(&mut cell.holder, me.0);
+        cell.holder_incarnation = me.1;
+        self.waiting -= u64::from(was_waiting);
+        self.forget_held_remotely(before, task);
+        attempt
+    }
+
+    /// Another node (or this one again) holds the current attempt from now on.
+    pub(crate) fn set_holder(
+        &mut self,
+        task: TaskId,
+        holder: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        let me = self.me;
+        let cell = self.cell_mut(task).expect("only live tasks are moved");
+        let before = std::mem::replace(&mut cell.holder, holder);
+        cell.holder_incarnation = incarnation;
+        let attempt = cell.attempt;
+        self.forget_held_remotely(before, task);
+        if holder != me {
+            self.held_remotely.entry(holder).or_default().insert(task);
+        }
+        let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
+        record.index.push(task.local.index());
+        record.attempt.push(attempt.0);
+        record.node.push(holder.0);
+        record.incarnation.push(incarnation.0);
+    }
+
+    fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
+        if holder != self.me
+            && let Some(tasks) = self.held_remotely.get_mut(&holder)
+        {
+            tasks.remove(&task);
+        }
+    }
+
+    /// Ends a task, once: records the end and queues the credits of its children.
+    pub(crate) fn end(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        end: End,
+        node: NodeId,
+        ending: Ending,
+        out: &mut Out,
+    ) {
+        let (index, changed) = (task.local.index(), ending.changed);
+        let job = self.jobs.get(&task.job).expect("the task's job");
+        let times = Times::new(job.submitted, ending.started, ending.finished);
+        let part = job.parts.get(&task.partition());
+        let cell = part.and_then(|part| part.segment(index)?.cell(index));
+        let cell = cell.expect("only live tasks end");
+        assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
+        let attempt = cell.attempt;
+        let output_bytes = ending.output_sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+        record_end(task, attempt, end, node, (&ending, times), out);
+        out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
+        self.apply_end(task, attempt, end, node, (ending, times));
+        // While the job runs, a task that is not done may run again: it is still a reader.
+        if end == End::Done || self.is_removed(task.job) {
+            self.consume(task, out);
+        }
+        self.clear_of_deaths(task, end, out);
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        part.dirty = true;
+        // If the whole job is cancelled, all homes of children learn that too.
+        if part.has_edges(index) && !job.cancelled {
+            self.deliver(task, changed);
+        } else {
+            let idle = part.take_idle(index);
+            self.retire(task.job, task.partition(), &idle);
+        }
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.report_soon(now, self.report_interval);
+    }
+
+    /// Keeps ended chunks in memory for queries while there is room. Of older chunks only the ends
+    /// of their tasks stay.
+    pub(crate) fn retire(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
+        for &number in chunks {
+            let weight = self.chunk_mut(job, partition, number).map_or(0, |chunk| chunk.weight());
+            self.retired.push_back((job, partition, number, weight));
+            self.retired_weight += weight;
+        }
+        for _ in 0..self.retired.len() {
+            if self.retired_weight <= RETIRED_WEIGHT_MAX {
+                return;
+            }
+            let retired = self.retired.pop_front().expect("counted");
+            let (job, partition, number, weight) = retired;
+            let has_room = self.retired_weight <= KEPT_WEIGHT_MAX;
+            if self.homes_move && self.is_read(job, partition, number)
+                || has_room && self.keeps(job, partition)
+            {
+                self.retired.push_back(retired);
+                continue;
+            }
+            self.retired_weight -= weight;
+            match self.chunk_mut(job, partition, number) {
+                Some(chunk) if chunk.open == 0 && chunk.undelivered == 0 => chunk.free(),
+                // Some task of it runs again, or some of its children are not credited.
+                Some(chunk) => chunk.restore(),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether the inputs of tasks that may be retried are still kept after the end of the job.
+    pub(crate) fn keeps_data(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.parts.values().any(|part| part.keeps))
+    }
+
+    /// Whether some tasks of the part are not done and may be retried.
+    fn keeps(&self, job: JobId, partition: PartitionId) -> bool {
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        part.is_some_and(|part| part.keeps)
+    }
+
+    /// Whether some task still reads outputs of this chunk, which may have to be made again.
+    fn is_read(&self, job: JobId, partition: PartitionId, number: u32) -> bool {
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let Some(chunk) = part.and_then(|part| part.chunk(number)) else { return false };
+        let task = |index| TaskId { job, local: LocalId::new(partition, index) };
+        let end = chunk.first + u64::from(chunk.len());
+        chunk.len() > 0 && self.readers.any_of(task(chunk.first), task(end - 1))
+    }
+
+    fn chunk_mut(
+        &mut self,
+        job: JobId,
+        partition: PartitionId,
+        number: u32,
+    ) -> Option<&mut Segment> {
+        self.jobs.get_mut(&job)?.parts.get_mut(&partition)?.chunk_mut(number)
+    }
+
+    /// Applies an end to the record; recovery does the same.
+    fn apply_end(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        end: End,
+        node: NodeId,
+        (ending, times): (Ending, Times),
+    ) {
+        let index = task.local.index();
+        let cell = self.cell_mut(task).expect("only live tasks end");
+        let was_waiting = cell.state == State::Waiting;
+        let before = std::mem::replace(&mut cell.holder, node);
+        cell.state = State::Ended(end);
+        cell.attempt = attempt;
+        self.waiting -= u64::from(was_waiting);
+        if was_waiting {
+            self.forget_release(task);
+        }
+        self.forget_held_remotely(before, task);
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.open -= 1;
+        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        part.open -= 1;
+        match end {
+            End::Done => part.count.done += 1,
+            End::Failed => part.count.failed += 1,
+            End::Cancelled => part.count.cancelled += 1,
+            End::Skipped => part.count.skipped += 1,
+        }
+        let Captured { stdout_bytes, stderr_bytes } = ending.captured;
+        let count = &mut part.count;
+        count.captured_bytes = count.captured_bytes.saturating_add(stdout_bytes);
+        count.captured_bytes = count.captured_bytes.saturating_add(stderr_bytes);
+        let segment = part.segment_mut(index).expect("the task's segment");
+        segment.open -= 1;
+        segment.set_times(index, times);
+        if !ending.output_sizes.is_empty() || ending.exit_code != 0 {
+            let side = segment.side_mut(index);
+            side.output_sizes = ending.output_sizes;
+            side.exit_code = ending.exit_code;
+        }
+        segment.keep_output_sums(index, ending.output_sums);
+        segment.set_captured(index, ending.captured);
+    }
+
+    /// Drops a job's staged chunks: its submitter is silent, and its home does not know the job.
+    pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
+        if !self.jobs.get(&job_id).is_some_and(|job| job.may_expire()) {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&job_id) else { return };
+        self.live.remove(&job_id);
+        self.waiting -= job.open;
+        for (partition, part) in &job.parts {
+            let numbers = part.chunk_numbers().map(|number| ((*partition, job_id), number));
+            out.facts.dropped_chunks.extend(numbers);
+        }
+    }
+}
+
+fn record_end(
+    task: TaskId,
+    attempt: Attempt,
+    end: End,
+    node: NodeId,
+    (ending, times): (&Ending, Times),
+    out: &mut Out,
+) {
+    let record = out.facts.ends.entry((task.partition(), task.job)).or_default();
+    record.index.push(task.local.index());
+    record.attempt.push(attempt.0);
+    record.verdict.push(end as u32);
+    if times.is_known() || !record.times.is_empty() {
+        record.times.resize(2 * record.node.len(), 0); // Those before it did not run.
+        record.times.extend([times.start, times.took]);
+    }
+    record.node.push(node.0);
+    let is_bare = ending.output_sizes.is_empty() && ending.captured.is_none();
+    if !is_bare || ending.exit_code != 0 || !ending.error.is_empty() {
+        record.details.push(wire::EndDetail {
+            index: task.local.index(),
+            output_sizes: ending.output_sizes.clone(),
+            exit_code: ending.exit_code,
+            error: ending.error.clone(),
+            stderr_tail: ending.stderr_tail.clone(),
+            output_sums: ending.output_sums.clone(),
+            stdout_bytes: ending.captured.stdout_bytes,
+            stderr_bytes: ending.captured.stderr_bytes,
+        });
+    }
+}

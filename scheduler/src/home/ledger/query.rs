@@ -1,0 +1,251 @@
+//! Queries of the ledger: names, listings, explanations.
+
+use proto::limits::{
+    ARGV_SHOWN_BYTES_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
+};
+use proto::work::Captured;
+use proto::{JobId, LocalId, PartitionId, TaskId, wire};
+
+use super::Ledger;
+use super::packed::Brief;
+use super::segment::{End, State};
+use crate::routing::partition_owners::Homes;
+
+impl Ledger {
+    /// The task's name: its own, or its spec's with `{i}` filled in.
+    pub(crate) fn name(&self, task: TaskId) -> String {
+        let index = task.local.index();
+        let own = self.part(task).and_then(|part| part.segment(index)).and_then(|s| s.name(index));
+        if let Some(name) = own {
+            return name.to_owned();
+        }
+        let Some(brief) = self.brief(task) else { return String::new() };
+        match (brief.name, self.spec_of(task.job, brief.spec)) {
+            (Some(name), _) => name.into(),
+            (None, Some(spec)) => proto::entry::expand(&spec.name, brief.entry),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn spec_of(&self, job: JobId, number: u32) -> Option<&wire::Spec> {
+        self.jobs.get(&job)?.specs.get(number as usize).map(AsRef::as_ref)
+    }
+
+    /// The data of a task that outlives its record in memory.
+    fn brief(&self, task: TaskId) -> Option<Brief> {
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let Some(cell) = segment.cell(index) else { return segment.brief(index) };
+        Some(Brief {
+            node: cell.holder,
+            attempt: cell.attempt,
+            spec: cell.spec,
+            entry: cell.entry,
+            exit_code: segment.side(index).map_or(0, |side| side.exit_code),
+            name: None,
+            times: segment.times(index),
+        })
+    }
+
+    pub(crate) fn task_state(&self, task: TaskId) -> Option<wire::TaskState> {
+        use wire::TaskPhase as Phase;
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let state = segment.state(index);
+        let phase = match state {
+            State::Waiting => Phase::Waiting,
+            State::Ready => Phase::Ready,
+            State::Ended(End::Done) => Phase::TaskDone,
+            State::Ended(End::Failed) => Phase::TaskFailed,
+            State::Ended(End::Cancelled) => Phase::TaskCancelled,
+            State::Ended(End::Skipped) => Phase::TaskSkipped,
+        };
+        let brief = self.brief(task)?;
+        let has_result = matches!(state, State::Ended(End::Done | End::Failed));
+        let ran = has_result || state == State::Ready;
+        let captured = if has_result { segment.captured(index) } else { Captured::default() };
+        let submitted = self.jobs.get(&task.job)?.submitted;
+        let ran_at = brief.times.since(submitted).filter(|_| has_result);
+        let (started, ended) = ran_at.unwrap_or_default();
+        Some(wire::TaskState {
+            local: task.local.0,
+            name: self.name(task),
+            phase: phase as i32,
+            attempt: brief.attempt.0,
+            node: brief.node.0,
+            exit_code: brief.exit_code,
+            placed: ran,
+            output_sizes: segment
+                .side(index)
+                .map(|side| side.output_sizes.as_slice())
+                .filter(|sizes| sizes.len() <= TASK_SIZES_REPORTED_MAX)
+                .unwrap_or_default()
+                .to_vec(),
+            entry: self.entry_of(task.job, &brief),
+            stdout_bytes: captured.stdout_bytes,
+            stderr_bytes: captured.stderr_bytes,
+            started_ns: started.0,
+            ended_ns: ended.0,
+        })
+    }
+
+    /// The entry of a task of an array.
+    fn entry_of(&self, job: JobId, brief: &Brief) -> Option<u64> {
+        let is_of_array = proto::entry::is_template(&self.spec_of(job, brief.spec)?.name);
+        is_of_array.then_some(brief.entry)
+    }
+
+    /// A page of the job's tasks homed here, in the order of their ids.
+    pub(crate) fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
+        let limit = match query.limit as usize {
+            0 => TASKS_PER_ANSWER_MAX,
+            limit => limit.min(TASKS_PER_ANSWER_MAX),
+        };
+        let Some(job) = self.jobs.get(&JobId(query.job)) else {
+            return wire::TaskStates { tasks: Vec::new(), end: true };
+        };
+        let from = if query.from_start { 0 } else { query.after.saturating_add(1) };
+        let start = LocalId(from).partition();
+        let ids = job.parts.range(start..).flat_map(|(&partition, part)| {
+            let first = if partition == start { LocalId(from).index() } else { 0 };
+            let indices = part.indices().filter(move |&index| index >= first);
+            indices.map(move |index| LocalId::new(partition, index))
+        });
+        let mut ids = ids.map(|local| TaskId { job: JobId(query.job), local });
+        let tasks: Vec<_> =
+            ids.by_ref().take(limit).filter_map(|task| self.task_state(task)).collect();
+        wire::TaskStates { tasks, end: ids.next().is_none() }
+    }
+
+    /// Explains the state of the task according to its record.
+    pub(crate) fn explain(&self, task: TaskId) -> Option<wire::Explanation> {
+        const PARENTS_NAMED_MAX: usize = 16;
+        let state = self.task_state(task)?;
+        let job = self.jobs.get(&task.job)?;
+        let (mut lines, mut missing_parents) = (Vec::new(), Vec::new());
+        let mut unmet_parents = Vec::new();
+        let Some(cell) = self.cell(task) else {
+            lines
+                .push("it ended; its record has left memory, the event log has its history".into());
+            let (task, argv) = (Some(state), self.argv(task));
+            return Some(wire::Explanation { task, lines, argv, ..Default::default() });
+        };
+        if !job.visible {
+            lines.push("its job is not committed yet: the submission is still under way".into());
+        }
+        match cell.state {
+            State::Waiting if cell.missing > 0 => {
+                missing_parents = self.missing_parents(task).take(PARENTS_NAMED_MAX).collect();
+                let named: Vec<_> =
+                    missing_parents.iter().map(|&p| LocalId(p).to_string()).collect();
+                let more = if cell.missing as usize > named.len() { ", ..." } else { "" };
+                lines.push(format!(
+                    "it waits for {} of {} dependencies: {}{more}",
+                    cell.missing,
+                    cell.slots,
+                    named.join(", ")
+                ));
+            }
+            State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
+                "all its dependencies are met; it is about to be placed".into()
+            })),
+            State::Ready => lines.push(format!(
+                "it is ready; attempt {} is held by node {} (incarnation {})",
+                cell.attempt, cell.holder, cell.holder_incarnation.0
+            )),
+            State::Ended(end) => {
+                if matches!(end, End::Skipped | End::Cancelled) {
+                    unmet_parents =
+                        self.missing_parents(task).take(UNMET_PARENTS_REPORTED_MAX).collect();
+                }
+                let end = format!("{end:?}").to_lowercase();
+                lines.push(format!(
+                    "it ended: {end}, attempt {}, on node {}",
+                    cell.attempt, cell.holder
+                ));
+            }
+        }
+        let (task, argv) = (Some(state), self.argv(task));
+        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
+    }
+
+    /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`.
+    fn argv(&self, task: TaskId) -> Vec<String> {
+        let Some(brief) = self.brief(task) else { return Vec::new() };
+        let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
+        let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
+        let entry = self.entry_of(task.job, &brief);
+        let mut room_bytes = ARGV_SHOWN_BYTES_MAX;
+        let mut argv = Vec::new();
+        for argument in &command.argv {
+            let mut text = entry
+                .map_or_else(|| argument.clone(), |entry| proto::entry::expand(argument, entry));
+            if text.len() > room_bytes {
+                text.truncate(text.floor_char_boundary(room_bytes));
+                argv.push(text + "...");
+                break;
+            }
+            room_bytes -= text.len();
+            argv.push(text);
+        }
+        argv
+    }
+
+    /// The parents for which the task waits.
+    pub(crate) fn awaited(&self, task: TaskId) -> impl Iterator<Item = LocalId> + '_ {
+        self.missing_parents(task).map(LocalId)
+    }
+
+    /// Whether the task waits for this parent.
+    pub(crate) fn lacks(&self, task: TaskId, parent: LocalId) -> bool {
+        let waits = self.state(task) == Some(State::Waiting);
+        waits && self.missing_parents(task).any(|missing| missing == parent.0)
+    }
+
+    fn missing_parents(&self, task: TaskId) -> impl Iterator<Item = u64> + '_ {
+        let index = task.local.index();
+        let part = self.part(task);
+        let segment = part.and_then(|part| part.segment(index));
+        let parents = part.into_iter().flat_map(move |part| part.parents(index));
+        let open = parents.filter(move |&(slot, _)| {
+            segment.is_some_and(|s| !s.is_input_slot_filled(index, slot))
+        });
+        open.map(|(_, parent)| parent)
+    }
+
+    /// The reports that are due, per job, with the parts that have changed.
+    pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::JobCounts> {
+        let incarnation = self.incarnation.0;
+        let mut reports = Vec::new();
+        for &job_id in &self.live {
+            let Some(job) = self.jobs.get_mut(&job_id) else { continue };
+            if job.report_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            job.report_at = None;
+            let mut partitions = Vec::new();
+            for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
+                part.dirty = false;
+                // Versions of a later home are larger than all versions of an earlier one.
+                let term = homes.term(partition).unwrap_or(incarnation);
+                let version_floor = u64::from(term) << 32;
+                part.count.version = (part.count.version + 1).max(version_floor);
+                part.count.round = part.round;
+                partitions.push(numbered(partition, &part.count));
+            }
+            if !partitions.is_empty() {
+                let removing = job.cancelled;
+                reports.push(wire::JobCounts { job: job_id.0, partitions, removing, question: 0 });
+            }
+        }
+        reports
+    }
+
+    pub(crate) fn next_report(&self) -> Option<proto::Time> {
+        self.live_jobs().filter_map(|(_, job)| job.report_at).min()
+    }
+}
+
+fn numbered(partition: PartitionId, count: &wire::PartitionCount) -> wire::PartitionCount {
+    wire::PartitionCount { partition: partition.0, ..count.clone() }
+}

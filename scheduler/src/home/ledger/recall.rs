@@ -1,0 +1,233 @@
+//! One attempt, one truth: a task that runs again may make other bytes than before.
+//!
+//! A completion carries a checksum of each output. If the checksums equal those of the earlier end,
+//! the readers continue. If one differs, the task's home holds the new end back and recalls the
+//! readers of that output: each home of readers withdraws the input. A reader that had ended runs
+//! again, and its own readers are recalled at once. They wait for it, and each task below runs
+//! again once. The new end counts when all homes of readers have answered. If a reader cannot run
+//! again, the task fails instead.
+//!
+//! `docs/design/021-one-attempt.md` has the options and the orders of events.
+
+use std::collections::BTreeMap;
+
+use proto::event::RetryReason;
+use proto::limits::REBUILDS_MAX;
+use proto::marks::{Mark, mark};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+
+use super::segment::State;
+use super::{End, Ledger};
+use crate::Mutant;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+
+/// An end that is held back until all readers of the earlier, different bytes are recalled.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) from: NodeId,
+    pub(crate) completion: wire::Completion,
+    /// The outputs that differ.
+    pub(crate) outputs: Vec<u32>,
+    /// Recalls that are sent after the job's home has answered that no client fetched results.
+    pub(crate) later: BTreeMap<PartitionId, wire::Recall>,
+    /// Recalls without an answer, by partition of the readers.
+    pub(crate) unanswered: BTreeMap<PartitionId, wire::Recall>,
+    /// A reader cannot run again, or a client has fetched results of the job.
+    pub(crate) used: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Recalls {
+    pub(crate) pending: BTreeMap<TaskId, Pending>,
+    /// While records are loaded: attempts that do not count any more.
+    void: BTreeMap<TaskId, Attempt>,
+}
+
+impl Recalls {
+    pub(super) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.void.get(&task).is_some_and(|&void| attempt <= void)
+    }
+    /// Whether this attempt has ended and its end does not count yet.
+    pub(crate) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
+        let pending = self.pending.get(&task);
+        pending.is_some_and(|pending| pending.completion.attempt == attempt.0)
+    }
+    pub(super) fn loaded(&mut self) {
+        self.void = BTreeMap::new();
+    }
+    pub(super) fn forget_partition(&mut self, partition: PartitionId) {
+        self.pending.retain(|task, _| task.partition() != partition);
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.pending.retain(|task, _| task.job != job);
+    }
+}
+
+impl Ledger {
+    /// Outputs that differ from those of the attempt that ended before.
+    pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
+        if sums.is_empty() {
+            return Vec::new();
+        }
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        let before = segment.map(|segment| segment.output_sums(index)).unwrap_or_default();
+        let pairs = (0u32..).zip(before.iter().zip(sums));
+        pairs.filter(|(_, (before, now))| before != now).map(|(output, _)| output).collect()
+    }
+
+    /// The readers of these outputs, by their partition.
+    pub(crate) fn recalls_of(
+        &self,
+        task: TaskId,
+        attempt: Attempt,
+        outputs: &[u32],
+    ) -> BTreeMap<PartitionId, wire::Recall> {
+        let bare = |partition| bare_recall(task, attempt, partition);
+        let mut recalls: BTreeMap<PartitionId, wire::Recall> = BTreeMap::new();
+        let runs = self.part(task).into_iter().flat_map(|p| p.edge_runs(task.local.index()));
+        let reads = runs.flatten().filter(|edge| edge.output > 0);
+        for edge in reads.filter(|edge| outputs.contains(&(edge.output - 1))) {
+            let partition = LocalId(edge.child).partition();
+            let recall = recalls.entry(partition).or_insert_with(|| bare(partition));
+            recall.child.push(edge.child);
+            recall.slot.push(edge.slot);
+        }
+        recalls
+    }
+
+    /// Withdraws an input of a task, if an earlier attempt of the parent made it. Returns true if
+    /// that is impossible: the task is done and cannot run again.
+    pub(crate) fn recall(
+        &mut self,
+        task: TaskId,
+        slot: u32,
+        (parent, attempt): (LocalId, Attempt),
+        homes: &Homes,
+        out: &mut Out,
+    ) -> bool {
+        let Some(cell) = self.cell(task) else {
+            // Only the end is known of a record that has left memory.
+            return self.state(task) == Some(State::Ended(End::Done));
+        };
+        let (state, read_by, rebuilds, slots) =
+            (cell.state, cell.attempt, cell.rebuilds, cell.slots);
+        if slot >= slots || self.mutant == Some(Mutant::ReadersKept) {
+            return false;
+        }
+        let known = self.inputs(task).find(|input| input.slot == slot);
+        let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
+        // The task was done, and its outputs are lost. According to its records that end still
+        // counts.
+        let is_reopened = rebuilds > 0 && known.is_none();
+        let round = self.part(task).map_or(0, |part| part.round);
+        match state {
+            State::Ended(End::Done) => {
+                let parents =
+                    self.part(task).map_or(0, |part| part.parents(task.local.index()).count());
+                if rebuilds >= REBUILDS_MAX || parents != slots as usize || round > 0 {
+                    return true;
+                }
+                mark(Mark::ReaderRecalled);
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.run_again(task, RetryReason::Recalled, homes, out);
+                self.recall_below(task, read_by, homes, out);
+            }
+            State::Ended(_) if is_earlier => {
+                // A later round runs it again, with the new bytes.
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.take_back(task, slot);
+            }
+            State::Waiting | State::Ready if is_earlier || is_reopened => {
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.take_back(task, slot);
+                self.awaiting_lost_inputs.insert(task);
+                self.replace_ready(task, RetryReason::InputReplaced, out);
+            }
+            // It has read nothing of an earlier attempt.
+            State::Ended(_) | State::Waiting | State::Ready => {}
+        }
+        false
+    }
+
+    /// The outputs of this attempt are about to be replaced: their readers wait for the next
+    /// attempt.
+    fn recall_below(&self, task: TaskId, attempt: Attempt, homes: &Homes, out: &mut Out) {
+        let outputs: Vec<u32> =
+            (0..self.spec(task).map_or(0, |spec| spec.outputs.len() as u32)).collect();
+        let recalls = self.recalls_of(task, Attempt(attempt.0 + 1), &outputs);
+        send_recalls(&recalls, homes, out);
+    }
+
+    fn take_back(&mut self, task: TaskId, slot: u32) {
+        let index = task.local.index();
+        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
+            segment.clear_input_slot(index, slot);
+            segment.side_mut(index).inputs.remove(&slot);
+        }
+    }
+
+    /// Loads a stored recall. Ends and holders are loaded after it.
+    pub(super) fn load_recall(&mut self, task: TaskId, slot: u32, attempt: u64, void: u64) {
+        let known = self.inputs(task).find(|input| input.slot == slot);
+        if known.is_some_and(|input| input.attempt < attempt) {
+            self.take_back(task, slot);
+        }
+        if self.mutant != Some(Mutant::RecallForgotten) {
+            let before = self.recalls.void.entry(task).or_default();
+            *before = (*before).max(Attempt(void));
+        }
+    }
+
+    /// Repeats the recalls without an answer: homes of readers may have lost them.
+    pub(crate) fn recall_again(&self, homes: &Homes, out: &mut Out) {
+        for pending in self.recalls.pending.values() {
+            send_recalls(&pending.unanswered, homes, out);
+        }
+    }
+}
+
+/// A recall without readers: a question to the home of the job.
+pub(crate) fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId) -> wire::Recall {
+    wire::Recall {
+        job: task.job.0,
+        parent: task.local.0,
+        attempt: attempt.0,
+        partition: partition.0,
+        ..Default::default()
+    }
+}
+
+pub(crate) fn send_recalls(
+    recalls: &BTreeMap<PartitionId, wire::Recall>,
+    homes: &Homes,
+    out: &mut Out,
+) {
+    for (&partition, recall) in recalls {
+        if let Some(home) = homes.owner(partition) {
+            let body = wire::message::Body::Recall(recall.clone());
+            out.reliable.push((home, body));
+        }
+    }
+}
+
+fn record_recall(
+    task: TaskId,
+    slot: u32,
+    (parent, attempt): (LocalId, Attempt),
+    void: Attempt,
+    out: &mut Out,
+) {
+    let record = out.facts.credits.entry((task.partition(), task.job)).or_default();
+    record.credits.push(wire::Credit {
+        job: task.job.0,
+        parent: parent.0,
+        attempt: attempt.0,
+        child: vec![task.local.index()],
+        slot: vec![slot],
+        output: vec![0],
+        recalled: vec![void.0],
+        ..Default::default()
+    });
+}

@@ -1,0 +1,16 @@
+//! The part of the home: the records of tasks and jobs, and the answers to holders, clients and
+//! other homes.
+
+mod cancellation;
+mod completions;
+pub(crate) mod death_evidence;
+pub(crate) mod failover;
+mod forget;
+pub(crate) mod job_tallies;
+pub(crate) mod jobs;
+pub(crate) mod ledger;
+mod recall;
+pub(crate) mod reconcile;
+pub(crate) mod requests;
+mod stall_probe;
+pub(crate) mod task_inventory;

@@ -1,0 +1,439 @@
+//! The requests of clients to the scheduler, and its answers.
+
+use proto::wire::{ErrorCode, response};
+use proto::work::Captured;
+use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
+
+use crate::holder::task::is_upload;
+use crate::home::jobs::Watched;
+use crate::home::ledger::{End, State, check_places};
+use crate::output::{Answer, Out};
+use crate::{Homes, Scheduler};
+
+/// The explanation when no node can run a task.
+pub(crate) const KEEPERS_ALONE: &str =
+    "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
+
+/// A request that the scheduler answers.
+#[derive(Debug)]
+pub enum Request {
+    Submit(wire::Chunk),
+    Commit(wire::JobCommit),
+    Job(wire::JobQuery),
+    /// Answered on each change until the job ends.
+    WatchJob(wire::JobQuery),
+    Jobs,
+    Tasks(wire::TasksQuery),
+    Explain(wire::TaskQuery),
+    Cancel(wire::Cancel),
+    Tune(wire::Tuning),
+    Retry(wire::JobRetry),
+    Forget(wire::JobForget),
+}
+
+impl Request {
+    /// The partitions with the homes that must answer the request. Empty if every node can answer
+    /// it.
+    #[must_use]
+    pub fn partitions(&self, homes: &Homes) -> Vec<PartitionId> {
+        let of_job = |job: u64| vec![homes.job_partition(JobId(job))];
+        match self {
+            Self::Submit(chunk) => vec![PartitionId(chunk.partition)],
+            Self::Commit(commit) => of_job(commit.job),
+            Self::Job(query) | Self::WatchJob(query) => of_job(query.job),
+            Self::Explain(query) => vec![LocalId(query.local).partition()],
+            Self::Retry(retry) => of_job(retry.job),
+            Self::Forget(forget) => of_job(forget.job),
+            Self::Cancel(cancel) if cancel.locals.is_empty() => of_job(cancel.job),
+            Self::Cancel(cancel) => {
+                cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
+            }
+            Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),
+        }
+    }
+}
+
+impl Scheduler {
+    /// Answers one request. A watch gets a further answer on each change.
+    pub fn on_request(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        id: u64,
+        request: Request,
+        out: &mut Out,
+    ) {
+        let answer = match request {
+            Request::Submit(chunk) => self.submit(now, chunk, out),
+            Request::Commit(commit) => self.commit(now, commit, out),
+            Request::Job(query) => match self.jobs.ask(query, out) {
+                Some(state) => state.map(response::Body::Job).map_err(refused),
+                None => Err(unknown_job(query.job)),
+            },
+            Request::Retry(retry) => self.retry_job(now, &retry, out),
+            Request::Forget(forget) => self.forget_job(now, forget, out),
+            Request::WatchJob(query) => match self.jobs.watch(JobId(query.job), client, id, out) {
+                Watched::Answered => return,
+                Watched::Unknown => Err(unknown_job(query.job)),
+                Watched::Forgotten(text) => Err(refused(text)),
+                Watched::TooMany => Err(busy(format!("job {} is watched by too many", query.job))),
+            },
+            Request::Jobs => {
+                let jobs = self.jobs.summaries().collect();
+                Ok(response::Body::Jobs(wire::JobStates { jobs }))
+            }
+            Request::Tasks(query) => Ok(response::Body::Tasks(self.list(&query))),
+            Request::Explain(query) => self.explain(&query),
+            Request::Cancel(cancel) => self.cancel(now, &cancel, out),
+            Request::Tune(change) => self.tune(&change, out),
+        };
+        let mut response = wire::Response { id, ..Default::default() };
+        match answer {
+            Ok(body) => response.body = Some(body),
+            Err(error) => response.error = Some(error),
+        }
+        out.answers.push(Answer { client, response });
+    }
+
+    /// Changes the policy settings of this node.
+    fn tune(
+        &mut self,
+        change: &wire::Tuning,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        let tuning =
+            self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
+        self.retune(tuning, out);
+        self.jobs.retain_soon();
+        Ok(response::Body::Accepted(wire::Accepted {}))
+    }
+
+    pub fn forget_client(&mut self, client: ClientId) {
+        self.jobs.forget_client(client);
+    }
+
+    fn submit(
+        &mut self,
+        now: Time,
+        chunk: wire::Chunk,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if !self.homes.is_mine(PartitionId(chunk.partition)) {
+            return Err(wrong_home(chunk.partition));
+        }
+        let widest = self.homes.slots_max().max(self.options.slots);
+        if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
+            if self.homes.any_unknown() {
+                return Err(busy("some nodes have not said yet how many slots they have".into()));
+            }
+            if self.homes.all_keep() {
+                return Err(refused(KEEPERS_ALONE.into()));
+            }
+            let text = format!(
+                "task '{}' needs {} cpus and the widest node has {widest}",
+                spec.name, spec.cpus
+            );
+            return Err(refused(text));
+        }
+        if let Err(error) = check_places(&chunk, self.homes.partitions()) {
+            return Err(refused(error.to_string()));
+        }
+        match self.ledger.accept_chunk(now, chunk, out) {
+            Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        now: Time,
+        commit: wire::JobCommit,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(commit.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.commit(now, commit, &self.homes, out) {
+            Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Err(text) => Err(refused(text)),
+        }
+    }
+
+    fn retry_job(
+        &mut self,
+        now: Time,
+        retry: &wire::JobRetry,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(retry.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.retry(now, retry, &self.homes, out) {
+            Some(state) => state.map(response::Body::Job).map_err(refused),
+            None => Err(unknown_job(retry.job)),
+        }
+    }
+
+    fn forget_job(
+        &mut self,
+        now: Time,
+        forget: wire::JobForget,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(forget.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.forget(now, forget, &self.homes, out) {
+            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Some(Err(text)) => Err(refused(text)),
+            None => Err(unknown_job(forget.job)),
+        }
+    }
+
+    /// A page of task states. Tasks that this node runs are shown as running. After the last page
+    /// come remote tasks that run here: their homes know only the holder.
+    fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
+        let mut states = self.ledger.list(query);
+        for state in &mut states.tasks {
+            let task = TaskId::new(query.job, state.local);
+            self.mark_running(task, state);
+        }
+        if states.end {
+            let running = self.running.iter().filter(|(task, _)| task.job.0 == query.job);
+            let remote_tasks = running.filter(|(task, _)| !self.homes.is_mine(task.partition()));
+            let mut remote_tasks: Vec<_> = remote_tasks
+                .map(|(task, running)| self.remote_task_state(*task, running.attempt))
+                .collect();
+            remote_tasks.sort_unstable_by_key(|state| state.local);
+            states.tasks.extend(remote_tasks);
+        }
+        states
+    }
+
+    /// The state of a remote task that this node holds.
+    fn remote_task_state(&self, task: TaskId, attempt: Attempt) -> wire::TaskState {
+        let mut state = wire::TaskState {
+            local: task.local.0,
+            phase: wire::TaskPhase::Ready as i32,
+            attempt: attempt.0,
+            node: self.options.me.0,
+            placed: true,
+            ..Default::default()
+        };
+        self.mark_running(task, &mut state);
+        state
+    }
+
+    fn mark_running(&self, task: TaskId, state: &mut wire::TaskState) {
+        if self.running.get(&task).is_some_and(|running| running.attempt.0 == state.attempt) {
+            state.set_phase(wire::TaskPhase::RunningTask);
+        }
+    }
+
+    /// The attempt by which a task homed here is done, and how many bytes that attempt printed.
+    #[must_use]
+    pub fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
+        let segment = self.ledger.part(task)?.segment(task.local.index())?;
+        let cell = segment.cell(task.local.index())?;
+        let is_done = cell.state == State::Ended(End::Done);
+        is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
+    }
+
+    /// Whether a job has ended; `None` if this node does not know the job.
+    #[must_use]
+    pub fn has_ended(&self, job: JobId) -> Option<bool> {
+        self.ledger.jobs.get(&job).map(|job| job.ended)
+    }
+
+    /// Whether this node has chunks of a job and has not received its commit.
+    #[must_use]
+    pub fn is_uncommitted(&self, job: JobId) -> bool {
+        self.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
+    }
+
+    /// Whether only kept outputs of a job are still needed; `None` if this node does not know the
+    /// job.
+    #[must_use]
+    pub fn is_over(&self, job: JobId) -> Option<bool> {
+        let ended = self.has_ended(job)?;
+        Some(ended && !self.ledger.keeps_data(job))
+    }
+
+    /// The cause that blocks a stalled job, at the job's home.
+    #[must_use]
+    pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
+        self.jobs.blocker_of(job)
+    }
+
+    /// Whether a task is live here that stands for an uploaded file; `None` if this node is not its
+    /// home.
+    #[must_use]
+    pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
+        let here = || {
+            let live = self.has_ended(task.job) == Some(false);
+            live && self.ledger.spec(task).is_some_and(|spec| is_upload(spec))
+        };
+        self.homes.is_home_of(task).then(here)
+    }
+
+    /// Whether this node has a replica of the partition.
+    #[must_use]
+    pub fn has_replica(&self, partition: PartitionId) -> bool {
+        self.homes.has_replica(self.options.me, partition)
+    }
+
+    /// Explains why the task is where it is. This node answers as the task's home, its holder, or
+    /// both.
+    fn explain(&self, query: &wire::TaskQuery) -> Result<response::Body, wire::Error> {
+        let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
+        let mut explanation = match self.ledger.explain(task) {
+            Some(explanation) => explanation,
+            None if self.holds(task) => {
+                let running = self.running.get(&task).map(|running| running.attempt);
+                let task = self.remote_task_state(task, running.unwrap_or_default());
+                wire::Explanation { task: Some(task), ..Default::default() }
+            }
+            None => return Err(unknown_task(task)),
+        };
+        if let Some(state) = &mut explanation.task {
+            self.mark_running(task, state);
+        }
+        let held_here = match self.ledger.state(task) {
+            Some(State::Ready) => {
+                self.ledger.cell(task).is_some_and(|c| c.holder == self.options.me)
+            }
+            Some(_) => false,
+            None => self.holds(task),
+        };
+        if self.awaiting_wide_node.contains(&task) {
+            explanation.lines.push(self.explain_awaiting_wide_node(task));
+        }
+        if held_here {
+            explanation.lines.push(self.explain_held(task));
+            explanation.lines.extend(self.explain_lengths(task));
+        }
+        Ok(response::Body::Explanation(explanation))
+    }
+
+    fn holds(&self, task: TaskId) -> bool {
+        self.remote_tasks.contains_key(&task)
+            || self.staging.contains_key(&task)
+            || self.running.contains_key(&task)
+    }
+
+    /// Explains why no present node can run the task.
+    fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
+        let work = self.ledger.work(task);
+        let cpus = work.as_ref().map_or(1, |work| work.cpus());
+        let is_bound = work.is_some_and(|work| work.is_bound());
+        match self.homes.all_keep() {
+            true => KEEPERS_ALONE.to_owned(),
+            false if is_bound => {
+                "its home is a keeper until a node that works is filled".to_owned()
+            }
+            false => format!("it needs {cpus} cpus, and no node that is there has that many slots"),
+        }
+    }
+
+    fn explain_held(&self, task: TaskId) -> String {
+        let me = self.options.me;
+        if self.running.contains_key(&task) {
+            return format!("it runs on node {me} now");
+        }
+        if let Some(staged) = self.staging.get(&task) {
+            return match staged.missing() {
+                0 => format!("its inputs are on node {me}; it waits for a free slot there"),
+                n => format!("node {me} is fetching {n} of its inputs from other nodes"),
+            };
+        }
+        format!(
+            "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
+            self.local.len(),
+            self.shared.len(),
+            self.slots.total() - self.slots.free(),
+            self.slots.total(),
+        )
+    }
+
+    /// The measured durations on which this node's estimates rest.
+    fn explain_lengths(&self, task: TaskId) -> Vec<String> {
+        let me = self.options.me;
+        let sentence = |which: String, spread: [Span; 4]| {
+            let [mean, deviation, median, high] = spread.map(Span::as_secs_f64);
+            format!(
+                "{which} that ended on node {me} took {mean:.3} s on the average (deviation \
+                 {deviation:.3} s), half of them about {median:.3} s or less, 95 % about \
+                 {high:.3} s or less"
+            )
+        };
+        let remote = self.remote_tasks.get(&task).map(|remote| &remote.work.spec);
+        let spec = remote.or_else(|| self.ledger.spec(task));
+        let kind = spec.map(|spec| spec.kind.as_str()).filter(|kind| !kind.is_empty());
+        let of_kind = kind.and_then(|kind| {
+            let spread = self.estimates.spread_of(kind)?;
+            Some(sentence(format!("tasks of its kind, '{kind}',"), spread))
+        });
+        let of_all = self.estimates.spread().map(|spread| sentence("tasks".into(), spread));
+        of_kind.into_iter().chain(of_all).collect()
+    }
+
+    /// The configured policy, and the policy that ADAPTIVE applies now.
+    pub(crate) fn policy_text(&self) -> String {
+        let (set, holds) = (self.options.tuning.policy, self.policy());
+        if set == holds {
+            set.name().to_owned()
+        } else {
+            format!("{} ({})", set.name(), holds.name())
+        }
+    }
+
+    /// This node's state for clients. The shell adds the fields that only it knows.
+    #[must_use]
+    pub fn node_state(&self, now: Time) -> wire::NodeState {
+        let mut state = wire::NodeState {
+            ready_local: self.local.len() as u64,
+            ready_shared: self.shared.len() as u64,
+            running: self.running.len() as u64,
+            waiting: self.ledger.waiting,
+            steals_tried: self.stats.steals_tried,
+            steals_won: self.stats.steals_won,
+            steals_tasks: self.stats.steals_tasks,
+            pushes: self.stats.pushes,
+            reconciler_wakeups: self.ledger.wakeups,
+            stalls: self.jobs.stalls().0,
+            stalled_jobs: self.jobs.stalls().1,
+            policy: self.policy_text(),
+            tuning: Some(self.options.tuning.to_wire()),
+            tasks_per_s: { self.monitor.throughput }.per_s(now).unwrap_or(0.0),
+            ..Default::default()
+        };
+        self.estimates.fill_state(&mut state);
+        self.data_state(&mut state);
+        state
+    }
+}
+
+fn error(code: ErrorCode, text: String) -> wire::Error {
+    wire::Error { code: code as i32, text, ..Default::default() }
+}
+pub(crate) fn refused(text: String) -> wire::Error {
+    error(ErrorCode::Refused, text)
+}
+pub(crate) fn not_yet(job: u64) -> wire::Error {
+    busy(format!("job {job} is not committed here yet"))
+}
+fn busy(text: String) -> wire::Error {
+    wire::Error {
+        retry_after_ns: proto::limits::STAGED_RETRY_AFTER.0,
+        ..error(ErrorCode::Busy, text)
+    }
+}
+pub(crate) fn unknown_job(job: u64) -> wire::Error {
+    error(ErrorCode::Unknown, format!("there is no job {job} here"))
+}
+fn unknown_task(task: TaskId) -> wire::Error {
+    error(ErrorCode::Unknown, format!("there is no task {} of job {} here", task.local, task.job.0))
+}
+pub(crate) fn wrong_home(partition: u32) -> wire::Error {
+    error(ErrorCode::WrongEpoch, format!("partition {partition} has another home"))
+}

@@ -1,0 +1,293 @@
+//! The answers about a job that may be stalled, from the homes of its tasks and from the holders.
+//! The conclusions are in `jobs/watch.rs`.
+
+use std::ops::RangeInclusive;
+
+use proto::event::Stall;
+use proto::limits::{
+    STALL_AFTER, STALL_ASKED_PER_HOLDER_MAX, STALL_PARENTS_SCAN_MAX, STALL_SCAN_MAX,
+};
+use proto::wire::message::Body;
+use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::holder::start_permission::StartPermission;
+use crate::home::ledger::State;
+use crate::objects::fetch::Phase;
+use crate::output::{Out, task_attempt};
+
+/// The result of a scan of one home's tasks of a job.
+struct Scanned {
+    alive: bool,
+    stall: Option<wire::Stall>,
+}
+
+impl Scheduler {
+    pub(crate) fn on_progress_query(
+        &mut self,
+        now: Time,
+        ask: &wire::ProgressQuery,
+        out: &mut Out,
+    ) {
+        let reply_to = NodeId(ask.reply_to);
+        if reply_to.0 as usize >= self.homes.nodes() {
+            return;
+        }
+        // About a job that it does not know this node does not answer. It is about to become home
+        // of the tasks, or is no longer. The answer would mean that it has nothing left to do.
+        let report = match self.ledger.jobs.contains_key(&JobId(ask.job)) {
+            _ if !ask.tasks.is_empty() => self.progress_of_holder(now, ask),
+            true => self.progress_of_home(now, ask, out),
+            false => return,
+        };
+        out.best_effort.push((reply_to, Body::ProgressReport(report)));
+    }
+
+    fn progress_of_holder(&self, now: Time, ask: &wire::ProgressQuery) -> wire::ProgressReport {
+        let mut report = wire::ProgressReport {
+            job: ask.job,
+            round: ask.round,
+            holder: true,
+            ..Default::default()
+        };
+        for asked in &ask.tasks {
+            let (task, attempt) = (TaskId::new(ask.job, asked.local), Attempt(asked.attempt));
+            match self.task_progress(now, task, attempt) {
+                Ok(()) => report.alive = true,
+                Err(why) if report.stall.is_none() => {
+                    let home = self.homes.owner(task.partition()).unwrap_or_default();
+                    let event = format!("attempt {attempt} came to node {}", self.options.me);
+                    report.stall = Some(self.stall_of(task, why, home, self.options.me, event));
+                }
+                Err(_) => {}
+            }
+        }
+        report
+    }
+
+    fn progress_of_home(
+        &mut self,
+        now: Time,
+        ask: &wire::ProgressQuery,
+        out: &mut Out,
+    ) -> wire::ProgressReport {
+        let job = JobId(ask.job);
+        let mut report =
+            wire::ProgressReport { job: ask.job, round: ask.round, ..Default::default() };
+        let known = self.ledger.jobs.get(&job).filter(|job| job.visible && !job.ended);
+        let Some(known) = known else { return report };
+        report.open = known.open;
+        // Counts, ends and credits that are still to be sent, or tasks that end in the next steps.
+        let release = self.ledger.next_release_of(job);
+        report.rests_ns = release.map_or(0, |at| at.since(now).0);
+        report.alive = known.report_at.is_some() || self.ledger.has_work() || release.is_some();
+        report.asked = self.ask_holders(ask, out);
+        let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
+        let (here, stall) = self.progress_of_own_tasks(now, all);
+        report.alive |= here;
+        report.stall = stall;
+        if !report.alive && report.stall.is_none() && report.open > 0 {
+            let scanned = self.scan(now, job);
+            report.alive = scanned.alive;
+            report.stall = scanned.stall;
+        }
+        report
+    }
+
+    /// Asks the holders of the job's tasks on behalf of the job's home. Returns one task per
+    /// holder.
+    fn ask_holders(&self, ask: &wire::ProgressQuery, out: &mut Out) -> Vec<wire::Stall> {
+        let job = JobId(ask.job);
+        let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
+        let mut asked = Vec::new();
+        for (&holder, tasks) in &self.ledger.held_remotely {
+            let tasks = tasks.range(all.clone()).take(STALL_ASKED_PER_HOLDER_MAX);
+            let cell = |task: &TaskId| {
+                let cell = self.ledger.cell(*task)?;
+                (!self.ledger.recalls.waits(*task, cell.attempt)).then_some((*task, cell))
+            };
+            let tasks: Vec<_> = tasks.filter_map(cell).collect();
+            let Some(&(task, cell)) = tasks.first() else { continue };
+            let event = format!(
+                "attempt {} went to node {holder} (incarnation {})",
+                cell.attempt, cell.holder_incarnation.0
+            );
+            asked.push(self.stall_of(task, Stall::HolderSilent, self.options.me, holder, event));
+            let tasks = tasks.iter().map(|(task, cell)| task_attempt(*task, cell.attempt));
+            let ask = wire::ProgressQuery { tasks: tasks.collect(), ..ask.clone() };
+            out.best_effort.push((holder, Body::ProgressQuery(ask)));
+        }
+        asked
+    }
+
+    /// Examines the tasks of this home that it holds itself and that have left their queues.
+    fn progress_of_own_tasks(
+        &self,
+        now: Time,
+        all: RangeInclusive<TaskId>,
+    ) -> (bool, Option<wire::Stall>) {
+        let mine = |task: &TaskId| self.homes.is_home_of(*task);
+        if self.running.range(all.clone()).any(|(task, _)| mine(task)) {
+            return (true, None);
+        }
+        let mut stall = None;
+        for (&task, staged) in self.staging.range(all).filter(|(task, _)| mine(task)) {
+            match self.task_progress(now, task, staged.attempt) {
+                Ok(()) => return (true, None),
+                Err(why) => {
+                    let me = self.options.me;
+                    stall = Some(self.stall_of(task, why, me, me, self.last_event(task)));
+                }
+            }
+        }
+        (false, stall)
+    }
+
+    /// Whether a task that this node should hold makes progress; otherwise the cause.
+    fn task_progress(&self, now: Time, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
+        if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
+            return Ok(());
+        }
+        let staged = self.staging.get(&task).filter(|staged| staged.attempt == attempt);
+        let Some(staged) = staged else { return self.progress_of_queued(task, attempt) };
+        let fresh = now < staged.since + STALL_AFTER;
+        let moves = |object| {
+            let inflight = self.data.inflight_fetches.get(object);
+            inflight
+                .is_some_and(|inflight| matches!(inflight.phase, Phase::Moving | Phase::Waiting))
+        };
+        match staged {
+            _ if fresh || !self.running.is_empty() => Ok(()),
+            staged
+                if matches!(
+                    staged.start_permission,
+                    StartPermission::Requested | StartPermission::Overdue
+                ) =>
+            {
+                Err(Stall::NotAllowed)
+            }
+            staged if staged.missing.keys().any(moves) => Ok(()),
+            staged if !staged.missing.is_empty() => Err(Stall::NotFetched),
+            _ => Err(Stall::NotStarted),
+        }
+    }
+
+    fn progress_of_queued(&self, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
+        let remote = self.remote_tasks.get(&task).is_some_and(|remote| remote.attempt == attempt);
+        let held = remote || self.ledger.is_held_here(task, attempt);
+        let passed_on = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
+        if passed_on || (held && !(self.running.is_empty() && self.staging.is_empty())) {
+            return Ok(()); // Other tasks are before it.
+        }
+        let queued = self.local.all().chain(self.shared.all()).take(STALL_SCAN_MAX);
+        let queued = queued.into_iter().any(|ready| (ready.task, ready.attempt) == (task, attempt));
+        Err(if held && queued { Stall::NotStarted } else { Stall::NotHere })
+    }
+
+    /// Scans records of the job for the cause: `STALL_SCAN_MAX` records, continued by the next
+    /// call. Until all have been seen nothing is concluded.
+    fn scan(&mut self, now: Time, job_id: JobId) -> Scanned {
+        let Some(job) = self.ledger.jobs.get(&job_id) else {
+            return Scanned { alive: false, stall: None };
+        };
+        let from = job.looked_to;
+        let (mut left, mut parents_left) = (STALL_SCAN_MAX, STALL_PARENTS_SCAN_MAX);
+        let (mut waits, mut next) = (None, LocalId(0));
+        let mut found = None;
+        'parts: for (&partition, part) in job.parts.range(from.partition()..) {
+            let first = if partition == from.partition() { from.index() } else { 0 };
+            for index in part.indices().skip_while(|&index| index < first) {
+                let local = LocalId::new(partition, index);
+                let task = TaskId { job: job_id, local };
+                if left == 0 {
+                    next = local;
+                    break 'parts;
+                }
+                left -= 1;
+                let Some(cell) = self.ledger.cell(task) else { continue };
+                let verdict = match cell.state {
+                    State::Ready if self.ledger.recalls.waits(task, cell.attempt) => {
+                        Some(Stall::HomeSilent)
+                    }
+                    State::Ready if cell.holder == self.options.me => {
+                        self.task_progress(now, task, cell.attempt).map_or_else(Some, |()| None)
+                    }
+                    State::Waiting if cell.missing == 0 => Some(Stall::NotPlaced),
+                    State::Waiting if parents_left > 0 => {
+                        parents_left -= 1;
+                        waits = waits.or_else(|| self.waits_for(task));
+                        continue;
+                    }
+                    _ => continue,
+                };
+                let Some(why) = verdict else {
+                    return Scanned { alive: true, stall: None };
+                };
+                found = Some((task, why));
+                break 'parts;
+            }
+        }
+        let me = self.options.me;
+        let stall =
+            found.map(|(task, why)| self.stall_of(task, why, me, me, self.last_event(task)));
+        let unfinished = next != LocalId(0);
+        if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
+            job.looked_to = next;
+        }
+        Scanned { alive: stall.is_none() && unfinished, stall: stall.or(waits) }
+    }
+
+    /// A parent for which the task waits: one that has ended here, or one of another home.
+    fn waits_for(&self, task: TaskId) -> Option<wire::Stall> {
+        let parents = self.ledger.awaited(task).take(STALL_PARENTS_SCAN_MAX);
+        for local in parents {
+            let parent = TaskId { job: task.job, local };
+            let home = self.homes.owner(local.partition()).unwrap_or_default();
+            let why = match self.ledger.state(parent) {
+                Some(State::Ended(_)) => Stall::NotTold,
+                Some(_) => continue, // The parent itself is examined.
+                None => Stall::WaitsElsewhere,
+            };
+            let event = format!("it waits for {local} of node {home}");
+            return Some(self.stall_of(task, why, self.options.me, home, event));
+        }
+        None
+    }
+
+    /// The last event of the task that its home knows.
+    fn last_event(&self, task: TaskId) -> String {
+        let Some(cell) = self.ledger.cell(task) else { return String::new() };
+        match cell.state {
+            State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
+                "attempt {} made other bytes than the one before; homes of readers are asked",
+                cell.attempt
+            ),
+            State::Ready => format!("attempt {} was placed on node {}", cell.attempt, cell.holder),
+            State::Waiting if cell.attempt != Attempt::default() => {
+                format!("attempt {} was taken back", cell.attempt)
+            }
+            _ => {
+                format!("{} of its {} dependencies are met", cell.slots - cell.missing, cell.slots)
+            }
+        }
+    }
+
+    fn stall_of(
+        &self,
+        task: TaskId,
+        why: Stall,
+        home: NodeId,
+        holder: NodeId,
+        event: String,
+    ) -> wire::Stall {
+        wire::Stall {
+            local: task.local.0,
+            why: why as u32,
+            home: home.0,
+            holder: holder.0,
+            event,
+            since_ns: 0,
+            name: self.ledger.name(task),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The outputs of a leaving node are handed over to another node: the parts of the home and of the
+//! receiver. The leaving node drives the exchange, see `drain.rs`.
+//!
+//! The home drops outputs that no task needs. For the rest it records the new location, as if they
+//! had been made there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::limits::OBJECTS_PER_MESSAGE_MAX;
+use proto::wire::TransferStage;
+use proto::wire::message::Body;
+use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::objects::data::wire_object;
+use crate::objects::drain::AttemptKey;
+use crate::objects::fetch::{FetchRequest, InflightFetch};
+use crate::output::Out;
+
+/// Outputs that are being fetched here, from a leaving node or from one that replicates them.
+#[derive(Debug)]
+pub(crate) struct IncomingTransfer {
+    from: NodeId,
+    transferred: wire::AttemptOutputs,
+    /// The sender keeps the outputs: this is a replication.
+    stays: bool,
+}
+
+pub(crate) fn attempt_key(transferred: &wire::AttemptOutputs) -> AttemptKey {
+    (TaskId::new(transferred.job, transferred.task), Attempt(transferred.attempt))
+}
+
+pub(crate) fn objects_of(
+    transferred: &wire::AttemptOutputs,
+) -> impl Iterator<Item = (ObjectId, &wire::TransferredOutput)> {
+    let (task, attempt) = attempt_key(transferred);
+    let object = move |output: u32| ObjectId { task, attempt, output };
+    transferred.outputs.iter().map(move |it| (object(it.output), it))
+}
+
+/// Sends a hand-over message, split into messages of bounded size.
+pub(crate) fn send_hand_over(
+    recipient: NodeId,
+    stage: TransferStage,
+    (from, to): (NodeId, NodeId),
+    made: Vec<wire::AttemptOutputs>,
+    out: &mut Out,
+) {
+    let (mut piece, mut outputs) = (Vec::new(), 0);
+    let mut send = |made: Vec<wire::AttemptOutputs>| {
+        let said =
+            wire::OutputTransfer { stage: stage as i32, from: from.0, to: to.0, attempts: made };
+        out.best_effort.push((recipient, Body::OutputTransfer(said)));
+    };
+    for transferred in made {
+        outputs += transferred.outputs.len() + 1;
+        piece.push(transferred);
+        if outputs >= OBJECTS_PER_MESSAGE_MAX {
+            send(std::mem::take(&mut piece));
+            outputs = 0;
+        }
+    }
+    if !piece.is_empty() {
+        send(piece);
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn on_output_transfer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        said: wire::OutputTransfer,
+        out: &mut Out,
+    ) {
+        let is_member = |node: u32| (node as usize) < self.homes.nodes();
+        if !is_member(said.from) || !is_member(said.to) {
+            return;
+        }
+        match said.stage() {
+            TransferStage::Offered => {
+                self.on_transfer_offered(from, NodeId(said.to), said.attempts, out);
+            }
+            TransferStage::Fetch => {
+                self.on_transfer_fetch(now, NodeId(said.from), false, said.attempts, out);
+            }
+            TransferStage::Fetched => {
+                self.on_transfer_fetched(NodeId(said.from), from, said.attempts, out);
+            }
+            TransferStage::Free => self.on_transfer_free(&said.attempts),
+            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &said.attempts),
+            TransferStage::PinLastCopy => self.on_pin_last_copy(&said.attempts),
+            TransferStage::Replicate => {
+                self.on_transfer_fetch(now, NodeId(said.from), true, said.attempts, out);
+            }
+            stage @ (TransferStage::Replicated
+            | TransferStage::Replicating
+            | TransferStage::NoSpaceToReplicate) => {
+                self.on_replication_answer(now, (from, stage), &said.attempts, out);
+            }
+        }
+    }
+
+    /// A leaving node wants another node to have these outputs.
+    fn on_transfer_offered(
+        &mut self,
+        leaver: NodeId,
+        to: NodeId,
+        mut offered: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let (homes, ledger) = (&self.homes, &self.ledger);
+        offered.retain_mut(|transferred| {
+            let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
+            homes.is_home_of(attempt_key(transferred).0)
+                && ledger.keep_wanted(transferred, has_gone)
+        });
+        let (unwanted, wanted) = offered.into_iter().partition(|it| it.outputs.is_empty());
+        send_hand_over(leaver, TransferStage::Free, (leaver, to), unwanted, out);
+        send_hand_over(to, TransferStage::Fetch, (leaver, to), wanted, out);
+    }
+
+    /// This node is to store outputs of another node permanently: instead of it, or as a replica.
+    fn on_transfer_fetch(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        stays: bool,
+        to_take: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        let (mut coming, mut refused) = (Vec::new(), Vec::new());
+        for transferred in to_take {
+            if stays && self.will_be_kept(&transferred) {
+                coming.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+                continue;
+            }
+            if self.drain.is_some() || !self.has_room_to_take(&transferred) {
+                refused.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+                continue;
+            }
+            for (object, output) in objects_of(&transferred) {
+                // An object that is being fetched for a task is requested again later.
+                let is_coming = self.data.inflight_fetches.contains_key(&object);
+                if !is_coming && !self.data.objects.is_made(&object) {
+                    self.take(now, from, object, output, out);
+                }
+            }
+            let made = attempt_key(&transferred);
+            self.data
+                .incoming_transfers
+                .insert(made, IncomingTransfer { from, transferred, stays });
+            self.check_transfer(made, out);
+        }
+        self.evict(self.options.tuning.store_soft_bytes, out);
+        let full = if stays { TransferStage::NoSpaceToReplicate } else { TransferStage::NoSpace };
+        send_hand_over(from, TransferStage::Replicating, (from, me), coming, out);
+        send_hand_over(from, full, (from, me), refused, out);
+    }
+
+    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let inflight = |(object, _)| self.data.inflight_fetches.get(&object);
+        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
+        self.data.incoming_transfers.contains_key(&attempt_key(transferred))
+            && inflight_fetches.any(InflightFetch::is_taken)
+    }
+
+    fn has_room_to_take(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let data = &self.data;
+        let comes = |(object, output): &(ObjectId, &wire::TransferredOutput)| {
+            output.real
+                && !data.objects.is_made(object)
+                && !data.inflight_fetches.contains_key(object)
+        };
+        let needed = objects_of(transferred).filter(comes).map(|(_, output)| output.size_bytes);
+        let needed = needed.fold(0, u64::saturating_add);
+        let soft_bytes = self.options.tuning.store_soft_bytes;
+        needed == 0 || data.taken_bytes().saturating_add(needed) <= soft_bytes
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        leaver: NodeId,
+        object: ObjectId,
+        output: &wire::TransferredOutput,
+        out: &mut Out,
+    ) {
+        let real_data = output.real;
+        let settings = Arc::new(wire::JobSettings { real_data, ..wire::JobSettings::default() });
+        let request = FetchRequest {
+            object,
+            maker: leaver,
+            size_bytes: output.size_bytes,
+            readers: 1, // No home has to be asked for a source.
+            settings: &settings,
+            taken: Some(output.into()),
+        };
+        self.start_inflight_fetch(now, &request, None, out);
+    }
+
+    /// Reports when all outputs of the attempt are here: to their home, or to the node that
+    /// replicates them.
+    pub(crate) fn check_transfer(&mut self, made: AttemptKey, out: &mut Out) {
+        let Some(incoming_transfers) = self.data.incoming_transfers.get(&made) else { return };
+        let is_here = |(object, _)| self.data.objects.is_made(&object);
+        if !objects_of(&incoming_transfers.transferred).all(is_here) {
+            return;
+        }
+        let Some(incoming_transfers) = self.data.incoming_transfers.remove(&made) else { return };
+        let IncomingTransfer { from, transferred, stays } = incoming_transfers;
+        let (task, attempt) = made;
+        out.events.push(Event::TakenOver { task, attempt, from });
+        if stays {
+            self.add_copy_for(from, transferred, out);
+            return;
+        }
+        self.share_taken(made);
+        if let Some(home) = self.homes.owner(task.partition()) {
+            let between = (from, self.options.me);
+            send_hand_over(home, TransferStage::Fetched, between, vec![transferred], out);
+        }
+    }
+
+    /// Another node has the outputs now. This is recorded before the leaving node gets an answer.
+    fn on_transfer_fetched(
+        &mut self,
+        leaver: NodeId,
+        taker: NodeId,
+        taken: Vec<wire::AttemptOutputs>,
+        out: &mut Out,
+    ) {
+        let mut settled = Vec::new();
+        let mut unwanted: Vec<wire::Object> = Vec::new();
+        for transferred in taken {
+            let (task, attempt) = attempt_key(&transferred);
+            if !self.homes.is_home_of(task) {
+                continue;
+            }
+            let homes = &self.homes;
+            let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
+            if self.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
+                for (object, _) in objects_of(&transferred) {
+                    self.ledger.readers.moved(&object, taker);
+                }
+            } else {
+                // Another node took them over meanwhile, or the job has ended.
+                let goes = objects_of(&transferred).filter(|(_, output)| !output.keep);
+                unwanted.extend(goes.map(|(object, it)| wire_object(object, it.size_bytes)));
+            }
+            settled.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
+        }
+        for piece in unwanted.chunks(OBJECTS_PER_MESSAGE_MAX) {
+            let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
+            out.reliable.push((taker, body));
+        }
+        send_hand_over(leaver, TransferStage::Free, (leaver, taker), settled, out);
+    }
+}
+
+/// Forgets transfers that are not needed any more.
+pub(crate) fn forget(
+    incoming_transfers: &mut BTreeMap<AttemptKey, IncomingTransfer>,
+    goes: impl Fn(&AttemptKey, NodeId) -> bool,
+) {
+    incoming_transfers.retain(|made, incoming_transfers| !goes(made, incoming_transfers.from));
+}

@@ -1,0 +1,239 @@
+//! Work stealing, the victim's side: it grants half of the shared queue in one message and keeps
+//! the tasks until they are acknowledged.
+
+use std::collections::BTreeSet;
+
+use proto::event::Reason;
+use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
+use proto::marks::{Mark, mark};
+use proto::wire::message::Body;
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
+
+use crate::holder::ready_queue::Ready;
+use crate::holder::task::{BundleBuilder, Work, is_command};
+use crate::output::{Out, task_attempt};
+use crate::{Mutant, Scheduler};
+
+/// Remote tasks granted to a thief that has not confirmed yet that all their homes know.
+#[derive(Debug)]
+pub(crate) struct UnackedGrant {
+    pub(crate) tasks: Vec<(TaskId, Attempt, Work)>,
+}
+
+impl UnackedGrant {
+    pub(crate) fn has(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.tasks.iter().any(|&(other, known, _)| (other, known) == (task, attempt))
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        self.tasks.iter().map(|&(task, attempt, _)| (task, attempt))
+    }
+    /// The task will not be taken back.
+    pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
+        self.tasks.retain(|&(other, known, _)| (other, known) != (task, attempt));
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.tasks.retain(|(task, _, _)| task.job != job);
+    }
+}
+
+impl Scheduler {
+    /// These tasks arrive here. A thief may have passed them on without a report so far. If they
+    /// counted as in transit to it, this node would seem to have tasks that it no longer has.
+    pub(crate) fn forget_unacked_grants_of(&mut self, tasks: &[(TaskId, Attempt, Work)]) {
+        if self.unacked_grants.is_empty() {
+            return;
+        }
+        let come: BTreeSet<_> = tasks.iter().map(|&(task, attempt, _)| (task, attempt)).collect();
+        for grant in self.unacked_grants.values_mut() {
+            grant.tasks.retain(|&(task, attempt, _)| !come.contains(&(task, attempt)));
+        }
+    }
+
+    /// Answers with the number of tasks that may be stolen. Under the paper's policies this is the
+    /// length of the shared queue.
+    pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
+        let spare = if self.homes.is_slow(from) { 0 } else { self.spare(!probe.ahead) };
+        let shared = u32::try_from(spare).unwrap_or(u32::MAX);
+        let load = wire::StealLoad { probe: probe.probe, shared };
+        out.best_effort.push((from, Body::StealLoad(load)));
+    }
+
+    pub(crate) fn on_steal_request(
+        &mut self,
+        thief: NodeId,
+        request: &wire::StealRequest,
+        out: &mut Out,
+    ) {
+        let answered = self.granted.entry(thief).or_default();
+        let repeated = request.steal <= *answered;
+        if repeated && self.options.mutant != Some(Mutant::GrantTwice) {
+            mark(Mark::GrantRepeated);
+            return; // Repeated by the network.
+        }
+        *answered = request.steal;
+        let forgets = self.options.mutant == Some(Mutant::VictimForgetsEarly);
+        let mut bundle = BundleBuilder::default();
+        let (mut remote_tasks, mut untold) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        // A slow node may not know yet that the map marks it as slow.
+        let wanted = if self.homes.is_slow(thief) { 0 } else { self.wanted_by(request) };
+        let mut surplus = self.surplus();
+        for _ in 0..STEP_POPS_MAX {
+            if bundle.len() >= wanted || bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {
+                break;
+            }
+            let Some((local_queue, ready)) = self.pop_stealable(&mut surplus) else { break };
+            if local_queue && self.data.no_space.is_pinned_here(ready.task) {
+                surplus += 1;
+                kept.push((local_queue, ready, None));
+                continue;
+            }
+            let early = self.options.mutant == Some(Mutant::PassOnEarly);
+            let remote = self.remote_tasks.get(&ready.task);
+            if remote.is_some_and(|remote| !remote.home_knows && !early) {
+                kept.push((local_queue, ready, None));
+                continue;
+            }
+            let Some(work) = self.take_work(ready) else { continue };
+            if work.cpus() > request.slots || work.is_bound() {
+                kept.push((local_queue, ready, Some(work)));
+                continue;
+            }
+            let Ready { task, attempt, .. } = ready;
+            let mine = self.homes.is_home_of(task);
+            if !mine {
+                untold.push(bundle.len() as u32);
+            }
+            bundle.push(task, attempt, work.clone());
+            self.data.no_space.note_stolen(task);
+            if forgets {
+                continue;
+            }
+            if mine {
+                let incarnation = self.incarnation_of(thief);
+                self.ledger.set_holder(task, thief, incarnation, out);
+            } else {
+                remote_tasks.push((task, attempt, work));
+            }
+        }
+        for (local_queue, ready, work) in kept {
+            // Not granted: too wide for the thief, not yet known to its home, or pinned to this
+            // node.
+            match work {
+                Some(work) => self.put_back(local_queue, ready, work, true),
+                None => self.enqueue(local_queue, ready),
+            }
+        }
+        if !remote_tasks.is_empty() {
+            self.unacked_grants
+                .insert((thief, request.steal), UnackedGrant { tasks: remote_tasks });
+        }
+        let best_effort = bundle.is_empty() || forgets;
+        let bundle = Some(bundle.finish());
+        let grant = wire::StealGrant { steal: request.steal, bundle, untold };
+        let queue = if best_effort { &mut out.best_effort } else { &mut out.reliable };
+        queue.push((thief, Body::StealGrant(grant)));
+    }
+
+    /// The number of tasks in one grant. It is the configured share, rounded up, so that the last
+    /// task may be stolen too; but never more than helps the thief.
+    pub(crate) fn wanted_by(&self, request: &wire::StealRequest) -> usize {
+        let share = self.options.tuning.steal_share;
+        // If the thief fetches more slowly than it runs, it gets the share that lets both nodes end
+        // at the same time.
+        let length = self.mean_length();
+        let moving = self.moving_time().0 as f64 * f64::from(request.slots.max(1));
+        let ratio = moving / length.0.max(1) as f64;
+        let proportional = self.rules().steals_proportionally;
+        let share = if proportional { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
+        let spare = self.spare(request.free > 0) as f64;
+        if request.held == 0 {
+            return (spare * share).ceil() as usize;
+        }
+        // Tasks that the thief holds count towards its share. No task moves if that would make the
+        // thief the fuller node.
+        let held = f64::from(request.held);
+        ((spare + held) * share - held).max(0.0) as usize
+    }
+
+    /// The tasks from which a thief gets its share. If the thief still has tasks, those that this
+    /// node is about to start are left out.
+    fn spare(&self, dry: bool) -> usize {
+        let tasks = self.stealable();
+        if dry || self.data.full {
+            return tasks.saturating_sub(self.own_use());
+        }
+        tasks.saturating_sub(2 * self.lanes())
+    }
+
+    /// Queued tasks for which this node has free slots. If these were granted, they could circulate
+    /// without end among idle nodes that wait for inputs or for more tasks. While tasks here are
+    /// blocked, by a full disk or by a source that does not deliver, none are reserved.
+    pub(crate) fn own_use(&self) -> usize {
+        let blocked = self.data.full
+            || !self.awaiting_slot.is_empty()
+            || self.start_requests.any_exclusive()
+            || self.data.failed_fetch_tasks > 0;
+        if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
+    }
+
+    /// Takes from the shared queue the task that this node would miss least, then a surplus task
+    /// from the local queue. The flag is true for the local queue.
+    fn pop_stealable(&mut self, surplus: &mut usize) -> Option<(bool, Ready)> {
+        if let Some(ready) = self.shared.pop_distant() {
+            return Some((false, ready));
+        }
+        *surplus = surplus.checked_sub(1)?;
+        self.local.pop_last().map(|ready| (true, ready))
+    }
+
+    /// The thief has the tasks and all their homes know.
+    pub(crate) fn on_steal_done(&mut self, thief: NodeId, done: &wire::StealDone) {
+        self.unacked_grants.remove(&(thief, done.steal));
+    }
+
+    /// A thief has restarted: tasks that it had not acknowledged are queued here again. Their homes
+    /// are informed. A home may have learned that the thief held a task, and may have started a
+    /// further attempt or cancelled the task there.
+    pub(crate) fn take_back_unacked_grants(
+        &mut self,
+        thief: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        let keys: Vec<_> =
+            self.unacked_grants.keys().filter(|&&(other, _)| other == thief).copied().collect();
+        let mut held = Vec::new();
+        for key in keys {
+            let grant = self.unacked_grants.remove(&key).expect("listed above");
+            for (task, attempt, mut work) in grant.tasks {
+                if is_command(&work.spec) {
+                    work.deaths = work.deaths.max(1); // The thief may have crashed because of it.
+                }
+                let input_bytes = work.input_bytes();
+                let ready = self.ready(task, attempt, &work);
+                let mine = self.homes.is_home_of(task);
+                if self.take_in(task, attempt, work, out) {
+                    if let Some(remote) = self.remote_tasks.get_mut(&task) {
+                        remote.home_knows = false;
+                    }
+                    match mine {
+                        // This node has become the task's home since it gave the task away.
+                        true => self.note_of_holder(task, false, (thief, incarnation), out),
+                        false => held.push(task_attempt(task, attempt)),
+                    }
+                    self.enqueue(false, ready);
+                    let reason = Reason::GivenBack;
+                    out.events.push(Event::Queued {
+                        task,
+                        attempt,
+                        local_queue: false,
+                        reason,
+                        input_bytes,
+                    });
+                }
+            }
+        }
+        self.notify_homes(held, (thief, incarnation), out);
+    }
+}

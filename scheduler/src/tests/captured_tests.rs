@@ -1,0 +1,82 @@
+//! The bytes that an attempt printed are part of its end: at its home, and at each later home.
+
+use proto::work::{Captured, Outcome};
+use proto::{JobId, Time, wire};
+
+use crate::output::Out;
+use crate::tests::failover_tests::{MOVES, heir, task, until_visible};
+use crate::{LedgerRecord, Scheduler};
+
+const LITTLE: Captured = Captured { stdout_bytes: 5, stderr_bytes: 70_000_000_000 };
+const MUCH: Captured = Captured { stdout_bytes: 1_000, stderr_bytes: 0 };
+
+/// A home with a task that is about to run under a further attempt.
+fn home(out: &mut Out) -> Scheduler {
+    let mut home = heir();
+    for record in records() {
+        home.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+    }
+    home.serve(Time(0), MOVES, 2, out);
+    home.slots.give_back(Some(0));
+    home.settle(Time(0), out);
+    home.act(Time(0), out);
+    home
+}
+
+fn records() -> [LedgerRecord; 2] {
+    let [chunk, visible] = until_visible();
+    let LedgerRecord::Chunk(mut chunk) = chunk else { unreachable!("the chunk is first") };
+    chunk.specs[0].retries = 1;
+    [LedgerRecord::Chunk(chunk), visible]
+}
+
+/// The running attempt ends with this result.
+fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
+    let attempt = home.ledger.cell(task()).expect("it is homed here").attempt;
+    assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");
+    let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
+    home.on_finished(Time(1), task(), attempt, outcome, out);
+    home.settle(Time(1), out);
+    home.act(Time(1), out);
+}
+
+fn told(home: &Scheduler) -> (u64, u64) {
+    let state = home.ledger.task_state(task()).expect("it is homed here");
+    (state.stdout_bytes, state.stderr_bytes)
+}
+
+fn end_record(out: &Out) -> wire::EndRecord {
+    out.facts.ends[&(MOVES, JobId(1))].clone()
+}
+
+#[test]
+fn only_the_attempt_that_counts_is_counted_here_and_at_the_next_home() {
+    let mut out = Out::default();
+    let mut home = home(&mut out);
+    end(&mut home, "exited with code 1", MUCH, &mut out);
+    assert_eq!(told(&home), (0, 0), "it runs again");
+    end(&mut home, "", LITTLE, &mut out);
+    assert_eq!(told(&home), (5, 70_000_000_000));
+    let record = end_record(&out);
+    assert_eq!(record.details.len(), 1);
+
+    let mut next = heir();
+    for record in records().into_iter().chain([LedgerRecord::End(record)]) {
+        next.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+    }
+    next.serve(Time(0), MOVES, 2, &mut Out::default());
+    assert_eq!(told(&next), (5, 70_000_000_000));
+    let part = next.ledger.part_mut(task()).expect("it is homed here");
+    let chunk = part.chunk_mut(0).expect("there is one");
+    chunk.free();
+    assert_eq!(told(&next), (5, 70_000_000_000), "when all else of it has left memory");
+}
+
+#[test]
+fn what_prints_nothing_costs_nothing() {
+    let mut out = Out::default();
+    let mut home = home(&mut out);
+    end(&mut home, "", Captured::default(), &mut out);
+    assert_eq!(told(&home), (0, 0));
+    assert_eq!(end_record(&out).details, []);
+}
