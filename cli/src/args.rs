@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use daemon::CapturedRoom;
 
-use crate::errors::Failure;
-use crate::settings::Settings;
-use crate::tuning::{OrderName, PolicyName, TuningArgs};
-use crate::units::{Factor, Size, Timespan};
+use crate::cluster::tuning::{OrderName, PolicyName, TuningArgs};
+use crate::common::errors::Failure;
+use crate::common::settings::Settings;
+use crate::common::units::{Factor, Size, Timespan};
 
 /// Runs workflows on a cluster without a central node.
 #[derive(Parser, Debug)]
@@ -34,27 +34,27 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
     /// Run a workflow on a temporary cluster, and summarize the run
-    Run(crate::run::RunArgs),
+    Run(crate::local::run::RunArgs),
     /// Start a local cluster in the background, or its missing nodes
-    Up(crate::up::UpArgs),
+    Up(crate::local::up::UpArgs),
     /// Stop the local cluster
-    Down(crate::up::DownArgs),
+    Down(crate::local::up::DownArgs),
     /// Run one node in the foreground; or list and stop nodes
-    Node(Box<crate::node::NodeArgs>),
+    Node(Box<crate::local::node::NodeArgs>),
     /// Submit a command or a workflow to a running cluster
-    Submit(crate::submit::SubmitArgs),
+    Submit(crate::cluster::submit::SubmitArgs),
     /// Jobs: list, inspect, wait, follow, cancel, read output
     #[command(subcommand)]
-    Job(crate::job::JobVerb),
+    Job(crate::cluster::job::JobVerb),
     /// Tasks of a job: list, inspect, explain, cancel
     #[command(subcommand)]
-    Task(crate::task::TaskVerb),
+    Task(crate::cluster::task::TaskVerb),
     /// The key-value store
     #[command(subcommand)]
-    Kv(crate::kv::KvVerb),
+    Kv(crate::cluster::kv::KvVerb),
     /// Tokens for joining from machines that do not share the directory
     #[command(subcommand)]
-    Token(crate::token::TokenVerb),
+    Token(crate::cluster::token::TokenVerb),
     /// Workflow files: make, inspect, convert
     #[command(subcommand)]
     Workload(crate::workload::WorkloadVerb),
@@ -69,10 +69,10 @@ pub(crate) enum Verb {
     /// Evaluate: the figures of the paper beside those of Starling
     Eval(crate::eval::EvalArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
-    Trace(crate::reports::TraceArgs),
+    Trace(crate::cluster::reports::TraceArgs),
     /// Settings and their origins
     #[command(subcommand)]
-    Config(crate::config::ConfigVerb),
+    Config(crate::cluster::config::ConfigVerb),
     /// Print the completion script of a shell
     Completion(crate::generated::CompletionArgs),
     /// Print the manual page of a verb
@@ -336,7 +336,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::errors::{Exit, usage_of_clap};
+    use crate::common::errors::{Exit, usage_of_clap};
 
     #[test]
     fn the_command_line_is_consistent() {

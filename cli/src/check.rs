@@ -8,11 +8,12 @@ use clap::Args;
 use scheduler::{FoundBy, Mutant};
 use serde::Serialize;
 
+use crate::Context;
 use crate::args::DataKind;
 use crate::campaign::CampaignArgs;
-use crate::errors::{Done, Exit, Failure};
-use crate::output::say;
-use crate::{Context, units};
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::output::say;
+use crate::common::units;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
@@ -107,7 +108,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             seed: args.seed.unwrap_or(1),
             kills: args.kills,
             nodes: args.nodes,
-            replicas: crate::embed::check_replicas(args.replicas, args.nodes)?,
+            replicas: crate::local::embed::check_replicas(args.replicas, args.nodes)?,
             workload: &args.workload,
             real_data: args.data == DataKind::Real,
         };

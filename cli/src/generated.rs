@@ -4,7 +4,7 @@ use clap::{Args, CommandFactory};
 
 use crate::Context;
 use crate::args::Cli;
-use crate::errors::{Done, Exit, Failure};
+use crate::common::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionArgs {

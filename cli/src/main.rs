@@ -1,60 +1,18 @@
 //! The one binary. Each verb has its file; this one reads the command line and selects it.
+//! `cluster` has the verbs for a running cluster, `local` has those that start nodes, and `common`
+//! serves all verbs.
 
 mod args;
 mod bench;
 mod bound;
 mod campaign;
-mod captured;
 mod check;
-mod config;
-mod differing;
-mod embed;
-mod errors;
+mod cluster;
+mod common;
 mod eval;
-mod failures;
-mod forget;
 mod generated;
-mod growth;
-mod history;
-mod instance;
-mod job;
-mod job_info;
-mod jobs;
-mod kept_outputs;
-mod kv;
-mod kv_batch;
-mod launch_context;
-mod measurements;
-mod member_slots;
-mod node;
-mod node_list;
-mod node_removal;
-mod output;
-mod path_templates;
-mod processes;
-mod progress;
-mod records;
-mod remote_nodes;
-mod replicas;
-mod reports;
-mod results;
-mod retry;
-mod run;
-mod run_dir;
-mod saved_settings;
-mod selector;
-mod settings;
+mod local;
 mod sim;
-mod streams;
-mod submit;
-mod summary;
-mod task;
-mod terminal_text;
-mod token;
-mod tuning;
-mod units;
-mod unpack;
-mod up;
 mod workload;
 
 use std::process::ExitCode;
@@ -63,9 +21,12 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Cli, Verb};
-use errors::{Done, Exit, Failure};
-use output::Output;
-use settings::Settings;
+use cluster::{config, job, kv, reports, submit, task, token};
+use common::errors::{self, Done, Exit, Failure};
+use common::output::{self, Output};
+use common::path_templates;
+use common::settings::{self, Settings};
+use local::{node, processes, run, up};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,9 +8,10 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use workloads::{Graph, OutputFormat, Placement, Spread};
 
+use crate::Context;
 use crate::args::{Cores, LoadArgs, PlacementName};
-use crate::errors::{Done, Exit, Failure};
-use crate::{Context, units};
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::units;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum WorkloadVerb {

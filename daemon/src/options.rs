@@ -9,8 +9,8 @@ use scheduler::Tuning;
 use security::Token;
 
 use crate::error::StartError;
-use crate::instance;
-use crate::listen_addresses::Listen;
+use crate::lifecycle::instance;
+use crate::rpc::listen_addresses::Listen;
 
 /// The maximum number of connections served at a time. Values below the default are for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

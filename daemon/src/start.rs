@@ -9,16 +9,17 @@ use proto::{Incarnation, NodeId, limits, wire};
 use security::{Dialer, Keyring, Role};
 use tokio::sync::watch;
 
-use crate::addresses::AddressBook;
 use crate::clock::Clock;
 use crate::error::StartError;
 use crate::handle::{NodeHandle, Progress};
-use crate::incarnations::NodeContext;
-use crate::instance::{self, ClusterFile, Instance};
-use crate::listen_addresses::Listen;
+use crate::lifecycle::incarnations::NodeContext;
+use crate::lifecycle::instance::{self, ClusterFile, Instance};
+use crate::lifecycle::{join, rendezvous};
 use crate::options::NodeOptions;
-use crate::tls_context::TlsContext;
-use crate::{join, listen_addresses, rendezvous};
+use crate::rpc::addresses::AddressBook;
+use crate::rpc::listen_addresses;
+use crate::rpc::listen_addresses::Listen;
+use crate::rpc::tls_context::TlsContext;
 
 /// The maximum wait of a new node for earlier ones, which join one after another.
 const TURN_TIMEOUT: Duration = Duration::from_secs(600);

@@ -22,10 +22,10 @@ use scheduler::Tuning;
 use super::report::Report;
 use super::reruns::Reruns;
 use super::{BenchFailure, Resolved, Round, cluster};
-use crate::embed::{self, ClusterPlan};
-use crate::node_list;
-use crate::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
-use crate::reports::Logs;
+use crate::cluster::node_list;
+use crate::cluster::reports::Logs;
+use crate::local::embed::{self, ClusterPlan};
+use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);

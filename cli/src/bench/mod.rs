@@ -30,7 +30,7 @@ use clap::{Args, Subcommand};
 use self::cluster::Cluster;
 use self::report::{Report, Round};
 use crate::Context;
-use crate::errors::{Done, Exit, Failure};
+use crate::common::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {

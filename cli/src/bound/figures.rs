@@ -8,8 +8,10 @@ use workloads::Graph;
 use workloads::generate::Implicit;
 
 use super::Compared;
-use crate::errors::{Failure, heard};
-use crate::{Context, reports, units};
+use crate::Context;
+use crate::cluster::reports;
+use crate::common::errors::{Failure, heard};
+use crate::common::units;
 
 /// The assumptions of the figures.
 #[derive(Clone, Debug)]

@@ -10,10 +10,10 @@ use proto::wire::spec::Body;
 use workloads::{Graph, Plan};
 
 use super::readings::Readings;
-use crate::errors::Failure;
-use crate::kept_outputs::{self, CopiedFile};
-use crate::output::say;
-use crate::reports::Logs;
+use crate::cluster::kept_outputs::{self, CopiedFile};
+use crate::cluster::reports::Logs;
+use crate::common::errors::Failure;
+use crate::common::output::say;
 
 /// The maximum of differing files per run that are named.
 const NAMED_MAX: usize = 3;

@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use super::point::{FigureSource, Point};
 use super::results::{Outcome, Results};
 use crate::Context;
-use crate::errors::{Failure, plain};
-use crate::{settings, units};
+use crate::common::errors::{Failure, plain};
+use crate::common::{settings, units};
 
 /// The time for a run to end after a stop request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -39,8 +39,9 @@ use self::point::{FigureSource, Point};
 use self::results::{Outcome, Results};
 use self::scale::Scale;
 use self::section::{Section, Verdict};
-use crate::errors::{Done, Exit, Failure};
-use crate::{Context, units};
+use crate::Context;
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::units;
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(600);

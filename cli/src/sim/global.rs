@@ -14,10 +14,12 @@ use workloads::Graph;
 
 use super::SimArgs;
 use super::network::NetworkChoice;
+use crate::Context;
 use crate::args::DataKind;
-use crate::errors::{Done, Exit, Failure};
-use crate::units::Timespan;
-use crate::{Context, reports, summary, units};
+use crate::cluster::reports;
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::units::Timespan;
+use crate::common::{summary, units};
 
 /// The decision time of a delayed scheduler, as in Estee's study.
 const DECISION_BEHIND_MSD: Span = Span::from_millis(50);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use ::sim::{NetworkModel, Racks};
 use proto::Span;
 
-use crate::errors::Failure;
+use crate::common::errors::Failure;
 
 const KNOWN: &str = "maxmin, flat and tree:racks=N,oversubscription=X";
 

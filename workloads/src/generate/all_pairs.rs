@@ -10,11 +10,11 @@ use proto::{limits, wire};
 use super::keys::Keys;
 use super::{Data, KIND_LOAD, STREAM_ORDER, STREAM_SIZE};
 use super::{body_and_duration, output_of, spec_of};
-use crate::builder::{GraphBuilder, TaskInit};
-use crate::error::GeneratorError;
+use crate::generate::random::Shuffle;
 use crate::graph::Graph;
-use crate::quantity::parse_size_bytes;
-use crate::random::Shuffle;
+use crate::graph::builder::{GraphBuilder, TaskInit};
+use crate::graph::error::GeneratorError;
+use crate::graph::quantity::parse_size_bytes;
 
 /// The default number of tiles along each side: 100 tiles, one for each node of the paper.
 const TILES_DEFAULT: u32 = 10;

@@ -1,7 +1,7 @@
 //! Durations and sizes that vary by task: a distribution, drawn by seed and index.
 
-use crate::math::{ln, pow};
-use crate::random::{Stream, random, uniform};
+use crate::generate::math::{ln, pow};
+use crate::generate::random::{Stream, random, uniform};
 
 /// The distribution of a task's duration or size. Negative draws become 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -111,7 +111,7 @@ fn gamma(shape: f64, more: &mut Stream) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantity::parse_duration_ns;
+    use crate::graph::quantity::parse_duration_ns;
 
     /// Mean and deviation of many draws, in milliseconds.
     fn moments(text: &str) -> (f64, f64) {

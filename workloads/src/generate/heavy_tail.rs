@@ -6,7 +6,7 @@
 //! draws. They are the quantiles at equal steps, shuffled by the seed. So all five figures hold
 //! within 2 % in every bag of at least 1,000 tasks, for any seed.
 
-use crate::math::pow;
+use crate::generate::math::pow;
 
 const BODY_SHAPE: f64 = 1.339;
 const TAIL_SHAPE: f64 = 0.576;

@@ -12,8 +12,8 @@ use super::draw::Draw;
 use super::keys::Keys;
 use super::shapes::{self, Shape};
 use super::{Data, body_and_duration};
-use crate::error::GeneratorError;
-use crate::quantity::parse_size_bytes;
+use crate::graph::error::GeneratorError;
+use crate::graph::quantity::parse_size_bytes;
 
 /// A bag, pipelines or a tree, described by its text.
 #[derive(Clone, PartialEq, Debug)]

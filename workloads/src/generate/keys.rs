@@ -2,9 +2,9 @@
 
 use super::draw::Draw;
 use super::{GENERATORS, Generator};
-use crate::builder::GraphBuilder;
-use crate::error::GeneratorError;
 use crate::graph::Graph;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::error::GeneratorError;
 
 #[derive(Debug)]
 pub(super) struct Keys<'a> {

@@ -7,11 +7,11 @@ use super::draw::Draw;
 use super::heavy_tail;
 use super::keys::Keys;
 use super::{Data, STREAM_ORDER, body, body_and_duration, output_of, spec_of};
-use crate::builder::{GraphBuilder, TaskInit};
-use crate::error::GeneratorError;
+use crate::generate::random::Shuffle;
 use crate::graph::Graph;
-use crate::quantity::parse_size_bytes;
-use crate::random::Shuffle;
+use crate::graph::builder::{GraphBuilder, TaskInit};
+use crate::graph::error::GeneratorError;
+use crate::graph::quantity::parse_size_bytes;
 
 /// The number of tasks per slot in the paper's table 3.
 const TABLE3_TASKS_PER_SLOT: u64 = 1000;

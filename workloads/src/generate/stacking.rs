@@ -5,11 +5,11 @@ use super::keys::Keys;
 use super::shapes::task_count;
 use super::{Data, KIND_LOAD, STREAM_FILES, STREAM_ORDER, STREAM_SIZE};
 use super::{body_and_duration, output_of, spec_of};
-use crate::builder::{GraphBuilder, TaskInit};
-use crate::error::GeneratorError;
+use crate::generate::random::Shuffle;
 use crate::graph::Graph;
-use crate::quantity::parse_size_bytes;
-use crate::random::Shuffle;
+use crate::graph::builder::{GraphBuilder, TaskInit};
+use crate::graph::error::GeneratorError;
+use crate::graph::quantity::parse_size_bytes;
 use proto::wire;
 
 /// Tasks and files of each locality. The paper states only the localities. The counts are from

@@ -4,10 +4,10 @@ use super::draw::Draw;
 use super::keys::Keys;
 use super::shapes::task_count;
 use super::{Data, body_and_duration, output_of, spec_of};
-use crate::builder::{GraphBuilder, TaskInit};
-use crate::error::GeneratorError;
 use crate::graph::Graph;
-use crate::quantity::parse_size_bytes;
+use crate::graph::builder::{GraphBuilder, TaskInit};
+use crate::graph::error::GeneratorError;
+use crate::graph::quantity::parse_size_bytes;
 use proto::limits;
 
 /// The common parts of all tasks of such a graph.

@@ -10,10 +10,10 @@ use sha1::{Digest, Sha1};
 use super::draw::Draw;
 use super::keys::Keys;
 use super::{body_and_duration, output_of, spec_of};
-use crate::builder::{GraphBuilder, TaskInit};
-use crate::error::GeneratorError;
+use crate::generate::math::ln;
 use crate::graph::Graph;
-use crate::math::ln;
+use crate::graph::builder::{GraphBuilder, TaskInit};
+use crate::graph::error::GeneratorError;
 
 /// The maximum number of children of a node, except the root of a binomial tree.
 const CHILDREN_MAX: u32 = 100;

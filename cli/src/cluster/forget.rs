@@ -1,0 +1,121 @@
+//! `starling job forget`: removes the records of ended jobs.
+
+use std::time::Duration;
+
+use clap::Args;
+use client::{Client, ClientError};
+use kvs::membership::never_came;
+use proto::{JobId, NodeId, wire};
+use serde::Serialize;
+
+use crate::Context;
+use crate::cluster::{jobs, kept_outputs};
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::selector::Selector;
+
+#[derive(Args, Debug)]
+pub(crate) struct ForgetArgs {
+    /// all, last, 5 or 1-3,7
+    jobs: Selector,
+    /// Remove the kept results as well
+    #[arg(long)]
+    results: bool,
+}
+
+/// The time that a node has to answer.
+const THERE_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Serialize)]
+struct ForgottenRow {
+    job: String,
+    forgotten: bool,
+    results: bool,
+    /// Nodes that keep their data of the job until they return.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes_away: Vec<u32>,
+}
+
+/// Checks that the job has ended, and that no kept result would be left without its record.
+async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<(), Failure> {
+    let number = job.0;
+    let state = match client.job(job).await {
+        // The job was forgotten before; kept results may still exist.
+        Err(ClientError::Refused(text)) if results && text.contains(" was forgotten on ") => {
+            return Ok(());
+        }
+        state => state?,
+    };
+    if !client::is_ended(&state) || state.ended_ns == 0 {
+        let text = format!("job {number} has not ended: only an ended job can be forgotten");
+        return Err(Failure::refused(text).hint(format!(
+            "'starling job wait {number}' waits for its end, 'starling job cancel {number}' ends it"
+        )));
+    }
+    let keeps = || state.settings.is_some_and(|settings| settings.keeps_results);
+    if !results && (keeps() || kept_outputs::is_listed(client, job).await?) {
+        let text = format!("job {number} keeps results: it is forgotten with them, or not at all");
+        return Err(Failure::refused(text).hint(format!(
+            "'starling job fetch {number} -o DIR' copies them, \
+             'starling job forget {number} --results' removes them"
+        )));
+    }
+    Ok(())
+}
+
+/// Of the nodes that do not answer: those that may have something to remove.
+fn nodes_away(map: &wire::ClusterMap, silent: impl Iterator<Item = NodeId>) -> Vec<u32> {
+    silent.filter(|&node| !never_came(map, node)).map(|node| node.0).collect()
+}
+
+/// Nothing is forgotten unless all of it can be.
+pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -> Done {
+    let selected = jobs::select(client, &args.jobs).await?;
+    for &job in &selected {
+        may_be_forgotten(client, job, args.results).await?;
+    }
+    let states = client.node_states(THERE_TIMEOUT).await;
+    let map = client.newest_map(THERE_TIMEOUT).await;
+    let silent = states.iter().filter(|(_, state)| state.is_err()).map(|(node, _)| *node);
+    let nodes_away = nodes_away(&map, silent);
+    for &job in &selected {
+        client.forget(job, args.results).await?;
+        if args.results {
+            kept_outputs::forget(client, job).await?;
+        }
+        let (number, results) = (job.0.to_string(), args.results);
+        if context.output.json {
+            let nodes_away = nodes_away.clone();
+            let row = ForgottenRow { job: number, forgotten: true, results, nodes_away };
+            context.output.json(&row)?;
+        } else {
+            let what = if results { ", with its results" } else { "" };
+            context.output.note(&format!("job {number} is forgotten{what}"));
+        }
+    }
+    if !context.output.json && !selected.is_empty() && !nodes_away.is_empty() {
+        let names: Vec<String> = nodes_away.iter().map(|node| format!("n{node}")).collect();
+        let (nodes, verbs) = match names.len() {
+            1 => ("node", "removes what it has when it is back"),
+            _ => ("nodes", "remove what they have when they are back"),
+        };
+        context.output.note(&format!("{nodes} {} {verbs}", names.join(", ")));
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_never_came_has_nothing_to_remove() {
+        let member = |node, incarnation| wire::Member { node, incarnation, ..Default::default() };
+        let members = vec![member(0, 1), member(1, 3), member(2, 0)];
+        let mut map = wire::ClusterMap { members, copies: 2, ..Default::default() };
+        let silent = || [1, 2].into_iter().map(NodeId);
+        assert_eq!(nodes_away(&map, silent()), [1]);
+        // With one copy no node registers, and none can join.
+        map.copies = 1;
+        assert_eq!(nodes_away(&map, silent()), [1, 2]);
+    }
+}

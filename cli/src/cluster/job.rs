@@ -1,0 +1,206 @@
+//! `starling job`: the jobs of a cluster.
+
+use clap::Subcommand;
+use client::{Client, now_ns};
+use proto::{JobId, NodeId};
+use serde::Serialize;
+
+use crate::Context;
+use crate::args::TimeoutArgs;
+use crate::cluster::forget::ForgetArgs;
+use crate::cluster::jobs::{self, JobRow};
+use crate::cluster::kept_outputs::FetchArgs;
+use crate::cluster::retry::{self, RetryArgs};
+use crate::cluster::streams::OutputArgs;
+use crate::cluster::{forget, job_info, kept_outputs, streams};
+use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::common::selector::Selector;
+use crate::common::units;
+use crate::common::units::Timespan;
+use crate::local::run;
+use crate::local::run::Deadline;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum JobVerb {
+    /// List the jobs of the cluster
+    List {
+        /// all, last, 5 or 1-3,7
+        #[arg(default_value = "all")]
+        jobs: Selector,
+    },
+    /// Summarize a job, running or ended
+    Info {
+        /// all, last, 5 or 1-3,7
+        jobs: Selector,
+        /// State at the end of this round: 0 is the first, 1 that of the first retry
+        #[arg(long, value_name = "N")]
+        round: Option<u32>,
+    },
+    /// Wait until jobs have ended; exit 1 when tasks failed
+    Wait {
+        /// all, last, 5 or 1-3,7
+        jobs: Selector,
+        #[command(flatten)]
+        timeout: TimeoutArgs,
+    },
+    /// Follow jobs to their end
+    Progress {
+        /// all, last, 5 or 1-3,7
+        jobs: Selector,
+    },
+    /// Cancel jobs, even incompletely submitted ones; their running tasks are killed
+    Cancel {
+        /// all, last, 5 or 1-3,7
+        jobs: Selector,
+    },
+    /// Run the unfinished tasks of ended jobs again: failed, skipped and cancelled ones
+    Retry(RetryArgs),
+    /// Remove the records of ended jobs: events, task records, captured output, data for retries;
+    /// kept results only with --results
+    Forget(ForgetArgs),
+    /// Print the standard output of tasks; lost output is named (exit code 3)
+    Output(OutputArgs),
+    /// Copy the kept outputs of tasks into a directory
+    Fetch(FetchArgs),
+}
+
+#[derive(Serialize)]
+struct JobList {
+    jobs: Vec<JobRow>,
+    /// Homes that have not listed their jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+    /// Nodes that answer nothing, where jobs are missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    away: Vec<String>,
+}
+
+pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        match verb {
+            JobVerb::List { jobs } => list(context, &client, jobs).await,
+            JobVerb::Info { jobs, round } => {
+                for job in jobs::select(&client, jobs).await? {
+                    job_info::info(context, &client, job, *round).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            JobVerb::Wait { jobs, timeout } => {
+                let timeout = context.settings.pick_optional(timeout.timeout, "timeout")?;
+                wait(context, &client, jobs, timeout).await
+            }
+            JobVerb::Progress { jobs } => {
+                for job in jobs::select(&client, jobs).await? {
+                    progress(context, &client, job).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            JobVerb::Cancel { jobs } => {
+                for job in jobs::select(&client, jobs).await? {
+                    let answer = client.cancel(job, &[]).await?;
+                    tell_cancelled(context, job, &answer)?;
+                }
+                Ok(Exit::Ok)
+            }
+            JobVerb::Retry(args) => retry::run(context, &client, args).await,
+            JobVerb::Forget(args) => forget::run(context, &client, args).await,
+            JobVerb::Output(args) => streams::run(context, &client, args).await,
+            JobVerb::Fetch(args) => kept_outputs::fetch(context, &client, args).await,
+        }
+    })
+}
+
+/// Waits for jobs, one after another, within one deadline for all.
+async fn wait(
+    context: &Context,
+    client: &Client,
+    selector: &Selector,
+    timeout: Option<Timespan>,
+) -> Done {
+    let deadline = Deadline::after(timeout);
+    let mut exit = Exit::Ok;
+    for job in jobs::select(client, selector).await? {
+        let state = run::wait(context, client, job, 0, &deadline).await?;
+        jobs::tell_failures(&context.output, &state);
+        if context.output.json {
+            heard(context.output.json(&JobRow::new(&state)))?;
+        }
+        jobs::tell_more(&state);
+        if jobs::exit_of(&state) != Exit::Ok {
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
+}
+
+#[derive(Serialize)]
+struct CancelledRow {
+    job: String,
+    cancelled: u64,
+    ended: u64,
+}
+
+/// Prints the result of a cancellation.
+pub(crate) fn tell_cancelled(
+    context: &Context,
+    job: JobId,
+    answer: &proto::wire::Cancelled,
+) -> Result<(), Failure> {
+    let (cancelled, ended) = (answer.cancelled, answer.ended);
+    if context.output.json {
+        return context.output.json(&CancelledRow { job: job.0.to_string(), cancelled, ended });
+    }
+    let had_ended = match ended {
+        0 => String::new(),
+        n => format!(", {} had ended", units::count(n)),
+    };
+    let tasks = units::number_of(cancelled, "task");
+    context.output.note(&format!("job {}: {tasks} cancelled{had_ended}", job.0));
+    Ok(())
+}
+
+async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
+    let known = jobs::list(client).await?;
+    let mut states = known.states.clone();
+    let present: Vec<u64> = states.iter().map(|state| state.job).collect();
+    let picked = selector.pick(&present).map_err(Failure::refused)?;
+    states.retain(|state| picked.contains(&state.job));
+    let jobs: Vec<JobRow> = states.iter().map(JobRow::new).collect();
+    if context.output.json {
+        let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect();
+        let (missing, away) = (names(&known.missing), names(&known.away));
+        context.output.json(&JobList { jobs, missing, away })?;
+    } else {
+        let now_s = now_ns() as f64 / 1e9;
+        let rows: Vec<_> = jobs.iter().map(|row| row.cells(now_s)).collect();
+        context.output.table(&JobRow::HEADER, &rows)?;
+    }
+    match known.missing.is_empty() {
+        true => Ok(Exit::Ok),
+        false => Err(Failure::lost(jobs::missing_text(&known))
+            .hint("the list is without them; start the nodes, or try again")),
+    }
+}
+
+/// Prints every change of the state, as a line of JSON or on the terminal.
+async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
+    if !context.output.json && context.output.progress {
+        return run::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);
+    }
+    let mut watch = client.watch_job(job);
+    while let Some(state) = watch.next().await? {
+        let row = JobRow::new(&state);
+        if context.output.json {
+            context.output.json(&row)?;
+        } else {
+            let ended = row.done + row.failed + row.skipped + row.cancelled;
+            let line = format!("job {}: {ended} of {} tasks, {}", job.0, row.total, row.state);
+            context.output.line(&line)?;
+            if let Some(stall) = jobs::stall_line(&state) {
+                context.output.line(&format!("job {}: {stall}", job.0))?;
+            }
+        }
+    }
+    Ok(())
+}

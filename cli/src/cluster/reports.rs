@@ -1,0 +1,334 @@
+//! From the nodes' event logs to a report, a trace or an explanation.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
+use clap::Args;
+use client::{Client, ClientError};
+use proto::event::{End, Event, RetryReason};
+use proto::wire::{JobState, NodeState};
+use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
+use serde::Serialize;
+use workloads::{Graph, Plan};
+
+use crate::Context;
+use crate::cluster::{job_info, jobs};
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::output::say;
+use crate::common::selector::Selector;
+
+/// The time that a node has to send its state.
+pub(crate) const STATE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The event logs of all nodes that answer.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    logs: Vec<(NodeId, Vec<u8>)>,
+    /// Later events are skipped.
+    until: Option<Time>,
+    pub(crate) states: Vec<NodeState>,
+}
+
+async fn events_of(
+    client: &Client,
+    node: NodeId,
+    job: JobId,
+    task: Option<LocalId>,
+) -> Result<Vec<u8>, ClientError> {
+    let mut events = client.events(node, job, task).await?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = events.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+impl Logs {
+    /// Reads the logs of a job, or of one of its tasks. Unreachable nodes are named on stderr.
+    pub(crate) async fn read(
+        client: &Client,
+        job: JobId,
+        task: Option<LocalId>,
+    ) -> Result<Self, Failure> {
+        let mut read = Self::default();
+        for (node, state) in client.node_states(STATE_TIMEOUT).await {
+            let events = match state {
+                Ok(_) => events_of(client, node, job, task).await,
+                Err(ref error) => Err(ClientError::ClusterUnreachable(error.to_string())),
+            };
+            match events {
+                Ok(bytes) => {
+                    read.states.extend(state);
+                    read.logs.push((node, bytes));
+                }
+                // The node may also stop, or fail, during the read.
+                Err(ClientError::ClusterUnreachable(why)) => {
+                    say(&format!("warning: without the events of {node}: {why}"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Skips the events after the end of a job; 0: it has not ended.
+    pub(crate) fn end(&mut self, ended_ns: u64) {
+        self.until = (ended_ns > 0).then_some(Time(ended_ns));
+    }
+
+    /// All events by time. Unreadable parts are named on stderr at the end.
+    pub(crate) fn for_each(
+        &self,
+        mut see: impl FnMut(&Entry) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let logs = self.logs.iter().map(|(node, bytes)| (*node, &bytes[..]));
+        let mut merged = Merged::new(logs);
+        for entry in merged.by_ref() {
+            if self.until.is_none_or(|until| entry.time <= until) {
+                see(&entry)?;
+            }
+        }
+        for error in merged.errors() {
+            say(&format!("warning: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Sums up the events. The plan, if there is one, gives the width and kind of tasks.
+    pub(crate) fn fold(
+        &self,
+        job: JobId,
+        plan: Option<(&Graph, &Plan<'_>)>,
+    ) -> Result<Fold, Failure> {
+        let kinds = plan.map(|(graph, _)| Kinds::of(graph)).unwrap_or_default();
+        let unclocked = plan.is_some_and(|(graph, _)| graph.clock_starts_after_loads());
+        let mut fold = Fold::of_job(job).before_the_clock(kinds.loads().filter(|_| unclocked));
+        self.for_each(|entry| {
+            let known = plan.zip(analysis::task_of(&entry.event));
+            let task = known.and_then(|((graph, plan), task)| {
+                plan.task_of(task.local).map(|number| (graph, number))
+            });
+            let slots = task.map_or(1, |(graph, number)| graph.cpus(number));
+            let kind = task.map(|(graph, number)| kinds.of_task(graph, number));
+            fold.push_task(entry, slots, kind);
+            Ok(())
+        })?;
+        Ok(fold)
+    }
+
+    /// The end of each task of a job. Of several attempts the highest number counts, not the last.
+    /// A home that slept while another took its place may commit an end after it wakes. Such an end
+    /// does not count, and the numbers of its successor are higher.
+    pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
+        let (mut committed, mut recalled) = (HashMap::new(), HashMap::new());
+        self.for_each(|entry| {
+            match entry.event {
+                Event::Committed { task, attempt, end, node, .. } if task.job == job => {
+                    let ended = Committed { node, attempt, end };
+                    let known = committed.entry(task.local).or_insert(ended);
+                    if known.attempt <= attempt {
+                        *known = ended;
+                    }
+                }
+                Event::Replaced {
+                    task,
+                    attempt,
+                    why: RetryReason::Recalled | RetryReason::Rebuilt | RetryReason::Round,
+                } if task.job == job => {
+                    let latest = recalled.entry(task.local).or_insert(attempt);
+                    *latest = attempt.max(*latest);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        // The outputs of these attempts do not count any more.
+        committed.retain(|local, end: &mut Committed| {
+            recalled.get(local).is_none_or(|&recalled| recalled < end.attempt)
+        });
+        Ok(committed)
+    }
+
+    /// Further nodes with the outputs of tasks: those that took them over from a leaving node, or
+    /// have replicas of them. In the order of time.
+    pub(crate) fn taken_over(
+        &self,
+        job: JobId,
+    ) -> Result<HashMap<LocalId, Vec<(Attempt, NodeId)>>, Failure> {
+        let mut taken: HashMap<LocalId, Vec<(Attempt, NodeId)>> = HashMap::new();
+        self.for_each(|entry| {
+            if let Event::TakenOver { task, attempt, .. } = entry.event
+                && task.job == job
+            {
+                taken.entry(task.local).or_default().push((attempt, entry.node));
+            }
+            Ok(())
+        })?;
+        Ok(taken)
+    }
+
+    /// True if this node's log was read.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.logs.iter().any(|(read, _)| *read == node)
+    }
+
+    /// Writes a Chrome trace.
+    pub(crate) fn write_trace(
+        &self,
+        to: TraceFile,
+        origin: Option<Time>,
+        names: impl FnMut(TaskId) -> Option<String>,
+    ) -> Result<(), Failure> {
+        let TraceFile { path, file } = to;
+        let failed = |error: std::io::Error| Failure::file(&path, &error);
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
+        let mut writer = TraceWriter::new(BufWriter::new(file), origin, names).map_err(failed)?;
+        self.for_each(|entry| writer.push(entry).map_err(failed))?;
+        writer.finish().map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// The destination of a trace. It is opened before the work begins, so that an unwritable path is
+/// detected early. An existing file stays until the trace is written.
+#[derive(Debug)]
+pub(crate) struct TraceFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TraceFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let file = File::options().create(true).truncate(false).write(true).open(path);
+        let file = file.map_err(|error| Failure::file(path, &error))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+}
+
+/// The attempt of a task that counted, and the node where it ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committed {
+    pub(crate) node: NodeId,
+    pub(crate) attempt: Attempt,
+    pub(crate) end: End,
+}
+
+/// The facts of a job's state that are not in the log.
+pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
+    let members = states.iter().filter_map(|state| state.member.as_ref());
+    let reads = state.sum.as_ref().map(|sum| Reads {
+        inputs: sum.inputs,
+        local: sum.inputs_local,
+        copied: sum.inputs_copied,
+    });
+    RunFacts {
+        reads,
+        job: state.job.to_string(),
+        state: jobs::state_word(state).to_owned(),
+        policy: states.first().map(|state| state.policy.clone()).unwrap_or_default(),
+        slots: members.map(|member| member.slots).sum(),
+        nodes: states.len() as u32,
+        tasks: state.total,
+        edges: state.edges,
+        submitted: Some(Time(state.submitted_ns)),
+        ended: (state.ended_ns > 0).then_some(Time(state.ended_ns)),
+        node_states: states,
+        ..RunFacts::default()
+    }
+}
+
+/// The report with the job's own counts: a log may lag behind, or be on an unreachable node.
+pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunReport {
+    let mut report = RunReport::new(fold, facts);
+    let counts = jobs::counts(state);
+    report.tasks.done = counts.done;
+    report.tasks.failed = counts.failed;
+    report.tasks.cancelled = counts.cancelled;
+    report.tasks.skipped = counts.skipped;
+    report.tasks.executions = report.tasks.executions.max(counts.executions);
+    report
+}
+
+/// A report with the facts from its job's home: failures, and the user that cancelled.
+#[derive(Serialize)]
+struct ReportWithFailures<'r> {
+    #[serde(flatten)]
+    report: &'r RunReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled_by: Option<String>,
+    failures: Vec<jobs::FailureRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall: Option<jobs::StallRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u32>,
+    /// The directory of a run's kept outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results_dir: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    past: Option<job_info::PastRow>,
+}
+
+/// The report as one line of JSON; its schema comes first. `past`: with the facts for jobs of a
+/// cluster only.
+pub(crate) fn json(
+    report: &RunReport,
+    state: &JobState,
+    results: Option<&Path>,
+    past: bool,
+) -> String {
+    let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
+    let results_dir = results.map(|dir| dir.display().to_string());
+    let stall = jobs::StallRow::of(state);
+    let round = jobs::later_round(state);
+    let past = past.then(|| job_info::PastRow::of(state));
+    let told =
+        ReportWithFailures { report, cancelled_by, failures, stall, round, results_dir, past };
+    serde_json::to_string(&told).expect("numbers and strings always serialise")
+}
+
+/// CPU time of this process so far.
+pub(crate) fn own_cpu() -> Span {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Span(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The peak memory of this process.
+pub(crate) fn own_peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// The job: last, or its number
+    job: Selector,
+    /// The file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// `starling trace JOB -o FILE`.
+pub(crate) fn trace(context: &Context, args: &TraceArgs) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let jobs = jobs::select(&client, &args.job).await?;
+        let [job] = jobs[..] else {
+            return Err(Failure::usage("a trace is of one job: name one"));
+        };
+        let state = client.job(job).await?;
+        let file = TraceFile::open(&args.output)?;
+        let logs = Logs::read(&client, job, None).await?;
+        let mut names = HashMap::new();
+        client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
+        let name = |task: TaskId| names.get(&task.local.0).cloned();
+        logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
+        Ok(Exit::Ok)
+    })
+}

@@ -1,0 +1,221 @@
+//! `starling submit`: a command or a workflow, to a running cluster.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use client::{Client, SubmitOptions};
+use serde::Serialize;
+use workloads::{Graph, Plan};
+
+use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
+use crate::cluster::replicas::{self, ReplicasOf};
+use crate::cluster::{jobs, kept_outputs};
+use crate::common::errors::{Done, Exit, Failure, heard, plain};
+use crate::common::units::{Bandwidth, Timespan};
+use crate::local::run;
+use crate::{Context, workload};
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
+pub(crate) struct SubmitArgs {
+    /// A workflow file or generator instead of a command
+    #[arg(long, value_name = "WORKFLOW")]
+    file: Option<String>,
+    /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
+    #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
+    array: Option<String>,
+    /// Files that the command reads; they appear in its directory
+    #[arg(long = "in", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    inputs: Vec<String>,
+    /// Files on a file system that all nodes see; each node copies them to its own store, once
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    stage_in: Vec<String>,
+    /// Files of this machine, uploaded with the job
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    upload: Vec<String>,
+    /// Files that the command writes; DIRECTORY/ for the content of a directory, glob:PATTERN for
+    /// all files that match
+    #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    outputs: Vec<String>,
+    /// Slots of the task
+    #[arg(long, default_value_t = 1, conflicts_with = "file",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: u32,
+    /// Name in lists
+    #[arg(long)]
+    name: Option<String>,
+    /// The command's working directory [default: a directory of its own]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "file")]
+    cwd: Option<PathBuf>,
+    /// A variable of the command's environment; without a value, its value here
+    #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "file")]
+    env: Vec<String>,
+    /// The standard input of the command [default: nothing]
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    stdin: Option<String>,
+    /// Further attempts after a failed one
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
+    retries: u32,
+    /// A task that takes longer is killed and fails
+    #[arg(long, value_name = "DURATION", conflicts_with = "file")]
+    time_limit: Option<Timespan>,
+    /// Wait for the end
+    #[arg(long)]
+    wait: bool,
+    /// Nodes that must have an output before its task counts as done, for a class: all, kept, or
+    /// files by the names of tasks. The last that fits counts [default: kept outputs as many as
+    /// partitions have replicas]
+    #[arg(long, value_name = "[CLASS=]N")]
+    replicas: Vec<ReplicasOf>,
+    #[command(flatten)]
+    timeout: TimeoutArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The command and its arguments; options precede it, and -- may
+    #[arg(trailing_var_arg = true, allow_hyphen_values = false, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Submitted {
+    job: String,
+    tasks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+}
+
+pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
+    let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
+    let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
+    let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
+    let mut graph = graph(context, args)?;
+    replicas::set(&mut graph, &args.replicas)?;
+    if let Some(limit) = args.place.crash_limit {
+        graph.set_crash_limit(limit);
+    }
+    options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let states = client.node_states(crate::cluster::reports::STATE_TIMEOUT).await;
+        let slots = states
+            .iter()
+            .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
+        if let Some(widest) = slots.max() {
+            run::check_fit(&graph, widest)?;
+        }
+        let job = send(&client, &graph, &options).await?.job();
+        let tasks = graph.len() as u64;
+        let number = job.0.to_string();
+        if !args.wait {
+            if context.output.json {
+                context.output.json(&Submitted { job: number, tasks, state: None })?;
+            } else {
+                context.output.line(&number)?;
+            }
+            return Ok(Exit::Ok);
+        }
+        if !context.output.json {
+            heard(context.output.line(&number))?;
+        }
+        let deadline = run::Deadline::after(timeout);
+        let state = run::wait(context, &client, job, tasks, &deadline).await?;
+        jobs::tell_failures(&context.output, &state);
+        if context.output.json {
+            let state = Some(jobs::state_word(&state));
+            heard(context.output.json(&Submitted { job: number, tasks, state }))?;
+        }
+        jobs::tell_more(&state);
+        Ok(jobs::exit_of(&state))
+    })
+}
+
+/// Stores the list of a workflow's kept outputs, and submits it.
+pub(crate) async fn send<'g>(
+    client: &Client,
+    graph: &'g Graph,
+    options: &SubmitOptions,
+) -> Result<Plan<'g>, Failure> {
+    let plan = client.plan(graph, options).await?;
+    let kept = kept_outputs::of_graph(graph, &plan, options.settings.real_data);
+    kept_outputs::remember(client, plan.job(), &kept).await?;
+    client.submit_plan(&plan, options).await?;
+    Ok(plan)
+}
+
+/// True for a file of tasks that no system can start as a program.
+fn looks_like_workflow(path: &Path) -> bool {
+    let endings = ["toml", "json", "dot", "dax", "xml", "stg", "swf", "gz"];
+    let ends = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
+    let is_program = |about: std::fs::Metadata| about.permissions().mode() & 0o111 != 0;
+    ends && path.is_file() && !std::fs::metadata(path).is_ok_and(is_program)
+}
+
+fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
+    if let Some(file) = &args.file {
+        return workload::load(context, file, &args.load);
+    }
+    if let [one] = &args.command[..]
+        && looks_like_workflow(Path::new(one))
+    {
+        return Err(Failure::usage(format!("'{one}' is a workflow, not a program"))
+            .hint(format!("write: starling submit --file {one}")));
+    }
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
+    if let Some(cwd) = args.cwd.as_ref().filter(|cwd| cwd.to_str().is_none()) {
+        return Err(Failure::usage(format!("--cwd: '{}' is not valid UTF-8", cwd.display()))
+            .hint("a link to it may have another name"));
+    }
+    let options = workloads::CommandOptions {
+        array: args.array.clone(),
+        inputs: args.inputs.clone(),
+        staged: args.stage_in.clone(),
+        uploads: args.upload.clone(),
+        outputs: args.outputs.clone(),
+        cpus: args.cpus,
+        name: args.name.clone(),
+        cwd: args.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        submit_dir: here,
+        env: args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
+        stdin: args.stdin.clone(),
+        retries: args.retries,
+        time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
+        ..workloads::CommandOptions::default()
+    };
+    Ok(Graph::command(args.command.clone(), &options)?)
+}
+
+/// `NAME=VALUE`, or only `NAME` for its value here.
+fn variable(text: &str) -> Result<(String, String), Failure> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => match std::env::var(text) {
+            Ok(value) => (text, value),
+            Err(_) => {
+                let problem = format!("--env: '{text}' is not set here");
+                return Err(Failure::usage(problem).hint("give it a value: --env NAME=VALUE"));
+            }
+        },
+    };
+    match name.is_empty() || name.contains('\0') || value.contains('\0') {
+        true => Err(Failure::usage(format!("--env: '{text}' names no variable"))),
+        false => Ok((name.to_owned(), value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_a_value_here_or_there() {
+        let pair = |text: &str| variable(text).ok();
+        assert_eq!(pair("A=b=c"), Some(("A".to_owned(), "b=c".to_owned())));
+        assert_eq!(pair("A="), Some(("A".to_owned(), String::new())));
+        assert_eq!(pair("PATH").map(|(name, _)| name), Some("PATH".to_owned()));
+        assert_eq!((pair("=b"), pair("STARLING_NOT_SET_ANYWHERE")), (None, None));
+    }
+}

@@ -1,0 +1,351 @@
+//! `starling task`: the tasks of one job.
+
+use std::collections::HashMap;
+
+use clap::{Args, Subcommand};
+use client::Client;
+use proto::wire::{self, TaskPhase, TaskState};
+use proto::{Attempt, JobId, LocalId, Span, Time};
+use serde::Serialize;
+
+use crate::Context;
+use crate::cluster::failures::Cause;
+use crate::cluster::jobs;
+use crate::cluster::reports::Logs;
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::output::say;
+use crate::common::selector::Selector;
+use crate::common::terminal_text::shown;
+
+/// The maximum of missing parents that an explanation names.
+const PARENTS_NAMED_MAX: usize = 8;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TaskVerb {
+    /// List the tasks of a job
+    List(Named),
+    /// Show tasks one by one
+    Info(Named),
+    /// Explain why a task does not run, or where it ran and why there
+    Explain(Named),
+    /// Cancel tasks that have not ended, and all tasks that wait for them
+    Cancel(Named),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Named {
+    /// The job: last, or its number
+    job: Selector,
+    /// Names or ids (see 'starling task list'), separated by commas [default: all]
+    tasks: Option<String>,
+}
+
+/// A task as JSON.
+#[derive(Serialize)]
+struct TaskRow {
+    id: String,
+    name: String,
+    state: &'static str,
+    attempt: String,
+    /// Absent until it was placed.
+    node: Option<u32>,
+    exit_code: Option<i32>,
+    /// Seconds since 1970, for a task that ran and has ended.
+    started_s: Option<f64>,
+    ended_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct TaskList {
+    tasks: Vec<TaskRow>,
+    /// Retention has removed records of tasks: these are the remaining ones.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed_by_retention: bool,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    task: TaskRow,
+    lines: Vec<String>,
+    #[serde(flatten)]
+    cause: Cause,
+    missing_parents: Vec<String>,
+}
+
+pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
+    match phase {
+        TaskPhase::Waiting => "waiting",
+        TaskPhase::Ready => "ready",
+        TaskPhase::RunningTask => "running",
+        TaskPhase::TaskDone => "done",
+        TaskPhase::TaskFailed => "failed",
+        TaskPhase::TaskCancelled => "cancelled",
+        TaskPhase::TaskSkipped => "skipped",
+    }
+}
+
+impl TaskRow {
+    fn new(task: &TaskState) -> Self {
+        let phase = task.phase();
+        let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
+        let seconds = |ns: u64| (ns > 0).then(|| Span(ns).as_secs_f64());
+        Self {
+            id: LocalId(task.local).to_string(),
+            name: task.name.clone(),
+            state: state_word(phase),
+            attempt: Attempt(task.attempt).to_string(),
+            node: task.placed.then_some(task.node),
+            exit_code: has_ended.then_some(task.exit_code),
+            started_s: seconds(task.started_ns),
+            ended_s: seconds(task.ended_ns),
+        }
+    }
+    const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
+    fn cells(self) -> Vec<String> {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.id,
+            self.name,
+            self.state.to_owned(),
+            or_dash(self.node.map(|node| format!("n{node}"))),
+            self.attempt,
+            or_dash(self.exit_code.map(|code| code.to_string())),
+        ]
+    }
+}
+
+/// The name of a task in a sentence.
+pub(crate) fn label(name: &str, task: LocalId) -> String {
+    if name.is_empty() { task.to_string() } else { format!("'{name}'") }
+}
+
+async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
+    match jobs::select(client, selector).await?[..] {
+        [job] => Ok(job),
+        _ => Err(Failure::usage("tasks are of one job: name one")),
+    }
+}
+
+/// The tasks of a list of names and ids, in its order; without a list all of the job.
+pub(crate) async fn find(
+    client: &Client,
+    job: JobId,
+    text: Option<&str>,
+) -> Result<Vec<TaskState>, Failure> {
+    let mut all = Vec::new();
+    let Some(text) = text.filter(|text| *text != "all") else {
+        client.tasks(job, |task| all.push(task)).await?;
+        all.sort_unstable_by_key(|task| task.local);
+        return Ok(all);
+    };
+    let wanted: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    if wanted.is_empty() {
+        return Err(Failure::usage("no task is named").hint("leave the list out for all tasks"));
+    }
+    // A single id is found without reading all other tasks.
+    if let [one] = wanted[..]
+        && let Ok(local) = one.parse::<LocalId>()
+    {
+        let explained = client.explain(job, local).await?;
+        return Ok(explained.task.into_iter().collect());
+    }
+    let mut found: HashMap<&str, Vec<TaskState>> = HashMap::new();
+    let mut entries: HashMap<&str, Vec<TaskState>> = HashMap::new();
+    let see = |task: TaskState| {
+        let id = LocalId(task.local).to_string();
+        if let Some(one) = wanted.iter().find(|one| **one == id || **one == task.name) {
+            found.entry(one).or_default().push(task);
+        } else if let Some(entry) = task.entry
+            && let Some(one) = wanted.iter().find(|one| has_entry(one, entry))
+        {
+            entries.entry(one).or_default().push(task);
+        }
+    };
+    client.tasks(job, see).await?;
+    for one in wanted {
+        // A name precedes an entry of an array.
+        let tasks = match found.remove(one) {
+            Some(tasks) => tasks,
+            None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
+        };
+        if tasks.is_empty() {
+            if let Some(text) = client.job(job).await?.thinned_text() {
+                return Err(Failure::refused(text)
+                    .hint(format!("'starling job info {}' still sums it up", job.0)));
+            }
+            return Err(Failure::refused(format!("job {}: no task '{one}'", job.0))
+                .hint(format!("'starling task list {}' shows its tasks", job.0)));
+        }
+        all.extend(tasks);
+    }
+    Ok(all)
+}
+
+/// True if `17` or `3-20` includes this entry of an array.
+fn has_entry(wanted: &str, entry: u64) -> bool {
+    let (first, last) = wanted.split_once('-').unwrap_or((wanted, wanted));
+    match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) => (first..=last).contains(&entry),
+        _ => false,
+    }
+}
+
+/// The tasks of an entry in their order; refused if several arrays have such an entry.
+fn of_one_array(wanted: &str, mut tasks: Vec<TaskState>) -> Result<Vec<TaskState>, Failure> {
+    tasks.sort_by_key(|task| task.entry);
+    let twice = tasks.windows(2).find(|pair| pair[0].entry == pair[1].entry);
+    match twice {
+        Some([one, other]) => {
+            let names = format!("'{}' and '{}'", one.name, other.name);
+            Err(Failure::refused(format!("'{wanted}' is an entry of several arrays: {names}"))
+                .hint("name the tasks"))
+        }
+        _ => Ok(tasks),
+    }
+}
+
+pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let (TaskVerb::List(named)
+        | TaskVerb::Info(named)
+        | TaskVerb::Explain(named)
+        | TaskVerb::Cancel(named)) = verb;
+        let job = one_job(&client, &named.job).await?;
+        let found = find(&client, job, named.tasks.as_deref()).await?;
+        match verb {
+            TaskVerb::List(_) => {
+                let state = client.job(job).await?;
+                // Records of tasks with kept results stay.
+                let is_whole = named.tasks.as_deref().is_none_or(|tasks| tasks == "all");
+                let lacks_some = is_whole && (found.len() as u64) < state.total;
+                let removed = state.thinned_text().filter(|_| lacks_some);
+                list(context, &found, removed)
+            }
+            TaskVerb::Info(_) => {
+                for task in &found {
+                    info(context, &client, job, task).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            TaskVerb::Explain(_) => {
+                for task in &found {
+                    explain(context, &client, job, task).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            TaskVerb::Cancel(_) => {
+                let tasks: Vec<LocalId> = found.iter().map(|task| LocalId(task.local)).collect();
+                if named.tasks.is_none() {
+                    let text = "name the tasks to cancel";
+                    let hint = format!("'starling job cancel {}' cancels the whole job", job.0);
+                    return Err(Failure::usage(text).hint(hint));
+                }
+                let answer = client.cancel(job, &tasks).await?;
+                if let Some(&unknown) = answer.unknown.first() {
+                    let text = format!("job {}: no task '{}'", job.0, LocalId(unknown));
+                    return Err(Failure::refused(text));
+                }
+                crate::cluster::job::tell_cancelled(context, job, &answer)?;
+                Ok(Exit::Ok)
+            }
+        }
+    })
+}
+
+/// `removed`: retention has removed all others, as a text.
+fn list(context: &Context, found: &[TaskState], removed: Option<String>) -> Done {
+    let tasks: Vec<TaskRow> = found.iter().map(TaskRow::new).collect();
+    if context.output.json {
+        context.output.json(&TaskList { tasks, removed_by_retention: removed.is_some() })?;
+    } else {
+        let rows: Vec<_> = tasks.into_iter().map(TaskRow::cells).collect();
+        context.output.table(&TaskRow::HEADER, &rows)?;
+        if let Some(text) = removed {
+            say(&format!("note: {text}; 'job info' still sums it up"));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Prints one task and all its events.
+async fn info(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    task: &TaskState,
+) -> Result<(), Failure> {
+    let row = TaskRow::new(task);
+    if context.output.json {
+        return context.output.json(&row);
+    }
+    let head = TaskRow::HEADER.iter().zip(row.cells());
+    let mut text: String =
+        head.map(|(key, value)| format!("{key:9} {}\n", shown(&value))).collect();
+    if task.started_ns > 0 {
+        let took = Time(task.ended_ns).since(Time(task.started_ns)).as_secs_f64();
+        text.push_str(&format!("started   {}\n", Time(task.started_ns).utc()));
+        text.push_str(&format!("ended     {} (after {took:.3} s)\n", Time(task.ended_ns).utc()));
+    }
+    let entries = entries(client, job, LocalId(task.local)).await?;
+    let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
+    lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
+    context.output.text(&text)
+}
+
+async fn entries(
+    client: &Client,
+    job: JobId,
+    task: LocalId,
+) -> Result<Vec<analysis::Entry>, Failure> {
+    let logs = Logs::read(client, job, Some(task)).await?;
+    let mut entries = Vec::new();
+    logs.for_each(|entry| {
+        let about = analysis::task_of(&entry.event);
+        if about.is_some_and(|about| about.job == job && about.local == task) {
+            entries.push(*entry);
+        }
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+async fn explain(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    task: &TaskState,
+) -> Result<(), Failure> {
+    let local = LocalId(task.local);
+    let live = client.explain(job, local).await?;
+    let entries = entries(client, job, local).await?;
+    let rules = analysis::explain::Rules::default();
+    let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
+    let cause = Cause::of(client, job, task, &live).await?;
+    lines.extend(cause.lines.iter().cloned());
+    for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
+        lines.push(parent_line(client, job, LocalId(*parent)).await?);
+    }
+    if context.output.json {
+        let missing_parents = live.missing_parents.iter().map(|id| LocalId(*id).to_string());
+        return context.output.json(&Explained {
+            task: TaskRow::new(task),
+            lines,
+            cause,
+            missing_parents: missing_parents.collect(),
+        });
+    }
+    let name = if task.name.is_empty() { local.to_string() } else { task.name.clone() };
+    let name = shown(&name);
+    let mut text = format!("task '{name}' ({local}) is {}\n", state_word(task.phase()));
+    lines.iter().for_each(|line| text.push_str(&format!("  {}\n", shown(line))));
+    context.output.text(&text)
+}
+
+/// A missing parent by its name, and its state.
+async fn parent_line(client: &Client, job: JobId, parent: LocalId) -> Result<String, Failure> {
+    let wire::Explanation { task, .. } = client.explain(job, parent).await?;
+    let Some(task) = task else { return Ok(format!("parent {parent}: nothing is known of it")) };
+    let place = if task.placed { format!(" on node n{}", task.node) } else { String::new() };
+    Ok(format!("parent '{}' ({parent}) is {}{place}", task.name, state_word(task.phase())))
+}

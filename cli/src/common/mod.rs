@@ -1,0 +1,12 @@
+//! Settings, errors, output and units for all verbs.
+
+pub(crate) mod errors;
+pub(crate) mod history;
+pub(crate) mod output;
+pub(crate) mod path_templates;
+pub(crate) mod progress;
+pub(crate) mod selector;
+pub(crate) mod settings;
+pub(crate) mod summary;
+pub(crate) mod terminal_text;
+pub(crate) mod units;

@@ -1,0 +1,226 @@
+//! Settings that `up` was given and that nodes which run already do not have: `up` changes none of
+//! these nodes.
+
+use std::collections::BTreeMap;
+
+use client::AddressFile;
+use proto::NodeId;
+use scheduler::Tuning;
+use workloads::quantity;
+
+use crate::Context;
+use crate::args::{CapturedArgs, ClusterArgs, ScrubArgs, SlurmArgs};
+use crate::cluster::node_list::PATIENCE;
+use crate::cluster::tuning;
+use crate::common::errors::Failure;
+use crate::common::units;
+use crate::local::embed::ClusterPlan;
+use crate::local::processes;
+
+const SLOTS: &str = "--slots";
+
+/// Flags with their values.
+pub(crate) type Flags = BTreeMap<String, String>;
+
+/// A setting of a node that runs, beside the one that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Setting {
+    node: u32,
+    flag: String,
+    runs_with: String,
+    asked: String,
+    /// `starling node set` can change it.
+    is_tuning: bool,
+}
+
+/// A node that runs, as far as this machine shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Running {
+    pub(crate) node: u32,
+    pub(crate) slots: u32,
+    /// The flags of its process.
+    pub(crate) flags: Flags,
+}
+
+impl Running {
+    pub(crate) fn of(address: &AddressFile) -> Self {
+        let AddressFile { node, slots, pid, .. } = *address;
+        Self { node, slots, flags: processes::flags_of(pid) }
+    }
+}
+
+/// What was asked for and does not hold.
+#[derive(Debug, Default)]
+pub(crate) struct Differing {
+    settings: Vec<Setting>,
+    nodes: usize,
+}
+
+impl Differing {
+    /// Of flags alone: other settings are for nodes that are yet to start.
+    pub(crate) async fn of(
+        context: &Context,
+        running: &[Running],
+        args: &ClusterArgs,
+        plan: &ClusterPlan,
+    ) -> Result<Self, Failure> {
+        let mut settings = Vec::new();
+        let client = context.connect().await?;
+        for node in running {
+            settings.extend(of_process(node, args, plan));
+            // A node that does not answer is reported elsewhere.
+            if let Ok(state) = client.node_state(NodeId(node.node), PATIENCE).await
+                && let Some(tuning) = &state.tuning
+                && let Ok(tuning) = Tuning::default().with(tuning)
+            {
+                settings.extend(of_tuning(node.node, &tuning, args));
+            }
+        }
+        Ok(Self { settings, nodes: running.len() })
+    }
+
+    /// Where nothing was started: a setting that no node has is an error. One that some node has
+    /// was for that node, when it joined.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let count = |flag: &str| self.settings.iter().filter(|it| it.flag == flag).count();
+        let ignored = self.settings.iter().filter(|it| count(&it.flag) == self.nodes);
+        let ignored: Vec<&Setting> = ignored.collect();
+        if ignored.is_empty() {
+            return Ok(());
+        }
+        let hint = match ignored.iter().all(|it| it.is_tuning) {
+            true => "'starling node set' with these flags changes nodes that run",
+            false => "'starling down', then 'starling up' with these flags: jobs and keys stay",
+        };
+        let text = format!("nothing was changed: {}", lines(&ignored).join("; "));
+        Err(Failure::refused(text).hint(hint))
+    }
+
+    /// Where nodes were started: the others go on as they are.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let all: Vec<&Setting> = self.settings.iter().collect();
+        lines(&all).into_iter().map(|line| format!("unchanged: {line}")).collect()
+    }
+}
+
+/// A line for each setting and value.
+fn lines(settings: &[&Setting]) -> Vec<String> {
+    let mut nodes: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
+    for it in settings {
+        let key = (it.flag.as_str(), it.runs_with.as_str(), it.asked.as_str());
+        nodes.entry(key).or_default().push(format!("n{}", it.node));
+    }
+    let line = |((flag, runs_with, asked), nodes): (_, Vec<String>)| {
+        let run = if nodes.len() == 1 { "runs" } else { "run" };
+        format!("{} {run} with {flag} {runs_with}, and {asked} was asked for", nodes.join(", "))
+    };
+    nodes.into_iter().map(line).collect()
+}
+
+/// What a process was started with and keeps as long as it runs.
+fn of_process(node: &Running, args: &ClusterArgs, plan: &ClusterPlan) -> Vec<Setting> {
+    let built_in = ClusterPlan::new(plan.nodes, plan.slots, Tuning::default());
+    let flags = |plan: &ClusterPlan| {
+        let mut flags = Vec::new();
+        if args.scrub.is_given() {
+            flags.extend(ScrubArgs::flags(plan.scrub_every));
+        }
+        if args.captured.is_given() {
+            flags.extend(CapturedArgs::flags(plan.captured));
+        }
+        if args.slurm.is_given() {
+            flags.extend(SlurmArgs::flags(plan.hides_slurm));
+        }
+        pairs(&flags)
+    };
+    let mut runs_with = flags(&built_in);
+    runs_with.extend(node.flags.clone());
+    let mut asked = flags(plan);
+    if args.slots.is_some() {
+        runs_with.insert(SLOTS.to_owned(), node.slots.to_string());
+        asked.insert(SLOTS.to_owned(), plan.slots.to_string());
+    }
+    differing(node.node, &runs_with, &asked, false)
+}
+
+/// What a node says of itself: it may have been changed since it was started.
+fn of_tuning(node: u32, tuning: &Tuning, args: &ClusterArgs) -> Vec<Setting> {
+    // What does not fit the settings of this node was refused with those of the cluster.
+    let Ok(asked) = tuning.with(&args.tuning.change()) else { return Vec::new() };
+    let flags = |tuning: &Tuning| pairs(&tuning::flags(tuning));
+    let mut asked = flags(&asked);
+    // These follow from others unless they are given.
+    let follows = [
+        ("--order", args.tuning.order.is_none()),
+        ("--store-soft", args.tuning.store_soft.is_none()),
+    ];
+    for (flag, _) in follows.into_iter().filter(|(_, follows)| *follows) {
+        asked.remove(flag);
+    }
+    differing(node, &flags(tuning), &asked, true)
+}
+
+fn differing(node: u32, runs_with: &Flags, asked: &Flags, is_tuning: bool) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for (flag, asked) in asked {
+        let runs_with = runs_with.get(flag).map_or_else(|| "none".to_owned(), |it| shown(it));
+        let (flag, asked) = (flag.clone(), shown(asked));
+        if runs_with != asked {
+            settings.push(Setting { node, flag, runs_with, asked, is_tuning });
+        }
+    }
+    settings
+}
+
+fn pairs(flags: &[String]) -> Flags {
+    flags.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+/// Durations and sizes, as people read them; all others as they are.
+fn shown(value: &str) -> String {
+    if value.parse::<f64>().is_ok() {
+        return value.to_owned();
+    }
+    if let Ok(duration_ns) = quantity::parse_duration_ns(value) {
+        return units::seconds(duration_ns as f64 / 1e9);
+    }
+    match quantity::parse_size_bytes(value) {
+        Ok(bytes) => units::bytes(bytes),
+        Err(_) => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::errors::Exit;
+
+    fn setting(node: u32, flag: &str, is_tuning: bool) -> Setting {
+        let (runs_with, asked) = ("2".to_owned(), "3".to_owned());
+        Setting { node, flag: flag.to_owned(), runs_with, asked, is_tuning }
+    }
+
+    #[test]
+    fn what_holds_on_no_node_is_refused_and_the_rest_is_noted() {
+        let all = |settings| Differing { settings, nodes: 2 };
+        let one = all(vec![setting(0, SLOTS, false)]);
+        one.refuse().unwrap();
+        assert_eq!(one.notes(), ["unchanged: n0 runs with --slots 2, and 3 was asked for"]);
+        let both = all(vec![setting(0, SLOTS, false), setting(1, SLOTS, false)]);
+        let refused = both.refuse().unwrap_err();
+        let expected = "nothing was changed: n0, n1 run with --slots 2, and 3 was asked for";
+        assert_eq!((refused.message.as_str(), refused.exit), (expected, Exit::Refused));
+        assert!(refused.hint.unwrap().starts_with("'starling down'"));
+        let tuning = all(vec![setting(0, "--history", true), setting(1, "--history", true)]);
+        assert!(tuning.refuse().unwrap_err().hint.unwrap().contains("starling node set"));
+    }
+
+    #[test]
+    fn values_are_compared_by_their_meaning() {
+        for (one, other) in [("24h", "86400000000000ns"), ("1GiB", "1073741824B")] {
+            assert_eq!(shown(one), shown(other));
+        }
+        assert_ne!(shown("1"), shown("2"));
+        assert_eq!(shown("eft"), "eft");
+    }
+}

@@ -1,0 +1,15 @@
+//! Verbs that start nodes on this machine.
+
+mod differing;
+pub(crate) mod embed;
+mod growth;
+mod instance;
+mod launch_context;
+mod member_slots;
+pub(crate) mod node;
+pub(crate) mod processes;
+mod remote_nodes;
+pub(crate) mod run;
+mod run_dir;
+mod saved_settings;
+pub(crate) mod up;

@@ -1,0 +1,330 @@
+//! `starling run`: a cluster for one workflow, from the first byte to the summary.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
+use clap::Args;
+use client::{Client, SubmitOptions, now_ns};
+use proto::wire::{self, JobState};
+use proto::{JobId, Span, TaskId, Time};
+use tokio::time::Instant;
+use workloads::{Graph, Placement, Plan};
+
+use crate::Context;
+use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
+use crate::cluster::reports::{self, Logs, TraceFile};
+use crate::cluster::results::{self, Delivery, Results};
+use crate::cluster::{jobs, kept_outputs};
+use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::common::progress::Progress;
+use crate::common::summary;
+use crate::common::units::{Bandwidth, Timespan};
+use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
+use crate::local::instance::InstanceFile;
+use crate::workload::load;
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// A workflow file, or a generator such as bag:tasks=1000,duration=50ms
+    workflow: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    timeout: TimeoutArgs,
+    /// Run each node as a separate process
+    #[arg(long)]
+    processes: bool,
+    /// Write a Chrome trace, which Perfetto opens
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write the run as a WfFormat instance: real runtimes, machines and sizes
+    #[arg(long, value_name = "FILE")]
+    wfformat: Option<PathBuf>,
+    /// Copy the kept outputs of tasks into this directory [default, for commands: a new one below
+    /// starling-runs]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// The submission of a run, and its options.
+struct RunRequest<'a> {
+    graph: &'a Graph,
+    options: SubmitOptions,
+    timeout: Option<Timespan>,
+    trace: Option<TraceFile>,
+    instance: Option<InstanceFile>,
+    /// The destination of kept outputs.
+    delivery: Option<Delivery<'a>>,
+}
+
+pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, ClusterLifetime::Run)?;
+    let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
+    let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
+    if let client::Submit::Nodes(nodes) = &options.submit
+        && let Some(node) = nodes.iter().find(|node| node.0 >= plan.nodes)
+    {
+        return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes))
+            .hint("nodes are numbered from n0"));
+    }
+    let mut graph = load(context, &args.workflow, &args.load)?;
+    if let Some(limit) = args.place.crash_limit {
+        graph.set_crash_limit(limit);
+    }
+    check_fit(&graph, plan.slots)?;
+    let results = match &args.output {
+        Some(dir) => Some(Results::named(dir)?),
+        // Generators and recorded workflows have no commands.
+        None if kept_outputs::has_commands_that_keep(&graph) => Some(Results::fresh(graph.name())?),
+        None => None,
+    };
+    let keep_cluster = Cell::new(false);
+    let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
+    let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
+    crate::block_on(async {
+        let mut cluster = Cluster::start(&plan, args.processes).await?;
+        let client = Client::connect(cluster.dir()).await?;
+        let delivery = results.as_ref().map(|results| Delivery {
+            results,
+            cluster_dir: cluster.dir().to_owned(),
+            keep_cluster: &keep_cluster,
+        });
+        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery };
+        let one_process = cluster.is_one_process();
+        let done = tokio::select! {
+            done = execute(context, &plan, one_process, &client, work) => done,
+            failure = cluster.lost_node() => Err(failure),
+        };
+        drop(client);
+        results::stop(cluster, keep_cluster.get()).await;
+        done
+    })
+}
+
+async fn execute(
+    context: &Context,
+    cluster_plan: &ClusterPlan,
+    one_process: bool,
+    client: &Client,
+    mut work: RunRequest<'_>,
+) -> Done {
+    let submitted_ns = now_ns();
+    work.options.submitted_ns = Some(submitted_ns);
+    work.options.job = Some(JobId(1)); // The cluster is this run's own.
+    let plan = client.plan(work.graph, &work.options).await?;
+    let deadline = Deadline::after(work.timeout);
+    let job = plan.job();
+    let kept = kept_of(&work, &plan);
+    if !kept.is_empty() {
+        // If the cluster's directory has to stay, they are fetched from there.
+        kept_outputs::remember(client, job, &kept).await?;
+    }
+    let followed = deadline.cut(follow(context, client, &plan, &work)).await;
+    let (accepted, state) = match (followed, &work.delivery) {
+        (Err(failure), Some(delivery)) => {
+            return Err(results::save(delivery, client, job, &kept, failure).await);
+        }
+        (followed, _) => followed??,
+    };
+    let ended = Time(now_ns());
+    let logs = Logs::read(client, job, None).await?;
+    let fold = logs.fold(job, Some((work.graph, &plan)))?;
+    // Before the bounds, which are no part of the run.
+    let (client_cpu, client_peak_rss_bytes) = (reports::own_cpu(), reports::own_peak_rss_bytes());
+    let network = network(&work.options.settings);
+    let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
+    let bounds = LowerBounds::of(work.graph, &analysis::Cluster::new(nodes, slots, network));
+    let paper = PaperBound::of(work.graph, &PaperModel::on(cluster_plan.total_slots()));
+    let facts = analysis::RunFacts {
+        policy: cluster_plan.policy.name().to_owned(),
+        nodes: cluster_plan.nodes,
+        slots: cluster_plan.total_slots(),
+        edges: work.graph.edge_pairs(),
+        submitted: Some(Time(submitted_ns)),
+        accepted: Some(accepted),
+        ended: Some(ended),
+        client_cpu,
+        client_peak_rss_bytes,
+        one_process,
+        remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
+        bound_lower_s: bounds.lower().as_secs_f64(),
+        bound_paper_s: paper.timespan_s,
+        kinds: Kinds::of(work.graph),
+        clock_starts_after_loads: work.graph.clock_starts_after_loads(),
+        ..reports::facts(&state, logs.states.clone())
+    };
+    let report = reports::report(&fold, &facts, &state);
+    // First the unique report, then the files, which may be unwritable.
+    let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
+    let is_json = context.output.json;
+    let printed = if is_json { Ok(()) } else { print(context, &report, &state, dir) };
+    let delivered = match &work.delivery {
+        Some(delivery) => delivery.copy(client, job, &kept).await,
+        None => Ok(()),
+    };
+    let printed = if is_json { print(context, &report, &state, dir) } else { printed };
+    if let Some(file) = work.trace {
+        let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
+        logs.write_trace(file, Some(Time(submitted_ns)), names)?;
+    }
+    if let Some(file) = work.instance {
+        let span = (Time(submitted_ns), ended);
+        file.write(client, &logs, (work.graph, &plan), span).await?;
+    }
+    delivered?;
+    printed?;
+    jobs::tell_more_of_run(&state);
+    if !is_json && let Some(dir) = dir {
+        heard(context.output.line(&format!("kept results in {}", dir.display())))?;
+    }
+    Ok(jobs::exit_of(&state))
+}
+
+/// The outputs that a run copies at its end: without `--output` only those of commands.
+fn kept_of(work: &RunRequest<'_>, plan: &Plan<'_>) -> Vec<kept_outputs::KeptOutput> {
+    match &work.delivery {
+        Some(_) => kept_outputs::of_graph(work.graph, plan, work.options.settings.real_data),
+        None => Vec::new(),
+    }
+}
+
+fn print(
+    context: &Context,
+    report: &RunReport,
+    state: &JobState,
+    dir: Option<&Path>,
+) -> Result<(), Failure> {
+    jobs::tell_failures(&context.output, state);
+    heard(match context.output.json {
+        true => context.output.raw_line(&reports::json(report, state, dir, false)),
+        false => context.output.text(&summary::text(report)),
+    })
+}
+
+/// Submits and waits. Returns the time of acceptance, and the last state of the job.
+async fn follow(
+    context: &Context,
+    client: &Client,
+    plan: &Plan<'_>,
+    work: &RunRequest<'_>,
+) -> Result<(Time, JobState), Failure> {
+    let progress = Progress::start(&context.output, client, work.graph.len() as u64);
+    client.submit_plan(plan, &work.options).await?;
+    let accepted = Time(now_ns());
+    let state = client.wait_job(plan.job(), |state| progress.show(state)).await?;
+    progress.end();
+    Ok((accepted, state))
+}
+
+pub(crate) fn timed_out(limit: Duration) -> Failure {
+    let limit = workloads::quantity::format_duration_ns(limit.as_nanos() as u64);
+    Failure::new(Exit::TimedOut, format!("not ended within {limit}"))
+        .hint("give a longer --timeout")
+}
+
+/// The options of a submission, by flags and settings.
+pub(crate) fn submit_options(
+    context: &Context,
+    place: &PlaceArgs,
+    load: &LoadArgs,
+    bandwidth: Bandwidth,
+) -> Result<SubmitOptions, Failure> {
+    let settings = &context.settings;
+    let real_data = settings.pick(place.data, "data")? == DataKind::Real;
+    let scale = settings.pick(load.scale, "scale")?.0;
+    let placement = match settings.pick(place.placement, "placement")? {
+        PlacementName::Hash => Placement::Hash,
+        PlacementName::Graph => Placement::Graph,
+    };
+    // Real bytes take their own time; virtual data waits for the modelled time.
+    let transfer_ns_per_byte = if real_data { 0.0 } else { scale * 1e9 / bandwidth.bytes_per_s };
+    Ok(SubmitOptions {
+        placement,
+        submit: settings.pick(place.submit.clone(), "submit")?.0,
+        settings: wire::JobSettings { real_data, transfer_ns_per_byte, ..Default::default() },
+        ..SubmitOptions::default()
+    })
+}
+
+/// The minimum cost of transfers, for bounds. For real bytes it is unknown.
+fn network(settings: &wire::JobSettings) -> Network {
+    let ns_per_byte = settings.transfer_ns_per_byte;
+    match !settings.real_data && ns_per_byte > 0.0 {
+        true => Network::Flat { bytes_per_s: 1e9 / ns_per_byte, latency: Span::ZERO },
+        false => Network::Free,
+    }
+}
+
+/// Refuses a workflow with a task that is wider than every node.
+pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
+    let is_wide = |spec: &wire::Spec| spec.cpus > slots;
+    if !graph.specs().iter().any(is_wide) {
+        return Ok(());
+    }
+    let Some(task) = graph.indices().find(|task| graph.cpus(*task) > slots) else {
+        return Ok(());
+    };
+    if slots == 0 {
+        return Err(Failure::refused("all nodes are keepers (--slots 0), which run nothing")
+            .hint("start a node that has slots: 'starling up' with one node more"));
+    }
+    let (name, cpus) = (graph.task_name(task), graph.cpus(task));
+    let text = format!("task '{name}' needs {cpus} slots, no node has more than {slots}");
+    Err(Failure::refused(text).hint("give the nodes more --slots, or the task fewer cpus"))
+}
+
+/// The edges with data.
+fn data_edges<'a>(
+    graph: &'a Graph,
+    plan: &'a Plan<'_>,
+) -> impl Iterator<Item = (proto::LocalId, proto::LocalId, u64)> + 'a {
+    graph.indices().flat_map(move |child| {
+        graph.parents(child).filter(|edge| edge.output > 0).map(move |edge| {
+            let bytes = graph.edge_bytes(edge.task, edge.output);
+            (plan.local_id(edge.task), plan.local_id(child), bytes)
+        })
+    })
+}
+
+/// The deadline of a verb that waits.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    limit: Duration,
+    /// `None`: forever.
+    at: Option<Instant>,
+}
+
+impl Deadline {
+    /// The time begins now.
+    pub(crate) fn after(timeout: Option<Timespan>) -> Self {
+        let limit = timeout.map_or(Duration::MAX, |timeout| timeout.0);
+        Self { limit, at: Instant::now().checked_add(limit) }
+    }
+
+    pub(crate) async fn cut<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        match self.at {
+            None => Ok(work.await),
+            Some(at) => tokio::time::timeout_at(at, work).await.map_err(|_| timed_out(self.limit)),
+        }
+    }
+}
+
+/// Waits for the end of a job.
+pub(crate) async fn wait(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    total: u64,
+    deadline: &Deadline,
+) -> Result<JobState, Failure> {
+    let progress = Progress::start(&context.output, client, total);
+    let state = deadline.cut(client.wait_job(job, |state| progress.show(state))).await??;
+    progress.end();
+    Ok(state)
+}

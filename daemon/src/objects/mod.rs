@@ -1,0 +1,10 @@
+//! Transfer of bytes between nodes: objects, uploaded files, printed output.
+
+pub(crate) mod captured;
+pub(crate) mod data;
+pub(crate) mod output_removal;
+pub(crate) mod transfer;
+pub(crate) mod upload;
+pub(crate) mod upload_search;
+
+pub(crate) use transfer::Transfers;

@@ -1,0 +1,20 @@
+//! Readers and writers of workflow texts.
+
+mod alibaba;
+mod dax;
+pub(crate) mod detect;
+mod deviations;
+mod dot;
+mod estee;
+mod file_graph;
+mod json_guard;
+mod names;
+mod recorded;
+mod stg;
+mod swf;
+mod text;
+pub(crate) mod toml_file;
+mod unicode;
+mod weighted;
+pub mod wfformat;
+pub(crate) mod write;

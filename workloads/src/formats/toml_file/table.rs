@@ -1,0 +1,347 @@
+//! One task of a workflow file, or an array of them, with all checks that need no other task.
+
+use proto::entry;
+use proto::limits::{self, COPIES_MAX};
+use proto::wire::OutputForm;
+
+use super::array::{Array, expand_range, find_range};
+pub(crate) use super::raw::ExternalFileUse;
+use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
+use super::{Fault, Located};
+use crate::graph::crash_limit::CrashLimit;
+use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
+
+/// A task, or an array of tasks with texts that contain `{i}`.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskTable {
+    /// Contains `{i}` exactly if there is an array.
+    pub(crate) name: Located<String>,
+    pub(crate) array: Option<Array>,
+    pub(crate) kind: String,
+    pub(crate) body: Body,
+    /// For a command only an estimate.
+    pub(crate) duration_ns: u64,
+    pub(crate) inputs: Vec<InputFile>,
+    pub(crate) outputs: Vec<OutputFile>,
+    pub(crate) after: Vec<Located<String>>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) stdin: Option<Located<String>>,
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) retries: u32,
+    pub(crate) crash_limit: u32,
+    pub(crate) time_limit_ns: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Body {
+    Command(Vec<String>),
+    Noop,
+    Sleep,
+    Spin,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct InputFile {
+    pub(crate) key: String,
+    pub(crate) file: Located<String>,
+    /// Its name in the task's directory, if the user chose one.
+    pub(crate) name: Option<String>,
+    /// Only modelled: it has this size and need not exist.
+    pub(crate) modelled_bytes: Option<u64>,
+    pub(crate) bring: ExternalFileUse,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OutputFile {
+    pub(crate) key: String,
+    pub(crate) file: Located<String>,
+    pub(crate) keep: bool,
+    /// 0: unspecified.
+    pub(crate) replicas: u32,
+    pub(crate) form: OutputForm,
+    /// A pattern that may match no file.
+    pub(crate) optional: bool,
+    pub(crate) size_bytes: u64,
+}
+
+impl TaskTable {
+    /// A task with only a name and a body.
+    pub(crate) fn bare(name: &str, body: Body) -> Self {
+        Self {
+            name: Located::nowhere(name.to_owned()),
+            array: None,
+            kind: String::new(),
+            body,
+            duration_ns: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            after: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            stdin: None,
+            cpus: 1,
+            memory_bytes: 0,
+            retries: 0,
+            crash_limit: 0,
+            time_limit_ns: 0,
+        }
+    }
+
+    /// `is_file` returns true if a file of this name exists or a task makes it.
+    pub(super) fn from_raw(
+        raw: Located<RawTask>,
+        is_file: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, Fault> {
+        let Located { value: raw, at } = raw;
+        let name = located(raw.name.clone());
+        let told = name.value.clone();
+        let wrong = |at: Option<usize>, reason: String| Fault::task(at, &told, reason);
+        let (body, duration_ns) = body(&raw, at, &told)?;
+        let parse = |text: Option<toml::Spanned<String>>, parse: Parse| {
+            let Some(text) = text.map(located) else { return Ok(0) };
+            parse(&text.value).map_err(|reason| wrong(text.at, reason))
+        };
+        let count = |number: Option<toml::Spanned<i64>>, key: &str, least: i64, most: u32| {
+            let Some(number) = number.map(located) else { return Ok(least as u32) };
+            let fits = (least..=i64::from(most)).contains(&number.value);
+            let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
+            if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
+        };
+        let mut inputs = Vec::new();
+        for (key, input) in raw.inputs.0 {
+            push_input(&mut inputs, &key, input, is_file)
+                .map_err(|(at, reason)| wrong(at, reason))?;
+        }
+        let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
+        let mut table = Self {
+            array: match raw.array.map(located) {
+                Some(text) => {
+                    Some(Array::parse(&text.value).map_err(|reason| wrong(text.at, reason))?)
+                }
+                None => None,
+            },
+            kind: raw.kind.unwrap_or_default(),
+            body,
+            duration_ns,
+            inputs,
+            outputs: outputs.map_err(|(at, reason)| wrong(at, reason))?,
+            after: raw.after.into_iter().map(located).collect(),
+            env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
+            cwd: raw.cwd.map(|cwd| cwd.into_inner()),
+            stdin: raw.stdin.map(located),
+            cpus: count(raw.cpus, "cpus", 1, limits::SLOTS_MAX)?,
+            memory_bytes: parse(raw.memory, parse_size_bytes)?,
+            retries: count(raw.retries, "retries", 0, u32::MAX)?,
+            crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
+            time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
+            name,
+        };
+        table.check()?;
+        Ok(table)
+    }
+
+    /// The checks for tasks from any source; also adds `{i}` to the name of an array.
+    pub(crate) fn check(&mut self) -> Result<(), Fault> {
+        let told = self.name.value.clone();
+        if told.is_empty() {
+            return Err(Fault::task(self.name.at, &told, "the name is empty"));
+        }
+        if self.array.is_some() && !entry::is_template(&told) {
+            self.name.value.push_str("-{i}");
+        }
+        if let Some(width) = self.array.as_ref().and_then(Array::width) {
+            self.pad(width);
+        }
+        for input in &self.inputs {
+            let Some(name) = &input.name else { continue };
+            if name.is_empty() || !is_inside(name) {
+                let reason = format!("as = '{name}' is not a path inside its directory");
+                return Err(Fault::task(input.file.at, &told, reason));
+            }
+        }
+        let files = self.outputs.iter().map(|output| &output.file);
+        for text in files.chain(self.inputs.iter().map(|input| &input.file)).chain([&self.name]) {
+            if self.array.is_none() && entry::is_template(&text.value) {
+                let reason = format!("'{}' contains {{i}}, but the task has no array", text.value);
+                let hint = "add array = \"1-10\", or write the number";
+                return Err(Fault::task(text.at, &told, reason).with_hint(hint));
+            }
+        }
+        for output in &self.outputs {
+            if output.file.value.is_empty() || !is_inside(&output.file.value) {
+                let reason =
+                    format!("output '{}' is not a path inside its directory", output.file.value);
+                let hint = "a task writes its outputs into its own directory";
+                return Err(Fault::task(output.file.at, &told, reason).with_hint(hint));
+            }
+        }
+        self.check_placeholders(&told)
+    }
+
+    /// Pads every `{i}`, because the numbers of the array have leading zeros.
+    fn pad(&mut self, width: usize) {
+        let pad = |text: &mut String| *text = entry::pad(text, width);
+        pad(&mut self.name.value);
+        self.inputs.iter_mut().for_each(|input| {
+            pad(&mut input.file.value);
+            input.name.iter_mut().for_each(pad);
+        });
+        self.outputs.iter_mut().for_each(|output| pad(&mut output.file.value));
+        self.after.iter_mut().for_each(|after| pad(&mut after.value));
+        self.env.iter_mut().for_each(|(_, value)| pad(value));
+        self.cwd.iter_mut().for_each(pad);
+        self.stdin.iter_mut().for_each(|stdin| pad(&mut stdin.value));
+        if let Body::Command(argv) = &mut self.body {
+            argv.iter_mut().for_each(pad);
+        }
+    }
+
+    fn check_placeholders(&self, told: &str) -> Result<(), Fault> {
+        let Body::Command(argv) = &self.body else { return Ok(()) };
+        for text in argv.iter().chain(self.env.iter().map(|(_, value)| value)) {
+            let keys = |kind: &str| -> Vec<&str> {
+                match kind {
+                    "in" => self.inputs.iter().map(|input| input.key.as_str()).collect(),
+                    _ => self.outputs.iter().map(|output| output.key.as_str()).collect(),
+                }
+            };
+            for kind in ["in", "out"] {
+                let opening = format!("{{{kind}:");
+                for (at, _) in text.match_indices(opening.as_str()) {
+                    let rest = &text[at + opening.len()..];
+                    let Some((key, after)) = rest.split_once('}') else { continue };
+                    // Double braces are a literal text.
+                    if text[..at].ends_with('{') && after.starts_with('}') {
+                        continue;
+                    }
+                    if !keys(kind).contains(&key) {
+                        let noun = if kind == "in" { "input" } else { "output" };
+                        let reason = format!("{opening}{key}}} names no {noun}");
+                        let mut known = keys(kind);
+                        known.dedup();
+                        let hint = match known.as_slice() {
+                            [] => format!(
+                                "the task declares no {noun}s; {{{opening}{key}}}}} is the text itself"
+                            ),
+                            _ => format!("its {noun}s are {}", known.join(", ")),
+                        };
+                        return Err(Fault::task(self.name.at, told, reason).with_hint(&hint));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_inside(file: &str) -> bool {
+    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+    std::path::Path::new(file).components().all(is_plain)
+}
+
+type Parse = fn(&str) -> Result<u64, String>;
+type PlaceholderError = (Option<usize>, String);
+
+fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fault> {
+    let wrong = |at: Option<usize>, reason: &str| Fault::task(at, told, reason);
+    let parse = |text: &Option<toml::Spanned<String>>| {
+        let text = text.clone().map(located);
+        let parsed =
+            text.map(|text| parse_duration_ns(&text.value).map_err(|r| wrong(text.at, &r)));
+        parsed.transpose()
+    };
+    let (duration_ns, estimate_ns) = (parse(&raw.duration)?, parse(&raw.duration_estimate)?);
+    if let Some(command) = raw.command.clone().map(located) {
+        if raw.body.is_some() || duration_ns.is_some() {
+            return Err(wrong(command.at, "has a command beside a body or duration"));
+        }
+        if command.value.is_empty() {
+            return Err(wrong(command.at, "the command is empty"));
+        }
+        let argv = command.value.into_iter().map(|argument| argument.into_inner()).collect();
+        return Ok((Body::Command(argv), estimate_ns.unwrap_or(0)));
+    }
+    if let Some(text) = raw.duration_estimate.clone().map(located) {
+        let hint = "write duration = \"...\": a task without a command lasts as long as it says";
+        return Err(wrong(text.at, "an estimate goes with a command").with_hint(hint));
+    }
+    let body = match raw.body.clone().map(located) {
+        Some(text) => match text.value.as_str() {
+            "noop" => Body::Noop,
+            "sleep" => Body::Sleep,
+            "spin" => Body::Spin,
+            _ => {
+                let fault = wrong(text.at, &format!("unknown body '{}'", text.value));
+                return Err(fault.with_hint("known bodies are noop, sleep and spin"));
+            }
+        },
+        None if duration_ns.is_some() => Body::Sleep,
+        None => {
+            let hint = "add command = [\"program\", \"argument\"], or duration = \"1s\"";
+            return Err(wrong(at, "has neither a command nor a body").with_hint(hint));
+        }
+    };
+    Ok((body, duration_ns.unwrap_or(0)))
+}
+
+fn push_input(
+    inputs: &mut Vec<InputFile>,
+    key: &str,
+    input: Located<RawInputs>,
+    is_file: &dyn Fn(&str) -> bool,
+) -> Result<(), PlaceholderError> {
+    let files = match input.value {
+        RawInputs::One(file) => vec![Located { value: file, at: input.at }],
+        RawInputs::Many(files) => files,
+    };
+    for Located { value: RawInput { file, name, size, bring }, at } in files {
+        let size = size.map(|size| parse_size_bytes(&size)).transpose();
+        let modelled_bytes = size.map_err(|reason| (at, reason))?;
+        // A directory may end with a slash.
+        let file = match file.trim_end_matches('/') {
+            "" => file,
+            plain => plain.to_owned(),
+        };
+        // If a file has exactly this name, the text is no range.
+        let is_range = find_range(&file).is_some() && !is_file(&file);
+        let names = match is_range {
+            true => expand_range(&file).map_err(|reason| (at, reason))?,
+            false => vec![file],
+        };
+        if names.len() > 1 && name.is_some() {
+            return Err((at, "'as' names one file, not a range".to_owned()));
+        }
+        for value in names {
+            let (key, file) = (key.to_owned(), Located { value, at });
+            inputs.push(InputFile { key, file, name: name.clone(), modelled_bytes, bring });
+        }
+    }
+    Ok(())
+}
+
+fn output((key, output): (String, Located<RawOutput>)) -> Result<OutputFile, PlaceholderError> {
+    let at = output.at;
+    let RawOutput { file, form, optional, keep, replicas, size } = output.value;
+    let size_bytes =
+        size.map_or(Ok(0), |size| parse_size_bytes(&size)).map_err(|reason| (at, reason))?;
+    if replicas.is_some_and(|replicas| !(1..=COPIES_MAX).contains(&replicas)) {
+        return Err((at, format!("replicas of an output are 1 to {COPIES_MAX}")));
+    }
+    if optional && form != OutputForm::Files {
+        return Err((at, "optional goes with a glob: other outputs must be there".to_owned()));
+    }
+    if form == OutputForm::Files
+        && let Err(error) = glob::Pattern::new(&file)
+    {
+        return Err((at, format!("'{file}' is not a pattern: {}", error.msg.to_lowercase())));
+    }
+    let replicas = replicas.unwrap_or(0);
+    let file = match form {
+        OutputForm::Directory => file.trim_end_matches('/').to_owned(),
+        OutputForm::File | OutputForm::Files => file,
+    };
+    let file = Located { value: file, at };
+    Ok(OutputFile { key, file, form, optional, keep, replicas, size_bytes })
+}

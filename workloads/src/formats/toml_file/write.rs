@@ -1,0 +1,200 @@
+//! Writes a workflow file with one table per task; arrays are expanded.
+
+use std::fmt::Write as _;
+
+use proto::wire;
+
+use crate::graph::crash_limit::CrashLimit;
+use crate::graph::quantity::format_duration_ns;
+use crate::graph::{Graph, TaskView, expand};
+
+/// The graph as a workflow file. Reading it yields the same tasks and edges.
+pub(crate) fn write(graph: &Graph) -> String {
+    let names = crate::formats::write::unique_names(graph);
+    let files = crate::formats::write::output_files(graph, &names);
+    let mut text = format!("name = {}\n", quote(graph.name()));
+    if graph.has_loads() && !graph.clock_starts_after_loads() {
+        line(&mut text, "data_load", &quote("clocked"));
+    }
+    for task in graph.tasks().filter(|task| !is_upload(task)) {
+        text.push_str("\n[[task]]\n");
+        line(&mut text, "name", &quote(&names[task.index as usize]));
+        if !task.spec.kind.is_empty() {
+            line(&mut text, "kind", &quote(&task.spec.kind));
+        }
+        body(&mut text, &task);
+        inputs(&mut text, graph, &task, &files);
+        outputs(&mut text, graph, &task, &files[task.index as usize]);
+        let mut after: Vec<u32> = graph
+            .parents(task.index)
+            .filter(|edge| edge.output == 0)
+            .map(|edge| edge.task)
+            .collect();
+        after.sort_unstable();
+        if !after.is_empty() {
+            let parents = after.iter().map(|parent| quote(&names[*parent as usize]));
+            line(&mut text, "after", &list(parents));
+        }
+        needs(&mut text, task.spec);
+    }
+    text
+}
+
+/// True if the task is an uploaded file, which is written as an input of other tasks.
+fn is_upload(task: &TaskView<'_>) -> bool {
+    matches!(task.spec.body, Some(wire::spec::Body::Upload(_)))
+}
+
+fn line(text: &mut String, key: &str, value: &str) {
+    writeln!(text, "{key} = {value}").expect("strings take text");
+}
+
+fn quote(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn body(text: &mut String, task: &TaskView<'_>) {
+    use wire::spec::Body;
+    let fill = |template: &String| quote(&expand(template, task.entry));
+    let name = match &task.spec.body {
+        Some(Body::Command(command)) => {
+            line(text, "command", &list(command.argv.iter().map(fill)));
+            if !command.env.is_empty() {
+                let pairs = command
+                    .env
+                    .iter()
+                    .map(|env| format!("{} = {}", quote(&env.name), fill(&env.value)));
+                line(text, "env", &table(pairs));
+            }
+            if !command.cwd.is_empty() {
+                line(text, "cwd", &fill(&command.cwd));
+            }
+            if !command.stdin.is_empty() {
+                line(text, "stdin", &fill(&command.stdin));
+            }
+            if task.duration_ns > 0 {
+                let estimate = format_duration_ns(task.duration_ns);
+                line(text, "duration_estimate", &quote(&estimate));
+            }
+            return;
+        }
+        Some(Body::Sleep(_)) => "sleep",
+        Some(Body::Spin(_)) => "spin",
+        Some(Body::Noop(_) | Body::Upload(_)) | None => "noop",
+    };
+    line(text, "body", &quote(name));
+    if task.duration_ns > 0 {
+        line(text, "duration", &quote(&format_duration_ns(task.duration_ns)));
+    }
+}
+
+fn table(pairs: impl Iterator<Item = String>) -> String {
+    let pairs: Vec<String> = pairs.collect();
+    if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
+}
+
+fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<String>]) {
+    let mut keyed: Vec<(String, Vec<String>)> = Vec::new();
+    let mut uploads = Vec::new();
+    for edge in graph.parents(task.index).filter(|edge| edge.output > 0) {
+        let named = task.spec.inputs.get(edge.slot as usize);
+        let key = named.map_or_else(|| "in".to_owned(), |input| input.key.clone());
+        let parent = graph.task(edge.task);
+        if is_upload(&parent) {
+            uploads.push((key, format!("{{ file = {}, upload = true }}", quote(parent.name))));
+            continue;
+        }
+        let file = quote(&files[edge.task as usize][edge.output as usize - 1]);
+        match keyed.last_mut().filter(|(last, _)| *last == key) {
+            Some((_, list)) => list.push(file),
+            None => keyed.push((free_key(&keyed, key), vec![file])),
+        }
+    }
+    let mut pairs: Vec<String> = Vec::new();
+    for (key, files) in &keyed {
+        let value =
+            if let [file] = files.as_slice() { file.clone() } else { list(files.iter().cloned()) };
+        pairs.push(format!("{} = {value}", quote(key)));
+    }
+    for external in &task.spec.externals {
+        let key = free_key(&keyed, external.key.clone());
+        let value = if external.path.is_empty() {
+            let file = quote(&expand(&external.file, task.entry));
+            format!("{{ file = {file}, size = \"{}\" }}", external.size_bytes)
+        } else if external.staged {
+            format!("{{ file = {}, stage = true }}", quote(&expand(&external.path, task.entry)))
+        } else {
+            quote(&expand(&external.path, task.entry))
+        };
+        pairs.push(format!("{} = {value}", quote(&key)));
+        keyed.push((key, Vec::new()));
+    }
+    for (key, value) in uploads {
+        let key = free_key(&keyed, key);
+        pairs.push(format!("{} = {value}", quote(&key)));
+        keyed.push((key, Vec::new()));
+    }
+    if !pairs.is_empty() {
+        line(text, "inputs", &table(pairs.into_iter()));
+    }
+}
+
+/// Makes a key unique in its table.
+fn free_key(taken: &[(String, Vec<String>)], key: String) -> String {
+    let is_taken = |key: &str| taken.iter().any(|(other, _)| other == key);
+    if !is_taken(&key) {
+        return key;
+    }
+    (2..).map(|n| format!("{key}_{n}")).find(|key| !is_taken(key)).expect("numbers do not end")
+}
+
+fn outputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[String]) {
+    if files.is_empty() {
+        return;
+    }
+    let pairs = task.spec.outputs.iter().zip(files).enumerate().map(|(at, (output, file))| {
+        let size_bytes = graph.output_bytes(task.index, at);
+        let word = match output.form() {
+            wire::OutputForm::File => "file",
+            wire::OutputForm::Directory => "dir",
+            wire::OutputForm::Files => "glob",
+        };
+        let mut value = format!("{word} = {}", quote(file));
+        if size_bytes > 0 {
+            write!(value, ", size = \"{size_bytes}\"").expect("strings take text");
+        }
+        if output.keep {
+            value.push_str(", keep = true");
+        }
+        if output.optional {
+            value.push_str(", optional = true");
+        }
+        if output.replicas > 0 {
+            write!(value, ", replicas = {}", output.replicas).expect("strings take text");
+        }
+        format!("{} = {{ {value} }}", quote(&output.key))
+    });
+    line(text, "outputs", &table(pairs));
+}
+
+fn needs(text: &mut String, spec: &wire::Spec) {
+    if spec.cpus > 1 {
+        line(text, "cpus", &spec.cpus.to_string());
+    }
+    if spec.memory_bytes > 0 {
+        line(text, "memory", &format!("\"{}\"", spec.memory_bytes));
+    }
+    if spec.retries > 0 {
+        line(text, "retries", &spec.retries.to_string());
+    }
+    if spec.crash_limit > 0 {
+        line(text, "crash_limit", &CrashLimit(spec.crash_limit).to_toml());
+    }
+    if spec.time_limit_ns > 0 {
+        line(text, "time_limit", &quote(&format_duration_ns(spec.time_limit_ns)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Builds the graph of one command line, for `starling submit -- COMMAND`.
+
+use std::path::PathBuf;
+
+use proto::wire::OutputForm;
+
+use crate::formats::toml_file::array::Array;
+use crate::formats::toml_file::assemble::assemble;
+use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
+use crate::formats::toml_file::{Fault, Located};
+use crate::graph::Graph;
+use crate::graph::error::{LoadError, Problem};
+
+/// The options of a command besides its arguments.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CommandOptions {
+    /// `1-40`: one task per number, which replaces `{i}`.
+    pub array: Option<String>,
+    /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
+    pub inputs: Vec<String>,
+    /// As `inputs`, copied once to each node that reads them.
+    pub staged: Vec<String>,
+    /// As `inputs`, from the submitter's machine.
+    pub uploads: Vec<String>,
+    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` all
+    /// files that match.
+    pub outputs: Vec<String>,
+    /// Executing slots; 0 means 1.
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    pub retries: u32,
+    /// As in a spec.
+    pub crash_limit: u32,
+    /// 0: none.
+    pub time_limit_ns: u64,
+    /// Default: the program's name.
+    pub name: Option<String>,
+    pub cwd: Option<String>,
+    pub env: Vec<(String, String)>,
+    pub stdin: Option<String>,
+    /// The directory of relative paths; must be absolute.
+    pub submit_dir: PathBuf,
+}
+
+impl Graph {
+    /// A graph of one command, or of an array of it.
+    ///
+    /// # Errors
+    /// An invalid array or file name, or an input that does not exist.
+    ///
+    /// # Panics
+    /// When there is no program, or `submit_dir` is relative.
+    pub fn command(argv: Vec<String>, options: &CommandOptions) -> Result<Self, LoadError> {
+        assert!(!argv.is_empty(), "a command begins with its program");
+        assert!(options.submit_dir.is_absolute(), "relative paths need a known beginning");
+        let name = match options.name.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => name.to_owned(),
+            None => crate::formats::detect::stem(&argv[0]),
+        };
+        let build = || {
+            let table = table(&name, argv, options)?;
+            assemble(&proto::entry::strip(&name), &[table], &options.submit_dir, false)
+        };
+        build().map_err(|fault: Fault| LoadError::new("", of_command(fault.problem, options)))
+    }
+}
+
+/// There is no workflow file: a file that is missing is named with its whole path.
+fn of_command(problem: Problem, options: &CommandOptions) -> Problem {
+    let Problem::FileNotFound { file, .. } = problem else { return problem };
+    let path = options.submit_dir.join(&file);
+    let reason = match std::fs::metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => "permission denied",
+        _ if path.is_symlink() => "it is a link to a file that does not exist",
+        _ => "no such file",
+    };
+    let (path, reason) = (path.display().to_string(), reason.to_owned());
+    Problem::InputNotFound { file, path, reason }
+}
+
+/// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.
+fn output(key: String, mut file: Located<String>) -> OutputFile {
+    let form = if let Some(pattern) = file.value.strip_prefix("glob:") {
+        file.value = pattern.to_owned();
+        OutputForm::Files
+    } else if let Some(directory) = file.value.strip_suffix('/') {
+        file.value = directory.to_owned();
+        OutputForm::Directory
+    } else {
+        OutputForm::File
+    };
+    let (optional, keep, replicas, size_bytes) = (false, true, 0, 0);
+    OutputFile { key, file, keep, replicas, form, optional, size_bytes }
+}
+
+fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
+    let mut table = TaskTable::bare(name, Body::Command(argv));
+    if let Some(text) = &options.array {
+        table.array = Some(Array::parse(text).map_err(|reason| Fault::task(None, name, reason))?);
+    }
+    let keyed = |(at, text): (usize, &String)| match text.split_once('=') {
+        Some((key, file)) => (key.to_owned(), Located::nowhere(file.to_owned())),
+        None => ((at + 1).to_string(), Located::nowhere(text.clone())),
+    };
+    let brought = |files: &[String], bring| vec![bring; files.len()];
+    let brings = [
+        brought(&options.inputs, ExternalFileUse::Not),
+        brought(&options.staged, ExternalFileUse::Stage),
+        brought(&options.uploads, ExternalFileUse::Upload),
+    ];
+    table.inputs = [&options.inputs[..], &options.staged, &options.uploads]
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(keyed)
+        .zip(brings.concat())
+        .map(|((key, file), bring)| InputFile {
+            key,
+            file,
+            name: None,
+            modelled_bytes: None,
+            bring,
+        })
+        .collect();
+    table.outputs = options
+        .outputs
+        .iter()
+        .enumerate()
+        .map(keyed)
+        .map(|(key, file)| output(key, file))
+        .collect();
+    table.cpus = options.cpus.max(1);
+    table.memory_bytes = options.memory_bytes;
+    table.retries = options.retries;
+    table.crash_limit = options.crash_limit;
+    table.time_limit_ns = options.time_limit_ns;
+    table.cwd.clone_from(&options.cwd);
+    table.env.clone_from(&options.env);
+    table.stdin = options.stdin.clone().map(Located::nowhere);
+    table.check()?;
+    Ok(table)
+}
