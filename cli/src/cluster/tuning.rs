@@ -375,7 +375,7 @@ mod tests {
             cache_bytes: 1,
             store_soft_bytes: 2,
             store_hard_bytes: 3,
-            history_bytes: 77,
+            history_bytes: (1 << 20) + 77,
             history_age: Span::from_secs(9),
         };
         for tuning in [tuning, Tuning::default()] {
