@@ -61,7 +61,7 @@ fn after_a_kill_it_holds_whole_batches_and_all_acknowledged_ones() {
         script.retain(|step| matches!(step, Step::Write(_)));
         let told = random.below(script.len() as u64 - 1) + 1;
         let mut child = Running::start(
-            "killed_amid_writing_it_holds_whole_batches_and_all_that_were_told",
+            "after_a_kill_it_holds_whole_batches_and_all_acknowledged_ones",
             seed,
             0,
             "amid",
