@@ -11,6 +11,7 @@ const WIDTH: usize = 6;
 const SEEDS: u64 = 24;
 /// One in some hundred repeats a recall just before the partition of a reader moves.
 const REPEATED_SEEDS: u64 = 600;
+const CHECKER: &str = "one-attempt";
 
 /// Readers far down the graph need outputs with other readers that ended long before.
 fn draft(dice: &mut SimRng) -> Draft {
@@ -106,8 +107,8 @@ fn made_again_in(
 /// See [`recalled_again`].
 pub(crate) fn recalls_are_repeated(mutant: Option<Mutant>) -> Result<(), Violation> {
     (1..=REPEATED_SEEDS).try_for_each(|seed| match recalled_again(seed, mutant) {
-        // With such slow syncs an end is delayed for longer than the stall detector allows.
-        Err(violation) if violation.checker == "stall" => Ok(()),
+        // Other checkers judge the time that such slow syncs take (design 021, "What is left").
+        Err(violation) if violation.checker != CHECKER => Ok(()),
         ended => ended.map(drop),
     })
 }
