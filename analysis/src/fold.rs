@@ -93,7 +93,7 @@ impl Fold {
             self.nodes.entry(node).or_default().slots = slots;
             return;
         }
-        if self.job.is_some_and(|job| job_of(&entry.event) != Some(job)) {
+        if self.job.is_some_and(|job| entry.event.job() != Some(job)) {
             return;
         }
         self.first_event = earliest(self.first_event, entry.time);
@@ -230,47 +230,4 @@ impl Fold {
 
 fn earliest(known: Option<Time>, time: Time) -> Option<Time> {
     Some(known.map_or(time, |known| known.min(time)))
-}
-
-/// The job of an event; `None` for events of a node.
-#[must_use]
-pub fn job_of(event: &Event) -> Option<JobId> {
-    match *event {
-        Event::NodeStarted { .. } => None,
-        Event::Staged { job, .. } | Event::Visible { job } | Event::JobEnded { job, .. } => {
-            Some(job)
-        }
-        _ => task_of(event).map(|task| task.job),
-    }
-}
-
-/// The task of an event, if it concerns one.
-#[must_use]
-pub fn task_of(event: &Event) -> Option<TaskId> {
-    match *event {
-        Event::NodeStarted { .. }
-        | Event::Staged { .. }
-        | Event::Visible { .. }
-        | Event::Removing { .. }
-        | Event::Shifted { .. }
-        | Event::PolicyChanged { .. }
-        | Event::Retuned { .. }
-        | Event::JobEnded { .. } => None,
-        Event::Queued { task, .. }
-        | Event::Pushed { task, .. }
-        | Event::Stolen { task, .. }
-        | Event::Fetched { task, .. }
-        | Event::Started { task, .. }
-        | Event::Widened { task, .. }
-        | Event::Ended { task, .. }
-        | Event::Committed { task, .. }
-        | Event::Replaced { task, .. }
-        | Event::Stale { task, .. }
-        | Event::Dismissed { task, .. }
-        | Event::TakenOver { task, .. }
-        | Event::CrashCounted { task, .. }
-        | Event::Spared { task, .. }
-        | Event::Stalled { task, .. }
-        | Event::MissedWakeupRepaired { task } => Some(task),
-    }
 }

@@ -35,7 +35,7 @@ pub mod waits;
 
 pub use bounds::{Bounds, Cluster, Form, LowerBounds, Network, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
-pub use fold::{Fold, job_of, task_of};
+pub use fold::Fold;
 pub use report::{Reads, RunFacts, RunReport, Series};
 pub use stages::{Kinds, StageRow};
 pub use trace::TraceWriter;

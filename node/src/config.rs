@@ -36,6 +36,29 @@ pub struct Config {
     pub former: (Incarnation, wire::LifeEnd),
 }
 
+impl Config {
+    /// The first incarnation of a node with one slot, no address and an empty store with number 1.
+    #[must_use]
+    pub fn new(node: NodeId, map: Arc<wire::ClusterMap>) -> Self {
+        Self {
+            node,
+            incarnation: Incarnation(1),
+            slots: 1,
+            store: 1,
+            tuning: Tuning::default(),
+            seed: 0,
+            map,
+            mutant: None,
+            address: String::new(),
+            data_address: String::new(),
+            host: String::new(),
+            pid: 0,
+            late: false,
+            former: (Incarnation(0), wire::LifeEnd::LifeDied),
+        }
+    }
+}
+
 /// The part of the configuration that a node needs after its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {

@@ -3,7 +3,7 @@
 use node::{Config, Effect, Input, Node};
 use prost::Message as _;
 use proto::wire::message::Body;
-use proto::{ClientId, Incarnation, NodeId, Span, Time, wire};
+use proto::{ClientId, NodeId, Span, Time, wire};
 use scheduler::Tuning;
 
 /// Splitmix64: the test's own random numbers.
@@ -269,20 +269,10 @@ fn request(dice: &mut Dice) -> wire::request::Body {
 
 fn node() -> Node {
     let config = Config {
-        node: NodeId(0),
-        incarnation: Incarnation(1),
         slots: 2,
         tuning: Tuning { steal_interval_bound: Span::from_millis(64), ..Tuning::default() },
         seed: 1,
-        map: kvs::make_map(7, 2, 8).into(),
-        store: 1,
-        mutant: None,
-        address: String::new(),
-        data_address: String::new(),
-        host: String::new(),
-        pid: 0,
-        late: false,
-        former: (Incarnation(0), wire::LifeEnd::LifeDied),
+        ..Config::new(NodeId(0), kvs::make_map(7, 2, 8).into())
     };
     Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")
 }

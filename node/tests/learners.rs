@@ -6,28 +6,12 @@ use node::{Config, Effect, Input, Node};
 use prost::Message as _;
 use proto::wire::membership_message::Body::MapUpdate;
 use proto::wire::message::Body;
-use proto::{Incarnation, NodeId, Time, wire};
-use scheduler::Tuning;
+use proto::{NodeId, Time, wire};
 
 const ME: u32 = 0;
 
 fn start(map: &wire::ClusterMap, now: Time) -> Node {
-    let config = Config {
-        node: NodeId(ME),
-        incarnation: Incarnation(1),
-        slots: 1,
-        store: 1,
-        tuning: Tuning::default(),
-        seed: 7,
-        map: Arc::new(map.clone()),
-        mutant: None,
-        address: String::new(),
-        data_address: String::new(),
-        host: String::new(),
-        pid: 0,
-        late: false,
-        former: (Incarnation(0), wire::LifeEnd::LifeDied),
-    };
+    let config = Config { seed: 7, ..Config::new(NodeId(ME), Arc::new(map.clone())) };
     Node::recover(config, std::iter::empty(), now).expect("nothing is damaged")
 }
 

@@ -8,7 +8,6 @@ use kvs::Record;
 use node::{Config, Effect, Input, Node};
 use proto::wire::{request, response};
 use proto::{ClientId, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, Time, wire};
-use scheduler::Tuning;
 
 const SUBMITTED: Time = Time(1_000_000_000_000);
 const RELEASE: Span = Span::from_secs(10);
@@ -52,20 +51,10 @@ struct Machine {
 
 fn start(incarnation: u32, disk: &BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>, now: Time) -> Node {
     let config = Config {
-        node: NodeId(0),
         incarnation: Incarnation(incarnation),
         slots: 2,
-        store: 1,
-        tuning: Tuning::default(),
         seed: 1,
-        map: Arc::new(kvs::make_map(7, 1, 8)),
-        mutant: None,
-        address: String::new(),
-        data_address: String::new(),
-        host: String::new(),
-        pid: 0,
-        late: false,
-        former: (Incarnation(0), wire::LifeEnd::LifeDied),
+        ..Config::new(NodeId(0), Arc::new(kvs::make_map(7, 1, 8)))
     };
     let record = |((partition, key), value): (&(PartitionId, Vec<u8>), &Vec<u8>)| Record {
         partition: *partition,

@@ -5,6 +5,8 @@ Each block of events is self-contained, because times are deltas within it. So a
 any block. An event is one tag byte and LEB128 varints, about 12 bytes.
 */
 
+mod subject;
+
 pub use crate::spared::Spared;
 pub use crate::stall::Stall;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Policy, Span, TaskId, Time};

@@ -489,7 +489,7 @@ async fn judge(
 async fn tell(client: &Client, job: JobId, task: TaskId) -> Result<(), Failure> {
     Logs::read(client, job, Some(task.local)).await?.for_each(|entry| {
         let is_start = matches!(entry.event, Event::NodeStarted { .. });
-        if is_start || analysis::task_of(&entry.event) == Some(task) {
+        if is_start || entry.event.task() == Some(task) {
             say(&format!("{} node {}: {:?}", entry.time.utc(), entry.node.0, entry.event));
         }
         Ok(())

@@ -107,7 +107,7 @@ impl Logs {
         let unclocked = plan.is_some_and(|(graph, _)| graph.clock_starts_after_loads());
         let mut fold = Fold::of_job(job).before_the_clock(kinds.loads().filter(|_| unclocked));
         self.for_each(|entry| {
-            let known = plan.zip(analysis::task_of(&entry.event));
+            let known = plan.zip(entry.event.task());
             let task = known.and_then(|((graph, plan), task)| {
                 plan.task_of(task.local).map(|number| (graph, number))
             });

@@ -301,7 +301,7 @@ async fn entries(
     let logs = Logs::read(client, job, Some(task)).await?;
     let mut entries = Vec::new();
     logs.for_each(|entry| {
-        let about = analysis::task_of(&entry.event);
+        let about = entry.event.task();
         if about.is_some_and(|about| about.job == job && about.local == task) {
             entries.push(*entry);
         }

@@ -161,48 +161,12 @@ impl Filter {
 
     /// Events of the node itself pass every filter: they contain the number of its slots over time.
     fn takes(self, event: &Event) -> bool {
-        match (self, subject(event)) {
-            (Self::All, _) | (_, Subject::Node) => true,
-            (Self::Job(job), Subject::Job(of)) => of == job,
-            (Self::Job(job), Subject::Task(task)) => task.job == job,
-            (Self::Task(wanted), Subject::Task(task)) => task == wanted,
-            (Self::Task(wanted), Subject::Job(job)) => job == wanted.job,
+        let Some(job) = event.job() else { return true };
+        match self {
+            Self::All => true,
+            Self::Job(wanted) => job == wanted,
+            Self::Task(wanted) => event.task().map_or(job == wanted.job, |task| task == wanted),
         }
-    }
-}
-
-enum Subject {
-    Node,
-    Job(JobId),
-    Task(TaskId),
-}
-
-fn subject(event: &Event) -> Subject {
-    match *event {
-        Event::NodeStarted { .. }
-        | Event::Shifted { .. }
-        | Event::PolicyChanged { .. }
-        | Event::Retuned { .. } => Subject::Node,
-        Event::Staged { job, .. }
-        | Event::Visible { job }
-        | Event::Removing { job }
-        | Event::JobEnded { job, .. } => Subject::Job(job),
-        Event::Queued { task, .. }
-        | Event::Pushed { task, .. }
-        | Event::Stolen { task, .. }
-        | Event::Fetched { task, .. }
-        | Event::Started { task, .. }
-        | Event::Widened { task, .. }
-        | Event::Ended { task, .. }
-        | Event::Committed { task, .. }
-        | Event::Replaced { task, .. }
-        | Event::Stale { task, .. }
-        | Event::Dismissed { task, .. }
-        | Event::TakenOver { task, .. }
-        | Event::CrashCounted { task, .. }
-        | Event::Spared { task, .. }
-        | Event::Stalled { task, .. }
-        | Event::MissedWakeupRepaired { task } => Subject::Task(task),
     }
 }
 

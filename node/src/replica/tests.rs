@@ -7,7 +7,7 @@ use kvs::{Page, Write, make_replicated_map};
 use proto::limits::REFUSAL_TIMEOUT;
 use proto::wire::map_command::Body as Change;
 use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
-use scheduler::{Mutant, Tuning};
+use scheduler::Mutant;
 
 use super::map::MapNews;
 use super::primary::Learner;
@@ -43,20 +43,10 @@ impl Scenario {
     pub(super) fn broken(node: u32, mutant: Option<Mutant>) -> Self {
         let map = first_map();
         let config = Config {
-            node: NodeId(node),
-            incarnation: Incarnation(1),
-            slots: 1,
             store: u64::from(node) + 1,
-            tuning: Tuning::default(),
             seed: 1,
-            map: Arc::new(map.clone()),
             mutant,
-            address: String::new(),
-            data_address: String::new(),
-            host: String::new(),
-            pid: 0,
-            late: false,
-            former: (Incarnation(0), wire::LifeEnd::LifeDied),
+            ..Config::new(NodeId(node), Arc::new(map.clone()))
         };
         let replica = Replica::new(&config, Arc::new(map.clone()), Time(0));
         let mut scenario = Self { replica, map, batch: 0 };

@@ -13,7 +13,7 @@ use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::execution::RemoteTask;
-use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::ready_queue::{Presence, Ready, ReadyQueue};
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::{Work, object_of};
 use crate::objects::data::{Reads, is_real};
@@ -199,16 +199,18 @@ impl Scheduler {
                 self.data.left_over = true;
                 return;
             }
-            let (local_queue, ready) = match self.local.pop_here() {
-                Some(ready) => (true, Some(ready)),
-                None => (false, self.shared.pop_here()),
-            };
-            let Some(ready) = ready else { break };
+            let Some((local_queue, ready)) = self.pop(ReadyQueue::pop_here) else { break };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
         self.stage_ahead(now, out);
+    }
+
+    /// The next task of the local queue, else of the shared queue. True if it is local.
+    fn pop(&mut self, pop: fn(&mut ReadyQueue) -> Option<Ready>) -> Option<(bool, Ready)> {
+        let local = pop(&mut self.local).map(|ready| (true, ready));
+        local.or_else(|| pop(&mut self.shared).map(|ready| (false, ready)))
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
@@ -226,11 +228,7 @@ impl Scheduler {
             if !self.wants_more_staged() {
                 return;
             }
-            let (local_queue, ready) = match self.local.pop_absent() {
-                Some(ready) => (true, Some(ready)),
-                None => (false, self.shared.pop_absent()),
-            };
-            let Some(ready) = ready else { return };
+            let Some((local_queue, ready)) = self.pop(ReadyQueue::pop_absent) else { return };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }

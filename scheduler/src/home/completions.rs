@@ -195,7 +195,7 @@ impl Scheduler {
         let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
         let (starts, start_withdrawn) = (moved.starts, moved.start_withdrawn);
         // The sender has not run the tasks.
-        let anew = starts || start_withdrawn || moved.gone_incarnation > 0;
+        let has_not_run = starts || start_withdrawn || moved.gone_incarnation > 0;
         let gone = (NodeId(moved.gone_node), Incarnation(moved.gone_incarnation));
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
@@ -235,7 +235,8 @@ impl Scheduler {
                 // The thief has run the task already. A task that was cancelled or skipped must not
                 // run.
                 State::Ended(End::Done | End::Failed)
-                    if cell.attempt == attempt && (!anew || starts && cell.holder == thief) => {}
+                    if cell.attempt == attempt
+                        && (!has_not_run || starts && cell.holder == thief) => {}
                 _ => stale.push(task_attempt(task, attempt)),
             }
         }

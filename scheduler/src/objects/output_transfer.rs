@@ -48,10 +48,10 @@ pub(crate) fn send_hand_over(
     out: &mut Out,
 ) {
     let (mut piece, mut outputs) = (Vec::new(), 0);
-    let mut send = |made: Vec<wire::AttemptOutputs>| {
-        let said =
-            wire::OutputTransfer { stage: stage as i32, from: from.0, to: to.0, attempts: made };
-        out.best_effort.push((recipient, Body::OutputTransfer(said)));
+    let mut send = |attempts: Vec<wire::AttemptOutputs>| {
+        let (stage, from, to) = (stage as i32, from.0, to.0);
+        let transfer = wire::OutputTransfer { stage, from, to, attempts };
+        out.best_effort.push((recipient, Body::OutputTransfer(transfer)));
     };
     for transferred in made {
         outputs += transferred.outputs.len() + 1;
@@ -71,33 +71,33 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        said: wire::OutputTransfer,
+        transfer: wire::OutputTransfer,
         out: &mut Out,
     ) {
         let is_member = |node: u32| (node as usize) < self.homes.nodes();
-        if !is_member(said.from) || !is_member(said.to) {
+        if !is_member(transfer.from) || !is_member(transfer.to) {
             return;
         }
-        match said.stage() {
+        match transfer.stage() {
             TransferStage::Offered => {
-                self.on_transfer_offered(from, NodeId(said.to), said.attempts, out);
+                self.on_transfer_offered(from, NodeId(transfer.to), transfer.attempts, out);
             }
             TransferStage::Fetch => {
-                self.on_transfer_fetch(now, NodeId(said.from), false, said.attempts, out);
+                self.on_transfer_fetch(now, NodeId(transfer.from), false, transfer.attempts, out);
             }
             TransferStage::Fetched => {
-                self.on_transfer_fetched(NodeId(said.from), from, said.attempts, out);
+                self.on_transfer_fetched(NodeId(transfer.from), from, transfer.attempts, out);
             }
-            TransferStage::Free => self.on_transfer_free(&said.attempts),
-            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &said.attempts),
-            TransferStage::PinLastCopy => self.on_pin_last_copy(&said.attempts),
+            TransferStage::Free => self.on_transfer_free(&transfer.attempts),
+            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &transfer.attempts),
+            TransferStage::PinLastCopy => self.on_pin_last_copy(&transfer.attempts),
             TransferStage::Replicate => {
-                self.on_transfer_fetch(now, NodeId(said.from), true, said.attempts, out);
+                self.on_transfer_fetch(now, NodeId(transfer.from), true, transfer.attempts, out);
             }
             stage @ (TransferStage::Replicated
             | TransferStage::Replicating
             | TransferStage::NoSpaceToReplicate) => {
-                self.on_replication_answer(now, (from, stage), &said.attempts, out);
+                self.on_replication_answer(now, (from, stage), &transfer.attempts, out);
             }
         }
     }
@@ -204,13 +204,13 @@ impl Scheduler {
     /// Reports when all outputs of the attempt are here: to their home, or to the node that
     /// replicates them.
     pub(crate) fn check_transfer(&mut self, made: AttemptKey, out: &mut Out) {
-        let Some(incoming_transfers) = self.data.incoming_transfers.get(&made) else { return };
+        let Some(incoming) = self.data.incoming_transfers.get(&made) else { return };
         let is_here = |(object, _)| self.data.objects.is_made(&object);
-        if !objects_of(&incoming_transfers.transferred).all(is_here) {
+        if !objects_of(&incoming.transferred).all(is_here) {
             return;
         }
-        let Some(incoming_transfers) = self.data.incoming_transfers.remove(&made) else { return };
-        let IncomingTransfer { from, transferred, stays } = incoming_transfers;
+        let Some(incoming) = self.data.incoming_transfers.remove(&made) else { return };
+        let IncomingTransfer { from, transferred, stays } = incoming;
         let (task, attempt) = made;
         out.events.push(Event::TakenOver { task, attempt, from });
         if stays {
@@ -265,5 +265,5 @@ pub(crate) fn forget(
     incoming_transfers: &mut BTreeMap<AttemptKey, IncomingTransfer>,
     goes: impl Fn(&AttemptKey, NodeId) -> bool,
 ) {
-    incoming_transfers.retain(|made, incoming_transfers| !goes(made, incoming_transfers.from));
+    incoming_transfers.retain(|attempt, incoming| !goes(attempt, incoming.from));
 }

@@ -163,14 +163,14 @@ impl Cluster<'_, '_> {
         let disk = machine.disk.as_mut().expect("a node that dies has a disk");
         // A store is synced when it is opened, so recovery can rely on its records.
         disk.sync(0);
+        let map = Arc::clone(&self.failure_state.map);
         let config = Config {
-            node: NodeId(index as u32),
             incarnation: Incarnation(machine.incarnation),
             slots: self.failure_state.slots,
             tuning: self.failure_state.tuning,
             seed: self.failure_state.dice.number(),
             mutant: self.failure_state.mutant,
-            ..nobody(&self.failure_state.map)
+            ..Config::new(NodeId(index as u32), map)
         };
         match Node::recover(config, disk.records(), self.now) {
             Ok(node) => machine.node = node,
@@ -206,26 +206,6 @@ impl Cluster<'_, '_> {
         if let Some(disk) = &mut self.machines[index].disk {
             disk.write(batch);
         }
-    }
-}
-
-/// The configuration that all nodes of a study share.
-pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
-    Config {
-        node: NodeId(0),
-        incarnation: Incarnation(1),
-        slots: 1,
-        tuning: Tuning::default(),
-        seed: 0,
-        map: Arc::clone(map),
-        store: 1,
-        mutant: None,
-        address: String::new(),
-        data_address: String::new(),
-        host: String::new(),
-        pid: 0,
-        late: false,
-        former: (Incarnation(0), wire::LifeEnd::LifeDied),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvs::{Record, check_map, home, keys, make_map, partitions_by_node};
 use node::{Config, Node};
 use prost::Message;
-use proto::{Incarnation, JobId, NodeId, PartitionId, Time, wire};
+use proto::{JobId, NodeId, PartitionId, Time, wire};
 
 use crate::{fuzz, golden};
 
@@ -53,22 +53,7 @@ fn damaged_records_are_refused_or_loaded() {
             },
             value: value.to_vec(),
         };
-        let config = Config {
-            node: NodeId(0),
-            incarnation: Incarnation(1),
-            slots: 1,
-            tuning: scheduler::Tuning::default(),
-            seed: 1,
-            map: Arc::clone(&map),
-            store: 1,
-            mutant: None,
-            address: String::new(),
-            data_address: String::new(),
-            host: String::new(),
-            pid: 0,
-            late: false,
-            former: (Incarnation(0), wire::LifeEnd::LifeDied),
-        };
+        let config = Config { seed: 1, ..Config::new(NodeId(0), Arc::clone(&map)) };
         let recovered = Node::recover(config, std::iter::once(record), Time(1));
         // Refused with an error text, or loaded.
         if let Err(error) = recovered {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use analysis::{Entry, Fold, Kinds};
 use node::{Config, Effect, Input, Node};
 use proto::event::{End, Event};
-use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
+use proto::{ClientId, NodeId, Span, Time, limits, wire};
 use scheduler::Homes;
 use workloads::{Graph, Plan};
 
@@ -91,13 +91,11 @@ pub(super) fn run(
     let mut machines = Vec::with_capacity(options.nodes as usize);
     for node in 0..options.nodes {
         let config = Config {
-            node: NodeId(node),
-            incarnation: Incarnation(1),
             slots: options.slots,
             tuning: options.tuning,
             seed: dice.number(),
             mutant: options.mutant,
-            ..super::node_failures::nobody(&map)
+            ..Config::new(NodeId(node), Arc::clone(&map))
         };
         let mut node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
