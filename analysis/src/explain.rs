@@ -251,11 +251,11 @@ fn trouble(event: &Event) -> String {
             format!("the completion of attempt {attempt} did not count: a later one was current")
         }
         Event::CrashCounted { attempt, node, incarnation, count, .. } => format!(
-            "incarnation {incarnation} of {} died with attempt {attempt}: strike {count}",
+            "incarnation {incarnation} of {} died with attempt {attempt}: counted crash {count}",
             name(node)
         ),
         Event::Spared { attempt, node, incarnation, why, .. } => format!(
-            "incarnation {incarnation} of {} ended with attempt {attempt}, which is no strike: {}",
+            "incarnation {incarnation} of {} ended with attempt {attempt}, which is not counted: {}",
             name(node),
             why.text()
         ),

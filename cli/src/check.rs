@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use ::sim::Story;
+use ::sim::Scenario;
 use clap::Args;
 use scheduler::{FoundBy, Mutant};
 use serde::Serialize;
@@ -83,11 +83,11 @@ struct Checked {
 
 #[derive(Serialize)]
 struct FailedSeed {
-    /// `None` in a story.
+    /// `None` in a scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    story: Option<&'static str>,
+    #[serde(rename = "story", skip_serializing_if = "Option::is_none")]
+    scenario: Option<&'static str>,
     checker: String,
     message: String,
 }
@@ -95,8 +95,8 @@ struct FailedSeed {
 impl FailedSeed {
     fn text(&self) -> String {
         let (checker, message) = (&self.checker, &self.message);
-        match (self.seed, self.story) {
-            (_, Some(story)) => format!("the story '{story}': {checker}: {message}"),
+        match (self.seed, self.scenario) {
+            (_, Some(scenario)) => format!("the scenario '{scenario}': {checker}: {message}"),
             (seed, None) => format!("seed {}: {checker}: {message}", seed.unwrap_or_default()),
         }
     }
@@ -116,9 +116,9 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
     }
     // With given seeds those are run.
     if let Some(mutant) = args.mutant.filter(|_| args.seed.is_none() && args.seeds.is_none())
-        && let Some(story) = Story::about(mutant)
+        && let Some(scenario) = Scenario::about(mutant)
     {
-        return tell(context, mutant, story);
+        return run_scenario(context, mutant, scenario);
     }
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = ::sim::CheckOptions {
@@ -139,7 +139,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             .into_iter()
             .map(|failed| FailedSeed {
                 seed: Some(failed.seed),
-                story: None,
+                scenario: None,
                 checker: failed.checker,
                 message: failed.message,
             })
@@ -177,12 +177,12 @@ fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
     }
 }
 
-/// Runs the story of a bug that seeds rarely show.
-fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
-    let told = story.tell(Some(mutant));
-    let failed = told.err().map(|violation| FailedSeed {
+/// Runs the scenario of a mutant that seeds rarely show.
+fn run_scenario(context: &Context, mutant: Mutant, scenario: Scenario) -> Done {
+    let ended = scenario.run(Some(mutant));
+    let failed = ended.err().map(|violation| FailedSeed {
         seed: None,
-        story: Some(story.name),
+        scenario: Some(scenario.name),
         checker: violation.checker.to_owned(),
         message: violation.message,
     });
@@ -197,7 +197,7 @@ fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
     } else {
         checked.failed.iter().for_each(|failed| say(&format!("error: {}", failed.text())));
         let finds = if is_found { "finds it" } else { "does not find it" };
-        let text = format!("{}: the story '{}' {finds}\n", mutant.name(), story.name);
+        let text = format!("{}: the scenario '{}' {finds}\n", mutant.name(), scenario.name);
         context.output.bytes(text.as_bytes())?;
     }
     if !is_found {
@@ -209,6 +209,10 @@ fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
 fn say_all(context: &Context, checked: &Checked) -> Result<(), Failure> {
     for failed in &checked.failed {
         say(&format!("error: {}", failed.text()));
+        if let Some(seed) = failed.seed {
+            let mutant = checked.mutant.map_or_else(String::new, |it| format!(" --mutant {it}"));
+            say(&format!("hint: 'starling check --seeds 1 --seed {seed}{mutant}' shows it again"));
+        }
     }
     if context.output.json {
         context.output.json(checked)
@@ -253,11 +257,11 @@ mod tests {
             let name = mutant.name();
             assert!(names.insert(name), "two mutants are called {name}");
             assert_eq!(parse_mutant(name), Ok(mutant));
-            // `sim/tests/mutants.rs` demands that seeds or a story find each of these.
+            // `sim/tests/mutants.rs` demands that seeds or a scenario find each of these.
             let here = mutant.found_by() == FoundBy::Simulator;
-            assert!(here || Story::about(mutant).is_none(), "{name}");
+            assert!(here || Scenario::about(mutant).is_none(), "{name}");
         }
-        assert!(::sim::STORIES.iter().all(|story| names.contains(story.about.name())));
+        assert!(::sim::SCENARIOS.iter().all(|scenario| names.contains(scenario.about.name())));
         assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
     }
 }

@@ -55,4 +55,4 @@ pub use scaling::{
     InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures, Simulation,
     SimulationOptions, Submit, simulate, simulate_metered,
 };
-pub use scenarios::{STORIES, Story};
+pub use scenarios::{SCENARIOS, Scenario};

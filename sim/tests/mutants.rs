@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use scheduler::{FoundBy, Mutant};
-use sim::{CheckOptions, Story, check};
+use sim::{CheckOptions, Scenario, check};
 
 const SEEDS_MAX: u64 = 2_000;
 
@@ -47,13 +47,13 @@ fn all_are_found(mutants: &[Mutant]) {
     let mut missed = Vec::new();
     for &mutant in mutants {
         let name = mutant.name();
-        if let Some(story) = Story::about(mutant) {
-            match story.tell(Some(mutant)) {
+        if let Some(scenario) = Scenario::about(mutant) {
+            match scenario.run(Some(mutant)) {
                 Ok(()) => missed.push(name),
                 Err(violation) => {
                     let text = violation.message.lines().next().unwrap_or_default();
                     let checker = violation.checker;
-                    let _ = writeln!(table, "{name:28} found by {checker:9} in a story: {text}");
+                    let _ = writeln!(table, "{name:28} found by {checker:9} in a scenario: {text}");
                 }
             }
             continue;

@@ -13,7 +13,7 @@ use scheduler::Mutant;
 use crate::checkers::Violation;
 use crate::checkers::linear::Searched;
 use crate::faults::lifecycle::live;
-use crate::faults::scenario::Plan;
+use crate::faults::seed_plan::Plan;
 use crate::faults::world::World;
 
 /// The seeds to check, and how.
@@ -125,11 +125,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
     let failure = violation.map(|violation| SeedFailure {
         seed,
         checker: violation.checker.to_string(),
-        message: format!(
-            "{}\nhint: `starling check --seeds 1 --seed {seed}{}` shows it again",
-            violation.message,
-            mutant.map_or_else(String::new, |mutant| format!(" --mutant {}", mutant.name()))
-        ),
+        message: violation.message,
     });
     SeedReport {
         failure,

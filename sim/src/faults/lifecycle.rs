@@ -10,7 +10,7 @@ use crate::faults::clients::job_client::JobClient;
 use crate::faults::clients::kv_client::KvClient;
 use crate::faults::expected::{ExpectedJob, SubmissionStage};
 use crate::faults::machine::Machine;
-use crate::faults::scenario::Plan;
+use crate::faults::seed_plan::Plan;
 use crate::faults::world::World;
 
 /// Longest time until a slow node is no longer slow.

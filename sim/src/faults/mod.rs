@@ -18,6 +18,6 @@ mod membership_churn;
 pub(crate) mod network;
 pub(crate) mod options;
 mod permanent_loss;
-mod scenario;
+mod seed_plan;
 mod story_lines;
 pub(crate) mod world;

@@ -34,116 +34,128 @@ type Run = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// One exact order of events, and the mutant that it detects.
 #[derive(Clone, Copy, Debug)]
-pub struct Story {
+pub struct Scenario {
     pub about: Mutant,
     /// A short description of the events.
     pub name: &'static str,
-    telling: Run,
+    run: Run,
 }
 
-impl Story {
-    const fn new(about: Mutant, name: &'static str, telling: Run) -> Self {
-        Self { about, name, telling }
+impl Scenario {
+    const fn new(about: Mutant, name: &'static str, run: Run) -> Self {
+        Self { about, name, run }
     }
 
     /// The scenario that detects this mutant, if seeds rarely do.
     #[must_use]
     pub fn about(mutant: Mutant) -> Option<Self> {
-        STORIES.into_iter().find(|story| story.about == mutant)
+        SCENARIOS.into_iter().find(|scenario| scenario.about == mutant)
     }
 
     /// Runs it, with or without a mutant. A panic of a node counts as a violation.
     ///
     /// # Errors
     /// The violation.
-    pub fn tell(&self, mutant: Option<Mutant>) -> Result<(), Violation> {
-        let told = catch_unwind(AssertUnwindSafe(|| (self.telling)(mutant)));
-        told.unwrap_or_else(|panic| Err(Violation::of_panic(&*panic)))
+    pub fn run(&self, mutant: Option<Mutant>) -> Result<(), Violation> {
+        let ended = catch_unwind(AssertUnwindSafe(|| (self.run)(mutant)));
+        ended.unwrap_or_else(|panic| Err(Violation::of_panic(&*panic)))
     }
 }
 
 /// All scenarios.
-pub const STORIES: [Story; 24] = [
-    Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
-    Story::new(
+pub const SCENARIOS: [Scenario; 24] = [
+    Scenario::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
+    Scenario::new(
         Mutant::PassOnEarly,
         "moves are heard in the wrong order",
         moves_are_heard_in_the_wrong_order,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::CancelForgetsUnackedGrants,
         "a thief dies with what was cancelled",
         a_thief_dies_with_what_was_cancelled,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::CancelMissesHolder,
         "what a thief has is cancelled",
         what_a_thief_has_is_cancelled,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::CancelForgottenOnRestart,
         "a home dies in the middle of a removal",
         a_home_dies_in_the_middle_of_a_removal,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::ReleaseForgottenOnRestart,
         "homes die before the release",
         release::homes_die_before_the_release,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::NoFetchFallback,
         "copies are gone when they are asked for",
         data::copies_are_gone_when_they_are_asked_for,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::LastCopyGoes,
         "the maker dies and copies are pushed out",
         data::the_maker_dies_and_copies_are_pushed_out,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::StagedNeverRequeued,
         "short tasks are staged behind long ones",
         data::short_tasks_are_staged_behind_long_ones,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::EndReportedBeforeCopy,
         "makers die one after another",
         data::makers_die_one_after_another,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::FoundOutputsUnchecked,
         "makers die after all have started again",
         data::makers_die_after_all_have_started_anew,
     ),
-    Story::new(Mutant::NewNodesGetNoCopies, "one node gets company", data::one_node_gets_company),
-    Story::new(
+    Scenario::new(
+        Mutant::NewNodesGetNoCopies,
+        "one node gets company",
+        data::one_node_gets_company,
+    ),
+    Scenario::new(
         Mutant::RoundIgnored,
         "a skip comes in the next round",
         rounds::a_skip_comes_in_the_next_round,
     ),
-    Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
-    Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
-    Story::new(Mutant::ClockStandsStill, "a primary is suspended", leases::a_primary_is_suspended),
-    Story::new(
+    Scenario::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
+    Scenario::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
+    Scenario::new(
+        Mutant::ClockStandsStill,
+        "a primary is suspended",
+        leases::a_primary_is_suspended,
+    ),
+    Scenario::new(
         Mutant::LeasesUnwaited,
         "a primary is replaced at once",
         leases::a_primary_is_replaced_at_once,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::ReplacedStoreUnnoticed,
         "a voter loses its disk",
         copies::a_voter_loses_its_disk,
     ),
-    Story::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
-    Story::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
-    Story::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
-    Story::new(Mutant::RecallAnswerMistaken, "answers are repeated", bytes::recalls_are_repeated),
-    Story::new(
+    Scenario::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
+    Scenario::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
+    Scenario::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
+    Scenario::new(
+        Mutant::RecallAnswerMistaken,
+        "answers are repeated",
+        bytes::recalls_are_repeated,
+    ),
+    Scenario::new(
         Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",
         slow::the_rest_waits_no_longer,
     ),
-    Story::new(
+    Scenario::new(
         Mutant::StopCountsAsCrash,
         "nodes are stopped again and again",
         stopping::nodes_are_stopped_again_and_again,
