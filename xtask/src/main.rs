@@ -18,6 +18,7 @@ mod language;
 mod links;
 mod mosaic;
 mod purity;
+mod texts;
 mod tidy;
 
 use std::path::PathBuf;

@@ -42,18 +42,18 @@ const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
 pub(crate) fn check(root: &Path) -> Findings {
     let mut findings = Findings::new();
-    for (room, allowed) in ARROWS {
-        match dependencies(root, room, true) {
-            Ok(direct) => findings.extend(wrong_arrows(room, allowed, &direct)),
+    for (package, allowed) in ARROWS {
+        match dependencies(root, package, true) {
+            Ok(direct) => findings.extend(wrong_arrows(package, allowed, &direct)),
             Err(why) => findings.push(why),
         }
     }
-    for room in PURE {
-        match dependencies(root, room, false) {
+    for package in PURE {
+        match dependencies(root, package, false) {
             Ok(all) => findings.extend(
                 all.iter()
                     .filter(|name| IMPURE.contains(&name.as_str()))
-                    .map(|name| format!("{room} is pure but depends on {name}")),
+                    .map(|name| format!("{package} is pure but depends on {name}")),
             ),
             Err(why) => findings.push(why),
         }
@@ -61,14 +61,14 @@ pub(crate) fn check(root: &Path) -> Findings {
     findings
 }
 
-fn wrong_arrows(room: &str, allowed: &[&str], direct: &[String]) -> Findings {
-    let is_room = |name: &&String| ARROWS.iter().any(|(other, _)| other == name);
+fn wrong_arrows(package: &str, allowed: &[&str], direct: &[String]) -> Findings {
+    let is_ours = |name: &&String| ARROWS.iter().any(|(other, _)| other == name);
     direct
         .iter()
-        .filter(is_room)
-        .filter(|name| *name != room && *name != "proto" && !allowed.contains(&name.as_str()))
+        .filter(is_ours)
+        .filter(|name| *name != package && *name != "proto" && !allowed.contains(&name.as_str()))
         .map(|name| {
-            format!("{room} may not depend on {name} (the table is in xtask/src/purity.rs)")
+            format!("{package} may not depend on {name} (the table is in xtask/src/purity.rs)")
         })
         .collect()
 }

@@ -1,10 +1,10 @@
 //! Checks that no compiler makes: file sizes, columns, left-over words, links, language.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::Findings;
+use crate::texts::{Text, texts};
 
 const FILE_LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
@@ -20,20 +20,16 @@ const WORDS: [&str; 5] = [
 ];
 
 pub(crate) fn check(root: &Path) -> Findings {
-    let mut findings = Findings::new();
+    let (texts, mut findings) = texts(root);
     let mut longer = allow_list(LONGER);
-    for path in files(root, &[".rs"]) {
-        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        match fs::read_to_string(&path) {
-            Ok(text) => findings.extend(check_file(&name, &text, longer.remove(&name))),
-            Err(error) => findings.push(format!("{name}: {error}")),
-        }
+    for Text { name, text } in texts.iter().filter(|text| text.name.ends_with(".rs")) {
+        findings.extend(check_file(name, text, longer.remove(name)));
     }
     for name in longer.into_keys() {
         findings.push(format!("{name}: is gone; take it off xtask/src/tidy_longer.txt"));
     }
-    findings.extend(crate::links::check(root));
-    findings.extend(crate::language::check(root));
+    findings.extend(crate::links::check(root, &texts));
+    findings.extend(crate::language::check(&texts));
     findings
 }
 
@@ -74,28 +70,6 @@ fn allow_list(text: &str) -> BTreeMap<String, usize> {
         .filter_map(|line| line.split_once(' '))
         .filter_map(|(path, lines)| Some((path.to_owned(), lines.trim().parse().ok()?)))
         .collect()
-}
-
-/// All files below `root` with these endings, in a fixed order, without build output and hidden
-/// folders.
-pub(crate) fn files(root: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    folders.push(path);
-                }
-            } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[cfg(test)]

@@ -1,53 +1,55 @@
 //! Plain technical English: short sentences, no banned phrase, one sentence a line in Markdown.
 //!
 //! The lengths are those of all Markdown together, and of all comments together. Banned phrases
-//! must not be in Markdown, in comments, or in the string literals of the product. Code does not
-//! count: blocks of code, inline code, and the modules and files of tests.
+//! must not be in Markdown, in comments, or in string literals, those of tests and scripts
+//! included. Code does not count: blocks of code, and inline code.
 
 mod figures;
+mod hash;
 mod phrases;
 mod prose;
 mod rust;
 mod sentences;
 
-use std::fs;
 use std::path::Path;
 
-use crate::{Findings, tidy};
+use crate::Findings;
+use crate::texts::{Text, is_script, texts};
 use figures::Figures;
 use phrases::Phrase;
 use prose::{Paragraph, paragraphs};
 use rust::{Kind, Piece};
 use sentences::{CLOSERS, sentences};
 
-/// A test is no part of the product: its literals are free.
-const TEST_FOLDERS: [&str; 3] = ["tests", "examples", "benches"];
+/// The literals of this check and of its tests contain the phrases that it looks for.
+const OWN: &str = "xtask/src/language/";
 
-pub(crate) fn check(root: &Path) -> Findings {
-    let mut text = Text::default();
-    text.read(root);
-    text.findings()
+pub(crate) fn check(texts: &[Text]) -> Findings {
+    let mut review = Review::default();
+    review.read(texts);
+    review.findings()
 }
 
 /// The figures and the longest sentences, whether or not they are too long, and all findings.
 pub(crate) fn report(root: &Path) -> Findings {
-    let mut text = Text::default();
-    text.read(root);
-    for line in text.markdown.report().into_iter().chain(text.comments.report()) {
+    let (texts, unread) = texts(root);
+    let mut review = Review { findings: unread, ..Review::default() };
+    review.read(&texts);
+    for line in review.markdown.report().into_iter().chain(review.comments.report()) {
         println!("{line}");
     }
-    text.findings()
+    review.findings()
 }
 
 /// All that was read so far.
-struct Text {
+struct Review {
     list: Vec<Phrase>,
     markdown: Figures,
     comments: Figures,
     findings: Findings,
 }
 
-impl Default for Text {
+impl Default for Review {
     fn default() -> Self {
         Self {
             list: phrases::phrases(),
@@ -58,14 +60,13 @@ impl Default for Text {
     }
 }
 
-impl Text {
-    fn read(&mut self, root: &Path) {
-        for path in tidy::files(root, &[".md", ".rs", ".proto"]) {
-            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            match fs::read_to_string(&path) {
-                Ok(text) if name.ends_with(".md") => self.markdown(&name, &text),
-                Ok(text) => self.source(&name, &text),
-                Err(error) => self.findings.push(format!("{name}: {error}")),
+impl Review {
+    fn read(&mut self, texts: &[Text]) {
+        for Text { name, text } in texts {
+            if name.ends_with(".md") {
+                self.markdown(name, text);
+            } else {
+                self.source(name, text);
             }
         }
     }
@@ -88,11 +89,12 @@ impl Text {
     }
 
     fn source(&mut self, name: &str, text: &str) {
-        let tests_from = tests_from(name, text);
-        for piece in rust::pieces(text) {
+        let has_hashes = is_script(name) || name.ends_with(".toml");
+        let pieces = if has_hashes { hash::pieces(text) } else { rust::pieces(text) };
+        for piece in pieces {
             match piece.kind {
                 Kind::Comment(_) => self.comment(name, &piece),
-                Kind::Literal if piece.line < tests_from => {
+                Kind::Literal if !name.starts_with(OWN) => {
                     let literal = plain(&piece.text);
                     let line = |at: usize| piece.line + literal[..at].matches('\n').count();
                     self.phrases(name, &literal, line);
@@ -119,31 +121,25 @@ impl Text {
     }
 }
 
-/// A literal as a reader sees it, byte for byte: without `\n`, and with blanked-out `{names}`.
+/// A literal as a reader sees it, byte for byte: without `\n` and `\t`, and with blanked-out
+/// `{names}`. Braces around other text do not count.
 fn plain(literal: &str) -> String {
-    let spaced = literal.replace("\\n", "  ").replace("\\\n", " \n");
-    let mut is_name = false;
-    let blank = |c: char| {
-        is_name = (is_name || c == '{') && c != '}';
-        if is_name && c.is_ascii_alphanumeric() { 'x' } else { c }
-    };
-    spaced.chars().map(blank).collect()
+    let spaced = literal.replace("\\n", "  ").replace("\\t", "  ").replace("\\\n", " \n");
+    let mut plain = String::with_capacity(spaced.len());
+    let mut rest = spaced.as_str();
+    while let Some(open) = rest.find('{') {
+        plain.push_str(&rest[..=open]);
+        rest = &rest[open + 1..];
+        let length = rest.find('}').filter(|&length| is_argument(&rest[..length])).unwrap_or(0);
+        plain.extend(std::iter::repeat_n('x', length));
+        rest = &rest[length..];
+    }
+    plain + rest
 }
 
-/// The line from which on a source has tests alone.
-fn tests_from(name: &str, text: &str) -> usize {
-    let mut folders: Vec<&str> = name.split('/').collect();
-    let file = folders.pop().unwrap_or("");
-    let is_test_file =
-        file == "tests.rs" || file.ends_with("_tests.rs") || file.starts_with("test_");
-    if is_test_file || folders.iter().any(|folder| TEST_FOLDERS.contains(folder)) {
-        return 0;
-    }
-    let lines: Vec<&str> = text.lines().collect();
-    let is_module = |pair: &[&str]| {
-        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
-    };
-    lines.windows(2).position(is_module).map_or(usize::MAX, |at| at + 1)
+/// The text between two braces is the name of a value and its format.
+fn is_argument(text: &str) -> bool {
+    !text.contains(|c: char| c.is_whitespace() || matches!(c, '{' | '"'))
 }
 
 /// Lines that hold more than one sentence.

@@ -35,7 +35,7 @@ fn parse(line: &'static str) -> Option<Phrase> {
     let (phrase, permitted) = left.split_once(" [").unwrap_or((left, ""));
     Some(Phrase {
         words: phrase.split(' ').collect(),
-        permitted_before: permitted.trim_end_matches(']').split(' ').collect(),
+        permitted_before: permitted.trim_end_matches(']').split_whitespace().collect(),
         hint,
     })
 }
@@ -130,6 +130,11 @@ mod tests {
     fn a_good_reason_is_permitted() {
         assert_eq!(found("a change needs a test for good reason"), [""; 0]);
         assert_eq!(found("gone for good. Reason: none"), ["for good"]);
+    }
+
+    #[test]
+    fn a_free_standing_dash_permits_no_phrase() {
+        assert_eq!(found("nobody - it waits"), ["nobody"]);
     }
 
     #[test]

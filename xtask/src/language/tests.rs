@@ -3,13 +3,13 @@
 use super::*;
 
 fn markdown(text: &str) -> Findings {
-    let mut all = Text::default();
+    let mut all = Review::default();
     all.markdown("a.md", text);
     all.findings()
 }
 
 fn source(name: &str, text: &str) -> Findings {
-    let mut all = Text::default();
+    let mut all = Review::default();
     all.source(name, text);
     all.findings()
 }
@@ -62,16 +62,30 @@ fn names_of_values_in_literals_are_free() {
 }
 
 #[test]
-fn literals_of_tests_are_free_and_comments_are_not() {
-    let literal = "f(\"nobody\");\n";
-    let module = format!("f();\n#[cfg(test)]\nmod tests {{\n{literal}}}\n");
-    assert_eq!(source("kvs/src/a.rs", literal).len(), 1);
-    for name in ["kvs/tests/a.rs", "kvs/src/tests.rs", "kvs/src/a_tests.rs", "tests/src/lib.rs"] {
-        assert_eq!(source(name, literal), Findings::new(), "{name}");
-        assert_eq!(source(name, "// nobody\n").len(), 1, "{name}");
+fn braces_without_the_name_of_a_value_hide_nothing() {
+    for literal in ["{ nobody", "{nobody", "{\\\"nobody\\\": 1}", "{ nobody }", "{{nobody {x}"] {
+        assert_eq!(source("a.rs", &format!("f(\"{literal}\");\n")).len(), 1, "{literal}");
     }
-    assert_eq!(source("kvs/src/a.rs", &module), Findings::new());
-    assert_eq!(source("kvs/src/a.rs", &module.replace("f(", "// nobody\nf(")).len(), 2);
+}
+
+#[test]
+fn literals_of_tests_count_and_those_of_this_check_do_not() {
+    let literal = "f(\"nobody\");\n";
+    let module = format!("#[cfg(test)]\n#[expect(x)]\nmod tests {{\n{literal}}}\n{literal}");
+    for name in ["kvs/src/a.rs", "kvs/tests/a.rs", "kvs/src/tests.rs", "xtask/src/links.rs"] {
+        assert_eq!(source(name, literal).len(), 1, "{name}");
+        assert_eq!(source(name, &module).len(), 2, "{name}");
+    }
+    assert_eq!(source("xtask/src/language/a.rs", &module), Findings::new());
+    assert_eq!(source("xtask/src/language/a.rs", "// nobody\n").len(), 1);
+}
+
+#[test]
+fn phrases_are_found_in_manifests_and_scripts() {
+    let text = "# Nobody waits.\na = \"anew\" # so many\n";
+    for name in ["kvs/Cargo.toml", "scripts/test", ".ci/run"] {
+        assert_eq!(source(name, text).len(), 3, "{name}");
+    }
 }
 
 #[test]
