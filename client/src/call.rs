@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::link::{self, Link, LinkError};
+use crate::map;
 use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, Target};
 use crate::{ClientError, Instance};
 
@@ -194,30 +195,17 @@ impl Client {
         Arc::clone(&self.inner.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn learn(&self, map: wire::ClusterMap) {
+    pub(crate) fn learn(&self, fetched: wire::ClusterMap) {
         let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.partitions.is_empty() || map.epoch >= known.epoch {
-            *known = Arc::new(map);
+        if let Some(merged) = map::merge(&known, fetched) {
+            *known = Arc::new(merged);
         }
     }
 
-    /// Updates the map's entry of one partition; the rest stays as it is.
     fn learn_of(&self, redirect: wire::Redirect) {
-        let wire::Redirect { partition, entry, home, .. } = redirect;
         let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(entry), Some(before)) = (entry, known.partitions.get(partition as usize)) else {
-            return;
-        };
-        if entry.epoch <= before.epoch || entry.replicas.is_empty() {
-            return;
-        }
-        let map = Arc::make_mut(&mut known);
-        map.partitions[partition as usize] = entry;
-        let Some(home) = home else { return };
-        match map.members.binary_search_by_key(&home.node, |member| member.node) {
-            Ok(at) if map.members[at].incarnation < home.incarnation => map.members[at] = home,
-            Ok(_) => {}
-            Err(at) => map.members.insert(at, home),
+        if map::is_newer(&redirect, &known) {
+            map::correct(Arc::make_mut(&mut known), redirect);
         }
     }
 

@@ -29,6 +29,7 @@ mod job;
 mod known_jobs;
 mod kv;
 mod link;
+mod map;
 mod nodes;
 mod numbered;
 mod request_groups;

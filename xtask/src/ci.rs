@@ -1,5 +1,8 @@
 //! Runs every check, then every test. All run even if an early one fails, and the last line counts
-//! them together.
+//! them together. With arguments it runs only those tests: they are the arguments of `cargo test`.
+//!
+//! *Quick* is for the time between two edits: checks that need no build, unit tests of the crates
+//! that changed, and some seeds of the two simulators of the scheduler.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,34 +23,117 @@ struct Tally {
 
 const REASON_LINES_MAX: usize = 500;
 
-pub(crate) fn run(root: &Path) -> ExitCode {
+/// The numbers of seeds of a quick run: small enough for some seconds each.
+const QUICK_SEEDS: [(&str, &str, &str, &str); 2] = [
+    ("sim", "seeds", "no_seed_fails", "SIM_SEEDS"),
+    ("scheduler", "takeover", "", "TAKEOVER_SEEDS"),
+];
+
+pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
+    let mut tally = Tally::default();
+    if arguments.is_empty() {
+        tally.checks(root);
+    }
+    // The tests with real processes need the binary. It is built once here, with the tests'
+    // features.
+    tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
+    let mut test = cargo(root, &test_arguments(arguments));
+    test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
+    tally.tests(test);
+    tally.end()
+}
+
+pub(crate) fn quick(root: &Path, crates: &[String]) -> ExitCode {
     let mut tally = Tally::default();
     tally.findings("tidy", || crate::tidy::check(root));
     tally.findings("purity", || crate::purity::check(root));
     tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
-    let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    tally.command("clippy", cargo(root, &lint));
-    let mut doc =
-        cargo(root, &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
-    doc.env("RUSTDOCFLAGS", "-D warnings");
-    tally.command("doc", doc);
-    // The tests with real processes need the binary. It is built once here, with the tests'
-    // features.
-    tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
-    let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
-    test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
-    tally.tests(test);
+    let changed = if crates.is_empty() { changed_crates(root) } else { crates.to_vec() };
+    for name in &changed {
+        tally.tests(cargo(root, &["test", "--quiet", "--lib", "--bins", "--package", name]));
+    }
+    for (package, test, filter, seeds) in QUICK_SEEDS {
+        let mut command = cargo(root, &["test", "--quiet", "-p", package, "--test", test, filter]);
+        command.env(seeds, "100");
+        tally.tests(command);
+    }
+    tally.end()
+}
 
-    println!();
-    tally.reasons.iter().for_each(|line| println!("{line}"));
-    for name in &tally.broken {
-        println!("failed: {name}");
+/// The members of the workspace with changes that are not committed.
+fn changed_crates(root: &Path) -> Vec<String> {
+    let mut command = Command::new("git");
+    command.args(["status", "--porcelain", "--no-renames"]).current_dir(root);
+    let listed = command.output().map(|output| output.stdout).unwrap_or_default();
+    let listed = String::from_utf8_lossy(&listed);
+    let folders = listed.lines().filter_map(|line| line.get(3..)?.split('/').next());
+    let mut crates: Vec<String> = folders
+        .filter(|folder| root.join(folder).join("src").is_dir())
+        .map(str::to_owned)
+        .collect();
+    crates.sort();
+    crates.dedup();
+    crates
+}
+
+/// All packages, unless the arguments choose some. What follows `--` goes to the test programs.
+fn test_arguments(arguments: &[String]) -> Vec<&str> {
+    let chooses = |argument: &&str| {
+        let flag = argument.split('=').next().unwrap_or_default();
+        matches!(flag, "-p" | "--package" | "--workspace" | "--manifest-path")
+    };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (mut cargos, tests) = match arguments.iter().position(|&argument| argument == "--") {
+        Some(at) => (arguments[..at].to_vec(), arguments[at + 1..].to_vec()),
+        None => (arguments, Vec::new()),
+    };
+    if !cargos.iter().any(chooses) {
+        cargos.insert(0, "--workspace");
     }
-    if tally.ignored > 0 {
-        println!("{} ignored", tally.ignored);
+    [vec!["test", "--no-fail-fast"], cargos, vec!["--", "--show-output"], tests].concat()
+}
+
+impl Tally {
+    /// The checks that run no test.
+    fn checks(&mut self, root: &Path) {
+        self.findings("tidy", || crate::tidy::check(root));
+        self.findings("purity", || crate::purity::check(root));
+        self.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
+        let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        self.command("clippy", cargo(root, &lint));
+        let mut doc = cargo(
+            root,
+            &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],
+        );
+        doc.env("RUSTDOCFLAGS", "-D warnings");
+        self.command("doc", doc);
+        self.dependencies(root);
     }
-    println!("{} passed, {} failed", tally.passed, tally.failed);
-    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+
+    /// Licences, sources and duplicates of all dependencies, where `cargo-deny` is installed.
+    fn dependencies(&mut self, root: &Path) {
+        let installed = cargo(root, &["deny", "--version"]).output();
+        if installed.is_ok_and(|output| output.status.success()) {
+            let checks = ["deny", "--offline", "check", "licenses", "bans", "sources"];
+            self.command("deny", cargo(root, &checks));
+        } else {
+            println!("ci: deny skipped: cargo-deny is not installed");
+        }
+    }
+
+    /// Prints the failures and, last, the totals.
+    fn end(&self) -> ExitCode {
+        println!();
+        self.reasons.iter().for_each(|line| println!("{line}"));
+        for name in &self.broken {
+            println!("failed: {name}");
+        }
+        if self.ignored > 0 {
+            println!("{} ignored", self.ignored);
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
+        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
@@ -150,6 +236,20 @@ fn count(text: &str, word: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_choose_the_tests() {
+        let of = |text: &str| {
+            let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            test_arguments(&arguments).join(" ")
+        };
+        assert_eq!(of(""), "test --no-fail-fast --workspace -- --show-output");
+        assert_eq!(of("-p sim seeds"), "test --no-fail-fast -p sim seeds -- --show-output");
+        assert_eq!(
+            of("recall -- --ignored"),
+            "test --no-fail-fast --workspace recall -- --show-output --ignored"
+        );
+    }
 
     #[test]
     fn results_of_all_binaries_add_up() {

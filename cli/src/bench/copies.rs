@@ -7,11 +7,12 @@
 //! otherwise.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use client::Kv;
 
 use super::etcd::{Etcd, EtcdSession};
+use super::latencies::Latencies;
 use super::redis_copies::{RedisCopies, RedisSession};
 use super::report::Report;
 use super::{Cluster, KvArgs, Resolved, Round};
@@ -159,12 +160,12 @@ async fn measure(
     let insert_alone = load(Benchmark::InsertAlone, 1, alone).run(contender).await?;
     Ok(vec![
         (names.insert[0], insert.per_s),
-        (names.insert[1], insert.percentile_us(50)),
-        (names.insert[2], insert.percentile_us(99)),
-        (names.insert_alone[0], insert_alone.percentile_us(50)),
-        (names.insert_alone[1], insert_alone.percentile_us(99)),
+        (names.insert[1], insert.percentile_us(50.0)),
+        (names.insert[2], insert.percentile_us(99.0)),
+        (names.insert_alone[0], insert_alone.percentile_us(50.0)),
+        (names.insert_alone[1], insert_alone.percentile_us(99.0)),
         (names.lookup[0], lookup.per_s),
-        (names.lookup[1], lookup.percentile_us(50)),
+        (names.lookup[1], lookup.percentile_us(50.0)),
     ])
 }
 
@@ -188,14 +189,12 @@ struct Load {
 /// The measurements of all callers together.
 struct Measured {
     per_s: f64,
-    /// Sorted.
-    took: Vec<Duration>,
+    latencies: Latencies,
 }
 
 impl Measured {
-    fn percentile_us(&self, percent: usize) -> f64 {
-        let at = (self.took.len() * percent / 100).min(self.took.len().saturating_sub(1));
-        self.took.get(at).map_or(f64::NAN, |took| took.as_secs_f64() * 1e6)
+    fn percentile_us(&self, percent: f64) -> f64 {
+        self.latencies.percentile(percent).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6)
     }
 }
 
@@ -211,13 +210,12 @@ impl Load {
         for (caller, session) in (0_u64..).zip(sessions) {
             callers.spawn(self.call(caller, session, Arc::clone(&value)));
         }
-        let mut took = Vec::new();
+        let mut latencies = Latencies::default();
         while let Some(called) = callers.join_next().await {
-            took.extend(called??);
+            latencies.extend(&called??);
         }
-        let per_s = took.len() as f64 / start.elapsed().as_secs_f64();
-        took.sort_unstable();
-        Ok(Measured { per_s, took })
+        let per_s = latencies.calls() as f64 / start.elapsed().as_secs_f64();
+        Ok(Measured { per_s, latencies })
     }
 
     async fn call(
@@ -225,8 +223,8 @@ impl Load {
         caller: u64,
         mut session: Session,
         value: Arc<[u8]>,
-    ) -> anyhow::Result<Vec<Duration>> {
-        let mut took = Vec::new();
+    ) -> anyhow::Result<Latencies> {
+        let mut latencies = Latencies::default();
         for number in (caller..self.operations).step_by(self.callers as usize) {
             let group = if self.what == Benchmark::InsertAlone { "alone" } else { "all" };
             let key = format!("bench-{group}-{}-{number}", self.round).into_bytes();
@@ -237,8 +235,8 @@ impl Load {
             } else {
                 session.insert(&key, &value).await?;
             }
-            took.push(start.elapsed());
+            latencies.record(start.elapsed());
         }
-        Ok(took)
+        Ok(latencies)
     }
 }

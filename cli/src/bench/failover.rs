@@ -19,6 +19,7 @@ use daemon::Clock;
 use proto::{JobId, NodeId, PartitionId};
 use scheduler::Tuning;
 
+use super::latencies::Latencies;
 use super::report::Report;
 use super::reruns::Reruns;
 use super::{BenchFailure, Resolved, Round, cluster};
@@ -172,30 +173,29 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
     for _ in 0..args.rounds {
         report.add(tasks_with_kills(&mut nodes, args, &mut reruns).await?);
     }
-    waits.tell(&mut report, args.kills);
-    tell_reruns(&mut report, &mut reruns);
+    waits.add_to(&mut report, args.kills);
+    add_reruns(&mut report, &reruns);
     Ok(report)
 }
 
-/// The longest inserts of all callers around all kills, in milliseconds.
+/// The longest inserts of all callers around all kills.
 #[derive(Default)]
 struct InsertDelays {
-    home: Vec<f64>,
-    copy: Vec<f64>,
-    apart: Vec<f64>,
+    home: Latencies,
+    copy: Latencies,
+    apart: Latencies,
     errors: u64,
 }
 
 impl InsertDelays {
-    fn tell(&mut self, report: &mut Report, kills: u32) {
-        let lists =
-            [("home", &mut self.home), ("copy", &mut self.copy), ("apart", &mut self.apart)];
-        for (name, list) in lists {
-            if let Some((middle, most)) = middle_and_most(list) {
+    fn add_to(&self, report: &mut Report, kills: u32) {
+        let lists = [("home", &self.home), ("copy", &self.copy), ("apart", &self.apart)];
+        for (name, latencies) in lists {
+            if let Some(percentiles) = percentiles(latencies) {
                 report.note(format!(
-                    "{name}: longest insert of a caller around a kill, p50 {middle:.0} ms, p99 \
-                     {most:.0} ms ({} callers over {kills} kills)",
-                    list.len()
+                    "{name}: longest insert of a caller around a kill, {percentiles} ({} callers \
+                     over {kills} kills)",
+                    latencies.calls()
                 ));
             }
         }
@@ -203,29 +203,26 @@ impl InsertDelays {
     }
 }
 
-fn tell_reruns(report: &mut Report, reruns: &mut Reruns) {
+fn add_reruns(report: &mut Report, reruns: &Reruns) {
     let lists = [
-        ("their homes give them a further attempt", &mut reruns.noticed_ms),
-        ("they wait for a slot elsewhere", &mut reruns.placed_ms),
-        ("they start there", &mut reruns.rerun_ms),
+        ("their homes give them a further attempt", &reruns.noticed),
+        ("they wait for a slot elsewhere", &reruns.placed),
+        ("they start there", &reruns.rerun),
     ];
-    for (what, list) in lists {
-        if let Some((middle, most)) = middle_and_most(list) {
+    for (what, latencies) in lists {
+        if let Some(percentiles) = percentiles(latencies) {
             report.note(format!(
-                "tasks that ran on a killed node, until {what}: p50 {middle:.0} ms, p99 {most:.0} \
-                 ms ({} tasks)",
-                list.len()
+                "tasks that ran on a killed node, until {what}: {percentiles} ({} tasks)",
+                latencies.calls()
             ));
         }
     }
 }
 
-/// The 50th and the 99th percentile.
-fn middle_and_most(list: &mut [f64]) -> Option<(f64, f64)> {
-    list.sort_by(f64::total_cmp);
-    let last = list.len().checked_sub(1)?;
-    let at = |percent: usize| list[(list.len() * percent / 100).min(last)];
-    Some((at(50), at(99)))
+/// The 50th and the 99th percentile in milliseconds.
+fn percentiles(latencies: &Latencies) -> Option<String> {
+    let ms = |percent| Some(latencies.percentile(percent)?.as_secs_f64() * 1e3);
+    Some(format!("p50 {:.0} ms, p99 {:.0} ms", ms(50.0)?, ms(99.0)?))
 }
 
 /// The callers of one kind.
@@ -255,12 +252,12 @@ impl Callers {
     }
 
     /// The longest insert of each caller, and the number of all failed inserts.
-    async fn end(mut self) -> anyhow::Result<(Vec<f64>, u64)> {
+    async fn end(mut self) -> anyhow::Result<(Latencies, u64)> {
         self.stop.store(true, Ordering::Relaxed);
-        let (mut longest, mut errors) = (Vec::new(), 0);
+        let (mut longest, mut errors) = (Latencies::default(), 0);
         while let Some(caller) = self.tasks.join_next().await {
             let (took, failed) = caller?;
-            longest.push(took.as_secs_f64() * 1e3);
+            longest.record(took);
             errors += failed;
         }
         Ok((longest, errors))
@@ -289,8 +286,8 @@ async fn around_a_kill(
     ];
     for (name, callers, all) in lists {
         let (longest, errors) = callers.end().await?;
-        round.extend(longest.iter().copied().reduce(f64::max).map(|most| (name, most)));
-        all.extend(longest);
+        round.extend(longest.longest().map(|most| (name, most.as_secs_f64() * 1e3)));
+        all.extend(&longest);
         waits.errors += errors;
     }
     nodes.start_again(victim).await?;

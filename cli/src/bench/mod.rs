@@ -14,6 +14,7 @@ mod copies;
 mod etcd;
 mod failover;
 mod kv;
+mod latencies;
 mod memory;
 mod noop;
 mod redis;

@@ -1,9 +1,12 @@
 //! The delay until the tasks of a failed node run elsewhere, from the event logs.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use analysis::Entry;
 use proto::{Event, NodeId, TaskId, Time};
+
+use super::latencies::Latencies;
 
 /// The progress of a task that ran on a node when it was killed.
 #[derive(Debug)]
@@ -20,12 +23,12 @@ pub(super) struct Reruns {
     kills: Vec<(Time, NodeId)>,
     running: HashMap<NodeId, HashSet<TaskId>>,
     struck: HashMap<TaskId, KilledTasks>,
-    /// From the kill until the home gives the task a further attempt, milliseconds.
-    pub(super) noticed_ms: Vec<f64>,
+    /// From the kill until the home gives the task a further attempt.
+    pub(super) noticed: Latencies,
     /// From the kill until it waits for a slot on some node.
-    pub(super) placed_ms: Vec<f64>,
+    pub(super) placed: Latencies,
     /// From the kill to the start of that attempt.
-    pub(super) rerun_ms: Vec<f64>,
+    pub(super) rerun: Latencies,
 }
 
 impl Reruns {
@@ -46,11 +49,11 @@ impl Reruns {
                 self.struck.insert(task, KilledTasks { killed_at, noticed: false, placed: false });
             }
         }
-        let since = |at: Time| entry.time.since(at).as_secs_f64() * 1e3;
+        let since = |at: Time| Duration::from_nanos(entry.time.since(at).0);
         match entry.event {
             Event::Started { task, .. } => {
                 if let Some(struck) = self.struck.remove(&task) {
-                    self.rerun_ms.push(since(struck.killed_at));
+                    self.rerun.record(since(struck.killed_at));
                 }
                 self.running.entry(entry.node).or_default().insert(task);
             }
@@ -66,14 +69,14 @@ impl Reruns {
                 if let Some(struck) = self.struck.get_mut(&task)
                     && !std::mem::replace(&mut struck.placed, true)
                 {
-                    self.placed_ms.push(since(struck.killed_at));
+                    self.placed.record(since(struck.killed_at));
                 }
             }
             Event::Replaced { task, .. } => {
                 if let Some(struck) = self.struck.get_mut(&task)
                     && !std::mem::replace(&mut struck.noticed, true)
                 {
-                    self.noticed_ms.push(since(struck.killed_at));
+                    self.noticed.record(since(struck.killed_at));
                 }
             }
             _ => {}
@@ -118,6 +121,11 @@ mod tests {
         for (ms, node, event) in story {
             reruns.see(&Entry { node: NodeId(node), time: Time(ms * 1_000_000), event });
         }
-        assert_eq!((reruns.noticed_ms, reruns.rerun_ms), (vec![300.0], vec![350.0]));
+        let counts = [&reruns.noticed, &reruns.placed, &reruns.rerun].map(Latencies::calls);
+        assert_eq!(counts, [1, 0, 1]);
+        for (latencies, expected_ms) in [(&reruns.noticed, 300.0), (&reruns.rerun, 350.0)] {
+            let found_ms = latencies.longest().expect("one call").as_secs_f64() * 1e3;
+            assert!((found_ms - expected_ms).abs() < 1.0, "{found_ms} for {expected_ms}");
+        }
     }
 }

@@ -26,7 +26,17 @@ impl View {
         let homes = map.partitions.iter().map(|entry| (entry.epoch, entry.replicas[0]));
         Self { epoch: map.epoch, homes: homes.collect() }
     }
-    /// Like `job_client::Client::learn_of`.
+    /// Like `client::Client::learn`: an entry from a redirect may be newer than the fetched map.
+    fn merge(&mut self, fetched: Self) {
+        self.epoch = fetched.epoch;
+        for (known, entry) in self.homes.iter_mut().zip(fetched.homes) {
+            if entry.0 >= known.0 {
+                *known = entry;
+            }
+        }
+    }
+
+    /// Like `client::Client::learn_of`.
     fn learn_of(&mut self, redirect: &wire::Redirect) -> bool {
         let Some(entry) = redirect.entry.as_ref().filter(|it| !it.replicas.is_empty()) else {
             return false;
@@ -106,7 +116,7 @@ impl World {
         let map = self.machines[told].node.as_ref().map(|node| View::of(node.map()));
         let view = self.view(who);
         if let Some(newer) = map.filter(|newer| newer.epoch >= view.epoch) {
-            *view = newer;
+            view.merge(newer);
         }
     }
 
