@@ -28,7 +28,7 @@ fn stop(nodes: Vec<NodeHandle>) {
 async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let handles = start(dir.path(), nodes);
-    let client = Client::connect(dir.path()).await.expect("somebody listens");
+    let client = Client::connect(dir.path()).await.expect("the node accepts connections");
     (dir, handles, client)
 }
 

@@ -90,7 +90,7 @@ async fn nodes_bring_objects_from_one_another() {
     assert!(status.message().contains("300000 bytes there instead of 300001"), "{status}");
     bring(all).await.unwrap();
     let left = fs::read_dir(dir.path().join("nodes/1/state/objects/0000000000000005")).unwrap();
-    assert_eq!(left.count(), 0, "nothing half-written, nothing that was let go");
+    assert_eq!(left.count(), 0, "no partial file and no released object is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -104,7 +104,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
     }
     let seconds = start.elapsed().as_secs_f64();
     drop(executor);
-    std::fs::remove_dir_all(directory).expect("nobody uses it any more");
+    std::fs::remove_dir_all(directory).expect("no task uses the directory");
     seconds
 }
 

@@ -138,7 +138,7 @@ mod tests {
         let trusted = settled(&spare);
         assert!(trusted.stamp.is_some() && spare.give_back(&trusted));
         let still = spare.take().unwrap();
-        assert!(still.stamp.is_some(), "one that nobody changed stays trusted");
+        assert!(still.stamp.is_some(), "an unchanged directory stays trusted");
         std::thread::sleep(Duration::from_millis(50)); // This much time has not really passed.
         let modified = fs::metadata(&still.path).unwrap().modified().unwrap();
         fs::write(still.path.join("left"), b"").unwrap();

@@ -209,7 +209,7 @@ fn recall(dice: &mut Dice) -> Body {
 
 fn cancel(dice: &mut Dice) -> wire::Cancel {
     let (job, locals, staged) = (dice.number(), dice.numbers(), dice.below(2) == 0);
-    wire::Cancel { job, locals, by: "nobody".to_owned(), staged, round: dice.below(3) as u32 }
+    wire::Cancel { job, locals, by: "a user".to_owned(), staged, round: dice.below(3) as u32 }
 }
 
 fn chunk(dice: &mut Dice) -> wire::Chunk {
@@ -257,7 +257,7 @@ fn request(dice: &mut Dice) -> wire::request::Body {
             job: dice.number(),
             round: dice.below(3) as u32,
             locals: dice.numbers(),
-            by: "nobody".to_owned(),
+            by: "a user".to_owned(),
         }),
         _ => {
             let op = wire::KvOp { kind: dice.below(9) as i32, ..Default::default() };

@@ -141,7 +141,7 @@ fn where_a_copy_stands_is_said_when_that_is_synced() {
     };
     node.handle(now, Input::Packet(Box::new(packet)));
     let (batch, answered) = answers(&mut node, now);
-    assert!(batch > 0, "the copy is begun anew");
+    assert!(batch > 0, "the copy starts again from the beginning");
     assert!(!answered, "nothing is synced yet");
     node.handle(now, Input::Persisted { seq: batch });
     assert!(answers(&mut node, now).1);

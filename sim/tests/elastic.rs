@@ -251,7 +251,7 @@ impl Run {
             self.comes_to_rest();
         }
         self.moves.lock().expect("one thread").begun = 0;
-        let Some(node) = self.world.join(2) else { self.fail("nobody may join") };
+        let Some(node) = self.world.join(2) else { self.fail("no node may join") };
         if is_deadly && self.dice.chance(500) {
             let moment = Span::from_millis(self.dice.below(1_500));
             return self.run_for(moment);

@@ -122,7 +122,7 @@ fn work_goes_on_without_the_group() {
         world.run_for(Span::from_secs(60));
         assert!(world.told(client).is_some(), "job {number} waits for something");
     }
-    assert_eq!(world.map_epoch(), epoch, "nobody could agree on anything");
+    assert_eq!(world.map_epoch(), epoch, "no majority could change the map");
     // A node dies meanwhile: its tasks wait and do not fail.
     let client = submit(&mut world, 10, &Draft::fan_in(60, Span::from_millis(400), 1_000));
     world.lose(4);

@@ -80,7 +80,7 @@ fn a_slow_node_gets_no_work_until_it_recovers() {
         runs_well(&mut world, Span::from_secs(20));
         assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
         assert!(!world.partitions_of(VICTIM).is_empty() && holds_a_copy(&world, VICTIM));
-        assert_eq!(fenced.load(Ordering::Relaxed), 0, "it was never taken for dead");
+        assert_eq!(fenced.load(Ordering::Relaxed), 0, "it was never declared failed");
         let gone = marks::take();
         assert!([Mark::CalledSlow, Mark::CalledWell].iter().all(|&mark| gone[mark as usize] > 0));
         ends_well(&mut world);
@@ -143,7 +143,7 @@ fn a_node_that_is_rarely_late_is_declared_healthy() {
         while !world.slow_nodes().is_empty() {
             runs_well(&mut world, Span::from_secs(1));
             seconds += 1;
-            assert!(seconds < 120, "seed {seed}: it is slow for ever");
+            assert!(seconds < 120, "seed {seed}: it stays slow");
         }
         assert!(seconds > 30, "seed {seed}: {seconds} s are too few to tell");
     }

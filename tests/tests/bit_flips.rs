@@ -151,7 +151,7 @@ impl Seen {
                 *same += 1;
             }
             Err(error) => {
-                assert!(!error.trim().is_empty(), "{what}: an error without a word");
+                assert!(!error.trim().is_empty(), "{what}: an empty error text");
                 *loud += 1;
                 self.only_by_mark += u32::from(error.contains("that were synced are not there"));
             }
@@ -169,7 +169,7 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
     let (saved_at, whole) = (dir.path().join("saved"), dir.path().join("whole"));
     saved(&saved_at);
     copy(&saved_at, &whole);
-    let expected = read(&whole).expect("what nobody has damaged");
+    let expected = read(&whole).expect("the undamaged file can be read");
     assert!(expected.records.len() > 100, "{} records", expected.records.len());
     let mut seen = Seen::default();
     for file in files(&saved_at) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::Findings;
 
 const ENDINGS: [&str; 5] = [".c", ".md", ".proto", ".rs", ".toml"];
-/// Folders whose files have no ending. Hidden folders that are not in this list are not read.
+/// Folders of files without an ending. Hidden folders that are not in this list are not read.
 const SCRIPTS: [&str; 2] = [".ci", "scripts"];
 
 /// A file and its path from the root.

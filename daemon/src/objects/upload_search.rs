@@ -249,11 +249,11 @@ mod tests {
         hunt.without.insert(NodeId(1));
         assert!(hunt.goes_on(&others, at(599)) && !hunt.goes_on(&others, at(600)));
         others.set_down(NodeId(2), true);
-        assert!(hunt.goes_on(&others, at(700)), "it may be on its way back");
+        assert!(hunt.goes_on(&others, at(700)), "it may return");
         assert!(hunt.goes_on(&others, at(759)) && !hunt.goes_on(&others, at(760)));
         others.set_down(NodeId(2), false);
         assert!(hunt.goes_on(&others, at(800)), "it is back");
         hunt.without.insert(NodeId(2));
-        assert!(!hunt.goes_on(&others, at(801)), "nobody is left");
+        assert!(!hunt.goes_on(&others, at(801)), "no node is left");
     }
 }

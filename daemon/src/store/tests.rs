@@ -160,7 +160,7 @@ fn a_record_of_a_recycled_log_is_damage() {
     }
     let copy = tempfile::tempdir().unwrap();
     copied(dir.path(), copy.path());
-    assert!(RocksStore::open(copy.path()).is_ok(), "what nobody has damaged");
+    assert!(RocksStore::open(copy.path()).is_ok(), "an undamaged store opens");
 }
 
 #[test]

@@ -229,7 +229,7 @@ async fn a_slow_reader_gets_the_newest_change() {
     let mut heard = 0;
     while changes.message().await.unwrap().unwrap().version != last {
         heard += 1;
-        assert!(heard < CHANGES / 2, "the node keeps what nobody reads");
+        assert!(heard < CHANGES / 2, "the node keeps changes that no client reads");
     }
 }
 

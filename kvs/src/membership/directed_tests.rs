@@ -171,7 +171,7 @@ fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() 
     assert!(!apply(&mut map, &remove(3)), "it works");
     assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 3 }))));
     assert!(apply(&mut map, &remove(3)));
-    assert!(!apply(&mut map, &up(3, 2, 77)), "removed for good");
+    assert!(!apply(&mut map, &up(3, 2, 77)), "removed permanently");
     assert!(apply(&mut map, &down(1, 1)));
     assert!(!apply(&mut map, &remove(1)), "p1 waits for it");
 }

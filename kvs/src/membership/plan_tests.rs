@@ -254,7 +254,7 @@ fn two_may_be_lost_at_once_when_three_copies_and_five_votes_are_there() {
     assert_eq!([survived(5, 3), survived(9, 3)], [2, 2]);
     let mut map = start(5, 64, 3);
     kill(&mut map, 0);
-    assert_eq!(losses_survived(&map), 0, "nobody serves yet what it served");
+    assert_eq!(losses_survived(&map), 0, "no node serves its partitions yet");
     settle(&mut map);
     assert!(is_fully_replicated(&map));
     assert_eq!(losses_survived(&map), 1, "of three votes that are left");
@@ -441,7 +441,10 @@ fn who_leaves_is_called_back_where_too_few_are_left() {
         assert!(apply(&mut map, &said));
     }
     let is_on = |entry: &wire::PartitionEntry, node: u32| entry.replicas.contains(&node);
-    assert!(map.partitions.iter().any(|entry| !is_on(entry, 1)), "nothing was let go");
+    assert!(
+        map.partitions.iter().any(|entry| !is_on(entry, 1)),
+        "the node still has each partition"
+    );
     kill(&mut map, 0);
     settle(&mut map);
     assert_eq!(map.members[1].phase(), Leaving, "it is needed");
@@ -546,7 +549,7 @@ proptest! {
             prop_assert!(copies_spread(&map) <= 1, "{}", copies_spread(&map));
             let leaving = map.members.iter().any(|m| m.phase() == Leaving);
             let enough = up_nodes(&map).len() >= min_in_sync(copies);
-            prop_assert!(!leaving || !enough, "who leaves is gone in the end");
+            prop_assert!(!leaving || !enough, "a leaving node has left at the end");
             // Primaries can be balanced only along chains of shared partitions.
             prop_assert!(homes_spread(&map) <= 1, "{}", homes_spread(&map));
         }

@@ -242,7 +242,10 @@ fn few_sessionless_peers_are_kept_and_none_is_confused() {
             Time(u64::from(peer)),
             || None,
             |_, packet| {
-                assert_eq!(packet.to_incarnation, incarnation, "who has just spoken is known");
+                assert_eq!(
+                    packet.to_incarnation, incarnation,
+                    "the incarnation of the sender is known"
+                );
             },
         );
         forgotten.extend(links.take_forgotten());

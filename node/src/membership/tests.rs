@@ -228,7 +228,7 @@ impl World {
 
     fn leader(&self) -> u32 {
         let leader = self.live().find(|it| it.group.is_leader());
-        leader.expect("somebody leads").own.node.0
+        leader.expect("there is a leader").own.node.0
     }
 
     fn no_node_is_down(&self) -> bool {

@@ -134,7 +134,7 @@ mod tests {
         sources.note_batch(Time::ZERO, 3);
         assert_eq!(sources.sync_wish(), SyncWish::Now);
         sources.answers(Time::ZERO, 2);
-        assert_eq!(sources.sync_wish(), SyncWish::Soon, "nobody waits for the third");
+        assert_eq!(sources.sync_wish(), SyncWish::Soon, "no primary waits for the third");
         sources.answers(Time::ZERO, 3);
         assert_eq!(sources.sync_wish(), SyncWish::None);
     }

@@ -130,7 +130,7 @@ fn a_primary_that_takes_a_partition_back_waits_for_the_map() {
     n0.replica.on_page(page);
     assert!(!n0.is_everywhere());
     n0.agree(n0.activated(0));
-    assert!(n0.is_everywhere(), "nobody can follow without it any more");
+    assert!(n0.is_everywhere(), "every copy has it");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_primary_that_two_members_left_acknowledges_nothing() {
     n0.agree(n0.drop_of(1));
     assert!(!n0.is_everywhere());
     n0.agree(n0.drop_of(2));
-    assert!(!n0.is_everywhere(), "nobody else has it");
+    assert!(!n0.is_everywhere(), "no other copy has it");
     let epoch = n0.epoch();
     n0.agree(Change::AddLearner(wire::AddLearner {
         partition: 0,
@@ -266,7 +266,7 @@ fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
         ..Default::default()
     }));
     n0.step();
-    assert!(n0.replica.may_answer(LATER, true), "nobody else can be primary");
+    assert!(n0.replica.may_answer(LATER, true), "no other node can be primary");
     let answer = wire::ReplicaAnswer {
         partition: 0,
         epoch: n0.epoch(),
@@ -401,7 +401,7 @@ fn a_former_primary_that_waits_for_settled_writes_restarts() {
     assert!(!n0.replica.is_stuck(late), "the map is to let n2 go");
     n0.hand_over(1);
     n0.step();
-    assert!(!n0.replica.is_stuck(late), "n1 may not have heard of it yet");
+    assert!(!n0.replica.is_stuck(late), "n1 may not have received it yet");
     n0.agree(n0.activated(1));
     n0.step();
     assert!(!n0.is_everywhere() && !n0.replica.is_stuck(LATER));

@@ -333,7 +333,7 @@ mod tests {
         });
         assert!(answers.iter().all(|answer| expected.contains(answer)), "{answers:?}");
         assert_eq!(answers.len(), 2);
-        assert!(locations.wanted.is_empty(), "nobody waits any more");
+        assert!(locations.wanted.is_empty(), "no reader waits");
         assert!(locations.nodes(&object(1)).eq([MAKER, NodeId(1)]));
         locations.remove(object(1), NodeId(1));
         assert!(locations.nodes(&object(1)).eq([MAKER]));
@@ -375,7 +375,7 @@ mod tests {
                 let asking = asking(10 + number as u32, Some(MAKER));
                 locations.ask((NOW, KEPT), object(number), &asking);
             }
-            assert_eq!(locations.deadline(), None, "nobody waits");
+            assert_eq!(locations.deadline(), None, "no reader waits");
             let late = locations.ask((NOW, KEPT), object(all), &asking(50, Some(MAKER)));
             assert_eq!(late, Where::Later);
             assert_eq!(locations.serve_freed(NOW), []);

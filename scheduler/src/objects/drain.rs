@@ -271,7 +271,7 @@ mod tests {
         drain.add(made(1));
         assert_eq!(drain.waiting.pop_front(), Some(made(1)));
         assert_eq!(drain.waiting.pop_front(), None, "once");
-        let first = drain.taker(&made(1), &others).expect("nobody is full");
+        let first = drain.taker(&made(1), &others).expect("no node is full");
         drain.offered(made(1), first, NOW);
         drain.refused(NOW, &made(1), first);
         let second = drain.taker(&made(1), &others).expect("one is not full");
@@ -290,7 +290,7 @@ mod tests {
         let mut drain = Drain::default();
         let others = [NodeId(1), NodeId(2)];
         drain.add(made(1));
-        let first = drain.taker(&made(1), &others).expect("nobody is full");
+        let first = drain.taker(&made(1), &others).expect("no node is full");
         for _ in 1..HANDOVER_TRIES_MAX {
             drain.offered(made(1), first, NOW);
             drain.take_back(NOW);

@@ -144,7 +144,7 @@ mod tests {
         copied(&mut home, 1, 3);
         home.homes = homes(&[1]);
         home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
-        assert_eq!(told(&mut out), [(2, 1)], "one of them, and nobody has the other object");
+        assert_eq!(told(&mut out), [(2, 1)], "one of them, and no node has the other object");
         assert_eq!(home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
         // The chosen node has no space, and its copy is evicted.
         home.data.directory.remove(object(1), NodeId(2));
@@ -178,6 +178,6 @@ mod tests {
         keeper.evict(u64::MAX, &mut Out::default());
         let here = |number| keeper.data.objects.contains(&object(number));
         assert_eq!([here(1), here(2), here(3), here(9)], [true, false, false, false]);
-        assert!(keeper.data.objects.mark_deleted(object(1)), "it goes when nobody reads it");
+        assert!(keeper.data.objects.mark_deleted(object(1)), "it is deleted when no task reads it");
     }
 }

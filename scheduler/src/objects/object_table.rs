@@ -394,7 +394,7 @@ mod tests {
         assert!(objects.mark_deleted(object(5)), "files of an earlier incarnation go as well");
         objects.copied(object(6), 10, true, (false, true));
         objects.pin(object(6));
-        assert!(objects.unpin(object(6)), "nobody else reads this copy");
+        assert!(objects.unpin(object(6)), "no other task reads this copy");
     }
 
     #[test]

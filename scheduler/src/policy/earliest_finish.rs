@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(loads.wait(start + LOAD_KEPT, peer), None, "too old to count");
         let stranger = NodeId(2);
         loads.note_load(start, stranger, &wire::Load { slots: 2, ..Default::default() }, true);
-        assert_eq!(loads.wait(start, stranger), None, "who is idle does not deter");
+        assert_eq!(loads.wait(start, stranger), None, "an idle node does not deter");
         loads.sent(start, stranger, 2, Span::from_secs(6));
         assert_eq!(loads.wait(start, stranger), Some(Span::from_secs(3)));
     }

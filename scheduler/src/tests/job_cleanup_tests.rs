@@ -355,5 +355,5 @@ fn once_tasks_of_its_job_have_come_a_file_goes_like_all_else() {
     node.act(Time(0), &mut out);
     node.on_files(Time(0), &[task(1)]);
     let question = moved(&mut node, 2, 2, &mut out);
-    assert!(question > 0, "its end may have been told to nobody");
+    assert!(question > 0, "no node may know its end");
 }

@@ -38,7 +38,7 @@ fn a_maker_that_cannot_be_reached_stops_no_other_work() {
         }
         now = now + FETCH_RETRY_MAX;
     }
-    assert_eq!(out.launches.len(), 1, "the one whose input could be had runs");
+    assert_eq!(out.launches.len(), 1, "the task with an available input runs");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_copy_that_is_named_late_is_asked_at_once() {
     assert_eq!(fetched_from(&[0], false), None, "it is not here");
     assert_eq!(fetched_from(&[99], false), None, "there is no such node");
     assert_eq!(fetched_from(&[99, 3], false), Some(NodeId(3)));
-    assert_eq!(fetched_from(&[], false), None, "nobody has it");
+    assert_eq!(fetched_from(&[], false), None, "no node has it");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, ..Default::default() });
     let home = scheduler.homes.job_home(JobId(1));
     scheduler.on_message(Time(0), home, end, &mut out);
-    assert!(scheduler.data.inflight_fetches.is_empty(), "nobody knows its job, so far");
+    assert!(scheduler.data.inflight_fetches.is_empty(), "no node knows its job yet");
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
     scheduler.act(Time(0), &mut out);
     let later = out.fetches.pop().expect("it travels again");

@@ -116,7 +116,7 @@ fn a_task_without_room_is_offered_once_then_refused() {
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
     let again = Body::StealRequest(wire::StealRequest { steal: 2, ..request });
     scheduler.on_message(Time(0), NodeId(2), again, &mut out);
-    assert_eq!((scheduler.stealable(), scheduler.local.len()), (0, 1), "nobody may have it");
+    assert_eq!((scheduler.stealable(), scheduler.local.len()), (0, 1), "no thief may have it");
     scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.completions[&NodeId(1)].len(), 1);
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
@@ -194,7 +194,7 @@ fn a_task_without_room_is_overtaken_for_a_limited_time() {
         scheduler.act(now, &mut out);
         let Some(launch) = out.launches.pop() else { break };
         passed += 1;
-        assert!(passed < 1_000, "it would wait for ever");
+        assert!(passed < 1_000, "it would wait without end");
         now = now + Span::from_millis(500);
         scheduler.on_finished(now, launch.task, launch.attempt, Default::default(), &mut out);
     }
@@ -247,7 +247,7 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     let mut out = push_wanting(&mut scheduler, 2_000, vec![placed(0, vec![], 100)]);
     let first = out.launches.pop().expect("there is room");
     assert_eq!(scheduler.data.taken_bytes(), 2_100);
-    assert_eq!(scheduler.shared_files_bytes_max(), 7_900, "what others leave");
+    assert_eq!(scheduler.shared_files_bytes_max(), 7_900, "the rest of the space");
     // The slot is taken: the next task waits for it.
     push(&mut scheduler, vec![placed(1, vec![], 4_000)], &mut out);
     let coming = placed(2, vec![input(2, 2, 4_500)], 500);
@@ -263,7 +263,7 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     let second = out.launches.pop().expect("its input has come");
     scheduler.on_finished(Time(0), second.task, second.attempt, done(), &mut out);
     scheduler.act(Time(0), &mut out);
-    assert_eq!(out.launches.len(), 1, "nobody uses it any more: it can go");
+    assert_eq!(out.launches.len(), 1, "no task uses the file: it is deleted");
     assert_eq!(scheduler.data.taken_bytes(), 4_000);
 }
 

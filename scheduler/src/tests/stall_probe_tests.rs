@@ -38,7 +38,7 @@ fn stalls(moves_before: Option<u64>) -> (u64, NodeId) {
             }
         }
     }
-    panic!("nobody says so");
+    panic!("no report of the stall");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     let again = moves(&mut out);
     assert!(matches!(&again[..], [start] if start.starts), "its turn has come: {again:?}");
     holder.act(late + START_ASK_TIMEOUT, &mut out);
-    assert!(moves(&mut out).is_empty(), "who answers late is waited for longer");
+    assert!(moves(&mut out).is_empty(), "a slow node gets more time to answer");
     answer(&mut holder, late + START_ASK_TIMEOUT, again[0].steal, &mut out);
     assert_eq!(launched(&mut out), [task(0)]);
     assert_eq!(holder.start_requests.deadline(), None);

@@ -126,7 +126,7 @@ impl Oracle {
             parents.contains(&(task, true)) && open
         };
         if !self.tasks.iter().any(reads) {
-            self.wrong(format!("{task} is done again, but nobody wants what it makes"));
+            self.wrong(format!("{task} is done again, but no task needs its outputs"));
         }
     }
 

@@ -12,7 +12,7 @@ fn settles<M: Message + Default>(bytes: &[u8]) {
     let Ok(message) = M::decode(bytes) else { return };
     let written = message.encode_to_vec();
     let again = M::decode(written.as_slice()).expect("what was written is read");
-    assert_eq!(again.encode_to_vec(), written, "a message changed on its way");
+    assert_eq!(again.encode_to_vec(), written, "a message changed when it was decoded and encoded");
 }
 
 #[test]

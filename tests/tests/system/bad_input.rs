@@ -49,9 +49,9 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "unknown.toml",
-        text: "[[task]]\nname='a'\ncommand=['true']\nafter=['nobody']\n",
+        text: "[[task]]\nname='a'\ncommand=['true']\nafter=['b']\n",
         code: 4,
-        parts: &["unknown.toml:4:8: task 'a': unknown task 'nobody'"],
+        parts: &["unknown.toml:4:8: task 'a': unknown task 'b'"],
     },
     Case {
         name: "missing-file.toml",

@@ -179,8 +179,8 @@ fn keys_are_stored_found_compared_and_survive_a_restart() {
 fn two_instances_on_one_host_do_not_meet() {
     let first = Instance::up(2, 1);
     let second = Instance::up(2, 1);
-    first.starling(&["kv", "insert", "whose", "first"]).ok();
-    assert_ne!(second.starling(&["kv", "lookup", "whose"]).code, 0);
+    first.starling(&["kv", "insert", "instance", "first"]).ok();
+    assert_ne!(second.starling(&["kv", "lookup", "instance"]).code, 0);
     let id = submit(&second, &["--wait", "--", "true"]);
     assert_eq!(job(&second, &id)["tasks"]["done"], 1);
     assert_ne!(first.starling(&["job", "info", &id]).code, 0, "the first knows nothing of it");

@@ -58,7 +58,7 @@ fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
     assert_eq!(end["data"]["bytes_moved"], 3_000_000, "to the other node, once: {end}");
     // The end of a job is sent to every node. Then only kept outputs remain.
     let all = || [0, 1].map(|node| files(&instance, node, "objects")).concat();
-    wait_until("what nobody keeps is gone", || all().len() == 40);
+    wait_until("objects without a keeper are gone", || all().len() == 40);
     assert!(all().iter().all(|path| path.to_string_lossy().ends_with("-kept")), "{:?}", all());
     instance.down();
 }

@@ -125,7 +125,7 @@ fn runs_on_a_failing_disk(disk: &FailingDisk, sandbox: Sandbox, what: &str) -> (
 
 /// Its new records are as good as any replica: another node may be lost.
 fn is_worth_as_much_as_any(mut cluster: Foreground, written: u32) {
-    wait_until("it is one of those who agree again", || {
+    wait_until("it votes again", || {
         (0..3).all(|node| cluster.seen(node).is_some_and(|seen| seen.is_up && seen.votes))
     });
     cluster.wait_for_copies();
@@ -146,7 +146,7 @@ fn a_disk_that_fails_permanently(what: &str) {
     }
     assert!(disk.was_never_asked_twice() > 0, "nothing failed");
     let aside = disk.aside();
-    assert!(aside.join("CURRENT").exists(), "what it had is there for whoever wants to look");
+    assert!(aside.join("CURRENT").exists(), "its old store is kept for inspection");
     disk.work_again();
     cluster.start_node(VICTIM);
     is_worth_as_much_as_any(cluster, written);
@@ -170,7 +170,7 @@ fn a_sync_that_fails_once_costs_the_node_its_copies() {
     let Some(disk) = FailingDisk::build(&sandbox) else { return };
     let (mut cluster, written) = runs_on_a_failing_disk(&disk, sandbox, "sync-once");
     assert_eq!(disk.was_never_asked_twice(), 1);
-    assert!(cluster.is_running(VICTIM), "it begins anew by itself");
+    assert!(cluster.is_running(VICTIM), "it starts again by itself");
     let said = cluster.said(VICTIM);
     assert!(said.contains("Input/output error") && said.contains("state/db"), "{said}");
     is_worth_as_much_as_any(cluster, written);

@@ -81,7 +81,7 @@ fn a_full_disk_stops_its_node_and_costs_nothing_else() {
     let submitted = cluster.json(&["submit", "--file", TREE]);
     let id = submitted["job"].as_str().expect("jobs have ids").to_owned();
     disk.fill();
-    wait_until("the node whose disk is full has stopped", || !cluster.is_running(1));
+    wait_until("the node with the full disk has stopped", || !cluster.is_running(1));
     let said = cluster.said(1);
     assert!(said.to_lowercase().contains("no space"), "{said}");
     cluster.starling(&["job", "wait", &id, "--timeout", "100s"]).ok();
@@ -94,7 +94,7 @@ fn a_full_disk_stops_its_node_and_costs_nothing_else() {
     disk.make_room();
     cluster.start_node(1);
     // Two of the three must agree on the next death, so this node's vote is needed.
-    wait_until("it is one of those who agree again", || {
+    wait_until("it votes again", || {
         (0..3).all(|node| cluster.seen(node).is_some_and(|seen| seen.is_up && seen.votes))
     });
     cluster.wait_for_copies();

@@ -176,7 +176,7 @@ fn give_up_and_take_back(
     }
     net.heal();
     for &node in nodes {
-        wait_until("it begins anew", || {
+        wait_until("it starts again", || {
             let now = cluster.seen(node).filter(|seen| seen.is_up);
             now.map(|seen| seen.incarnation) > before[node as usize]
         });
@@ -217,7 +217,7 @@ fn runs_elsewhere(net: &Net, cluster: &Foreground, silent: u32) -> Duration {
     assert_ne!(began(held)[1], silent, "it was cut off");
     cluster.starling(&["job", "wait", &id, "--timeout", "110s"]).ok();
     net.heal();
-    wait_until("it begins anew", || {
+    wait_until("it starts again", || {
         let now = cluster.seen(silent).filter(|seen| seen.is_up);
         now.map(|seen| seen.incarnation) > incarnation
     });

@@ -38,9 +38,9 @@ fn a_cancelled_task_takes_its_subtree_with_it_and_nothing_else() {
     let pid = wait_for_pid(&pid_file);
     wait_until("the other branch is done", || state_of(&instance, &id, "after-other") == "done");
 
-    let unknown = instance.starling(&["task", "cancel", &id, "nobody"]);
+    let unknown = instance.starling(&["task", "cancel", &id, "unknown-task"]);
     assert_ne!(unknown.code, 0, "{unknown:?}");
-    assert!(unknown.stderr.contains("nobody"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown-task"), "{}", unknown.stderr);
 
     let answer = instance.json(&["task", "cancel", &id, "root,other"]);
     assert_eq!((&answer["cancelled"], &answer["ended"]), (&1.into(), &1.into()), "{answer}");

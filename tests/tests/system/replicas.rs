@@ -346,7 +346,7 @@ fn what_runs_goes_on_while_homes_move() {
     let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
     wait_until("it is home of its share", || homes(2) >= homes(0).map(|homes| homes - 1));
     let drain = instance.start(&["node", "drain", "n1", "--timeout", "100s"]);
-    wait_until("who leaves is home of nothing", || homes(1) == Some(0));
+    wait_until("the leaving node is home of no partition", || homes(1) == Some(0));
     assert_eq!(ran().lines().count() as u64, TASKS, "none has run again: {}", ran());
     instance.sandbox().write("go", "");
     drain.end().ok();

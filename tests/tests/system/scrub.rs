@@ -81,7 +81,7 @@ fn scrubbing_finds_damage_while_other_replicas_exist() {
     let log = fs::read_to_string(home.join("state/log")).expect("a log");
     assert!(log.contains("it is looked at again"), "{log}");
     assert!(home.join("state/db.damaged").exists());
-    wait_until("it begins anew", || {
+    wait_until("it starts again", || {
         instance.address(VICTIM).is_some_and(|(now, later)| now == pid && later > incarnation)
     });
     // First the other two nodes fill each other, then this node gets its share.

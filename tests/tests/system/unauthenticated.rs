@@ -42,7 +42,10 @@ fn an_unauthenticated_connection_costs_less_than_a_mebibyte() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     let grown = resident_bytes(pid).saturating_sub(before);
     let each = grown / strangers.len() as u64;
-    assert!(each < limits::UNAUTHENTICATED_BYTES_MAX as u64, "{each} bytes for each stranger");
+    assert!(
+        each < limits::UNAUTHENTICATED_BYTES_MAX as u64,
+        "{each} bytes for each unauthenticated peer"
+    );
     drop(strangers);
     instance.down();
 }

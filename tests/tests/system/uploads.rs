@@ -175,7 +175,7 @@ fn an_upload_search_can_be_stopped() {
         let path = instance.directory().join(format!("nodes/{node}/state/log"));
         fs::read_to_string(path).unwrap_or_default().contains("no file of task")
     };
-    wait_until("somebody looks for it", || (0..3).any(|node| looks(&node)));
+    wait_until("a node searches for it", || (0..3).any(|node| looks(&node)));
     let looking = (0..3).find(looks).expect("seen before");
     let (pid, _) = instance.address(looking).expect("it runs");
     instance.starling(&["node", "stop", &format!("n{looking}")]).ok();

@@ -1,4 +1,4 @@
-//! Comments and string literals of manifests and shell scripts, whose comments begin with `#`.
+//! Comments and string literals of manifests and shell scripts. Comments begin with `#`.
 
 use super::rust::{Kind, Mark, Piece};
 

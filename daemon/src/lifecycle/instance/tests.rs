@@ -100,7 +100,7 @@ fn a_replaced_store_has_another_number() {
     }
     make();
     fs::remove_file(dir.path().join("store")).unwrap();
-    assert!(StateDir::open(dir.path()).is_err(), "nobody knows whose records these are");
+    assert!(StateDir::open(dir.path()).is_err(), "no file names the owner of these records");
 }
 
 /// A joining node is accepted with the number of its first records. If it loses them, it must not

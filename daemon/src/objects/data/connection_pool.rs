@@ -491,7 +491,7 @@ mod tests {
         want(&mut state, 3, 1);
         assert_eq!((state.help(0), state.help(0)), (ThreadDemand::Wake, ThreadDemand::Comes));
         state.awake(false);
-        assert_eq!((state.idle, state.woken), (1, 1), "the other one is on its way still");
+        assert_eq!((state.idle, state.woken), (1, 1), "the other one is still being opened");
         state.awake(true);
         assert_eq!((state.idle, state.woken), (0, 0));
     }

@@ -59,7 +59,7 @@ fn a_completion_is_reported_when_another_node_has_the_output() {
 fn a_node_with_a_copy_of_the_same_attempt_is_not_asked_again() {
     let ((mut maker, spec), mut out) = (maker(), Out::default());
     assert!(!ends(&mut maker, &spec, &mut out));
-    assert!(!ends(&mut maker, &spec, &mut out), "nobody has it yet");
+    assert!(!ends(&mut maker, &spec, &mut out), "no node has it yet");
     answers(&mut maker, 1, TransferStage::Replicated, &mut out);
     assert!(ends(&mut maker, &spec, &mut out));
     assert_eq!(maker.data.output_copies.deadline(), None);
@@ -140,7 +140,7 @@ fn a_restarted_node_asks_for_the_copies_of_its_kept_outputs() {
     starts.copy_outputs(NOW + COPY_RETURN_TIMEOUT, &mut out);
     assert_eq!(asked(&mut out), [1], "of the fifth; the sixth is not to be kept");
     starts.copy_outputs(NOW + COPY_RETURN_TIMEOUT + COPY_RETURN_TIMEOUT, &mut out);
-    assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
+    assert_eq!(asked(&mut out), [1, 1], "the fifth again, and no node about the fourth");
 }
 
 /// The client has put it on the replicas of its task's partition, which need not fetch it.
@@ -152,7 +152,7 @@ fn an_upload_goes_first_to_those_that_have_the_file() {
     let outputs = vec![wire::Output::default()];
     let spec = wire::Spec { outputs, body, ..wire::Spec::default() };
     let mut out = Out::default();
-    assert!(!ends(&mut maker, &spec, &mut out), "nobody could make it again");
+    assert!(!ends(&mut maker, &spec, &mut out), "no node could make it again");
     assert_eq!(asked(&mut out), [3]);
     answers(&mut maker, 3, TransferStage::NoSpaceToReplicate, &mut out);
     assert_eq!(asked(&mut out), [1], "and then to any");
@@ -291,7 +291,7 @@ fn a_new_home_of_an_upload_makes_its_copies() {
     taker.share_taken(MADE);
     assert_eq!(taker.lacking_copies(), 1);
     let outputs = taker.data.objects.outputs_of(MADE);
-    assert_eq!(outputs[0].share, Some(0), "others hear that nobody can make it again");
+    assert_eq!(outputs[0].share, Some(0), "the message says that no node can make it again");
     let mut out = Out::default();
     taker.copy_outputs(NOW, &mut out);
     assert_eq!(asked(&mut out).len(), 1);
