@@ -33,6 +33,10 @@ fn no_seed_fails() {
     }
     assert!(report.failed.is_empty(), "{} seeds failed", report.failed.len());
     assert_eq!(report.seeds, options.seeds);
+    // A few seeds need not draw every kind.
+    if options.seeds < 100 {
+        return;
+    }
     for kind in ["crash", "power-cut", "pause", "one-way-cut", "partition", "lost", "repeated"] {
         assert!(report.faults.contains_key(kind), "no seed drew the fault {kind}");
     }
