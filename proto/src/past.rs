@@ -17,14 +17,18 @@ impl wire::JobState {
         })
     }
 
-    /// Why no round of it can have all tasks, where its submission is incomplete.
+    /// Why no round of it can have all tasks: it was cancelled before its commit, or its
+    /// submission is incomplete.
     #[must_use]
     pub fn incomplete_text(&self) -> Option<String> {
-        let is_lost = self.phase() == wire::JobPhase::Lost;
-        (is_lost || self.total == 0).then(|| {
+        if self.total == 0 {
+            return Some(format!("job {} was cancelled before its commit", self.job));
+        }
+        (self.phase() == wire::JobPhase::Lost).then(|| {
             let why = self.sum.as_ref().map(|sum| &sum.lost).filter(|why| !why.is_empty());
             let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-            format!("job {} was not submitted whole{why}: some of its tasks are nowhere", self.job)
+            let job = self.job;
+            format!("job {job} was not submitted completely{why}: some of its tasks are missing")
         })
     }
 }
@@ -46,15 +50,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_of_a_job_is_told() {
+    fn a_job_that_was_cancelled_before_its_commit_is_reported_as_such() {
+        let state = wire::JobState { job: 3, ..Default::default() };
+        let text = "job 3 was cancelled before its commit";
+        assert_eq!(state.incomplete_text().as_deref(), Some(text));
+    }
+
+    #[test]
+    fn an_incomplete_submission_is_reported_with_its_reason() {
         let mut state = wire::JobState { job: 3, total: 2, ..Default::default() };
         assert_eq!(state.incomplete_text(), None);
         state.set_phase(wire::JobPhase::Lost);
-        let text = "job 3 was not submitted whole: some of its tasks are nowhere";
+        let text = "job 3 was not submitted completely: some of its tasks are missing";
         assert_eq!(state.incomplete_text().as_deref(), Some(text));
         let lost = "1 of 2 chunks".to_owned();
         state.sum = Some(wire::PartitionCount { lost, ..Default::default() });
-        let text = "job 3 was not submitted whole (1 of 2 chunks): some of its tasks are nowhere";
+        let text = "job 3 was not submitted completely (1 of 2 chunks): some of its tasks are \
+                    missing";
         assert_eq!(state.incomplete_text().as_deref(), Some(text));
     }
 }
