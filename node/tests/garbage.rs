@@ -164,9 +164,17 @@ fn body(dice: &mut Dice) -> Body {
             let (job, parent, child) = (dice.number(), dice.number(), dice.number());
             let (lost_attempt, runs_again) = (dice.below(2) * dice.number(), dice.below(2) == 0);
             let round = dice.below(3) as u32;
-            let asks =
-                vec![wire::CreditRequest { job, parent, child, lost_attempt, runs_again, round }];
-            Body::CreditQuery(wire::CreditQuery { requests: asks })
+            let recalled = dice.below(2) == 0;
+            let ask = wire::CreditRequest {
+                job,
+                parent,
+                child,
+                lost_attempt,
+                runs_again,
+                round,
+                recalled,
+            };
+            Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
         }
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)), retried: dice.numbers() }),
         15 => {

@@ -245,6 +245,8 @@ mutants! {
         RecallForgotten "recall-forgotten",
         /// A repeated answer of the job's home counts as the answer of readers.
         RecallAnswerMistaken "recall-answer-mistaken",
+        /// The child's home does not request recalled inputs from the parent's home.
+        RecalledUnrequested "recalled-unrequested",
     }
 
     /// Mutants of rounds of jobs.

@@ -24,16 +24,3 @@ fn no_job_ends_with_bytes_of_two_attempts() {
     assert!(times(Mark::ReaderRecalled) > SEEDS / 2, "readers are seldom recalled");
     assert!(done > failed * 10, "{done} jobs ended well, {failed} did not");
 }
-
-/// With such slow syncs other checkers find delays (design 021, "What is left").
-#[test]
-fn a_repeated_recall_takes_no_answer_for_another() {
-    let mut ended = 0;
-    for seed in 1..=SEEDS {
-        match sim::scenarios::bytes::recalled_again(seed, None) {
-            Ok(_) => ended += 1,
-            Err(violation) => assert_ne!(violation.checker, "one-attempt", "{seed}: {violation}"),
-        }
-    }
-    assert!(ended > SEEDS * 9 / 10, "{ended} jobs ended well");
-}

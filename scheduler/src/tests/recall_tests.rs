@@ -1,13 +1,16 @@
-//! Which answers end the wait of a held-back end.
+//! The answers that end the wait of a held-back end, and the requests for recalled inputs.
 
 use std::collections::BTreeMap;
 
+use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::home::ledger::State;
 use crate::home::ledger::recall::{Pending, bare_recall};
 use crate::output::Out;
 use crate::tests::staging_tests::scheduler;
-use crate::{Policy, Scheduler, Tuning};
+use crate::tests::test_nodes;
+use crate::{LedgerRecord, Policy, Scheduler, Tuning};
 
 const OWN: PartitionId = PartitionId(3);
 const READERS: PartitionId = PartitionId(4);
@@ -76,4 +79,153 @@ fn an_answer_of_readers_does_not_stand_for_the_jobs_home() {
     let mut scheduler = waiting();
     assert_eq!(answer(&mut scheduler, OWN, true), [OWN], "of an earlier recall");
     assert_eq!(answer(&mut scheduler, OWN, false), [OWN, READERS]);
+}
+
+const FIRST: Attempt = Attempt(1 << 32 | 1);
+const SECOND: Attempt = Attempt(1 << 32 | 2);
+/// The home of the parent now, and before.
+const PARENTS: [NodeId; 2] = [NodeId(2), NodeId(1)];
+
+fn child() -> TaskId {
+    TaskId { job: JobId(1), local: LocalId::new(PartitionId(1), 0) }
+}
+fn parent() -> TaskId {
+    TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) }
+}
+
+/// A task with one output of ten bytes, which the child reads.
+fn chunk(task: TaskId) -> wire::Chunk {
+    let outputs = vec![wire::Output::default()];
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let slots = u32::from(task == child());
+    let parents = wire::Parents { index: 0, first_slot: 0, parent: vec![parent().local.0] };
+    let children =
+        wire::Children { index: 0, child: vec![child().local.0], slot: vec![0], output: vec![1] };
+    wire::Chunk {
+        job: task.job.0,
+        partition: task.partition().0,
+        specs: vec![wire::Spec { body, outputs, ..Default::default() }],
+        tasks: vec![wire::Task { slots, ..Default::default() }],
+        parents: if task == child() { vec![parents] } else { Vec::new() },
+        children: if task == child() { Vec::new() } else { vec![children] },
+        ..Default::default()
+    }
+}
+
+fn credit(attempt: Attempt) -> wire::Credit {
+    wire::Credit {
+        job: 1,
+        parent: parent().local.0,
+        attempt: attempt.0,
+        node: 2,
+        output_sizes: vec![10],
+        consumers: vec![1],
+        child: vec![child().local.0],
+        slot: vec![0],
+        output: vec![1],
+        ..Default::default()
+    }
+}
+
+/// Node 0 as home of the task, with these records of it; the other task is homed on node 2.
+fn home_of(task: TaskId, records: Vec<LedgerRecord>, out: &mut Out) -> Scheduler {
+    let members = (0..3).map(test_nodes::member).collect();
+    let homes = if task == child() { [2, 0] } else { [0, 2] };
+    let homes = test_nodes::homes(0, members, &homes).moving();
+    let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    let first = [LedgerRecord::Chunk(chunk(task)), LedgerRecord::Visible(visible)];
+    for record in first.into_iter().chain(records) {
+        home.adopt(Time(0), task.partition(), task.job, record).expect("records fit one another");
+    }
+    home.serve(Time(0), task.partition(), 2, out);
+    home.settle(Time(0), out);
+    home
+}
+
+/// The requests for recalled inputs, by the node to which they are sent.
+fn requests(out: &mut Out) -> Vec<(NodeId, u64, u64)> {
+    let mut requests = Vec::new();
+    for (to, body) in std::mem::take(&mut out.reliable) {
+        let Body::CreditQuery(query) = body else { continue };
+        let recalled = query.requests.iter().filter(|ask| ask.recalled);
+        requests.extend(recalled.map(|ask| (to, ask.parent, ask.child)));
+    }
+    requests
+}
+
+/// The parent's home has moved: the next home knows only the first end and has sent its credit. The
+/// recall of the earlier home arrives after that, and the end for which it was sent never counts.
+#[test]
+fn an_input_that_an_earlier_home_recalls_is_requested_from_the_present_home() {
+    let mut out = Out::default();
+    let mut home = home_of(child(), Vec::new(), &mut out);
+    let credits =
+        || Body::Credits(wire::Credits { credits: vec![credit(FIRST)], reconciled: false });
+    home.on_message(Time(1), PARENTS[0], credits(), &mut out);
+    home.settle(Time(1), &mut out);
+    assert_eq!(home.ledger.state(child()), Some(State::Ready));
+    assert_eq!(requests(&mut out), []);
+    let recall = wire::Recall {
+        child: vec![child().local.0],
+        slot: vec![0],
+        ..bare_recall(parent(), SECOND, child().partition())
+    };
+    home.on_message(Time(2), PARENTS[1], Body::Recall(recall), &mut out);
+    home.settle(Time(2), &mut out);
+    assert_eq!(home.ledger.state(child()), Some(State::Waiting));
+    assert_eq!(requests(&mut out), [(PARENTS[0], parent().local.0, child().local.0)]);
+    home.on_message(Time(3), PARENTS[0], credits(), &mut out);
+    home.settle(Time(3), &mut out);
+    assert_eq!(home.ledger.state(child()), Some(State::Ready));
+}
+
+/// The child's home failed after the recall, perhaps before it sent the request.
+#[test]
+fn the_next_home_of_the_child_requests_a_recalled_input_again() {
+    let stored = |credit| wire::Credit { child: vec![child().local.index()], ..credit };
+    let [first, second] = [FIRST, SECOND].map(|attempt| stored(credit(attempt)));
+    let recalled = wire::Credit { recalled: vec![0], ..second.clone() };
+    let record = |credits| LedgerRecord::Credit(wire::CreditRecord { credits });
+    let requested = |credits| {
+        let mut out = Out::default();
+        home_of(child(), vec![record(credits)], &mut out);
+        requests(&mut out)
+    };
+    let request = (PARENTS[0], parent().local.0, child().local.0);
+    assert_eq!(requested(vec![first.clone(), recalled.clone()]), [request]);
+    assert_eq!(requested(vec![first, recalled, second]), []);
+}
+
+/// Its credits may still be unacknowledged, and the child has lost one by the recall.
+#[test]
+fn a_done_parent_answers_a_request_for_a_recalled_input() {
+    let end = wire::EndRecord {
+        index: vec![0],
+        attempt: vec![FIRST.0],
+        verdict: vec![wire::Verdict::Done as u32],
+        node: vec![0],
+        ..Default::default()
+    };
+    let ask = wire::CreditRequest {
+        job: 1,
+        parent: parent().local.0,
+        child: child().local.0,
+        recalled: true,
+        ..Default::default()
+    };
+    let answers = |records| {
+        let mut out = Out::default();
+        let mut home = home_of(parent(), records, &mut out);
+        out.reliable.clear();
+        let query = wire::CreditQuery { requests: vec![ask] };
+        home.on_message(Time(1), NodeId(1), Body::CreditQuery(query), &mut out);
+        let credits = out.reliable.into_iter().filter_map(|(to, body)| match body {
+            Body::Credits(credits) => Some((to, credits.reconciled, credits.credits[0].attempt)),
+            _ => None,
+        });
+        credits.collect::<Vec<_>>()
+    };
+    assert_eq!(answers(vec![LedgerRecord::End(end)]), [(NodeId(1), false, FIRST.0)]);
+    assert_eq!(answers(Vec::new()), [], "its credit is sent when it ends");
 }

@@ -63,7 +63,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 24] = [
+pub const SCENARIOS: [Scenario; 25] = [
     Scenario::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Scenario::new(
         Mutant::PassOnEarly,
@@ -150,6 +150,7 @@ pub const SCENARIOS: [Scenario; 24] = [
         "answers are repeated",
         bytes::recalls_are_repeated,
     ),
+    Scenario::new(Mutant::RecalledUnrequested, "recalls are late", bytes::recalls_are_late),
     Scenario::new(
         Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",

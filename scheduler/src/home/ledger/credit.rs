@@ -11,6 +11,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
 use super::Ledger;
+use super::lineage::is_explicit;
 use super::segment::{EdgeOut, End, State};
 use crate::Mutant;
 use crate::holder::task::object_of;
@@ -422,7 +423,7 @@ impl Ledger {
     ) {
         let mut by_parent: BTreeMap<TaskId, BTreeSet<u64>> = BTreeMap::new();
         let is_due = |ask: &&wire::CreditRequest| is_home(LocalId(ask.child));
-        let asks = query.requests.iter().filter(|ask| !ask.runs_again && ask.lost_attempt == 0);
+        let asks = query.requests.iter().filter(|ask| !is_explicit(ask));
         for ask in asks.filter(is_due) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }

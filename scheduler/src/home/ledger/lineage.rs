@@ -101,9 +101,7 @@ impl Ledger {
                 continue;
             }
             self.ask_for_lost(task, homes, &mut asks);
-            if self.cell(task).is_some_and(|cell| cell.rebuilds > 0) || self.round(task) > 0 {
-                self.ask_for_all(task, homes, &mut asks);
-            }
+            self.ask_for_missing(task, homes, &mut asks);
         }
         for asks in asks.values_mut() {
             asks.retain(|ask| concerned(LocalId(ask.parent)));
@@ -111,26 +109,55 @@ impl Ledger {
         send(asks, out);
     }
 
-    /// Requests all inputs of a task that runs again.
-    pub(super) fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
+    /// Requests a recalled input. The end of its parent for which it was recalled may never count:
+    /// the next home of the parent knows only the earlier end.
+    pub(super) fn ask_for_recalled(
+        &self,
+        task: TaskId,
+        parent: LocalId,
+        homes: &Homes,
+        asks: &mut CreditAsks,
+    ) {
+        if self.mutant == Some(Mutant::RecalledUnrequested) {
+            return;
+        }
+        let Some(home) = homes.owner(parent.partition()) else { return };
+        asks.entry(home).or_default().push(wire::CreditRequest {
+            job: task.job.0,
+            parent: parent.0,
+            child: task.local.0,
+            round: self.round(task),
+            recalled: true,
+            ..Default::default()
+        });
+    }
+
+    /// Requests the inputs that a task needs once more: it runs again, or they were recalled.
+    pub(super) fn ask_for_missing(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
         let index = task.local.index();
         let Some(part) = self.part(task) else { return };
         let Some(segment) = part.segment(index) else { return };
+        let rebuilds = segment.cell(index).map_or(0, |cell| cell.rebuilds);
+        let (round, runs_again) = (part.round, rebuilds > 0 || part.round > 0);
         let had: BTreeSet<u32> = self.inputs(task).map(|input| input.slot).collect();
         for (slot, parent) in part.parents(index) {
             if segment.is_input_slot_filled(index, slot) || had.contains(&slot) {
                 continue;
             }
+            if !runs_again {
+                self.ask_for_recalled(task, LocalId(parent), homes, asks);
+                continue;
+            }
             let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
-            let (job, child, round) = (task.job.0, task.local.0, part.round);
-            let runs_again = true;
+            let (job, child) = (task.job.0, task.local.0);
             let ask =
                 wire::CreditRequest { job, parent, child, runs_again, round, ..Default::default() };
             asks.entry(home).or_default().push(ask);
         }
     }
 
-    /// Children request inputs that they have lost, or need once more.
+    /// Children request inputs that they have lost, that were recalled, or that they need once
+    /// more.
     pub(crate) fn on_asks(
         &mut self,
         now: Time,
@@ -140,7 +167,7 @@ impl Ledger {
         out: &mut Out,
     ) {
         let mut by_parent: BTreeMap<TaskId, Vec<&wire::CreditRequest>> = BTreeMap::new();
-        let asks = asks.iter().filter(|ask| ask.runs_again || ask.lost_attempt != 0);
+        let asks = asks.iter().filter(|ask| is_explicit(ask));
         for ask in self.defer_early(from, asks) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().push(ask);
         }
@@ -149,6 +176,11 @@ impl Ledger {
                 continue; // The children have ended too, or the job's home informs them.
             }
             let Some(cell) = self.cell(parent) else {
+                // The readers of a recalled output are counted, so its record is in memory unless
+                // the children have received the credit meanwhile.
+                if asks.iter().all(|ask| ask.recalled) {
+                    continue;
+                }
                 self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
                 continue;
             };
@@ -269,7 +301,7 @@ impl Ledger {
         }
         self.awaiting_lost_inputs.insert(task);
         let mut asks = CreditAsks::new();
-        self.ask_for_all(task, homes, &mut asks);
+        self.ask_for_missing(task, homes, &mut asks);
         send(asks, out);
     }
 
@@ -328,6 +360,11 @@ impl Ledger {
         let credits = wire::Credits { credits: vec![credit], reconciled: false };
         out.reliable.push((from, Body::Credits(credits)));
     }
+}
+
+/// Whether the child needs an answer in any case. Other requests are those of the reconciler.
+pub(super) fn is_explicit(ask: &wire::CreditRequest) -> bool {
+    ask.runs_again || ask.recalled || ask.lost_attempt != 0
 }
 
 pub(super) fn send(asks: CreditAsks, out: &mut Out) {

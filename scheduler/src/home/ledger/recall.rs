@@ -16,6 +16,7 @@ use proto::limits::REBUILDS_MAX;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
+use super::lineage::{CreditAsks, send};
 use super::segment::State;
 use super::{End, Ledger};
 use crate::Mutant;
@@ -144,6 +145,9 @@ impl Ledger {
                 self.take_back(task, slot);
                 self.awaiting_lost_inputs.insert(task);
                 self.replace_ready(task, RetryReason::InputReplaced, out);
+                let mut asks = CreditAsks::new();
+                self.ask_for_recalled(task, parent, homes, &mut asks);
+                send(asks, out);
             }
             // It has read nothing of an earlier attempt.
             State::Ended(_) | State::Waiting | State::Ready => {}
@@ -173,6 +177,7 @@ impl Ledger {
         let known = self.inputs(task).find(|input| input.slot == slot);
         if known.is_some_and(|input| input.attempt < attempt) {
             self.take_back(task, slot);
+            self.awaiting_lost_inputs.insert(task);
         }
         if self.mutant != Some(Mutant::RecallForgotten) {
             let before = self.recalls.void.entry(task).or_default();

@@ -166,7 +166,7 @@ impl Ledger {
             return;
         }
         self.awaiting_lost_inputs.insert(task);
-        self.ask_for_all(task, homes, asks);
+        self.ask_for_missing(task, homes, asks);
         // A lost input may have been made again after the task had ended, without a credit for it.
         self.ask_for_lost(task, homes, asks);
     }
@@ -291,15 +291,18 @@ impl Ledger {
         }
     }
 
-    /// Requests the missing inputs of tasks that run again once more: their home has restarted, and
-    /// earlier requests may be lost. `concerned`: the partitions.
+    /// Requests the missing inputs of tasks that run again, and recalled inputs, once more: their
+    /// home has restarted, and earlier requests may be lost. `concerned`: the partitions.
     pub(crate) fn ask_for_rounds(
         &mut self,
         concerned: impl Fn(PartitionId) -> bool,
         homes: &Homes,
         out: &mut Out,
     ) {
-        let mut waiting = Vec::new();
+        let awaiting = self.awaiting_lost_inputs.iter().copied();
+        let mut waiting: BTreeSet<TaskId> = awaiting
+            .filter(|&task| concerned(task.partition()) && self.state(task) == Some(State::Waiting))
+            .collect();
         for (job_id, job) in self.live_jobs() {
             let parts = job.parts.iter();
             let parts = parts.filter(|(partition, part)| part.round > 0 && concerned(**partition));
@@ -313,7 +316,7 @@ impl Ledger {
         for task in waiting {
             if self.cell(task).is_some_and(|cell| cell.missing > 0) {
                 self.awaiting_lost_inputs.insert(task);
-                self.ask_for_all(task, homes, &mut asks);
+                self.ask_for_missing(task, homes, &mut asks);
             }
         }
         send(asks, out);

@@ -240,6 +240,7 @@ impl Ledger {
         self.waiting += loaded.waiting;
         self.has_releases |= loaded.has_releases;
         self.take_crashes(*loaded.crashes);
+        self.awaiting_lost_inputs.extend(loaded.awaiting_lost_inputs);
         for (holder, tasks) in loaded.held_remotely {
             self.held_remotely.entry(holder).or_default().extend(tasks);
         }
