@@ -21,21 +21,22 @@ buffer            gate                                               next buffer
 Out               one message per receiver, to the present home;     Node::route, per message
                   without an active home it is parked
 Node::route       to this node itself, and need not wait             loopback, in the same step
-                  `durable_before_send`                              Node::reports
+                  `durable_before_send`                              Node::awaiting_sync
                   all others, with launches, fetches, deletions      Node::step
 Out.facts         end of the step                                    Effect::Persist, replicas
-Node::step        end of the step                                    Node::held
-Node::held        every replica has logged its batch                 effects, Link::queue
-Node::reports     every replica and this node have synced its batch  Link::queue, loopback
+Node::step        end of the step                                    Node::held_steps
+Node::held_steps  every replica has logged its batch                 effects, Link::queue
+Node::            every replica and this node have synced its batch  Link::queue, loopback
+ awaiting_sync
 Out.answers       end of the step                                    Node::answers
-Node::answers     as Node::reports, and the leases hold              Effect::Reply
+Node::answers     as Node::awaiting_sync, and the leases hold        Effect::Reply
 Link::queue       the peer's incarnation is known, the window has    Effect::Send; kept in the queue
                   room                                               until the peer acknowledges it
 effects           the shell has written the batch to its log         sockets, executor, disk
 ```
 
-If the receiver of a message has failed, `Node::say` passes the message back to the scheduler, which
-sends it to the new homes. An acknowledgement leaves under the same gate as `Node::reports`.
+If the receiver of a message has failed, `Node::queue_message` passes the message back to the
+scheduler, which sends it to the new homes. An acknowledgement leaves under the same gate as `Node::awaiting_sync`.
 */
 
 mod config;

@@ -192,7 +192,7 @@ impl Scheduler {
         }
         self.drain = Some(drain);
         for ((home, to), made) in said {
-            crate::objects::output_transfer::send_hand_over(
+            crate::objects::output_transfer::send_output_transfer(
                 home,
                 wire::TransferStage::Offered,
                 (me, to),

@@ -40,7 +40,7 @@ pub(crate) fn objects_of(
 }
 
 /// Sends a hand-over message, split into messages of bounded size.
-pub(crate) fn send_hand_over(
+pub(crate) fn send_output_transfer(
     recipient: NodeId,
     stage: TransferStage,
     (from, to): (NodeId, NodeId),
@@ -117,8 +117,8 @@ impl Scheduler {
                 && ledger.keep_wanted(transferred, has_gone)
         });
         let (unwanted, wanted) = offered.into_iter().partition(|it| it.outputs.is_empty());
-        send_hand_over(leaver, TransferStage::Free, (leaver, to), unwanted, out);
-        send_hand_over(to, TransferStage::Fetch, (leaver, to), wanted, out);
+        send_output_transfer(leaver, TransferStage::Free, (leaver, to), unwanted, out);
+        send_output_transfer(to, TransferStage::Fetch, (leaver, to), wanted, out);
     }
 
     /// This node is to store outputs of another node permanently: instead of it, or as a replica.
@@ -156,8 +156,8 @@ impl Scheduler {
         }
         self.evict(self.options.tuning.store_soft_bytes, out);
         let full = if stays { TransferStage::NoSpaceToReplicate } else { TransferStage::NoSpace };
-        send_hand_over(from, TransferStage::Replicating, (from, me), coming, out);
-        send_hand_over(from, full, (from, me), refused, out);
+        send_output_transfer(from, TransferStage::Replicating, (from, me), coming, out);
+        send_output_transfer(from, full, (from, me), refused, out);
     }
 
     fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
@@ -220,7 +220,7 @@ impl Scheduler {
         self.share_taken(made);
         if let Some(home) = self.homes.owner(task.partition()) {
             let between = (from, self.options.me);
-            send_hand_over(home, TransferStage::Fetched, between, vec![transferred], out);
+            send_output_transfer(home, TransferStage::Fetched, between, vec![transferred], out);
         }
     }
 
@@ -256,7 +256,7 @@ impl Scheduler {
             let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
             out.reliable.push((taker, body));
         }
-        send_hand_over(leaver, TransferStage::Free, (leaver, taker), settled, out);
+        send_output_transfer(leaver, TransferStage::Free, (leaver, taker), settled, out);
     }
 }
 

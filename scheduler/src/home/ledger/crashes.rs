@@ -140,7 +140,7 @@ impl Ledger {
         }
         let Some(cell) = self.cell_mut(task) else { return };
         // The record of the start stays for the next home.
-        (cell.started, cell.unresolved_jobs) = (false, true);
+        (cell.started, cell.death_unresolved) = (false, true);
         let (death, attempt) = ((cell.holder, cell.holder_incarnation), cell.attempt);
         let fresh = || Doubt { since: now, tasks: BTreeSet::new() };
         self.crashes.doubts.entry(death).or_insert_with(fresh).tasks.insert((task, attempt));
@@ -165,9 +165,9 @@ impl Ledger {
         let (node, incarnation) = death;
         let mut spared = Vec::new();
         for (task, attempt) in doubt.tasks {
-            let is_in_doubt = |cell: &super::Cell| cell.unresolved_jobs && cell.attempt == attempt;
+            let is_in_doubt = |cell: &super::Cell| cell.death_unresolved && cell.attempt == attempt;
             let Some(cell) = self.cell_mut(task).filter(|cell| is_in_doubt(cell)) else { continue };
-            cell.unresolved_jobs = false;
+            cell.death_unresolved = false;
             if matches!(cell.state, State::Ended(_)) {
                 continue;
             }
@@ -191,15 +191,15 @@ impl Ledger {
         let segment = self.part(task)?.segment(index)?;
         let cell = segment.cell(index)?;
         let is_complete = cell.state == State::Waiting && cell.missing == 0;
-        is_complete.then(|| cell.unresolved_jobs || segment.side(index).is_some())
+        is_complete.then(|| cell.death_unresolved || segment.side(index).is_some())
     }
 
     /// Whether a ready task must not be placed yet: its last death is not judged, or it rests.
     pub(crate) fn awaits_verdict(&mut self, now: Time, task: TaskId) -> bool {
         let Some(cell) = self.cell(task) else { return false };
-        let (unresolved_jobs, has_rested) = (cell.unresolved_jobs, cell.has_rested);
-        if unresolved_jobs || has_rested {
-            return unresolved_jobs;
+        let (death_unresolved, has_rested) = (cell.death_unresolved, cell.has_rested);
+        if death_unresolved || has_rested {
+            return death_unresolved;
         }
         let rest = self.rest_after_deaths(task);
         if rest == Span::ZERO {

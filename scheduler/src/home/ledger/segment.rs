@@ -38,7 +38,7 @@ pub(crate) struct Cell {
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
     /// The node that ran the task has died, and this death is not judged yet.
-    pub(crate) unresolved_jobs: bool,
+    pub(crate) death_unresolved: bool,
     /// The task has rested since its last death.
     pub(crate) has_rested: bool,
     /// Its home has recorded the start of the current attempt.
@@ -171,7 +171,7 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
-                unresolved_jobs: false,
+                death_unresolved: false,
                 has_rested: false,
                 started: false,
                 died_here: false,
@@ -352,7 +352,7 @@ impl Segment {
         let attempt = cell.attempt;
         cell.state = State::Waiting;
         (cell.tries, cell.rebuilds, cell.input_losses) = (0, 0, 0);
-        (cell.unresolved_jobs, cell.has_rested) = (false, false);
+        (cell.death_unresolved, cell.has_rested) = (false, false);
         (cell.started, cell.died_here, cell.again) = (false, false, false);
         let side = self.side_mut(index);
         side.output_sizes.clear();

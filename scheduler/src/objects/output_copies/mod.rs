@@ -20,7 +20,7 @@ use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 use crate::holder::task::is_upload;
 use crate::objects::data::{Reads, wire_object};
 use crate::objects::drain::AttemptKey;
-use crate::objects::output_transfer::{attempt_key, objects_of, send_hand_over};
+use crate::objects::output_transfer::{attempt_key, objects_of, send_output_transfer};
 use crate::output::Out;
 use crate::{Homes, Mutant, Scheduler};
 
@@ -333,7 +333,7 @@ impl Scheduler {
             replicas: shared.wanted as u32 + 1,
         };
         for node in ask {
-            send_hand_over(
+            send_output_transfer(
                 node,
                 TransferStage::Replicate,
                 (me, node),
@@ -450,7 +450,7 @@ impl Scheduler {
         shared.due = Some(Time::ZERO); // This node may have made it too, and wait for this.
         self.data.output_copies.put(made, shared);
         let bare = wire::AttemptOutputs { outputs: Vec::new(), ..transferred };
-        send_hand_over(maker, TransferStage::Replicated, (maker, me), vec![bare], out);
+        send_output_transfer(maker, TransferStage::Replicated, (maker, me), vec![bare], out);
     }
 
     /// A node that was asked answers.
