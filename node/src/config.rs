@@ -42,7 +42,7 @@ impl Config {
     pub fn new(node: NodeId, map: Arc<wire::ClusterMap>) -> Self {
         Self {
             node,
-            incarnation: Incarnation(1),
+            incarnation: Incarnation::FIRST,
             slots: 1,
             store: 1,
             tuning: Tuning::default(),

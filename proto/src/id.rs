@@ -46,6 +46,11 @@ id!(
     ClientId(u64), "c"
 );
 
+impl Incarnation {
+    /// The first start of a node.
+    pub const FIRST: Self = Self(1);
+}
+
 /// A task within its job: 24 bits of partition, 40 bits of index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LocalId(pub u64);

@@ -316,7 +316,7 @@ impl Scheduler {
         let before = self.peers.insert(peer, incarnation);
         self.homes.note_incarnation(peer, incarnation);
         // A restarted peer may have been forgotten here since its first incarnation.
-        let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
+        let restarted = before.unwrap_or(Incarnation::FIRST) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
             self.note_former_life(peer, before);
             self.note_death(now, (peer, before));
@@ -325,7 +325,7 @@ impl Scheduler {
         self.check_held_remotely(now, peer, before, incarnation, out);
         if restarted {
             self.granted.remove(&peer);
-            self.take_back_unacked_grants(peer, before.unwrap_or(Incarnation(1)), out);
+            self.take_back_unacked_grants(peer, before.unwrap_or(Incarnation::FIRST), out);
             self.repeat_moves(peer, out);
             self.thief.forget_peer(peer, now);
             self.loads.forget(peer);
@@ -376,7 +376,6 @@ impl Scheduler {
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
         self.homes = homes;
-        out.events.reserve(self.ledger.ready.len().min(STEP_EDGES_MAX));
         for _ in 0..STEP_EDGES_MAX {
             let Some(task) = self.ledger.ready.pop_front() else { break };
             self.place(now, task, out);

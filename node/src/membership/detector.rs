@@ -58,7 +58,7 @@ pub(crate) struct Detector {
 }
 
 /// How long messages of a dead process may still arrive.
-const LATE_WORDS: Span = Span::from_millis(50);
+const LATE_MESSAGES: Span = Span::from_millis(50);
 /// The number of probes on behalf of others that are remembered.
 const ASKED_MAX: usize = 256;
 
@@ -98,8 +98,8 @@ impl Detector {
         peer.incarnation = incarnation;
         peer.heard_at = peer.heard_at.max(now);
         // A message that was in transit when the transport broke is no evidence.
-        let is_late_word = |it: Suspicion| it.lost && now.since(it.since) < LATE_WORDS;
-        if peer.suspicion.is_some_and(is_late_word) {
+        let is_late = |it: Suspicion| it.lost && now.since(it.since) < LATE_MESSAGES;
+        if peer.suspicion.is_some_and(is_late) {
             return;
         }
         peer.suspicion = None;
@@ -113,7 +113,7 @@ impl Detector {
         self.suspect(now, node, true);
     }
 
-    /// Another node suspects this node. If a message of the suspect arrived here recently, the
+    /// Another node reports a suspect. If a message of the suspect arrived here recently, the
     /// suspicion does not count.
     pub(crate) fn accuse(&mut self, now: Time, suspect: &wire::Suspect) {
         let Some(peer) = self.peers.get(&suspect.node) else { return };

@@ -158,7 +158,7 @@ impl Replica {
                 Some((records, refusing))
             }
             Some(_) => None,
-            None => (self.incarnation == Incarnation(1)).then(Default::default),
+            None => (self.incarnation == Incarnation::FIRST).then(Default::default),
         }
     }
 

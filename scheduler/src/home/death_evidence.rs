@@ -21,9 +21,6 @@ use crate::home::ledger::Death;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
-/// The first incarnation of a node.
-const FIRST: Incarnation = Incarnation(1);
-
 /// On most nodes nothing is known of any.
 #[derive(Debug, Default)]
 pub(crate) struct DeathEvidence(Option<Box<Evidence>>);
@@ -139,7 +136,7 @@ impl Scheduler {
     /// first incarnation. A later one may receive a packet that was sent before it began. (Where
     /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
     fn has_lived_with_peers(&self) -> bool {
-        !self.homes.moves() && self.options.incarnation <= FIRST
+        !self.homes.moves() && self.options.incarnation <= Incarnation::FIRST
     }
 
     /// The cluster takes it for dead, or it has started again. A node that has left in order has

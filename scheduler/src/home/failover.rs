@@ -306,15 +306,15 @@ impl Scheduler {
             return;
         }
         let Some(tasks) = self.ledger.held_remotely.get(&peer) else { return };
-        let (mut lost, mut unresolved_jobs) = (Vec::new(), Vec::new());
+        let (mut lost, mut uncertain_tasks) = (Vec::new(), Vec::new());
         for task in tasks.clone() {
             let cell = self.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
                 // The node that gave the task away did not know the peer's incarnation. The first
                 // incarnation heard need not be the one that got the task.
                 cell.holder_incarnation = before.unwrap_or(incarnation);
-                if before.is_none() && incarnation > Incarnation(1) {
-                    unresolved_jobs.push(task);
+                if before.is_none() && incarnation > Incarnation::FIRST {
+                    uncertain_tasks.push(task);
                 }
             }
             if cell.holder_incarnation != incarnation {
@@ -324,8 +324,8 @@ impl Scheduler {
         for task in lost {
             self.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
         }
-        if !unresolved_jobs.is_empty() {
-            self.ledger.ask_holders([(peer, unresolved_jobs.iter().collect())].into_iter(), out);
+        if !uncertain_tasks.is_empty() {
+            self.ledger.ask_holders([(peer, uncertain_tasks.iter().collect())].into_iter(), out);
         }
     }
 

@@ -38,12 +38,12 @@ struct IncarnationSpan {
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     lives: BTreeMap<usize, Vec<IncarnationSpan>>,
-    /// Then all nodes exchange packets all the time.
+    /// Homes may move, so all nodes exchange packets all the time.
     homes_move: bool,
-    /// Since when nothing but tasks has ended processes or cut the network; `Time::MAX`: there are
-    /// faults.
+    /// From this time on only tasks end processes, and no fault cuts the network; `Time::MAX`: there
+    /// are faults.
     calm_from: Time,
-    /// When those that were let in later were members for the first time.
+    /// The time at which each machine that joins later became a member; `None`: not yet.
     came: BTreeMap<usize, Option<Time>>,
     /// The times at which the map listed a machine as failed.
     given_up: BTreeMap<usize, Vec<(Time, Option<Time>)>>,
@@ -96,7 +96,7 @@ impl Incarnations {
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 
-    /// True if the machine is a member. One that may join and has not started yet is none.
+    /// True if the machine is a member. A machine that joins later is none before that.
     fn is_member(&self, machine: usize, at: Time) -> bool {
         self.came.get(&machine).is_none_or(|came| came.is_some_and(|came| came <= at))
     }
@@ -106,13 +106,13 @@ impl Incarnations {
         given_up.any(|&(from, to)| from <= at && to.is_none_or(|to| to > at))
     }
 
-    /// The map has removed it: its process ends as soon as it hears that.
+    /// The map has removed the machine. Its process ends when it receives that map.
     fn has_left(&self, machine: usize, at: Time) -> bool {
         self.left.get(&machine).is_some_and(|&left| left <= at)
     }
 
-    /// Of the other machines that have ever run: how many there are, and how many have certainly
-    /// lived through that death and could answer until now. `None`: it is not certain of any.
+    /// The number of other machines that have ever run, and the number of those that certainly
+    /// lived through that death and could answer until now. `None`: it is certain of no machine.
     fn certain_witnesses(&self, death: (NodeId, u32), now: Time) -> Option<(usize, usize)> {
         let dead = death.0.0 as usize;
         let life = self.of(death).filter(|life| life.end == LifeEnd::LifeDied)?;
@@ -143,7 +143,8 @@ impl Incarnations {
         Some((others.len(), lived.count()))
     }
 
-    /// Of the other machines that ran when that one died: how many, and how many ran on.
+    /// The number of other machines that ran when that one died, and the number of those that
+    /// continued.
     fn witnesses(
         &self,
         node: NodeId,
