@@ -231,6 +231,18 @@ fn broken_files_and_needs() {
 }
 
 #[test]
+fn a_file_that_cannot_be_examined_is_reported_with_the_reason() {
+    let name = "x".repeat(300);
+    for (key, column) in [("inputs = { x = ", 16), ("stdin = ", 9)] {
+        let end = if key.starts_with("inputs") { " }" } else { "" };
+        let text = format!("[[task]]\nname = \"a\"\ncommand = [\"cat\"]\n{key}\"{name}\"{end}\n");
+        let expected =
+            format!("w.toml:4:{column}: task 'a': cannot read file '{name}': file name too long");
+        assert_eq!(refused("w.toml", &text).0, expected);
+    }
+}
+
+#[test]
 fn broken_stg() {
     let table = [
         ("3\n0 0 0\n", "w:2:1: 3 tasks are declared, 1 follow"),

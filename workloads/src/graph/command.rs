@@ -65,17 +65,19 @@ impl Graph {
     }
 }
 
-/// There is no workflow file: a file that is missing is named with its whole path.
+/// There is no workflow file: a file that cannot be used is named with its whole path.
 fn of_command(problem: Problem, options: &CommandOptions) -> Problem {
-    let Problem::FileNotFound { file, .. } = problem else { return problem };
-    let path = options.submit_dir.join(&file);
-    let reason = match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => "permission denied",
-        _ if path.is_symlink() => "it is a link to a file that does not exist",
-        _ => "no such file",
+    let (file, reason) = match problem {
+        Problem::FileNotFound { file, .. } => (file, None),
+        Problem::FileUnreadable { file, reason, .. } => (file, Some(reason)),
+        problem => return problem,
     };
-    let (path, reason) = (path.display().to_string(), reason.to_owned());
-    Problem::InputNotFound { file, path, reason }
+    let path = options.submit_dir.join(&file);
+    let reason = reason.unwrap_or_else(|| match path.is_symlink() {
+        true => "it is a link to a file that does not exist".to_owned(),
+        false => "no such file".to_owned(),
+    });
+    Problem::InputNotFound { file, path: path.display().to_string(), reason }
 }
 
 /// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.

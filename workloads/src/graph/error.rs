@@ -101,6 +101,8 @@ pub enum Problem {
     UnknownTask { task: String, parent: String, list: &'static str },
     #[error("task '{task}': file not found: '{file}'")]
     FileNotFound { task: String, file: String },
+    #[error("task '{task}': cannot read file '{file}': {reason}")]
+    FileUnreadable { task: String, file: String, reason: String },
     #[error("input file '{file}' cannot be used: {path}: {reason}")]
     InputNotFound { file: String, path: String, reason: String },
     #[error("file '{file}' is written by both task '{first}' and task '{second}'")]
@@ -111,6 +113,18 @@ pub enum Problem {
     Graph(#[from] GraphError),
     #[error(transparent)]
     Generator(#[from] GeneratorError),
+}
+
+impl Problem {
+    /// The problem of a task's file for which the file system reported this error.
+    pub(crate) fn of_file(task: String, file: String, error: &std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return Self::FileNotFound { task, file };
+        }
+        let text = error.to_string();
+        let reason = text.split(" (os error").next().unwrap_or(&text).to_lowercase();
+        Self::FileUnreadable { task, file, reason }
+    }
 }
 
 /// A workflow that could not be loaded: the place and the problem.
@@ -160,6 +174,10 @@ impl LoadError {
             ),
             Problem::InputNotFound { .. } => Some(
                 "name a file that exists, relative to the current directory or with its whole path"
+                    .to_owned(),
+            ),
+            Problem::FileUnreadable { .. } => Some(
+                "check the path and its permissions; it is relative to the workflow file"
                     .to_owned(),
             ),
             Problem::FileTwice { .. } => Some("give each output a file of its own".to_owned()),

@@ -318,12 +318,12 @@ impl<'t> Assembly<'t> {
             return Ok(size_bytes);
         }
         let file = expand(&input.file.value, element);
-        let Ok(metadata) = std::fs::metadata(self.directory.join(&file)) else {
+        let metadata = std::fs::metadata(self.directory.join(&file)).map_err(|error| {
             let position = self.arrays[group].and_then(|array| array.position(element));
             let element = self.element(group, position.unwrap_or(0));
             let task = expand(&table.name.value, element);
-            return Err(input.file.fault(Problem::FileNotFound { task, file }));
-        };
+            input.file.fault(Problem::of_file(task, file.clone(), &error))
+        })?;
         if !metadata.is_file() && input.bring != ExternalFileUse::Not {
             let reason = format!("'{file}' is not a file: only files are staged or uploaded");
             return Err(Fault::task(input.file.at, &table.name.value, reason));
@@ -408,9 +408,11 @@ impl<'t> Assembly<'t> {
                 stdin = name_inside(&stdin);
             } else {
                 let path = self.directory.join(&stdin);
-                if !stdin.contains('{') && !path.exists() {
-                    let (task, file) = (table.name.value.clone(), stdin);
-                    return Err(text.fault(Problem::FileNotFound { task, file }));
+                if !stdin.contains('{')
+                    && let Err(error) = path.metadata()
+                {
+                    let task = table.name.value.clone();
+                    return Err(text.fault(Problem::of_file(task, stdin, &error)));
                 }
                 stdin = path_text(&path);
             }
