@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use client::AddressFile;
-use proto::NodeId;
+use proto::{NodeId, wire};
 use scheduler::Tuning;
 use workloads::quantity;
 
@@ -64,10 +64,14 @@ impl Differing {
         args: &ClusterArgs,
         plan: &ClusterPlan,
     ) -> Result<Self, Failure> {
-        let mut settings = Vec::new();
+        let of_processes = running.iter().flat_map(|node| of_process(node, args, plan));
+        let mut settings: Vec<Setting> = of_processes.collect();
+        let nodes = running.len();
+        if !needs_answers(running, args) {
+            return Ok(Self { settings, nodes });
+        }
         let client = context.connect().await?;
         for node in running {
-            settings.extend(of_process(node, args, plan));
             // A node that does not answer is reported elsewhere.
             if let Ok(state) = client.node_state(NodeId(node.node), PATIENCE).await
                 && let Some(tuning) = &state.tuning
@@ -76,7 +80,7 @@ impl Differing {
                 settings.extend(of_tuning(node.node, &tuning, args));
             }
         }
-        Ok(Self { settings, nodes: running.len() })
+        Ok(Self { settings, nodes })
     }
 
     /// Where nothing was started: a setting that no node has is an error. One that some node has
@@ -117,7 +121,13 @@ fn lines(settings: &[&Setting]) -> Vec<String> {
     nodes.into_iter().map(line).collect()
 }
 
-/// What a process was started with and keeps as long as it runs.
+/// Whether nodes have to report their settings: some node runs, and a flag that nodes can change
+/// while they run was given.
+fn needs_answers(running: &[Running], args: &ClusterArgs) -> bool {
+    !running.is_empty() && args.tuning.change() != wire::Tuning::default()
+}
+
+/// The settings of a process since its start.
 fn of_process(node: &Running, args: &ClusterArgs, plan: &ClusterPlan) -> Vec<Setting> {
     let built_in = ClusterPlan::new(plan.nodes, plan.slots, Tuning::default());
     let flags = |plan: &ClusterPlan| {
@@ -213,6 +223,25 @@ mod tests {
         assert!(refused.hint.unwrap().starts_with("'starling down'"));
         let tuning = all(vec![setting(0, "--history", true), setting(1, "--history", true)]);
         assert!(tuning.refuse().unwrap_err().hint.unwrap().contains("starling node set"));
+    }
+
+    #[test]
+    fn only_nodes_that_run_are_asked_and_only_for_given_settings() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            cluster: ClusterArgs,
+        }
+        let runs = [Running { node: 0, slots: 1, flags: Flags::new() }];
+        let needed = |running: &[Running], words: &[&str]| {
+            let words = std::iter::once(&"up").chain(words);
+            let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
+            needs_answers(running, &line.cluster)
+        };
+        assert!(needed(&runs, &["--policy", "flds"]));
+        assert!(!needed(&[], &["--policy", "flds"]));
+        assert!(!needed(&runs, &[]));
+        assert!(!needed(&runs, &["--slots", "3"]), "its process shows it");
     }
 
     #[test]
