@@ -38,7 +38,7 @@ pub enum ClientError {
     #[error("{0}")]
     AnswerUnkept(String),
     /// The answer of a node does not fit the request.
-    #[error("node n{node} answered what was not asked: {what}")]
+    #[error("node n{node} sent an unexpected answer: {what}")]
     Protocol { node: u32, what: &'static str },
     /// A user that can read the key file has the rights of its role.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
@@ -81,7 +81,7 @@ impl ClientError {
             Self::File { reason, .. } if reason.starts_with("damaged") => {
                 "put the file back as it was, or name another directory with --dir"
             }
-            Self::File { .. } => "look at the file, or name another",
+            Self::File { .. } => "check the file, or name another",
             Self::Refused(_) => return None,
         })
     }

@@ -36,9 +36,9 @@ pub enum StartError {
     JoinNotLoopback { address: String },
     #[error("refusing to listen on {address}: others could not reach the node by that address")]
     NoAddress { address: SocketAddr },
-    #[error("{} belongs to {} with --insecure", path.display(),
-        if *insecure { "a cluster that was not made" } else { "a cluster that was made" })]
-    Doors { path: PathBuf, insecure: bool },
+    #[error("{} belongs to a cluster {} --insecure", path.display(),
+        if *insecure { "without" } else { "with" })]
+    SecurityMode { path: PathBuf, insecure: bool },
     #[error(transparent)]
     Keys(#[from] security::KeyError),
     #[error("cannot use the keys of {}: {reason}", path.display())]
@@ -142,8 +142,10 @@ impl StartError {
             Self::NoAddress { .. } => {
                 "give the address by which other machines reach this one, or --listen auto"
             }
-            Self::Doors { insecure: true, .. } => "leave out --insecure, or give another --dir",
-            Self::Doors { .. } => "give --insecure again, or another --dir",
+            Self::SecurityMode { insecure: true, .. } => {
+                "leave out --insecure, or give another --dir"
+            }
+            Self::SecurityMode { .. } => "give --insecure again, or another --dir",
             Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",
             Self::Keys(security::KeyError::Io { error, .. }) if is_full(error) => FREE_SPACE,
             Self::Keys(security::KeyError::OtherCluster) => "give another --dir, or another token",

@@ -22,7 +22,7 @@ use crate::rpc::listen_addresses::Listen;
 use crate::rpc::tls_context::TlsContext;
 
 /// The maximum wait of a new node for earlier ones, which join one after another.
-const TURN_TIMEOUT: Duration = Duration::from_secs(600);
+const START_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
@@ -80,7 +80,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
             options.join = Some(by);
         }
         // The deadline of each node begins with its turn.
-        joins = Some(instance.lock_joins(options.deadline.max(TURN_TIMEOUT))?);
+        joins = Some(instance.lock_joins(options.deadline.max(START_LOCK_TIMEOUT))?);
         enter_as_new(&mut options, &instance, &tls.dialer(), listens)?;
     }
     let found = find_cluster(&options, &instance, &addresses, &tls.dialer())?;
@@ -215,7 +215,7 @@ fn make_doors(
     instance: &Instance,
     only: &[IpAddr],
 ) -> Result<TlsContext, StartError> {
-    instance.check_doors(options.insecure)?;
+    instance.check_security_mode(options.insecure)?;
     if options.insecure {
         return Ok(TlsContext::insecure());
     }

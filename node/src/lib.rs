@@ -36,7 +36,8 @@ effects           the shell has written the batch to its log         sockets, ex
 ```
 
 If the receiver of a message has failed, `Node::queue_message` passes the message back to the
-scheduler, which sends it to the new homes. An acknowledgement leaves under the same gate as `Node::awaiting_sync`.
+scheduler, which sends it to the new homes. An acknowledgement leaves under the same gate as
+`Node::awaiting_sync`.
 */
 
 mod config;

@@ -16,9 +16,9 @@ pub enum KeyError {
     Damaged { path: PathBuf, what: String },
     #[error("cannot make a key: {0}")]
     Make(String),
-    #[error("there are {count} tokens that are not used yet")]
+    #[error("there are {count} unused tokens")]
     TooManyTokens { count: usize },
-    #[error("this is no token: {0}")]
+    #[error("not a token: {0}")]
     Token(&'static str),
     #[error("these keys belong to another cluster than the token")]
     OtherCluster,

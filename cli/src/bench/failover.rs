@@ -118,7 +118,7 @@ impl Nodes {
     async fn await_whole(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + WHOLE_WITHIN;
         while self.plan.replicas > 1 && !node_list::has_all(&self.client).await {
-            anyhow::ensure!(Instant::now() < deadline, "copies do not become whole again");
+            anyhow::ensure!(Instant::now() < deadline, "the replicas do not become complete again");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())

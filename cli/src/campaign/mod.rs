@@ -221,7 +221,7 @@ impl<'a> CampaignNodes<'a> {
 pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
     let mut graph = workloads::load(args.workload, None, &workloads::LoadOptions::default())?;
     if args.real_data && graph.keep_results() == 0 {
-        let text = format!("'{}' makes no results that could be compared", args.workload);
+        let text = format!("'{}' makes no results to compare", args.workload);
         return Err(
             Failure::refused(text).hint("give its last tasks an output, such as output=10KB")
         );
@@ -310,7 +310,7 @@ async fn all_in(
     let client = Client::connect_with(dir, ClientOptions { request_timeout: PATIENCE }).await?;
     let mut dice = SimRng::new(args.seed);
     if !victims.are_whole(&client).await {
-        return Err(Failure::lost("the copies of a new cluster do not become whole"));
+        return Err(Failure::lost("a new cluster does not complete its replicas"));
     }
     let expected = match args.real_data {
         true => Some(undisturbed(&client, graph, dir).await?),
@@ -337,7 +337,7 @@ async fn all_in(
                 write_key(&client, seen).await?;
                 if !victims.are_whole(&client).await {
                     seen.stuck += 1;
-                    say("error: copies do not become whole again");
+                    say("error: the replicas do not become complete again");
                     return Ok(());
                 }
                 fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);

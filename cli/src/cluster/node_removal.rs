@@ -116,7 +116,7 @@ fn still_there(map: &wire::ClusterMap, node: NodeId, left: &UnreplicatedOutputs)
     let held = held_by(map, node);
     let text = format!("node {node} still has copies of {held} partitions and {left}");
     Failure::new(Exit::TimedOut, text)
-        .hint("it goes on leaving; 'starling node list' shows when it has")
+        .hint("the drain continues; 'starling node list' shows when it has ended")
 }
 
 fn phase_of(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MemberPhase> {
@@ -131,8 +131,8 @@ fn check_is_there(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
             Err(Failure::refused(format!("node {node} is down and cannot transfer its data"))
                 .hint(TAKEN_OUT))
         }
-        true => Err(Failure::refused(format!("node {node} was let in and has not come"))
-            .hint("'starling node remove' takes out one that never comes")),
+        true => Err(Failure::refused(format!("node {node} was added and has never started"))
+            .hint("'starling node remove' removes a node that never starts")),
     }
 }
 
@@ -213,9 +213,8 @@ async fn take_out(
         if tokio::time::Instant::now() >= deadline {
             let why = proposed.err().map_or_else(String::new, |error| format!(": {error}"));
             let text = format!("the nodes have not agreed that node {node} is removed{why}");
-            return Err(Failure::new(Exit::TimedOut, text).hint(
-                "most of the nodes that vote have to be up; 'starling node list' shows them",
-            ));
+            return Err(Failure::new(Exit::TimedOut, text)
+                .hint("a majority of the voters must be up; 'starling node list' shows them"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

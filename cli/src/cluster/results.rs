@@ -180,7 +180,7 @@ impl Delivery<'_> {
             Ok(again) if again.unwritten.is_empty() && again.away.is_empty() => {
                 again.check_lost()?;
                 let place = fallback.dir().display();
-                Err(failure.hint(format!("what was not written lies in {place}")))
+                Err(failure.hint(format!("the results that were not written are in {place}")))
             }
             Ok(_) => Err(self.keep_all(failure)),
             Err(other) => {
@@ -217,7 +217,7 @@ pub(crate) async fn save(
     match delivery.copy(client, job, kept).await {
         Ok(()) => {
             let dir = delivery.results.dir().display();
-            failure.hint(format!("what was kept so far lies in {dir}; give a longer --timeout"))
+            failure.hint(format!("the results kept so far are in {dir}; give a longer --timeout"))
         }
         Err(other) => {
             say(&format!("warning: {}", other.message));

@@ -59,12 +59,12 @@ impl Failure {
     pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let hint = match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => "look whether the path is right",
+            ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 "name one that you may use"
             }
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or name another",
-            _ => "look at the file, or name another",
+            _ => "check the file, or name another",
         };
         Self::refused(format!("{}: {}", path.display(), plain(error))).hint(hint)
     }
@@ -245,7 +245,7 @@ mod tests {
         let missing = std::io::Error::from_raw_os_error(2);
         let text = Failure::file(std::path::Path::new("a.json"), &missing).render();
         let expected = "error: a.json: no such file or directory\n\
-                        hint: look whether the path is right\n";
+                        hint: check the path\n";
         assert_eq!(text, expected);
     }
 

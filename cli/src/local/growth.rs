@@ -45,8 +45,8 @@ impl Launch {
         if replicas <= 1 && wanted != known.len() {
             let nodes = number_of(known.len() as u64, "node");
             let text = format!("{dir} has a cluster of {nodes} with --replicas 1");
-            let hint = "it stays so; leave out --nodes, or submit to an instance in another --dir: \
-                        it keeps 2 copies by default";
+            let hint = "this cannot change; leave out --nodes, or submit to an instance in \
+                        another --dir: it keeps 2 copies by default";
             return Err(Failure::refused(text).hint(hint));
         }
         let (mut nodes, mut rest): (Vec<u32>, Vec<u32>) =
@@ -55,7 +55,7 @@ impl Launch {
             let running = number_of(nodes.len() as u64, "node");
             let last = nodes[nodes.len() - 1];
             let text = format!("{running} of {dir} run, and {wanted} were asked for");
-            let hint = format!("'starling node drain n{last}' takes one away, and loses nothing");
+            let hint = format!("'starling node drain n{last}' removes a node without loss of data");
             return Err(Failure::refused(text).hint(hint));
         }
         let away = rest.split_off((wanted - nodes.len()).min(rest.len()));
@@ -120,8 +120,8 @@ impl AwaitedNodes {
             let held = number_of(self.partitions as u64, "partition");
             let drain: Vec<String> = self.nodes.iter().map(|node| format!("n{node}")).collect();
             lines.push(format!(
-                "warning: {} {} not started, with the only copies of {held}: what needs them waits; \
-                 {cure}, then 'starling node drain {}' takes them away and loses nothing",
+                "warning: {} {} not started, with the only copies of {held}: tasks that need \
+                 them wait; {cure}, then 'starling node drain {}' takes them away and loses nothing",
                 named(&self.nodes),
                 are(&self.nodes),
                 drain.join(" ")

@@ -214,8 +214,9 @@ fn options_of(
     dir: &Path,
     launcher: Option<Launcher>,
 ) -> Result<(NodeOptions, Option<DirLock>), Failure> {
-    let seat = seat(&args, dir, launcher.as_ref())?;
-    let NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim } = seat;
+    let assignment = assignment(&args, dir, launcher.as_ref())?;
+    let NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim } =
+        assignment;
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::local::embed::warn_insecure();
@@ -275,7 +276,7 @@ fn size(args: &StartArgs, launcher: Option<&Launcher>) -> u32 {
     args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1)
 }
 
-fn seat(
+fn assignment(
     args: &StartArgs,
     dir: &Path,
     launcher: Option<&Launcher>,
@@ -324,7 +325,7 @@ struct NextLaunch {
     /// The node of this rank; `None`: a new one.
     node: Option<NodeId>,
     /// The nodes of all ranks.
-    seats: Vec<Option<NodeId>>,
+    nodes: Vec<Option<NodeId>>,
 }
 
 impl Rank {
@@ -338,9 +339,9 @@ impl Rank {
         };
         let (instance, expect) = (Instance::open(dir)?, cluster.nodes);
         let size = self.size.max(self.rank.saturating_add(1)).min(proto::limits::NODES_MAX);
-        let seats = instance.seats(size, expect, self.elsewhere);
-        let node = seats.get(self.rank as usize).copied().flatten();
-        Ok(Some(NextLaunch { instance, expect, node, seats }))
+        let nodes = instance.nodes_of_ranks(size, expect, self.elsewhere);
+        let node = nodes.get(self.rank as usize).copied().flatten();
+        Ok(Some(NextLaunch { instance, expect, node, nodes }))
     }
 }
 
@@ -349,7 +350,7 @@ impl NodeAssignment {
     fn in_next_launch(self, dir: &Path, rank: u32) -> Result<Self, Failure> {
         let rank = Rank { rank, size: self.expect, elsewhere: self.state_dir.is_some() };
         let Some(next) = rank.next_launch(dir)? else { return Ok(self) };
-        let (rank, NextLaunch { instance, expect, node, seats }) = (rank.rank, next);
+        let (rank, NextLaunch { instance, expect, node, nodes }) = (rank.rank, next);
         // A node that joined later needs its former state.
         let has_state = |node: &NodeId| match &self.state_dir {
             Some(state) => node.0 < expect || state.join("late").exists(),
@@ -361,7 +362,7 @@ impl NodeAssignment {
                     instance.note_rank(rank, node)?;
                 }
                 // A node that joined later may have lost its state, and then joins as another.
-                let others = seats.into_iter().flatten().filter(|&other| other != node);
+                let others = nodes.into_iter().flatten().filter(|&other| other != node);
                 let (first, further) = others.partition(|other| other.0 < expect);
                 Ok(Self { node, expect, awaited: Some(first), further, ..self })
             }
@@ -492,7 +493,7 @@ mod tests {
 
         let rank = Rank { rank: 0, size: 2, elsewhere: false };
         let next = rank.next_launch(dir.path()).unwrap().unwrap();
-        assert_eq!(next.seats, [Some(NodeId(2)), Some(NodeId(1))]);
+        assert_eq!(next.nodes, [Some(NodeId(2)), Some(NodeId(1))]);
         let failure = Failure::refused("no space");
         note_failure(dir.path(), Some(rank), "7.0".to_owned(), &failure);
         let instance = Instance::open(dir.path()).unwrap();
@@ -502,6 +503,6 @@ mod tests {
         // If each rank has a state directory of its own, it cannot become another node.
         let apart = Rank { elsewhere: true, ..rank };
         let next = apart.next_launch(dir.path()).unwrap().unwrap();
-        assert_eq!(next.seats, [None, Some(NodeId(1))]);
+        assert_eq!(next.nodes, [None, Some(NodeId(1))]);
     }
 }

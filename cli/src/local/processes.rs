@@ -20,7 +20,7 @@ use crate::local::embed::ClusterPlan;
 /// The time for a cluster on one machine to start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Of a log, at its end.
-const LAST_WORDS_BYTES: u64 = 4 << 10;
+const LOG_TAIL_BYTES: u64 = 4 << 10;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// The lifetime of a node process.
@@ -57,11 +57,11 @@ pub(crate) enum NodeIdentity {
 /// Starts one node of the instance in `dir`.
 pub(crate) fn spawn(
     dir: &Path,
-    seat: NodeIdentity,
+    identity: NodeIdentity,
     plan: &ClusterPlan,
     life: ProcessLifetime,
 ) -> Result<NodeProcess, Failure> {
-    let (NodeIdentity::Member(node) | NodeIdentity::New { number: node, .. }) = seat;
+    let (NodeIdentity::Member(node) | NodeIdentity::New { number: node, .. }) = identity;
     let home = dir.join("nodes").join(node.to_string());
     executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
     let log = home.join("node.log");
@@ -74,7 +74,7 @@ pub(crate) fn spawn(
     let mut command = Command::new(&program);
     // The node expands placeholders in it.
     command.arg("--dir").arg(path_templates::escape(dir)).arg("node");
-    match &seat {
+    match &identity {
         NodeIdentity::Member(node) => {
             command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
             command.args(["--replicas", &plan.replicas.to_string()])
@@ -95,7 +95,7 @@ pub(crate) fn spawn(
         ProcessLifetime::Own => command.arg("--detach").stdin(Stdio::null()),
     };
     let child = command.spawn().map_err(|error| Failure::file(&program, &error))?;
-    let is_new = matches!(seat, NodeIdentity::New { .. });
+    let is_new = matches!(identity, NodeIdentity::New { .. });
     Ok(NodeProcess { node, is_new, child, life, log, log_start })
 }
 
@@ -187,9 +187,9 @@ pub(crate) fn last_error(dir: &Path) -> Option<String> {
     logs.iter().find_map(|log| {
         let mut file = File::open(log).ok()?;
         let length = file.metadata().ok()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES))).ok()?;
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).ok()?;
         let mut bytes = Vec::new();
-        file.take(LAST_WORDS_BYTES).read_to_end(&mut bytes).ok()?;
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         // A later start has taken back what an earlier one said.
         let last = text.lines().rev().find(|line| !line.starts_with("hint: "))?;
@@ -342,7 +342,7 @@ fn has_flag_of_node(line: &[u8]) -> bool {
 }
 
 /// Whether the state directory of a node process was removed: it holds a lock that is no more.
-pub(crate) fn is_ghost(pid: u32, dir: &Path) -> bool {
+pub(crate) fn has_removed_state(pid: u32, dir: &Path) -> bool {
     locks_of(pid, dir).iter().any(|lock| lock.ends_with(REMOVED))
 }
 

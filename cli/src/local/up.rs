@@ -26,7 +26,7 @@ use crate::local::saved_settings;
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
 /// How long an `up` waits for another one of the same directory.
-const TURN_TIMEOUT: Duration = Duration::from_secs(120);
+const START_LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SEEN_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -93,12 +93,12 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         return Err(Failure::refused(text).hint("leave out --replicas, or give another --dir"));
     }
     make_private(&dir)?;
-    let turn = take_turn(context, &dir)?;
+    let lock = lock_starts(context, &dir)?;
     if present.is_none() && instance.cluster().is_ok() {
-        drop(turn);
+        drop(lock);
         return up(context, args); // The other `up` has made the cluster.
     }
-    end_ghosts(&dir)?;
+    end_nodes_without_state(&dir)?;
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
     };
@@ -140,14 +140,14 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
 }
 
 /// Two at a time would start the same nodes.
-fn take_turn(context: &Context, dir: &Path) -> Result<File, Failure> {
+fn lock_starts(context: &Context, dir: &Path) -> Result<File, Failure> {
     let instance = daemon::instance::Instance::open(dir)?;
-    if let Some(turn) = instance.lock_starts(Duration::ZERO)? {
-        return Ok(turn);
+    if let Some(lock) = instance.lock_starts(Duration::ZERO)? {
+        return Ok(lock);
     }
     context.output.note("another 'starling up' of this directory is under way: waiting for it");
-    let turn = instance.lock_starts(TURN_TIMEOUT)?;
-    turn.ok_or_else(|| {
+    let lock = instance.lock_starts(START_LOCK_TIMEOUT)?;
+    lock.ok_or_else(|| {
         let text = format!("another 'starling up' of {} is under way", dir.display());
         Failure::lost(text).hint("try again when it has ended")
     })
@@ -250,8 +250,8 @@ async fn join_new(
         let by = by.ok_or_else(|| Failure::lost("the node to join by has ended"))?;
         // Unless another node joins at this moment.
         let number = map.members.last().map_or(0, |last| last.node + 1);
-        let seat = NodeIdentity::New { number, by: by.address };
-        started.0.push(processes::spawn(dir, seat, plan, ProcessLifetime::Own)?);
+        let identity = NodeIdentity::New { number, by: by.address };
+        started.0.push(processes::spawn(dir, identity, plan, ProcessLifetime::Own)?);
         processes::await_listening(dir, &mut started.0).await?;
         let number = started.0.last().and_then(|process| process.number(dir)).unwrap_or(number);
         let client = context.connect().await?;
@@ -317,16 +317,16 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let instance = Instance::new(&dir);
     let (members, elsewhere) = listed(&instance, &dir);
     // Nodes with removed or damaged address files run all the same; no client finds them.
-    let strays = processes::nodes_of(&dir).into_iter();
-    let strays: Vec<u32> =
-        strays.filter(|pid| !members.iter().any(|(_, known)| known == pid)).collect();
-    let no_process = members.is_empty() && strays.is_empty();
+    let unlisted = processes::nodes_of(&dir).into_iter();
+    let unlisted: Vec<u32> =
+        unlisted.filter(|pid| !members.iter().any(|(_, known)| known == pid)).collect();
+    let no_process = members.is_empty() && unlisted.is_empty();
     if no_process && elsewhere.is_empty() {
         instance.cluster()?;
         context.output.note("no node is running");
         return Ok(Exit::Ok);
     }
-    signal(&strays, &dir, Signal::TERM);
+    signal(&unlisted, &dir, Signal::TERM);
     crate::block_on(async {
         let options = ClientOptions { request_timeout: Duration::from_secs(2) };
         let client = match members.is_empty() && elsewhere.is_empty() {
@@ -347,7 +347,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             // No node answers, but the processes can be signalled.
             None => signal(&pids, &dir, Signal::TERM),
         }
-        pids.extend(strays);
+        pids.extend(unlisted);
         let are_gone = remote_nodes::gone(&asked, &instance, STOP_WITHIN);
         end(context, &pids, &dir).await?;
         if !are_gone.await {
@@ -395,18 +395,18 @@ fn still_there() -> Failure {
 
 /// Ends the nodes without a state directory, because it was removed. They notice it by themselves,
 /// but another process may start the same node before that.
-fn end_ghosts(dir: &Path) -> Result<(), Failure> {
+fn end_nodes_without_state(dir: &Path) -> Result<(), Failure> {
     let nodes = processes::nodes_of(dir).into_iter();
-    let ghosts: Vec<u32> = nodes.filter(|&pid| processes::is_ghost(pid, dir)).collect();
-    if ghosts.is_empty() {
+    let pids: Vec<u32> = nodes.filter(|&pid| processes::has_removed_state(pid, dir)).collect();
+    if pids.is_empty() {
         return Ok(());
     }
-    signal(&ghosts, dir, Signal::TERM);
+    signal(&pids, dir, Signal::TERM);
     crate::block_on(async {
-        if !gone(&ghosts, dir, TERMINATE_WITHIN).await {
-            signal(&ghosts, dir, Signal::KILL);
+        if !gone(&pids, dir, TERMINATE_WITHIN).await {
+            signal(&pids, dir, Signal::KILL);
         }
-        match gone(&ghosts, dir, TERMINATE_WITHIN).await {
+        match gone(&pids, dir, TERMINATE_WITHIN).await {
             true => Ok(()),
             false => Err(Failure::lost("a node with a removed directory does not end")
                 .hint("see 'starling node list'")),

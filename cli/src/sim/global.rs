@@ -105,11 +105,11 @@ struct Simulated {
 
 pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: SchedulerName) -> Done {
     if matches!(args.network, NetworkChoice::Tree(_)) || args.faults.is_some() {
-        return Err(Failure::usage("--scheduler knows neither racks nor faults")
+        return Err(Failure::usage("--scheduler supports neither racks nor faults")
             .hint("leave out --scheduler, or take --network maxmin or flat and no --faults"));
     }
     if args.data == DataKind::Real {
-        return Err(Failure::usage("--scheduler has no tasks that make real bytes")
+        return Err(Failure::usage("--scheduler does not support tasks with real bytes")
             .hint("leave out --scheduler, or take --data virtual"));
     }
     let settings = &context.settings;
@@ -121,9 +121,8 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
     let refuse = |error: String| Failure::refused(format!("{}: {error}", args.workflow));
     let problem = Problem::of(graph, Problem::alike(nodes, slots), Loads::OnWorkers)
         .map_err(|error| refuse(error.to_string()))?;
-    let mut run = simulate_global(graph, &problem, &options, name).map_err(|error| {
-        Failure::new(Exit::Failed, format!("the simulation broke off: {error}"))
-    })?;
+    let mut run = simulate_global(graph, &problem, &options, name)
+        .map_err(|error| Failure::new(Exit::Failed, format!("the simulation stopped: {error}")))?;
     let network = match args.network {
         NetworkChoice::Maxmin | NetworkChoice::Tree(_) => Network::Shared { bytes_per_s, latency },
         NetworkChoice::Flat => Network::Flat { bytes_per_s, latency },

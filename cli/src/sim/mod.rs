@@ -101,7 +101,7 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
 /// Runs the simulation, and adds its own cost and the bounds.
 pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Simulation, Failure> {
     let mut simulation = ::sim::simulate(graph, options).map_err(|violation| {
-        Failure::new(Exit::Failed, format!("the simulation broke off: {violation}"))
+        Failure::new(Exit::Failed, format!("the simulation stopped: {violation}"))
     })?;
     let slots = options.nodes.saturating_mul(options.slots);
     let facts = &mut simulation.facts;

@@ -446,10 +446,10 @@ impl Loop {
                 // files are removed: later ones may be of a job that the node learns of now.
                 let objects = executor.objects().clone();
                 let listed = objects.list_to_forget(job);
-                let aside = executor.uploads().set_aside(job);
+                let directories = executor.uploads().set_aside(job);
                 tokio::task::spawn_blocking(move || {
                     objects.remove_listed(job, &listed);
-                    aside.iter().for_each(|directory| executor::Uploads::remove(directory));
+                    directories.iter().for_each(|path| executor::Uploads::remove(path));
                 });
             }
             Effect::Erase { job, number } => {

@@ -119,7 +119,8 @@ impl NodeContext {
 
     fn try_to_begin(&self, known: Incarnation) -> Result<RunningIncarnation, StartError> {
         let options = &self.options;
-        let state = StateDir::open_above(&self.options.state_path(), known, self.without())?;
+        let state =
+            StateDir::open_above(&self.options.state_path(), known, self.missing_records())?;
         state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         self.warn_about_missing_locks(&state, &store);
@@ -387,7 +388,7 @@ impl RunningIncarnation {
             tokio::spawn(rendezvous::request_dial(Arc::clone(shared)));
         } else {
             let formed = self.wait_for_others(context, had_begun).await?;
-            if let Formation::Without(missing) = &formed {
+            if let Formation::Partial(missing) = &formed {
                 let text = format!("begins without others: {}", missing.join("; "));
                 shared.log.line(&text);
                 (options.say)(&format!("node {} {text}", options.node));
@@ -478,7 +479,8 @@ impl RunningIncarnation {
         self.scrub(context.options.scrub_every)?;
         self.shared.copies.store(wanted_copies(&map), Ordering::Relaxed);
         tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
-        let refill = StoreRecovery::new(self.state.aside(), node, incarnation, self.state.store());
+        let refill =
+            StoreRecovery::new(self.state.replaced_stores(), node, incarnation, self.state.store());
         refill.announcement().iter().for_each(|line| self.shared.log.line(line));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {

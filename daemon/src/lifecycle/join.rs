@@ -76,9 +76,9 @@ async fn ask_for_keys(address: &str, token: &Token) -> Result<String, String> {
         );
     }
     if length > limits::JOIN_KEYS_BYTES_MAX {
-        return Err("it answers nonsense".to_owned());
+        return Err(format!("its answer of {length} bytes is too long for keys"));
     }
     let mut pem = vec![0; length];
     stream.read_exact(&mut pem).await.map_err(said)?;
-    String::from_utf8(pem).map_err(|_| "it answers nonsense".to_owned())
+    String::from_utf8(pem).map_err(|error| format!("its keys are not text: {error}"))
 }

@@ -38,7 +38,7 @@ pub(crate) enum Formation {
     /// The cluster began before; this is its map.
     Begun(wire::ClusterMap),
     /// All nodes that can start have answered. Contains the failures of the others.
-    Without(Vec<String>),
+    Partial(Vec<String>),
 }
 
 /// The nodes that a starting node looks for.
@@ -141,7 +141,7 @@ pub(crate) async fn wait_for_all(
             late = wait.further_voters(shared, &mut come).await;
         }
         match wait.outlook(&missing, &late, &come) {
-            RendezvousProgress::Enough => return Ok(Formation::Without(told(&missing))),
+            RendezvousProgress::Enough => return Ok(Formation::Partial(told(&missing))),
             RendezvousProgress::Wait if start.elapsed() < wait.deadline => {}
             _ => {
                 missing.append(&mut late);

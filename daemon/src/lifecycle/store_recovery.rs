@@ -14,7 +14,7 @@ use crate::lifecycle::instance::ReplacedStores;
 /// The state of refilling in one incarnation.
 #[derive(Debug)]
 pub(crate) struct StoreRecovery {
-    aside: ReplacedStores,
+    replaced: ReplacedStores,
     node: NodeId,
     incarnation: Incarnation,
     /// The number of its store.
@@ -27,13 +27,13 @@ pub(crate) struct StoreRecovery {
 
 impl StoreRecovery {
     pub(crate) fn new(
-        aside: ReplacedStores,
+        replaced: ReplacedStores,
         node: NodeId,
         incarnation: Incarnation,
         store: u64,
     ) -> Self {
-        let (goes_on, kept) = (aside.is_refilling(), aside.kept());
-        Self { aside, node, incarnation, store, goes_on, kept }
+        let (goes_on, kept) = (replaced.is_refilling(), replaced.kept());
+        Self { replaced, node, incarnation, store, goes_on, kept }
     }
 
     /// The log line for a start, if there is one.
@@ -73,10 +73,10 @@ impl StoreRecovery {
     /// Must be called once the state of [`Self::is_done_by`] is on stable storage. Returns a log
     /// line.
     pub(crate) fn end(&mut self) -> String {
-        if let Err(error) = self.aside.filled() {
+        if let Err(error) = self.replaced.filled() {
             return format!("its records are filled again, which is not noted: {error}");
         }
-        (self.goes_on, self.kept) = (false, self.aside.kept());
+        (self.goes_on, self.kept) = (false, self.replaced.kept());
         match self.kept() {
             None => "its records are filled again".to_owned(),
             Some(kept) => format!(
@@ -124,7 +124,7 @@ mod tests {
         std::fs::create_dir(dir.join("db.damaged")).unwrap();
         drop(crate::lifecycle::instance::StateDir::open(dir).unwrap());
         let state = crate::lifecycle::instance::StateDir::open(dir).unwrap();
-        StoreRecovery::new(state.aside(), NodeId(1), Incarnation(4), STORE)
+        StoreRecovery::new(state.replaced_stores(), NodeId(1), Incarnation(4), STORE)
     }
 
     /// Three nodes with two replicas; node 1 runs in this incarnation.

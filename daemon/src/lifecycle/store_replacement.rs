@@ -4,7 +4,7 @@ use proto::limits;
 
 use crate::error::StartError;
 use crate::lifecycle::incarnations::NodeContext;
-use crate::lifecycle::instance::{StateDir, Without};
+use crate::lifecycle::instance::{MissingRecords, StateDir};
 use crate::store::StoreError;
 
 impl NodeContext {
@@ -23,12 +23,12 @@ impl NodeContext {
     }
 
     /// What follows where this node has no records.
-    pub(crate) fn without(&self) -> Without {
+    pub(crate) fn missing_records(&self) -> MissingRecords {
         match (self.is_filled(), self.moves(), self.instance.has_begun()) {
-            (true, ..) => Without::Filled,
-            (false, false, true) => Without::Lost,
+            (true, ..) => MissingRecords::Filled,
+            (false, false, true) => MissingRecords::Lost,
             // Where homes move a node without state looks for others that have the map.
-            (false, ..) => Without::New,
+            (false, ..) => MissingRecords::New,
         }
     }
 
@@ -42,7 +42,7 @@ impl NodeContext {
         }
     }
 
-    /// Gives up this node's replicas, with a message to the operator. The records are kept aside.
+    /// Gives up this node's replicas, with a message to the operator. The records are set aside.
     pub(crate) fn replace_store(&mut self, why: &str) -> Result<(), StartError> {
         self.store_replacements += 1;
         let state = StateDir::open(&self.options.state_path())?;

@@ -286,7 +286,7 @@ impl<'a> Loop<'a> {
         self.frames.push(&self.buffer[..count]);
         let mut orders: Vec<SpawnerRequest> = Vec::new();
         let whole = self.frames.take(&mut orders);
-        whole.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        whole.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a malformed request"))?;
         for order in orders {
             if let Some(start) = order.start {
                 if start.time_limit_ns > 0 {

@@ -40,8 +40,8 @@ pub(crate) struct Incarnations {
     lives: BTreeMap<usize, Vec<IncarnationSpan>>,
     /// Homes may move, so all nodes exchange packets all the time.
     homes_move: bool,
-    /// From this time on only tasks end processes, and no fault cuts the network; `Time::MAX`: there
-    /// are faults.
+    /// From this time on only tasks end processes, and no fault cuts the network; `Time::MAX`:
+    /// there are faults.
     calm_from: Time,
     /// The time at which each machine that joins later became a member; `None`: not yet.
     came: BTreeMap<usize, Option<Time>>,

@@ -133,14 +133,14 @@ impl Instance {
     }
 
     /// Checks that an existing instance is as insecure as wanted.
-    pub fn check_doors(&self, insecure: bool) -> Result<(), StartError> {
+    pub fn check_security_mode(&self, insecure: bool) -> Result<(), StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
             return Ok(());
         }
         match read_cluster(&path)?.insecure == insecure {
             true => Ok(()),
-            false => Err(StartError::Doors { path, insecure }),
+            false => Err(StartError::SecurityMode { path, insecure }),
         }
     }
 
@@ -168,7 +168,7 @@ impl Instance {
         }
         let found = read_cluster(&path)?;
         if found.insecure != wanted.insecure {
-            return Err(StartError::Doors { path, insecure: wanted.insecure });
+            return Err(StartError::SecurityMode { path, insecure: wanted.insecure });
         }
         let is_possible = found.id().is_some()
             && found.partitions.is_power_of_two()
@@ -233,7 +233,7 @@ impl Instance {
 
 /// What is known of a node that has no records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Without {
+pub enum MissingRecords {
     /// It is new, unless its directory had records.
     New,
     /// It has lost them: its cluster has begun, and no other node has them.
@@ -258,29 +258,29 @@ impl StateDir {
     /// Locks the directory, checks its format and takes the next incarnation. The incarnation is
     /// durable before anything is written or sent under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
-        Self::open_above(path, Incarnation(0), Without::Filled)
+        Self::open_above(path, Incarnation(0), MissingRecords::Filled)
     }
 
     /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
     /// node from another directory, and must not take the two for one. Lost records are an error
     /// unless other nodes fill this one: then it begins like a node without state.
-    /// `without`: of a node that has no records.
+    /// `missing`: of a node that has no records.
     pub fn open_above(
         path: &Path,
         known: Incarnation,
-        without: Without,
+        missing: MissingRecords,
     ) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
         let format = format::check(path)?;
         check_not_removed(path)?;
-        let aside = ReplacedStores { state: path.to_path_buf() };
-        let had_records = without == Without::Lost || path.join(MADE).exists();
-        if had_records && aside.lacks_records() {
-            match without {
-                Without::Filled => forget_records(path)?,
-                _ => return Err(StartError::LostRecords { path: aside.missing() }),
+        let replaced = ReplacedStores { state: path.to_path_buf() };
+        let had_records = missing == MissingRecords::Lost || path.join(MADE).exists();
+        if had_records && replaced.lacks_records() {
+            match missing {
+                MissingRecords::Filled => forget_records(path)?,
+                _ => return Err(StartError::LostRecords { path: replaced.missing() }),
             }
         }
         for part in ["events", "streams", "objects", "tasks"] {
@@ -289,7 +289,7 @@ impl StateDir {
         }
         let former = end_mark::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
-        aside.begin()?;
+        replaced.begin()?;
         let store = store_id(path)?;
         Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
@@ -376,10 +376,10 @@ impl StateDir {
     /// Sets the records aside for inspection. The next start has none, and another store number.
     pub(crate) fn give_up_records(&self) -> Result<ReplacedRecords, StartError> {
         remove(&self.path.join(MADE))?;
-        self.aside().give_up()
+        self.replaced_stores().give_up()
     }
     /// The records that were set aside.
-    pub(crate) fn aside(&self) -> ReplacedStores {
+    pub(crate) fn replaced_stores(&self) -> ReplacedStores {
         ReplacedStores { state: self.path.clone() }
     }
 

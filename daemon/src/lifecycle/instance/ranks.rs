@@ -63,7 +63,12 @@ impl Instance {
     /// already. `elsewhere`: each rank has a state directory of its own, so it cannot become
     /// another node.
     #[must_use]
-    pub fn seats(&self, size: u32, first_nodes: u32, elsewhere: bool) -> Vec<Option<NodeId>> {
+    pub fn nodes_of_ranks(
+        &self,
+        size: u32,
+        first_nodes: u32,
+        elsewhere: bool,
+    ) -> Vec<Option<NodeId>> {
         let mut free: BTreeSet<NodeId> = self.startable(first_nodes).into_iter().collect();
         if elsewhere {
             let members = self.read_members();
@@ -71,14 +76,14 @@ impl Instance {
             free.extend(noted.filter(|&node| !self.has_left(node, members.as_ref())));
         }
         let noted = (0..size).map(|rank| self.noted(rank).filter(|node| free.remove(node)));
-        let mut seats: Vec<Option<NodeId>> = noted.collect();
-        for (rank, seat) in (0..first_nodes).zip(&mut seats) {
-            *seat = seat.or_else(|| free.take(&NodeId(rank)));
+        let mut nodes: Vec<Option<NodeId>> = noted.collect();
+        for (rank, node) in (0..first_nodes).zip(&mut nodes) {
+            *node = node.or_else(|| free.take(&NodeId(rank)));
         }
         if !elsewhere {
-            seats.iter_mut().for_each(|seat| *seat = seat.or_else(|| free.pop_first()));
+            nodes.iter_mut().for_each(|node| *node = node.or_else(|| free.pop_first()));
         }
-        seats
+        nodes
     }
 
     /// Notes that the rank is this node in later launches too.
@@ -141,23 +146,27 @@ mod tests {
         (dir, instance)
     }
 
-    fn seats(instance: &Instance, size: u32, first: u32) -> Vec<Option<u32>> {
-        instance.seats(size, first, false).into_iter().map(|seat| seat.map(|it| it.0)).collect()
+    fn numbers(instance: &Instance, size: u32, first: u32) -> Vec<Option<u32>> {
+        instance
+            .nodes_of_ranks(size, first, false)
+            .into_iter()
+            .map(|node| node.map(|it| it.0))
+            .collect()
     }
 
     #[test]
     fn a_rank_stays_the_node_that_it_was() {
         let (dir, there) = instance(&[], &[]);
-        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None]);
+        assert_eq!(numbers(&there, 3, 2), [Some(0), Some(1), None]);
         there.note_rank(2, NodeId(5)).unwrap();
-        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None], "it has no state");
+        assert_eq!(numbers(&there, 3, 2), [Some(0), Some(1), None], "it has no state");
         super::super::prepare_joined(&node_dir(dir.path(), NodeId(5)).join("state"), 1).unwrap();
-        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), Some(5)]);
+        assert_eq!(numbers(&there, 3, 2), [Some(0), Some(1), Some(5)]);
         there.note_left(NodeId(5)).unwrap();
-        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None], "a number is not used again");
-        assert_eq!(there.seats(3, 2, true)[2], None);
+        assert_eq!(numbers(&there, 3, 2), [Some(0), Some(1), None], "a number is not used again");
+        assert_eq!(there.nodes_of_ranks(3, 2, true)[2], None);
         there.note_rank(2, NodeId(6)).unwrap();
-        assert_eq!(there.seats(3, 2, true)[2], Some(NodeId(6)), "its state is elsewhere");
+        assert_eq!(there.nodes_of_ranks(3, 2, true)[2], Some(NodeId(6)), "its state is elsewhere");
     }
 
     #[test]
@@ -167,12 +176,12 @@ mod tests {
         there.note_rank(2, NodeId(2)).unwrap();
         there.note_rank(3, NodeId(3)).unwrap();
         assert_eq!(there.startable(2), [NodeId(2), NodeId(3)]);
-        assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
+        assert_eq!(numbers(&there, 2, 2), [Some(2), Some(3)]);
         // The other ranks compute the same when one has noted its node.
         there.note_rank(1, NodeId(3)).unwrap();
-        assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
+        assert_eq!(numbers(&there, 2, 2), [Some(2), Some(3)]);
         // Of two ranks that were the same node the lower one gets it.
-        assert_eq!(seats(&there, 4, 2), [None, Some(3), Some(2), None]);
+        assert_eq!(numbers(&there, 4, 2), [None, Some(3), Some(2), None]);
     }
 
     #[test]
@@ -182,9 +191,9 @@ mod tests {
             {"node":0,"incarnation":1,"address":""},{"node":3,"incarnation":1,"address":""}]}"#;
         fs::write(dir.path().join("members.json"), file).unwrap();
         assert_eq!(there.startable(4), [NodeId(0), NodeId(3)]);
-        assert_eq!(seats(&there, 3, 4), [Some(0), Some(3), None]);
+        assert_eq!(numbers(&there, 3, 4), [Some(0), Some(3), None]);
         assert_eq!(
-            there.seats(3, 4, true),
+            there.nodes_of_ranks(3, 4, true),
             [Some(NodeId(0)), None, None],
             "its state is elsewhere"
         );

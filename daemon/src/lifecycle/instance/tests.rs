@@ -49,9 +49,12 @@ fn the_cluster_is_made_once() {
     let error = instance.cluster(&other, None, Some(3)).unwrap_err();
     assert!(matches!(error, StartError::OtherReplicas { found: 2, .. }), "{error}");
     let insecure = ClusterFile { insecure: true, ..wanted(3) };
-    assert!(matches!(instance.cluster(&insecure, None, None), Err(StartError::Doors { .. })));
-    assert!(matches!(instance.check_doors(true), Err(StartError::Doors { .. })));
-    instance.check_doors(false).unwrap();
+    assert!(matches!(
+        instance.cluster(&insecure, None, None),
+        Err(StartError::SecurityMode { .. })
+    ));
+    assert!(matches!(instance.check_security_mode(true), Err(StartError::SecurityMode { .. })));
+    instance.check_security_mode(false).unwrap();
     assert!(
         fs::read_dir(dir.path())
             .unwrap()
@@ -131,19 +134,19 @@ fn what_was_put_aside_stays_until_there_are_records_again() {
     let state = StateDir::open(dir.path()).unwrap();
     drop(crate::lifecycle::assembly::open_store(&state).unwrap());
     fs::write(state.db().join("first"), "").unwrap();
-    let aside = state.give_up_records().unwrap().these.unwrap();
+    let replaced = state.give_up_records().unwrap().these.unwrap();
     for _ in 0..2 {
         fs::create_dir_all(state.db()).unwrap();
         fs::write(state.db().join("LOG"), "half a store").unwrap();
         let given_up = state.give_up_records().unwrap();
-        assert_eq!((given_up.these, given_up.earlier), (None, Some(aside.clone())));
-        assert!(aside.join("first").exists() && !state.db().exists());
+        assert_eq!((given_up.these, given_up.earlier), (None, Some(replaced.clone())));
+        assert!(replaced.join("first").exists() && !state.db().exists());
     }
     // Records without a `CURRENT` are still records.
     fs::create_dir_all(state.db()).unwrap();
     fs::write(state.db().join("000009.sst"), "records").unwrap();
     state.give_up_records().unwrap();
-    assert!(aside.join("000009.sst").exists() && !aside.join("first").exists());
+    assert!(replaced.join("000009.sst").exists() && !replaced.join("first").exists());
 }
 
 /// With a real store: the second one has a few records when it is given up in turn.
@@ -168,16 +171,16 @@ fn a_store_that_was_not_filled_leaves_the_one_before_where_it_is() {
     let damaged = state.give_up_records().unwrap().these.unwrap();
     drop(state);
     let state = live(500..503);
-    assert!(state.aside().is_refilling());
+    assert!(state.replaced_stores().is_refilling());
     let given_up = state.give_up_records().unwrap();
     assert_eq!(given_up.earlier, Some(damaged.clone()));
     assert_eq!([records(&damaged), records(&given_up.these.unwrap())], [500, 3]);
     drop(state);
     // The next one is filled.
     let state = live(0..501);
-    state.aside().filled().unwrap();
+    state.replaced_stores().filled().unwrap();
     assert_eq!(state.give_up_records().unwrap().these, Some(damaged.clone()));
-    assert_eq!(state.aside().kept(), std::slice::from_ref(&damaged));
+    assert_eq!(state.replaced_stores().kept(), std::slice::from_ref(&damaged));
     assert_eq!(records(&damaged), 501);
 }
 
@@ -210,9 +213,9 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let open = |without| StateDir::open_above(dir.path(), Incarnation(0), without);
     let number = || fs::read_to_string(dir.path().join("store")).unwrap();
-    let error = open(Without::Lost).unwrap_err();
+    let error = open(MissingRecords::Lost).unwrap_err();
     assert!(matches!(error, StartError::LostRecords { .. }), "the cluster has begun: {error}");
-    let state = open(Without::New).unwrap();
+    let state = open(MissingRecords::New).unwrap();
     drop(crate::lifecycle::assembly::open_store(&state).unwrap());
     state.set_formed().unwrap();
     let first = number();
@@ -222,24 +225,24 @@ fn lost_records_are_an_error_unless_others_fill_the_node() {
         if is_empty {
             fs::create_dir(dir.path().join(DB)).unwrap();
         }
-        let error = open(Without::New).unwrap_err();
+        let error = open(MissingRecords::New).unwrap_err();
         assert!(matches!(error, StartError::LostRecords { .. }), "{error}");
         assert_eq!(number(), first, "they may be put back");
     }
     fs::remove_dir(dir.path().join(DB)).unwrap();
     fs::rename(dir.path().join("elsewhere"), dir.path().join(DB)).unwrap();
-    let state = open(Without::New).unwrap();
+    let state = open(MissingRecords::New).unwrap();
     assert!(state.was_formed());
     fs::remove_dir_all(state.db()).unwrap();
     drop(state);
-    let state = open(Without::Filled).unwrap();
+    let state = open(MissingRecords::Filled).unwrap();
     assert!(!state.was_formed(), "it looks for a node that has the map");
     assert_ne!(number(), first);
     // What was given up is not lost.
     drop(crate::lifecycle::assembly::open_store(&state).unwrap());
     state.give_up_records().unwrap();
     drop(state);
-    open(Without::New).unwrap();
+    open(MissingRecords::New).unwrap();
 }
 
 #[test]

@@ -13,11 +13,11 @@ fn made(layout: &Layout, refilling: bool) -> (TempDir, ReplacedStores) {
         fs::write(path.join("CURRENT"), "x").unwrap();
         fs::write(path.join("000001.sst"), text).unwrap();
     }
-    let aside = ReplacedStores { state: dir.path().to_path_buf() };
+    let replaced = ReplacedStores { state: dir.path().to_path_buf() };
     if refilling {
-        aside.take(Mark).unwrap();
+        replaced.take(Mark).unwrap();
     }
-    (dir, aside)
+    (dir, replaced)
 }
 
 impl ReplacedStores {
@@ -42,46 +42,46 @@ fn each_cut(
 ) {
     let count = steps(&made(layout, refilling).1).len();
     for cut in 0..=count {
-        let (_dir, aside) = made(layout, refilling);
-        let steps = steps(&aside);
-        aside.carry_out(&steps[..cut]).unwrap();
-        check(cut, &aside);
+        let (_dir, replaced) = made(layout, refilling);
+        let steps = steps(&replaced);
+        replaced.carry_out(&steps[..cut]).unwrap();
+        check(cut, &replaced);
     }
 }
 
-const GIVES_UP: fn(&ReplacedStores) -> Vec<Step> = |aside| aside.to_give_up().unwrap();
+const GIVES_UP: fn(&ReplacedStores) -> Vec<Step> = |replaced| replaced.to_give_up().unwrap();
 
 #[test]
 fn records_that_were_not_filled_never_take_the_place_of_those_before() {
-    let (_dir, aside) = made(&[(DB, "whole")], false);
-    let [damaged, partial] = [DAMAGED, PARTIAL].map(|name| aside.path(name));
+    let (_dir, replaced) = made(&[(DB, "whole")], false);
+    let [damaged, partial] = [DAMAGED, PARTIAL].map(|name| replaced.path(name));
     let (these, earlier) = (Some(damaged.clone()), None);
-    assert_eq!(aside.give_up().unwrap(), ReplacedRecords { these, earlier });
+    assert_eq!(replaced.give_up().unwrap(), ReplacedRecords { these, earlier });
     // Each next incarnation makes a store and does not fill it.
     let tries = [("ha", "ha"), ("h", "ha"), ("half", "half"), ("", "half"), ("halt", "half")];
     for (text, kept) in tries {
-        aside.begin().unwrap();
-        assert!(aside.is_refilling());
-        fs::create_dir(aside.path(DB)).unwrap();
-        fs::write(aside.path(DB).join("CURRENT"), "x").unwrap();
-        fs::write(aside.path(DB).join("000001.sst"), text).unwrap();
-        let given_up = aside.give_up().unwrap();
+        replaced.begin().unwrap();
+        assert!(replaced.is_refilling());
+        fs::create_dir(replaced.path(DB)).unwrap();
+        fs::write(replaced.path(DB).join("CURRENT"), "x").unwrap();
+        fs::write(replaced.path(DB).join("000001.sst"), text).unwrap();
+        let given_up = replaced.give_up().unwrap();
         assert_eq!(given_up.these, (text == kept).then(|| partial.clone()), "{text}");
         assert_eq!(given_up.earlier, Some(damaged.clone()));
-        assert_eq!(aside.texts(), are(["", "whole", kept]));
+        assert_eq!(replaced.texts(), are(["", "whole", kept]));
     }
-    assert_eq!(aside.kept(), [damaged, partial]);
+    assert_eq!(replaced.kept(), [damaged, partial]);
 }
 
 #[test]
 fn records_that_were_filled_take_the_place_of_those_before() {
-    let (_dir, aside) = made(&[(DB, "filled"), (DAMAGED, "whole"), (PARTIAL, "half")], true);
-    aside.filled().unwrap();
-    assert_eq!((aside.texts(), aside.is_refilling()), (are(["filled", "whole", ""]), false));
-    aside.begin().unwrap();
-    assert!(!aside.is_refilling(), "there are records");
-    aside.give_up().unwrap();
-    assert_eq!(aside.texts(), are(["", "filled", ""]));
+    let (_dir, replaced) = made(&[(DB, "filled"), (DAMAGED, "whole"), (PARTIAL, "half")], true);
+    replaced.filled().unwrap();
+    assert_eq!((replaced.texts(), replaced.is_refilling()), (are(["filled", "whole", ""]), false));
+    replaced.begin().unwrap();
+    assert!(!replaced.is_refilling(), "there are records");
+    replaced.give_up().unwrap();
+    assert_eq!(replaced.texts(), are(["", "filled", ""]));
 }
 
 #[test]
@@ -89,18 +89,18 @@ fn a_death_while_half_filled_records_are_given_up_costs_nothing_of_those_before(
     let more: &Layout = &[(DB, "half"), (DAMAGED, "whole"), (PARTIAL, "h")];
     let less: &Layout = &[(DB, "h"), (DAMAGED, "whole"), (PARTIAL, "half")];
     for layout in [more, less] {
-        each_cut((layout, true), GIVES_UP, |cut, aside| {
-            assert_eq!(aside.text(DAMAGED).as_deref(), Some("whole"), "after {cut} steps");
-            let most = [DB, PARTIAL].map(|name| aside.text(name)).into_iter().flatten().max();
+        each_cut((layout, true), GIVES_UP, |cut, replaced| {
+            assert_eq!(replaced.text(DAMAGED).as_deref(), Some("whole"), "after {cut} steps");
+            let most = [DB, PARTIAL].map(|name| replaced.text(name)).into_iter().flatten().max();
             assert_eq!(most.as_deref(), Some("half"), "after {cut} steps");
-            assert!(aside.is_refilling());
+            assert!(replaced.is_refilling());
             // The next start may find the rest in `db` sound, or give it up as well.
-            aside.begin().unwrap();
-            assert!(aside.is_refilling() && !aside.has(GONE));
-            if aside.has(DB) {
-                aside.give_up().unwrap();
+            replaced.begin().unwrap();
+            assert!(replaced.is_refilling() && !replaced.has(GONE));
+            if replaced.has(DB) {
+                replaced.give_up().unwrap();
             }
-            assert_eq!(aside.texts(), are(["", "whole", "half"]), "after {cut} steps");
+            assert_eq!(replaced.texts(), are(["", "whole", "half"]), "after {cut} steps");
         });
     }
 }
@@ -108,48 +108,48 @@ fn a_death_while_half_filled_records_are_given_up_costs_nothing_of_those_before(
 #[test]
 fn a_death_while_whole_records_are_given_up_costs_nothing_of_them() {
     let layout: &Layout = &[(DB, "whole"), (DAMAGED, "older")];
-    each_cut((layout, false), GIVES_UP, |cut, aside| {
-        let whole = |aside: &ReplacedStores| {
-            let texts = [DB, DAMAGED].map(|name| aside.text(name));
+    each_cut((layout, false), GIVES_UP, |cut, replaced| {
+        let whole = |replaced: &ReplacedStores| {
+            let texts = [DB, DAMAGED].map(|name| replaced.text(name));
             texts.iter().flatten().any(|text| text == "whole")
         };
-        assert!(whole(aside), "after {cut} steps");
-        aside.begin().unwrap();
+        assert!(whole(replaced), "after {cut} steps");
+        replaced.begin().unwrap();
         // The store after an existing `db` must not be taken for half of it.
-        assert_eq!(aside.is_refilling(), !aside.has(DB), "after {cut} steps");
-        assert!(whole(aside) && !aside.has(GONE));
-        if aside.has(DB) {
-            aside.give_up().unwrap();
+        assert_eq!(replaced.is_refilling(), !replaced.has(DB), "after {cut} steps");
+        assert!(whole(replaced) && !replaced.has(GONE));
+        if replaced.has(DB) {
+            replaced.give_up().unwrap();
         }
-        assert_eq!(aside.texts(), are(["", "whole", ""]), "after {cut} steps");
+        assert_eq!(replaced.texts(), are(["", "whole", ""]), "after {cut} steps");
     });
 }
 
 #[test]
 fn a_death_when_all_is_filled_leaves_the_mark_or_nothing_to_clear() {
     let layout: &Layout = &[(DB, "filled"), (DAMAGED, "whole"), (PARTIAL, "half")];
-    each_cut((layout, true), ReplacedStores::to_end, |cut, aside| {
-        assert_eq!(aside.text(DAMAGED).as_deref(), Some("whole"), "after {cut} steps");
-        aside.begin().unwrap();
-        assert!(!aside.has(GONE));
-        assert!(aside.is_refilling() || !aside.has(PARTIAL), "after {cut} steps");
+    each_cut((layout, true), ReplacedStores::to_end, |cut, replaced| {
+        assert_eq!(replaced.text(DAMAGED).as_deref(), Some("whole"), "after {cut} steps");
+        replaced.begin().unwrap();
+        assert!(!replaced.has(GONE));
+        assert!(replaced.is_refilling() || !replaced.has(PARTIAL), "after {cut} steps");
     });
 }
 
 /// The mark exists before the first record, whatever happens in between.
 #[test]
 fn a_death_before_there_are_records_is_made_up_for() {
-    each_cut((&[(DAMAGED, "whole")], false), ReplacedStores::to_begin, |_, aside| {
-        aside.begin().unwrap();
-        assert!(aside.is_refilling());
+    each_cut((&[(DAMAGED, "whole")], false), ReplacedStores::to_begin, |_, replaced| {
+        replaced.begin().unwrap();
+        assert!(replaced.is_refilling());
     });
     // Records without a `CURRENT` are damaged ones, not a new store.
-    let (_dir, aside) = made(&[(DB, "whole"), (DAMAGED, "older")], false);
-    fs::remove_file(aside.path(DB).join("CURRENT")).unwrap();
-    aside.begin().unwrap();
-    assert!(!aside.is_refilling());
+    let (_dir, replaced) = made(&[(DB, "whole"), (DAMAGED, "older")], false);
+    fs::remove_file(replaced.path(DB).join("CURRENT")).unwrap();
+    replaced.begin().unwrap();
+    assert!(!replaced.is_refilling());
     // A node that has given nothing up has nothing to keep.
-    let (_dir, aside) = made(&[], false);
-    aside.begin().unwrap();
-    assert!(!aside.is_refilling() && aside.kept().is_empty());
+    let (_dir, replaced) = made(&[], false);
+    replaced.begin().unwrap();
+    assert!(!replaced.is_refilling() && replaced.kept().is_empty());
 }
