@@ -26,7 +26,7 @@ mod stealing;
 #[cfg(test)]
 mod tests;
 
-pub use home::job_tallies::Usage;
+pub use holder::job_tallies::Usage;
 pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
 pub use home::requests::Request;
 pub use home::task_inventory::{Believed, Census, JobCount};

@@ -1,6 +1,7 @@
-//! The identity of a node towards others, and the proposal with which it announces itself.
+//! The identity of a node towards others, the proposal with which it announces itself,
+//! and the proposals that wait.
 
-use kvs::membership;
+use kvs::membership::{self, member};
 use proto::wire::map_command::Body;
 use proto::{Incarnation, NodeId, wire};
 use scheduler::Mutant;
@@ -38,5 +39,17 @@ impl Identity {
             host: self.host.clone(),
             keeper: self.slots == 0 && self.mutant != Some(Mutant::KeepersUnreported),
         }))
+    }
+}
+
+/// Whether a change may become possible later: a voter without its disk waits until its vote is
+/// gone.
+pub(super) fn waits(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
+    match &command.body {
+        Some(Body::Up(up)) => {
+            let known = member(map, NodeId(up.node));
+            known.is_some_and(|known| known.incarnation < up.incarnation)
+        }
+        _ => false,
     }
 }

@@ -14,7 +14,6 @@ mod flapping;
 mod founding;
 mod identity;
 mod slow;
-mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +36,7 @@ use detector::Detector;
 use flapping::Flapping;
 use founding::Founding;
 pub(crate) use identity::Identity;
-use waiting::waits;
+use identity::waits;
 
 /// The membership state of one node, see the module.
 #[derive(Debug)]

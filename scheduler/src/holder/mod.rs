@@ -1,11 +1,14 @@
-//! The part of the holder: queues of ready tasks, staged inputs, slots, and attempts that run.
+//! The part of the holder: queues of ready tasks, staged inputs, slots, attempts that run, and the
+//! counts and reports of their ends.
 
 pub(crate) mod admission;
 pub(crate) mod execution;
 pub(crate) mod job_cleanup;
+pub(crate) mod job_tallies;
 pub(crate) mod no_space;
 mod push;
 pub(crate) mod ready_queue;
+pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
 pub(crate) mod slots;

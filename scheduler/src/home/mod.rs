@@ -6,7 +6,6 @@ mod completions;
 pub(crate) mod death_evidence;
 pub(crate) mod failover;
 mod forget;
-pub(crate) mod job_tallies;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 mod recall;

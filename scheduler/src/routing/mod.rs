@@ -2,7 +2,6 @@
 //! before it sends one.
 
 pub(crate) mod partition_owners;
-pub(crate) mod recent_completions;
 mod route;
 pub(crate) mod traits;
 pub(crate) mod undelivered;
