@@ -1,9 +1,9 @@
 //! Preparation of a command: its directory, its input files, its arguments and its environment.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use proto::wire::OutputForm;
 use proto::work::{Launch, Outcome};
@@ -129,9 +129,8 @@ fn build(
         cwd if cwd.is_empty() => directory.to_owned(),
         cwd => submit_dir.join(cwd),
     };
-    if !command.cwd.is_empty() && !cwd.is_dir() {
-        let cwd = cwd.display();
-        return Err(format!("working directory '{cwd}' does not exist on {}", node(shared)));
+    if !command.cwd.is_empty() {
+        check_cwd(&cwd, &node(shared))?;
     }
     let mut environment = environment(shared, launch, directory, command, &scope)?;
     for variable in &command.env {
@@ -262,6 +261,18 @@ pub(crate) fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+fn check_cwd(cwd: &Path, node: &str) -> Result<(), String> {
+    let why = match fs::metadata(cwd) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => format!("is not a directory on {node}"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("does not exist on {node}")
+        }
+        Err(error) => format!("cannot be used on {node}: {}", reason(&error)),
+    };
+    Err(format!("working directory '{}' {why}", cwd.display()))
+}
+
 /// The path of a task's standard input: a file of its own directory, or one beside the workflow.
 fn stdin(path: &str, directory: &Path, submit_dir: &Path) -> Result<Vec<u8>, String> {
     if path.is_empty() {
@@ -269,10 +280,11 @@ fn stdin(path: &str, directory: &Path, submit_dir: &Path) -> Result<Vec<u8>, Str
     }
     let own = directory.join(path);
     let path = if own.exists() { own } else { submit_dir.join(path) };
-    if !path.is_file() {
-        return Err(format!("standard input '{}' is not a file", path.display()));
+    match fs::metadata(&path) {
+        Ok(found) if found.is_file() => Ok(bytes_of(path)),
+        Ok(_) => Err(format!("standard input '{}' is not a file", path.display())),
+        Err(error) => Err(format!("standard input '{}': {}", path.display(), reason(&error))),
     }
-    Ok(bytes_of(path))
 }
 
 pub(crate) fn text_of(path: &Path) -> String {

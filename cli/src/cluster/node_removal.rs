@@ -94,7 +94,7 @@ fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failu
             ),
         };
         let hint = match map.copies > 1 && stay > 0 {
-            true => "drain one after another: with fewer nodes fewer copies are wanted",
+            true => "drain them one after another: fewer nodes need fewer copies",
             false => "'starling down' stops a whole cluster",
         };
         return Err(Failure::refused(text).hint(hint));

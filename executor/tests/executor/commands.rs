@@ -203,8 +203,12 @@ fn what_a_task_sees() {
     let there = bench.submit_dir.canonicalize().unwrap().join("there");
     assert_eq!(bench.stdout(6), format!("{}\nnone\n", there.display()));
     command.cwd = "nowhere".into();
-    let outcome = bench.run(launch(7, spec_of(command)));
+    let outcome = bench.run(launch(7, spec_of(command.clone())));
     assert!(outcome.error.ends_with("nowhere' does not exist on n2"), "{}", outcome.error);
+    fs::write(bench.submit_dir.join("plain"), "").unwrap();
+    command.cwd = "plain".into();
+    let outcome = bench.run(launch(8, spec_of(command)));
+    assert!(outcome.error.ends_with("plain' is not a directory on n2"), "{}", outcome.error);
 }
 
 #[test]
