@@ -61,7 +61,7 @@ impl Node {
         }
         for member in map.members.iter().filter(|member| member.node != me.0) {
             let peer = NodeId(member.node);
-            if is_gone(member) {
+            if member.is_gone() {
                 self.shut(peer, Incarnation(member.incarnation));
             } else {
                 self.reopen(peer);
@@ -173,10 +173,6 @@ pub(crate) fn seen_from(
     seen
 }
 
-fn is_gone(member: &wire::Member) -> bool {
-    matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
-}
-
 /// Whether an incarnation of the node has ended otherwise than by leaving in order.
 fn has_died(map: &wire::ClusterMap, node: NodeId) -> bool {
     member(map, node).is_some_and(|it| it.phase() != MemberPhase::Removed && it.incarnation > 0)
@@ -188,9 +184,9 @@ fn gone(older: &wire::ClusterMap, newer: &wire::ClusterMap) -> Vec<(NodeId, Inca
     for now in &newer.members {
         let node = NodeId(now.node);
         let before = member(older, node);
-        let was_gone = before.is_some_and(is_gone);
+        let was_gone = before.is_some_and(wire::Member::is_gone);
         let known = before.map_or(0, |before| before.incarnation);
-        if is_gone(now) && (!was_gone || known < now.incarnation) {
+        if now.is_gone() && (!was_gone || known < now.incarnation) {
             gone.push((node, Incarnation(now.incarnation)));
         } else if now.incarnation > known.max(1) {
             gone.push((node, Incarnation(now.incarnation - 1)));

@@ -18,6 +18,7 @@ pub mod event;
 pub mod id;
 pub mod limits;
 pub mod marks;
+mod member;
 mod past;
 pub mod policy;
 pub mod spared;

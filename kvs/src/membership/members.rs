@@ -73,9 +73,8 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
 
 /// Valid while the map shows this incarnation, or an earlier one, as not down.
 pub(super) fn down_holds(map: &wire::ClusterMap, down: &wire::MemberDown) -> bool {
-    member(map, NodeId(down.node)).is_some_and(|member| {
-        down.incarnation >= member.incarnation && !matches!(member.phase(), Down | Removed)
-    })
+    member(map, NodeId(down.node))
+        .is_some_and(|member| down.incarnation >= member.incarnation && !member.is_gone())
 }
 
 /// Where other members serve, they continue. Where the node was the last one, the partition waits

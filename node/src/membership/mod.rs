@@ -123,7 +123,7 @@ impl Membership {
     pub(crate) fn was_alone(&self) -> bool {
         let map = self.group.written_map();
         let mut others = map.members.iter().filter(|member| member.node != self.own.node.0);
-        others.all(|member| matches!(member.phase(), Down | Removed) || member.incarnation == 0)
+        others.all(|member| member.is_gone() || member.incarnation == 0)
     }
 
     pub(crate) fn is_leader(&self) -> bool {

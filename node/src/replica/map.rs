@@ -7,8 +7,7 @@ use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
 use proto::limits::REFUSAL_TIMEOUT;
 use proto::marks::{Mark, mark};
-use proto::wire::{self, MemberPhase};
-use proto::{Incarnation, NodeId, PartitionId, Time};
+use proto::{Incarnation, NodeId, PartitionId, Time, wire};
 use scheduler::Mutant;
 
 use super::Replica;
@@ -42,19 +41,13 @@ pub(crate) fn is_current(map: &wire::ClusterMap, node: NodeId, incarnation: Inca
 }
 
 pub(super) fn may_have_lease(map: &wire::ClusterMap, node: NodeId, own: Incarnation) -> bool {
-    member(map, node).is_some_and(|member| {
-        !matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
-            && own.0 >= member.incarnation
-    })
+    member(map, node).is_some_and(|member| !member.is_gone() && own.0 >= member.incarnation)
 }
 
 /// Whether a process of this incarnation may still run and consider itself a primary although the
 /// map does not. A later incarnation proves that it does not run.
 pub(super) fn may_still_run(map: &wire::ClusterMap, node: NodeId, own: Incarnation) -> bool {
-    member(map, node).is_none_or(|member| {
-        member.incarnation <= own.0
-            && matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
-    })
+    member(map, node).is_none_or(|member| member.incarnation <= own.0 && member.is_gone())
 }
 
 impl Replica {

@@ -53,7 +53,7 @@ impl Homes {
             slots_max: slots().max().unwrap_or(0),
             slots_all: slots().map(u64::from).sum(),
             any_unknown: map.members.iter().any(|member| member.slots == 0 && !member.keeper),
-            gone: map.members.iter().filter(|member| is_gone(member)).count(),
+            gone: map.members.iter().filter(|member| member.is_gone()).count(),
             back: BTreeSet::new(),
             all_active: map.partitions.iter().all(is_active),
             served: None,
@@ -194,7 +194,7 @@ impl Homes {
     /// Whether the cluster has declared the node failed, or it is not a member any more.
     #[must_use]
     pub fn is_gone(&self, node: NodeId) -> bool {
-        self.map.members.get(node.0 as usize).is_none_or(is_gone)
+        self.map.members.get(node.0 as usize).is_none_or(wire::Member::is_gone)
     }
     /// The incarnation that the map lists for a member.
     #[must_use]
@@ -320,7 +320,4 @@ impl Homes {
 
 fn is_active(entry: &wire::PartitionEntry) -> bool {
     entry.active
-}
-fn is_gone(member: &wire::Member) -> bool {
-    matches!(member.phase(), wire::MemberPhase::Down | wire::MemberPhase::Removed)
 }

@@ -2,7 +2,6 @@
 
 use kvs::membership::min_in_sync;
 use node::Input;
-use proto::wire::MemberPhase;
 use proto::{ObjectId, Span, Time};
 use scheduler::Mutant;
 
@@ -385,7 +384,7 @@ impl World {
         (0..).zip(&self.machines).any(|(node, machine)| {
             let member = kvs::membership::member(&self.map, proto::NodeId(node));
             let Some(member) = member.filter(|_| self.homes_move()) else { return false };
-            let alive = !matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed);
+            let alive = !member.is_gone();
             let other = member.store != 0 && member.store != machine.store;
             (machine.is_lost || other) && alive
         })
