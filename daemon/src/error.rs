@@ -38,7 +38,7 @@ pub enum StartError {
     NoAddress { address: SocketAddr },
     #[error("{} belongs to a cluster {} --insecure", path.display(),
         if *insecure { "without" } else { "with" })]
-    SecurityMode { path: PathBuf, insecure: bool },
+    Security { path: PathBuf, insecure: bool },
     #[error(transparent)]
     Keys(#[from] security::KeyError),
     #[error("cannot use the keys of {}: {reason}", path.display())]
@@ -142,10 +142,8 @@ impl StartError {
             Self::NoAddress { .. } => {
                 "give the address by which other machines reach this one, or --listen auto"
             }
-            Self::SecurityMode { insecure: true, .. } => {
-                "leave out --insecure, or give another --dir"
-            }
-            Self::SecurityMode { .. } => "give --insecure again, or another --dir",
+            Self::Security { insecure: true, .. } => "leave out --insecure, or give another --dir",
+            Self::Security { .. } => "give --insecure again, or another --dir",
             Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",
             Self::Keys(security::KeyError::Io { error, .. }) if is_full(error) => FREE_SPACE,
             Self::Keys(security::KeyError::OtherCluster) => "give another --dir, or another token",

@@ -45,7 +45,7 @@ fn an_instance_stays_as_secure_as_it_was_made() {
         drop(start(options(made)).unwrap());
         assert_eq!(dir.path().join("keys").exists(), !made);
         let error = start(options(!made)).unwrap_err();
-        assert!(matches!(error, StartError::SecurityMode { .. }), "{error}");
+        assert!(matches!(error, StartError::Security { .. }), "{error}");
         assert!(!error.hint().is_empty());
         drop(start(options(made)).unwrap());
     }

@@ -160,22 +160,7 @@ fn body(dice: &mut Dice) -> Body {
         }
         11 => Body::RevokeAttempts(wire::RevokeAttempts { tasks: tasks(dice) }),
         12 => Body::Credits(credits(dice)),
-        13 => {
-            let (job, parent, child) = (dice.number(), dice.number(), dice.number());
-            let (lost_attempt, runs_again) = (dice.below(2) * dice.number(), dice.below(2) == 0);
-            let round = dice.below(3) as u32;
-            let recalled = dice.below(2) == 0;
-            let ask = wire::CreditRequest {
-                job,
-                parent,
-                child,
-                lost_attempt,
-                runs_again,
-                round,
-                recalled,
-            };
-            Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
-        }
+        13 => credit_query(dice),
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)), retried: dice.numbers() }),
         15 => {
             let (job, partitions) = (dice.number(), vec![count(dice)]);
@@ -193,6 +178,15 @@ fn body(dice: &mut Dice) -> Body {
             Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept })
         }
     }
+}
+
+fn credit_query(dice: &mut Dice) -> Body {
+    let (job, parent, child) = (dice.number(), dice.number(), dice.number());
+    let (lost_attempt, runs_again) = (dice.below(2) * dice.number(), dice.below(2) == 0);
+    let round = dice.below(3) as u32;
+    let recalled = dice.below(2) == 0;
+    let ask = wire::CreditRequest { job, parent, child, lost_attempt, runs_again, round, recalled };
+    Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
 }
 
 fn recall(dice: &mut Dice) -> Body {

@@ -140,7 +140,7 @@ impl Instance {
         }
         match read_cluster(&path)?.insecure == insecure {
             true => Ok(()),
-            false => Err(StartError::SecurityMode { path, insecure }),
+            false => Err(StartError::Security { path, insecure }),
         }
     }
 
@@ -168,7 +168,7 @@ impl Instance {
         }
         let found = read_cluster(&path)?;
         if found.insecure != wanted.insecure {
-            return Err(StartError::SecurityMode { path, insecure: wanted.insecure });
+            return Err(StartError::Security { path, insecure: wanted.insecure });
         }
         let is_possible = found.id().is_some()
             && found.partitions.is_power_of_two()

@@ -49,11 +49,8 @@ fn the_cluster_is_made_once() {
     let error = instance.cluster(&other, None, Some(3)).unwrap_err();
     assert!(matches!(error, StartError::OtherReplicas { found: 2, .. }), "{error}");
     let insecure = ClusterFile { insecure: true, ..wanted(3) };
-    assert!(matches!(
-        instance.cluster(&insecure, None, None),
-        Err(StartError::SecurityMode { .. })
-    ));
-    assert!(matches!(instance.check_security_mode(true), Err(StartError::SecurityMode { .. })));
+    assert!(matches!(instance.cluster(&insecure, None, None), Err(StartError::Security { .. })));
+    assert!(matches!(instance.check_security_mode(true), Err(StartError::Security { .. })));
     instance.check_security_mode(false).unwrap();
     assert!(
         fs::read_dir(dir.path())
