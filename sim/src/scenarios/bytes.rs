@@ -11,7 +11,7 @@ const WIDTH: usize = 6;
 const SEEDS: u64 = 24;
 /// One in some hundred repeats a recall just before the partition of a reader moves.
 const REPEATED_SEEDS: u64 = 600;
-/// One in some sixty recalls an input after the partition of its maker has moved.
+/// A few of them recall an input after the partition of its maker has moved.
 const LATE_SEEDS: u64 = 80;
 
 /// Readers far down the graph need outputs with other readers that ended long before.
