@@ -144,6 +144,11 @@ impl State {
         if home.live.owes(chunk) || home.live.decides(chunk.seq) {
             return None; // `Adopt`, or a decision that will be synced.
         }
+        let is_later = home.term > 1 && chunk.attempt.term == home.term;
+        if options.mutant == Some(Mutant::ReplacedHomeAnswers) && is_later {
+            self.drops.insert(chunk); // The home of an earlier term does not know the attempt.
+            return Some(());
+        }
         let current = match home.placement {
             Placement::Placed { attempt, .. } => attempt,
             Placement::Asking { .. } if options.mutant == Some(Mutant::DropWhileAsking) => {

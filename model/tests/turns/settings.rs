@@ -24,6 +24,9 @@ pub(crate) enum Mutant {
     DropNotLogged,
     /// `Drop` is answered while a new home still asks the nodes for running attempts.
     DropWhileAsking,
+    /// A home that was replaced without knowing it answers `Drop`, because it does not know the
+    /// attempt.
+    ReplacedHomeAnswers,
     /// A turn leaves before its children are synced.
     TurnBeforePrepared,
     /// A repeated `seq` is answered as done, whichever attempt committed it.
@@ -70,8 +73,15 @@ const HOMES: Options = Options { take_overs: 2, attempts: 1, ..NOTHING };
 const FAILS: Options = Options { take_overs: 1, failures: 1, ..NOTHING };
 const POWER: Options = Options { take_overs: 1, cuts: 1, child_cuts: 1, ..NOTHING };
 const MERGES: Options = Options { child_cuts: 1, merges: true, ..NOTHING };
-pub(crate) const ALL: [(&str, Options); 4] =
-    [("homes", HOMES), ("failure", FAILS), ("power", POWER), ("merges", MERGES)];
+const ALL_ONCE: Options =
+    Options { take_overs: 1, cuts: 1, child_cuts: 1, failures: 1, attempts: 1, ..NOTHING };
+pub(crate) const ALL: [(&str, Options); 5] = [
+    ("homes", HOMES),
+    ("failure", FAILS),
+    ("power", POWER),
+    ("merges", MERGES),
+    ("all once", ALL_ONCE),
+];
 
 /// Each mutant with the property that it violates, and a setting that shows it.
 pub(crate) fn found() -> Vec<(Mutant, &'static str, Options)> {
@@ -86,6 +96,7 @@ pub(crate) fn found() -> Vec<(Mutant, &'static str, Options)> {
         (Mutant::TurnForgetsOutbox, "cover", NOTHING),
         (Mutant::DropNotLogged, "cover", HOMES),
         (Mutant::DropWhileAsking, "cover", HOMES),
+        (Mutant::ReplacedHomeAnswers, "cover", HOMES),
         (Mutant::TurnBeforePrepared, "cover", POWER),
         (Mutant::RepeatBySeqAlone, "answered", HOMES),
         (Mutant::GapKeepsAttempt, "ends well", POWER),

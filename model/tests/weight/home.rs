@@ -55,11 +55,23 @@ impl State {
         };
         if has_weight {
             part.live.open += 1;
-        } else if part.live.closed || part.waits {
+        } else if part.live.closed {
+            self.refused_early |= !self.home.live.closed;
+        } else if part.waits {
             return None;
         } else {
             part.waits = true;
         }
+        Some(())
+    }
+
+    pub(crate) fn refuse(&mut self, part: usize) -> Option<()> {
+        let part = &mut self.parts[part];
+        if !part.waits || !part.live.closed {
+            return None;
+        }
+        part.waits = false;
+        self.refused_early |= !self.home.live.closed;
         Some(())
     }
 
@@ -106,7 +118,9 @@ impl State {
 
     /// A part learns of the logged `close`.
     pub(crate) fn learn_close(&mut self, options: &Options, part: usize) -> Option<()> {
-        self.home.disk.closed.then_some(())?;
+        let early = options.mutant == Some(Mutant::CloseBeforeLog);
+        let home = if early { &self.home.live } else { &self.home.disk };
+        home.closed.then_some(())?;
         let records = &mut self.parts[part].live;
         records.closed = true;
         records.settle(options);

@@ -31,20 +31,19 @@ impl Model for Options {
         let mut properties = vec![
             Property::always("quiesce", |_, state: &State| state.is_quiet_at_the_end()),
             Property::always("weight", |_, state: &State| state.weight_is_exact()),
+            Property::always("refusals", |_, state: &State| !state.refused_early),
             Property::always("open has weight", |_, state: &State| state.open_has_weight()),
             Property::always("ends well", |options: &Self, state: &State| state.ends_well(options)),
             Property::eventually("ends", |_, state: &State| state.has_ended()),
         ];
-        if self.mutant.is_none() {
-            properties
-                .push(Property::sometimes("a batch is lost", |options: &Self, state: &State| {
-                    state.cuts < options.cuts && state.has_ended()
-                }));
-            if self.has_source {
-                properties.push(Property::sometimes("reopens", |_, state: &State| {
-                    state.parts[0].live.attempt > 1
-                }));
-            }
+        if self.mutant.is_none() && self.cuts > 0 {
+            let after_cut =
+                |options: &Self, state: &State| state.has_ended() && state.cuts < options.cuts;
+            properties.push(Property::sometimes("ends after a cut", after_cut));
+        }
+        if self.mutant.is_none() && self.has_source {
+            let reopens = |_: &Self, state: &State| state.parts[0].live.attempt > 1;
+            properties.push(Property::sometimes("reopens", reopens));
         }
         properties
     }
@@ -70,11 +69,13 @@ fn chunks_carry_weight() {
 #[test]
 fn requests_for_lost_outputs_carry_weight() {
     explore("requests", settings::REQUESTS);
+    explore("requests and chunks", settings::MIXED);
 }
 
 #[test]
 fn an_open_job_ends_after_its_close() {
     explore("open job", settings::OPEN);
+    explore("open job that spawns", settings::OPEN_SPAWNS);
 }
 
 #[test]

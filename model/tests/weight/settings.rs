@@ -36,6 +36,8 @@ pub(crate) enum Mutant {
     RequestByKey,
     /// The job's home still issues weight after `close`.
     GrantAfterClose,
+    /// The job's home announces a close that is not synced.
+    CloseBeforeLog,
 }
 
 #[derive(Clone, Debug)]
@@ -75,17 +77,21 @@ const NOTHING: Options = Options {
     mutant: None,
 };
 /// Two parts start; the third gets work from either.
-pub(crate) const CHUNKS: Options = Options { tasks: [1, 1, 0], chunks: 2, cuts: 1, ..NOTHING };
+pub(crate) const CHUNKS: Options = Options { tasks: [1, 1, 0], chunks: 2, cuts: 2, ..NOTHING };
 /// Work wanders from the only part that starts.
 pub(crate) const CHAIN: Options = Options { tasks: [1, 0, 0], chunks: 3, ..NOTHING };
 pub(crate) const REQUESTS: Options =
-    Options { tasks: [0, 1, 1], has_source: true, requests: 2, cuts: 1, ..NOTHING };
+    Options { tasks: [0, 1, 1], has_source: true, requests: 2, cuts: 2, ..NOTHING };
+pub(crate) const MIXED: Options =
+    Options { tasks: [0, 1, 0], has_source: true, requests: 1, chunks: 1, cuts: 1, ..NOTHING };
 pub(crate) const OPEN: Options =
     Options { is_open: true, client_chunks: 2, cuts: 1, home_cuts: 1, ..NOTHING };
+pub(crate) const OPEN_SPAWNS: Options =
+    Options { is_open: true, client_chunks: 2, chunks: 1, ..NOTHING };
 pub(crate) const RETRY: Options =
     Options { tasks: [1, 0, 0], chunks: 1, retries: 1, cuts: 1, home_cuts: 1, ..NOTHING };
 pub(crate) const RANGES: Options =
-    Options { tasks: [1, 0, 1], chunks: 1, cuts: 1, tree: true, moves: 1, ..NOTHING };
+    Options { tasks: [1, 0, 1], chunks: 1, cuts: 1, tree: true, moves: 2, ..NOTHING };
 
 /// Each mutant with the property that it violates, and a setting that shows it.
 pub(crate) fn found() -> Vec<(Mutant, &'static str, Options)> {
@@ -107,5 +113,6 @@ pub(crate) fn found() -> Vec<(Mutant, &'static str, Options)> {
         (Mutant::RequestWeightDropped, "ends well", REQUESTS),
         (Mutant::RequestByKey, "ends well", REQUESTS),
         (Mutant::GrantAfterClose, "quiesce", OPEN),
+        (Mutant::CloseBeforeLog, "refusals", OPEN),
     ]
 }

@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub(crate) via: [usize; PARTS],
     /// All parcels that were ever sent. Each may arrive late, repeatedly, or never.
     pub(crate) sent: BTreeSet<Parcel>,
+    /// A part has refused a client's chunk of a job that was still open.
+    pub(crate) refused_early: bool,
     // What may still happen.
     pub(crate) chunks: u8,
     pub(crate) requests: u8,
@@ -135,6 +137,7 @@ impl State {
             inner: [[0; PARTS]; INNER],
             via: [0, 0, 1],
             sent: BTreeSet::new(),
+            refused_early: false,
             chunks: options.chunks,
             requests: options.requests,
             client_chunks: options.client_chunks,

@@ -129,11 +129,7 @@ impl State {
             Step::TakeGrant { part } => next.take_grant(options, part),
             Step::Close => next.close(options),
             Step::LearnClose { part } => next.learn_close(options, part),
-            Step::Refuse { part } => {
-                let part = &mut next.parts[part];
-                part.waits &= !part.live.closed;
-                Some(())
-            }
+            Step::Refuse { part } => next.refuse(part),
             Step::SyncHome => {
                 next.home.disk = next.home.live.clone();
                 Some(())
