@@ -1,5 +1,5 @@
-//! Model of the weight of a job with tasks that make tasks: no end is announced while anything of
-//! the job lives, and the end is announced when nothing does.
+//! Model of the weight of a job with tasks that make tasks. No end is announced while anything of
+//! the job lives; the end is announced when nothing does.
 
 #![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
 

@@ -96,12 +96,18 @@ impl Step {
     }
 
     pub(crate) fn comes_by_itself(self) -> bool {
-        match self {
-            Self::Spawn { .. } | Self::Request { .. } | Self::ClientChunk { .. } => false,
-            Self::Retry { .. } | Self::Cut { .. } | Self::CutHome => false,
-            Self::Replace { .. } | Self::Moves { .. } => false,
-            _ => true,
-        }
+        let is_fault = matches!(
+            self,
+            Self::Cut { .. } | Self::CutHome | Self::Replace { .. } | Self::Moves { .. }
+        );
+        let is_choice = matches!(
+            self,
+            Self::Spawn { .. }
+                | Self::Request { .. }
+                | Self::ClientChunk { .. }
+                | Self::Retry { .. }
+        );
+        !is_fault && !is_choice
     }
 }
 
@@ -232,10 +238,10 @@ impl State {
 
     fn cut(&mut self, part: usize) -> Option<()> {
         let part = &mut self.parts[part];
-        part.waits = false;
-        if part.live == part.disk {
+        if part.live == part.disk && !part.waits {
             return None;
         }
+        part.waits = false;
         part.live = part.disk.clone();
         spend(&mut self.cuts)
     }
