@@ -92,6 +92,7 @@ pub(crate) fn found() -> Vec<(Mutant, &'static str, Options)> {
         (Mutant::DropWithoutFence, "cover", NOTHING),
         (Mutant::AskFencesTheLiving, "living", NOTHING),
         (Mutant::TurnWithoutAttempt, "cover", FAILS),
+        (Mutant::TurnWithoutAttempt, "turns", POWER),
         (Mutant::SeqIgnored, "turns", NOTHING),
         (Mutant::TurnForgetsOutbox, "cover", NOTHING),
         (Mutant::DropNotLogged, "cover", HOMES),
