@@ -175,14 +175,17 @@ impl Running {
         self.end_within(DEADLINE)
     }
 
+    /// Waits for its end, at most `deadline` from now.
+    ///
     /// # Panics
-    /// When it has not ended within `deadline`.
+    /// When it has not ended by then.
     pub fn end_within(mut self, deadline: Duration) -> Ran {
+        let asked = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 break status;
             }
-            if self.since.elapsed() > deadline {
+            if asked.elapsed() > deadline {
                 self.kill_group();
                 let (out, err) = (read(&self.stdout), read(&self.stderr));
                 panic!("{} still ran after {deadline:?}\n{out}\n{err}", self.line);

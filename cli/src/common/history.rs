@@ -20,6 +20,27 @@ pub(crate) struct History {
 impl FromStr for History {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        let history = Self::parse(text)?;
+        if history.bytes < HISTORY_BYTES_MIN {
+            return Err(format!(
+                "'{text}' of history is less than {} MiB: write a size such as 2GiB, or an age \
+                 such as 5d",
+                HISTORY_BYTES_MIN >> 20
+            ));
+        }
+        Ok(history)
+    }
+}
+
+impl History {
+    /// A bound that an earlier version accepted and saved. A size below today's least one becomes
+    /// that.
+    pub(crate) fn saved(text: &str) -> Result<Self, String> {
+        let history = Self::parse(text)?;
+        Ok(Self { bytes: history.bytes.max(HISTORY_BYTES_MIN), ..history })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("'{text}' is not a bound of history such as 2GiB, 30d, '2GiB,30d' or none");
         let mut history = Self { bytes: UNLIMITED_BYTES, age: UNLIMITED_AGE };
@@ -44,13 +65,6 @@ impl FromStr for History {
             let bytes = quantity::parse_size_bytes(part).map_err(|_| wrong())?;
             if history.bytes != UNLIMITED_BYTES {
                 return Err(wrong());
-            }
-            if bytes < HISTORY_BYTES_MIN {
-                let least = HISTORY_BYTES_MIN >> 20;
-                return Err(format!(
-                    "'{number}' of history is less than {least} MiB: write a size such as 2GiB, or \
-                     an age such as 5d"
-                ));
             }
             history.bytes = bytes;
         }
@@ -103,6 +117,9 @@ mod tests {
         for text in ["5B", "1023KiB", "30d,5kB"] {
             let error = text.parse::<History>().unwrap_err();
             assert!(error.contains("is less than 1 MiB"), "{error}");
+        }
+        for (text, raised) in [("5B", "1048576B"), ("5kB,7ns", "1048576B,7ns"), ("none", "none")] {
+            assert_eq!(History::saved(text).unwrap().to_string(), raised);
         }
         for text in ["5000000B", "7ns", "5000000B,7ns", "none"] {
             assert_eq!(text.parse::<History>().unwrap().to_string(), text);

@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::Context;
 use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::common::errors::Failure;
+use crate::common::history::History;
 use crate::local::embed::ClusterPlan;
 
 /// In the instance directory: names and values of settings.
@@ -21,7 +22,7 @@ impl Context {
     /// the environment and files precede them.
     pub(crate) fn with_remembered(&self, dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(FILE);
-        let Some(values) = read(&path)? else { return Ok(self.clone()) };
+        let Some(values) = accepted(&path)? else { return Ok(self.clone()) };
         let settings = self.settings.clone().over_built_in(path.display().to_string(), values);
         Ok(Self { settings, ..self.clone() })
     }
@@ -31,6 +32,17 @@ impl Context {
 pub(crate) fn slots(dir: &Path) -> Result<Option<u32>, Failure> {
     let values = read(&dir.join(FILE))?;
     Ok(values.and_then(|values| values.get("slots")?.parse().ok()))
+}
+
+/// The saved settings, with values that this version accepts.
+fn accepted(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
+    let mut values = read(path)?;
+    if let Some(history) = values.as_mut().and_then(|values| values.get_mut("history"))
+        && let Ok(accepted) = History::saved(history)
+    {
+        *history = accepted.to_string();
+    }
+    Ok(values)
 }
 
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
@@ -99,6 +111,10 @@ mod tests {
         assert_eq!(settings.get("scrub_every").unwrap(), ("0ns", "there"));
         assert_eq!(settings.get("captured_store").unwrap(), ("77B", "there"));
         assert_eq!(settings.get("slurm").unwrap(), ("hide", "there"));
+        // An earlier version accepted less history than this one.
+        std::fs::write(dir.path().join(FILE), r#"{"history": "5B"}"#).unwrap();
+        let values = accepted(&dir.path().join(FILE)).unwrap().unwrap();
+        assert_eq!(values["history"], "1048576B");
         std::fs::write(dir.path().join(FILE), "{").unwrap();
         assert!(read(&dir.path().join(FILE)).is_err());
         assert!(read(&dir.path().join("absent")).unwrap().is_none());
