@@ -37,6 +37,7 @@ let launch = Launch {
     output_sizes: vec![],
     name: String::new(),
     inputs: vec![],
+    resume: None,
 };
 // A no-op with virtual data is answered at once; everything else goes through `launch`.
 let outcome = executor::Executor::run_inline(&launch).expect("nothing to wait for");

@@ -7,12 +7,14 @@ mod hosts;
 mod logs;
 mod past;
 mod shell;
+mod turns;
 mod versions;
 pub use copies::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;
 pub use shell::*;
+pub use turns::*;
 pub use versions::*;
 
 // The map.

@@ -255,6 +255,11 @@ impl Scheduler {
                     self.complete(now, from, completion, out);
                 }
             }
+            Body::Turn(turn) => self.on_turn_of(now, from, turn, out),
+            Body::TurnReply(reply) => self.on_turn_reply(reply, out),
+            Body::AwaitQuery(query) => self.on_await_query(query, out),
+            Body::AwaitReply(reply) => self.on_await_reply(&reply, out),
+            Body::ChunksBorn(born) => self.on_chunks_born(from, &born),
             Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
             Body::Credits(credits) => self.on_credits(now, credits, out),
             Body::CreditQuery(query) => {

@@ -434,6 +434,7 @@ impl Loop {
             Effect::Send { to, packet } => self.send(to, *packet),
             Effect::Reply { client, response } => self.reply(client, *response),
             Effect::Launch(launch) => self.state.launches.push(*launch),
+            Effect::TurnAnswer { .. } => {} // No attempt of the executor commits turns.
             Effect::Kill { task, attempt } => executor.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {

@@ -334,6 +334,8 @@ impl Ledger {
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
+            depth: segment.depth(index),
+            resume: self.resume_of(task),
         })
     }
     /// The inputs that the task has so far, with their places, by slot.

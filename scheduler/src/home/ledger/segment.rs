@@ -110,6 +110,10 @@ pub(crate) struct Segment {
     size_ends: Vec<u32>,
     /// When each task may start, counted from the submission. Empty if all may start at once.
     releases_ns: Vec<u64>,
+    /// Of spawned tasks: the number of ancestors of each, and the index of its parent. Empty in
+    /// submitted chunks.
+    depths: Vec<u32>,
+    spawners: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
     sides: BTreeMap<u32, Side>,
     /// Checksums of the outputs of the attempt that counts, for tasks with output bytes.
@@ -143,6 +147,8 @@ impl Segment {
             sizes: Vec::new(),
             size_ends: Vec::new(),
             releases_ns: Vec::new(),
+            depths: Vec::new(),
+            spawners: Vec::new(),
             names: BTreeMap::new(),
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
@@ -297,6 +303,10 @@ impl Segment {
     /// When the task may start, counted from the submission of its job.
     pub(crate) fn release(&self, index: u64) -> Span {
         Span(self.releases_ns.get(self.at(index) as usize).copied().unwrap_or(0))
+    }
+    /// The number of ancestors of a spawned task; 0 for a submitted one.
+    pub(crate) fn depth(&self, index: u64) -> u32 {
+        self.depths.get(self.at(index) as usize).copied().unwrap_or(0)
     }
     pub(crate) fn has_releases(&self) -> bool {
         !self.releases_ns.is_empty()
