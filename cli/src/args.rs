@@ -43,6 +43,12 @@ pub(crate) enum Verb {
     Node(Box<crate::local::node::NodeArgs>),
     /// Submit a command or a workflow to a running cluster
     Submit(crate::cluster::submit::SubmitArgs),
+    /// Inside a task: make tasks, which exist once the task commits, awaits or is done
+    Spawn(Box<crate::inside::spawn::SpawnArgs>),
+    /// Inside a task: wait for tasks, without a slot
+    Await(crate::inside::awaiting::AwaitArgs),
+    /// Inside a task: make spawned tasks exist, and keep a state for another attempt
+    Commit(crate::inside::commit::CommitArgs),
     /// Jobs: list, inspect, wait, follow, cancel, read output
     #[command(subcommand)]
     Job(crate::cluster::job::JobVerb),

@@ -52,6 +52,7 @@ mod commands;
 mod deliver;
 mod dir_pool;
 mod disk_reserve;
+mod doorway;
 mod environment;
 mod error;
 mod executor;
@@ -75,6 +76,7 @@ mod table;
 mod timer;
 mod uploads;
 
+pub use doorway::{Doorway, Entrance};
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};

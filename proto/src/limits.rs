@@ -3,6 +3,7 @@
 use crate::time::Span;
 
 mod copies;
+mod door;
 mod hosts;
 mod logs;
 mod past;
@@ -10,6 +11,7 @@ mod shell;
 mod turns;
 mod versions;
 pub use copies::*;
+pub use door::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;
