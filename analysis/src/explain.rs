@@ -105,7 +105,9 @@ impl Past {
                 let why = retry_reason(why);
                 format!("after attempt {attempt} its home gave it a further one, because {why}")
             }
-            Event::Turned { attempt, seq, turn, spawned, .. } => turned(attempt, seq, turn, spawned),
+            Event::Turned { attempt, seq, turn, spawned, .. } => {
+                turned(attempt, seq, turn, spawned)
+            }
             Event::TakenOver { from, .. } => {
                 format!("{} took over what it had made from {}", name(node), name(from))
             }

@@ -211,7 +211,9 @@ fn turn(dice: &mut Dice) -> Body {
             let (tasks, partition) = (dice.numbers(), dice.below(9) as u32);
             Body::AwaitQuery(wire::AwaitQuery { job, waiter: local, seq, tasks, partition })
         }
-        2 => Body::AwaitReply(wire::AwaitReply { job, waiter: local, seq, ended: vec![ended(dice)] }),
+        2 => {
+            Body::AwaitReply(wire::AwaitReply { job, waiter: local, seq, ended: vec![ended(dice)] })
+        }
         3 => {
             let (partition, chunks) = (dice.below(9) as u32, dice.small_numbers());
             Body::ChunksBorn(wire::ChunksBorn { job, partition, chunks })
@@ -285,6 +287,7 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
             slot: dice.small_numbers(),
             output: dice.small_numbers(),
         }],
+        spawned: dice.below(4) == 0,
         parents: vec![wire::Parents {
             index: dice.number(),
             first_slot: dice.number() as u32,

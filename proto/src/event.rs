@@ -10,8 +10,8 @@ mod turned;
 
 pub use crate::spared::Spared;
 pub use crate::stall::Stall;
-pub use turned::Turned;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Policy, Span, TaskId, Time};
+pub use turned::Turned;
 
 /// The reason why a ready task went to a queue or node (Algorithm 1 of the paper and its
 /// extensions).

@@ -12,4 +12,4 @@ pub(crate) mod slots;
 pub(crate) mod staging;
 pub(crate) mod start_permission;
 pub(crate) mod task;
-mod turns;
+pub(crate) mod turns;

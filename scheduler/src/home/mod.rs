@@ -14,4 +14,4 @@ pub(crate) mod reconcile;
 pub(crate) mod requests;
 mod stall_probe;
 pub(crate) mod task_inventory;
-mod turns;
+pub(crate) mod turns;

@@ -85,7 +85,10 @@ impl Ledger {
                 self.load_moved_outputs(&record, place);
             }
             LedgerRecord::Start(record) => self.load_starts(&record, place)?,
-            LedgerRecord::Turn(_) => {}
+            LedgerRecord::Turn(record) => {
+                let task = place(record.index);
+                self.load_turn(now, task, record)?;
+            }
         }
         Ok(())
     }

@@ -240,6 +240,9 @@ impl Ledger {
         self.waiting += loaded.waiting;
         self.has_releases |= loaded.has_releases;
         self.take_crashes(*loaded.crashes);
+        if let Some(asks) = loaded.asks_of_waits {
+            self.asks_of_waits.get_or_insert_default().extend(*asks);
+        }
         for (holder, tasks) in loaded.held_remotely {
             self.held_remotely.entry(holder).or_default().extend(tasks);
         }
