@@ -536,7 +536,8 @@ impl Scheduler {
             return;
         }
         let rules = self.rules();
-        let (local_queue, reason) = match self.decide(now, &work) {
+        let waiting = self.node_of_waiting(task, work.cpus());
+        let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, rules.stays),
             Decision::Push(node) if self.homes.fits(node, work.cpus()) => {

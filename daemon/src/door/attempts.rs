@@ -25,7 +25,7 @@ or if the command has died, the next attempt starts from the beginning, with the
 use std::collections::HashMap;
 
 use proto::wire::{self, TurnVerdict, task_ref};
-use proto::work::{Outcome, Turn, TurnAnswer, TurnCommit};
+use proto::work::{Outcome, Turn, TurnAnswer};
 use proto::{Attempt, TaskId, limits};
 use tokio::sync::oneshot;
 
@@ -79,8 +79,8 @@ enum Phase {
     Runs,
     Commits { yields: bool, sender: oneshot::Sender<Answer> },
     Waits { awaits: Vec<wire::TaskRef>, sender: oneshot::Sender<Answer> },
-    /// Since the turn with this number.
-    Parked { seq: u64, awaits: Vec<wire::TaskRef>, sender: oneshot::Sender<Answer> },
+    /// The attempt is over for its home.
+    Parked { awaits: Vec<wire::TaskRef>, sender: oneshot::Sender<Answer> },
     /// It is the next attempt already, and gets the ends of the awaited tasks soon.
     Returns { ended: Vec<wire::Awaited>, sender: oneshot::Sender<Answer> },
 }
@@ -88,6 +88,8 @@ enum Phase {
 #[derive(Debug)]
 struct Open {
     token: Token,
+    /// The number of the task's last committed turn.
+    seq: u64,
     children: Children,
     /// The children of the turn under way.
     leaving: wire::Spawned,
@@ -106,10 +108,10 @@ impl Attempts {
     /// An attempt starts: its commands are known by this token.
     pub(crate) fn enter(&mut self, key: Key, token: Token, resume: Option<&wire::Resume>) {
         let children = resume.map(Children::after).unwrap_or_default();
-        let leaving = wire::Spawned::default();
+        let (seq, leaving) = (resume.map_or(0, |resume| resume.seq), wire::Spawned::default());
         self.remove(key);
         self.by_token.insert(token, key);
-        self.open.insert(key, Open { token, children, leaving, phase: Phase::Runs });
+        self.open.insert(key, Open { token, seq, children, leaving, phase: Phase::Runs });
     }
 
     /// The attempt of this token, if it runs and has no turn under way.
@@ -185,14 +187,15 @@ impl Attempts {
         // The command may be gone, and then nothing waits for the answer.
         let send = |sender: oneshot::Sender<Answer>, answer| _ = sender.send(answer);
         match (phase, answer) {
-            (Phase::Commits { yields, sender }, TurnAnswer::Committed(commit)) => {
-                send(sender, Ok(Accepted::Committed(commit.seq)));
+            (Phase::Commits { yields, sender }, TurnAnswer::Committed(_)) => {
+                open.seq += 1;
+                send(sender, Ok(Accepted::Committed(open.seq)));
                 return if yields { self.over(key) } else { Order::Nothing };
             }
             (Phase::Waits { awaits, sender }, TurnAnswer::Committed(commit)) => {
-                let TurnCommit { seq, awaited, .. } = commit;
-                let Some(ended) = awaited else {
-                    open.phase = Phase::Parked { seq, awaits, sender };
+                open.seq += 1;
+                let Some(ended) = commit.awaited else {
+                    open.phase = Phase::Parked { awaits, sender };
                     self.parked.insert(key.0, key.1);
                     return Order::Park;
                 };
@@ -224,9 +227,8 @@ impl Attempts {
     /// whether it can go on as the next attempt.
     pub(crate) fn parked(&self, task: TaskId, resume: &wire::Resume) -> Option<(Attempt, bool)> {
         let attempt = *self.parked.get(&task)?;
-        let phase = self.open.get(&(task, attempt)).map(|open| &open.phase);
-        let fits = matches!(phase, Some(Phase::Parked { seq, .. }) if *seq == resume.seq);
-        Some((attempt, fits))
+        let open = self.open.get(&(task, attempt));
+        Some((attempt, open.is_some_and(|open| open.seq == resume.seq)))
     }
 
     /// The parked command becomes the next attempt of its task. It waits until [`Self::release`].
@@ -279,6 +281,11 @@ impl Attempts {
                 self.parked.remove(&key.0);
             }
         }
+    }
+
+    /// True if the attempt is over for its home, and its command waits here.
+    pub(crate) fn is_parked(&self, (task, attempt): Key) -> bool {
+        self.parked.get(&task) == Some(&attempt)
     }
 
     /// The parked attempts of a job, which has ended.

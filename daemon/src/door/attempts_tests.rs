@@ -1,6 +1,7 @@
 //! Tests of tokens and turns.
 
 use proto::wire::spec;
+use proto::work::TurnCommit;
 use proto::{JobId, LocalId};
 
 use super::*;
@@ -61,6 +62,7 @@ fn parked() -> (Attempts, Token, oneshot::Receiver<Answer>) {
     let (turn, answer) = attempts.wait(token, vec![child(1), child(0)]).unwrap();
     assert_eq!((turn.turn.verdict, turn.turn.spawned.tasks.len()), (TurnVerdict::TurnWait, 2));
     assert_eq!(attempts.answered(KEY, committed(1)), Order::Park);
+    assert!(attempts.is_parked(KEY) && !attempts.is_parked(NEXT));
     (attempts, token, answer)
 }
 

@@ -79,6 +79,11 @@ impl Door {
         self.attempts().answered((task, attempt), answer)
     }
 
+    /// True if the attempt is over, and its command waits here for the next one.
+    pub(crate) fn is_parked(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.attempts().is_parked((task, attempt))
+    }
+
     /// The attempt was killed, so its commands are refused from now on.
     pub(crate) fn killed(&self, task: TaskId, attempt: Attempt) {
         self.attempts().remove((task, attempt));

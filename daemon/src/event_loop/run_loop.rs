@@ -438,10 +438,7 @@ impl Loop {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.answer_turn(task, attempt, answer);
             }
-            Effect::Kill { task, attempt } => {
-                self.shared.door.killed(task, attempt);
-                executor.kill(task, attempt);
-            }
+            Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {
                 for object in objects {

@@ -19,6 +19,14 @@ impl Loop {
         }
     }
 
+    /// Ends the command of an attempt. A command that waits outlives its attempt.
+    pub(super) fn kill(&self, task: TaskId, attempt: Attempt) {
+        if !self.shared.door.is_parked(task, attempt) {
+            self.shared.door.killed(task, attempt);
+            self.shared.executor.kill(task, attempt);
+        }
+    }
+
     /// Continues a command that waits here, if it is of the task that starts. Returns the launch if
     /// there is no such command.
     pub(super) fn go_on(&self, launch: Box<Launch>) -> Option<Box<Launch>> {

@@ -23,6 +23,7 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
 
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
+use crate::policy::Decision;
 use crate::{Mutant, Scheduler};
 pub(crate) use state::PartTurns;
 use state::TaskTurns;
@@ -318,6 +319,24 @@ impl Scheduler {
         self.attempt_over(now, from, task, turn, pending, out);
     }
 
+    /// The node where the command of a task waits that has no slot: it goes on there.
+    pub(crate) fn node_of_waiting(&self, task: TaskId, cpus: u32) -> Option<Decision> {
+        let node = self.ledger.turns_of(task)?.waits_at?;
+        match node == self.options.me {
+            true => Some(Decision::Local),
+            false => self.homes.fits(node, cpus).then_some(Decision::Push(node)),
+        }
+    }
+
+    fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
+        let index = task.local.index();
+        if let Some(turns) = self.ledger.part_mut(task).and_then(|part| part.turns.as_mut())
+            && let Some(own) = turns.tasks.get_mut(&index)
+        {
+            own.waits_at = node;
+        }
+    }
+
     fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
         let index = task.local.index();
         if let Some(turns) = self.ledger.part_mut(task).and_then(|part| part.turns.as_mut())
@@ -339,6 +358,7 @@ impl Scheduler {
         if let Some(completion) = &turn.completion {
             self.count(task, completion);
         }
+        self.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
         if from == self.options.me {
             self.end_turned_attempt(now, task, Attempt(turn.attempt), out);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::{Attempt, LocalId, wire};
+use proto::{Attempt, LocalId, NodeId, wire};
 
 /// The turns of the tasks of one job in one partition.
 #[derive(Debug, Default)]
@@ -31,6 +31,9 @@ pub(super) struct TaskTurns {
     pub(super) pending: BTreeSet<LocalId>,
     /// Awaited tasks of other partitions that have ended.
     pub(super) known: BTreeMap<LocalId, wire::Awaited>,
+    /// The node where the command of the last attempt waits, as far as this home knows. It is not
+    /// recorded: on any other node the task runs from its beginning.
+    pub(super) waits_at: Option<NodeId>,
 }
 
 impl TaskTurns {
