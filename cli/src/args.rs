@@ -275,6 +275,10 @@ pub(crate) struct PlaceArgs {
     /// caused]
     #[arg(long, value_name = "LIMIT")]
     pub(crate) crash_limit: Option<workloads::CrashLimit>,
+    /// Tasks of the job, with those that its tasks make; beyond them the job stops [default:
+    /// 100000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tasks: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

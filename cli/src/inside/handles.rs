@@ -64,7 +64,10 @@ pub(crate) fn resolve(
         match *part {
             Part::All => all = true,
             Part::Children { first, last } if last - first >= limits::TURN_AWAITS_MAX as u64 => {
-                return Err(format!("{first}-{last}: more than {} tasks", limits::TURN_AWAITS_MAX as u64));
+                return Err(format!(
+                    "{first}-{last}: more than {} tasks",
+                    limits::TURN_AWAITS_MAX as u64
+                ));
             }
             Part::Children { first, last } => {
                 handles.extend((first..=last).map(|child| named(task_ref::Task::Child(child))));
@@ -102,7 +105,8 @@ mod tests {
     use super::*;
 
     fn resolved(texts: &[&str]) -> Result<(Vec<String>, bool), String> {
-        let parts: Vec<Handles> = texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        let parts: Vec<Handles> =
+            texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
         let (handles, all) = resolve(&parts, Some("7"))?;
         Ok((handles.iter().map(text).collect(), all))
     }

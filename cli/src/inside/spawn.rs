@@ -63,8 +63,12 @@ pub(crate) struct SpawnArgs {
     #[arg(long, value_name = "LIMIT")]
     crash_limit: Option<workloads::CrashLimit>,
     /// The command and its arguments; options precede it, and -- may
-    #[arg(trailing_var_arg = true, allow_hyphen_values = false, required = true,
-          value_name = "COMMAND")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = false,
+        required = true,
+        value_name = "COMMAND"
+    )]
     command: Vec<String>,
 }
 
@@ -93,8 +97,7 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
     let graph = graph(args)?;
     let (key, spec) = (args.key.clone().unwrap_or_default(), Some(graph.specs()[0].clone()));
     let entries = ranges(graph.tasks().map(|task| task.entry));
-    let spawned =
-        door.spawn(wire::DoorSpawn { key, spec, entries, after }).map_err(failure)?;
+    let spawned = door.spawn(wire::DoorSpawn { key, spec, entries, after }).map_err(failure)?;
     let handle = handles::range_text(spawned.first, spawned.count);
     heard(match context.output.json {
         true => {
@@ -132,9 +135,8 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
 fn submit_dir() -> Result<PathBuf, Failure> {
     match std::env::var_os("STARLING_SUBMIT_DIR").map(PathBuf::from) {
         Some(dir) if dir.is_absolute() => Ok(dir),
-        _ => std::env::current_dir().map_err(|error| {
-            Failure::refused(format!("no working directory: {}", plain(&error)))
-        }),
+        _ => std::env::current_dir()
+            .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error)))),
     }
 }
 

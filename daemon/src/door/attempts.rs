@@ -77,12 +77,24 @@ pub(crate) enum End {
 #[derive(Debug)]
 enum Phase {
     Runs,
-    Commits { yields: bool, sender: oneshot::Sender<Answer> },
-    Waits { awaits: Vec<wire::TaskRef>, sender: oneshot::Sender<Answer> },
+    Commits {
+        yields: bool,
+        sender: oneshot::Sender<Answer>,
+    },
+    Waits {
+        awaits: Vec<wire::TaskRef>,
+        sender: oneshot::Sender<Answer>,
+    },
     /// The attempt is over for its home.
-    Parked { awaits: Vec<wire::TaskRef>, sender: oneshot::Sender<Answer> },
+    Parked {
+        awaits: Vec<wire::TaskRef>,
+        sender: oneshot::Sender<Answer>,
+    },
     /// It is the next attempt already, and gets the ends of the awaited tasks soon.
-    Returns { ended: Vec<wire::Awaited>, sender: oneshot::Sender<Answer> },
+    Returns {
+        ended: Vec<wire::Awaited>,
+        sender: oneshot::Sender<Answer>,
+    },
 }
 
 #[derive(Debug)]
@@ -120,10 +132,12 @@ impl Attempts {
         let open = self.open.get_mut(&key).ok_or_else(Refusal::no_token)?;
         match open.phase {
             Phase::Runs => Ok((key, open)),
-            Phase::Waits { .. } | Phase::Parked { .. } | Phase::Returns { .. } => Err(Refusal::bad(
-                "another command of this task awaits tasks, so the task has no slot",
-                "spawn, commit and await one after another",
-            )),
+            Phase::Waits { .. } | Phase::Parked { .. } | Phase::Returns { .. } => {
+                Err(Refusal::bad(
+                    "another command of this task awaits tasks, so the task has no slot",
+                    "spawn, commit and await one after another",
+                ))
+            }
             Phase::Commits { .. } => Err(Refusal::bad(
                 "another command of this task commits at present",
                 "let one command end before the next one begins",
@@ -345,16 +359,13 @@ fn in_order(awaits: &[wire::TaskRef], ended: Vec<wire::Awaited>) -> Vec<wire::Aw
     let (mut children, mut others) = (HashMap::new(), HashMap::new());
     for end in ended {
         if end.child > 0 {
-            children.insert(end.child - 1, end.clone());
+            children.insert(end.child - 1, end);
         }
         others.insert(end.local, end);
     }
     let found = |task: &wire::TaskRef| match task.task? {
-        task_ref::Task::Child(ordinal) => children.get(&ordinal).cloned(),
-        task_ref::Task::Local(local) => {
-            let end = others.get(&local)?.clone();
-            Some(wire::Awaited { child: 0, ..end })
-        }
+        task_ref::Task::Child(ordinal) => children.get(&ordinal).copied(),
+        task_ref::Task::Local(local) => Some(wire::Awaited { child: 0, ..*others.get(&local)? }),
     };
     awaits.iter().filter_map(found).collect()
 }

@@ -182,7 +182,12 @@ mod tests {
         age(&dir.path().join("file"));
         sweep(dir.path());
         assert_eq!(
-            [live.exists(), old_path.exists(), fresh_path.exists(), dir.path().join("file").exists()],
+            [
+                live.exists(),
+                old_path.exists(),
+                fresh_path.exists(),
+                dir.path().join("file").exists()
+            ],
             [true, false, true, true]
         );
     }

@@ -88,10 +88,7 @@ fn span(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 
-async fn in_time<T>(
-    limit: Span,
-    future: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
+async fn in_time<T>(limit: Span, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long");
     timeout(span(limit), future).await.map_err(late)?
 }
@@ -147,13 +144,9 @@ async fn answer(
     }
 }
 
-async fn committed(
-    begun: Result<oneshot::Receiver<Answer>, Refusal>,
-) -> Result<Answered, Refusal> {
+async fn committed(begun: Result<oneshot::Receiver<Answer>, Refusal>) -> Result<Answered, Refusal> {
     match begun?.await {
-        Ok(Ok(Accepted::Committed(turn))) => {
-            Ok(Answered::Committed(wire::DoorCommitted { turn }))
-        }
+        Ok(Ok(Accepted::Committed(turn))) => Ok(Answered::Committed(wire::DoorCommitted { turn })),
         Ok(Err(refusal)) => Err(refusal),
         // The attempt has ended.
         Ok(Ok(Accepted::Awaited(_))) | Err(_) => Err(Refusal::fenced()),

@@ -68,7 +68,10 @@ impl Children {
     pub(crate) fn spawn(&mut self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, Refusal> {
         if call.key.len() > limits::CHILD_KEY_BYTES_MAX {
             let most = limits::CHILD_KEY_BYTES_MAX;
-            return Err(Refusal::bad(format!("--key: longer than {most} bytes"), "shorten the key"));
+            return Err(Refusal::bad(
+                format!("--key: longer than {most} bytes"),
+                "shorten the key",
+            ));
         }
         let bytes = call.encoded_len();
         let spec = checked_spec(call.spec)?;

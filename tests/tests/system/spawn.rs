@@ -117,7 +117,11 @@ fn a_parent_that_is_killed_while_it_waits_makes_no_child_twice() {
         (sandbox.path("starts"), sandbox.path("children"), sandbox.path("go"));
     let child = sandbox.write(
         "child.sh",
-        format!("echo c >> {}\nwhile [ ! -e {} ]; do sleep 0.05; done\n", children.display(), go.display()),
+        format!(
+            "echo c >> {}\nwhile [ ! -e {} ]; do sleep 0.05; done\n",
+            children.display(),
+            go.display()
+        ),
     );
     let text_of_parent = format!(
         "echo s >> {}\nstarling spawn --key only -- sh {}\nstarling await\n",
@@ -212,8 +216,10 @@ fn bad_input_is_an_error_in_the_task_that_did_it() {
         "starling spawn --key k -- true; starling spawn --key k --array 1-2 -- true",
         "starling spawn --array 1-5000 -- true",
     ];
-    let tries: Vec<String> =
-        lines.iter().map(|line| format!("{{ {line}; }} 2>> {out} || echo code $? >> {out}")).collect();
+    let tries: Vec<String> = lines
+        .iter()
+        .map(|line| format!("{{ {line}; }} 2>> {out} || echo code $? >> {out}"))
+        .collect();
     let parent = script(instance.sandbox(), "parent.sh", &tries.join("\n"));
     let _ = run(&instance, &parent, &[]);
     let errors = text(out.into());

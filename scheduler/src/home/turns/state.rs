@@ -93,6 +93,7 @@ impl TaskTurns {
             awaits: record.awaits,
             pending: BTreeSet::new(),
             known,
+            waits_at: None,
         }
     }
 }
