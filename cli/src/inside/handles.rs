@@ -64,15 +64,12 @@ pub(crate) fn resolve(
         match *part {
             Part::All => all = true,
             Part::Children { first, last } if last - first >= limits::TURN_AWAITS_MAX as u64 => {
-                return Err(format!(
-                    "{first}-{last}: more than {} tasks",
-                    limits::TURN_AWAITS_MAX as u64
-                ));
+                return Err(format!("{first}-{last}: more than {} tasks", limits::TURN_AWAITS_MAX));
             }
             Part::Children { first, last } => {
                 handles.extend((first..=last).map(|child| named(task_ref::Task::Child(child))));
             }
-            Part::Task { job: Some(job), local } if own_job != Some(&job.to_string()) => {
+            Part::Task { job: Some(job), local } if own_job != Some(job.to_string().as_str()) => {
                 let own = own_job.unwrap_or("unknown");
                 return Err(format!("task {job}/{local} is of another job; this is job {own}"));
             }

@@ -14,7 +14,6 @@ use crate::common::units::Timespan;
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
 
-/// Relative paths begin at the job's submit directory: the task's own directory goes away.
 #[derive(Args, Debug)]
 pub(crate) struct SpawnArgs {
     /// The same key names the same tasks in each attempt of this task: they are made once
@@ -132,6 +131,7 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
     Ok(graph)
 }
 
+/// Relative paths begin at the job's submit directory: the task's own directory goes away.
 fn submit_dir() -> Result<PathBuf, Failure> {
     match std::env::var_os("STARLING_SUBMIT_DIR").map(PathBuf::from) {
         Some(dir) if dir.is_absolute() => Ok(dir),

@@ -200,3 +200,7 @@ async fn abandoned(host: &impl Host, token: Token) {
         let _ = door.inputs.send(Local::Input(Input::Finished { task, attempt, outcome }));
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;
