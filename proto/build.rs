@@ -1,7 +1,7 @@
-//! Compiles `starling.proto` to prost messages, without protoc.
+//! Compiles the protocol to prost messages, without protoc.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/starling.proto");
-    let files = protox::compile(["proto/starling.proto"], ["proto"])?;
+    println!("cargo:rerun-if-changed=proto");
+    let files = protox::compile(["proto/starling.proto", "proto/door.proto"], ["proto"])?;
     let mut config = prost_build::Config::new();
     config.bytes([
         ".starling.v1.KvOp",

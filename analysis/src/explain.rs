@@ -5,8 +5,8 @@ prints them.
 The live answer of the task's home comes first. The events of the task follow in order of time.
 */
 
-use proto::event::{End, Event, Reason};
-use proto::{LocalId, NodeId, Policy, Span, Time, wire};
+use proto::event::{End, Event, Reason, Turned};
+use proto::{Attempt, LocalId, NodeId, Policy, Span, Time, wire};
 
 use crate::events::Entry;
 use crate::trace::{end_word, retry_reason};
@@ -104,6 +104,9 @@ impl Past {
             Event::Replaced { attempt, why, .. } => {
                 let why = retry_reason(why);
                 format!("after attempt {attempt} its home gave it a further one, because {why}")
+            }
+            Event::Turned { attempt, seq, turn, spawned, .. } => {
+                turned(attempt, seq, turn, spawned)
             }
             Event::TakenOver { from, .. } => {
                 format!("{} took over what it had made from {}", name(node), name(from))
@@ -301,6 +304,16 @@ fn span_text(span: Span) -> String {
         s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
         s => format!("{:.0} us", s * 1e6),
     }
+}
+
+fn turned(attempt: Attempt, seq: u64, turn: Turned, spawned: u64) -> String {
+    let then = match turn {
+        Turned::Done => "and is done",
+        Turned::Wait => "and waits for other tasks",
+        Turned::More => "and goes on",
+        Turned::Yield => "and gave its slot back",
+    };
+    format!("attempt {attempt} committed turn {seq} with {spawned} new tasks, {then}")
 }
 
 #[cfg(test)]

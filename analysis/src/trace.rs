@@ -131,7 +131,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 self.scheduling(entry)
             }
             Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
-            Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
+            Event::Committed { .. } | Event::Turned { .. } | Event::JobEnded { .. } => Ok(()),
         }
     }
 

@@ -43,6 +43,12 @@ pub(crate) enum Verb {
     Node(Box<crate::local::node::NodeArgs>),
     /// Submit a command or a workflow to a running cluster
     Submit(crate::cluster::submit::SubmitArgs),
+    /// Inside a task: make tasks, which exist once the task commits, awaits or is done
+    Spawn(Box<crate::inside::spawn::SpawnArgs>),
+    /// Inside a task: wait for tasks, without a slot
+    Await(crate::inside::awaiting::AwaitArgs),
+    /// Inside a task: make spawned tasks exist, and keep a state for another attempt
+    Commit(crate::inside::commit::CommitArgs),
     /// Jobs: list, inspect, wait, follow, cancel, read output
     #[command(subcommand)]
     Job(crate::cluster::job::JobVerb),
@@ -269,6 +275,10 @@ pub(crate) struct PlaceArgs {
     /// caused]
     #[arg(long, value_name = "LIMIT")]
     pub(crate) crash_limit: Option<workloads::CrashLimit>,
+    /// Tasks of the job, with those that its tasks make; beyond them the job stops [default:
+    /// 100000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tasks: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,6 +1,6 @@
 //! The one binary. Each verb has its file; this one reads the command line and selects it.
-//! `cluster` has the verbs for a running cluster, `local` has those that start nodes, and `common`
-//! serves all verbs.
+//! `cluster` has the verbs for a running cluster, `inside` those for commands inside a task, `local`
+//! those that start nodes, and `common` serves all verbs.
 
 mod args;
 mod bench;
@@ -11,6 +11,7 @@ mod cluster;
 mod common;
 mod eval;
 mod generated;
+mod inside;
 mod local;
 mod sim;
 mod workload;
@@ -144,6 +145,9 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Down(args) => up::down(context, &args),
         Verb::Node(args) => node::run(context, *args),
         Verb::Submit(args) => submit::run(context, &args),
+        Verb::Spawn(args) => inside::spawn::run(context, &args),
+        Verb::Await(args) => inside::awaiting::run(context, &args),
+        Verb::Commit(args) => inside::commit::run(context, &args),
         Verb::Job(verb) => job::run(context, &verb),
         Verb::Task(verb) => task::run(context, &verb),
         Verb::Kv(verb) => kv::run(context, &verb),

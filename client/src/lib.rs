@@ -23,6 +23,7 @@ assert_eq!(end.sum.map(|sum| sum.failed), Some(0));
 
 mod call;
 mod data;
+mod door;
 mod error;
 mod instance;
 mod job;
@@ -38,6 +39,7 @@ mod submit;
 
 pub use call::{Client, ClientOptions};
 pub use data::{NodeEvents, StreamFilter};
+pub use door::{DOOR_VARIABLE, Door, DoorError};
 pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};
 pub use job::{JobWatch, is_ended, round_of};

@@ -10,7 +10,8 @@ so the core needs no locks. Several nodes in one process run the same code sever
 The folders in reading order: [`start()`] opens a node's directories and ports. `lifecycle`
 assembles its parts, and `event_loop` drives it. `lifecycle` also waits for the other nodes, and has
 the node's directory ([`instance`]) and its place in a launch ([`launcher`]). `rpc` has its streams:
-it authenticates callers, and [`authorization`] limits their calls. `objects` fetches objects.
+it authenticates callers, and [`authorization`] limits their calls. `door` serves the commands that
+run on the node. `objects` fetches objects.
 [`events`] and [`store`] are its files.
 
 ```no_run
@@ -33,6 +34,7 @@ for node in nodes {
 */
 
 mod clock;
+mod door;
 mod error;
 mod event_loop;
 pub mod events;

@@ -86,6 +86,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
             output_sizes: vec![],
             name: String::new(),
             inputs: vec![],
+            resume: None,
         });
     };
     // The spawner starts with the first command.

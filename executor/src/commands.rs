@@ -32,7 +32,7 @@ use crate::captured::{OutputLoss, Printed};
 use crate::deliver;
 use crate::error::reason;
 use crate::executor::{AttemptOutcome, Shared};
-use crate::spawner::wire::{self, Exit, Report, SpawnerRequest};
+use crate::spawner::wire::{self, Exit, Report, SpawnerRequest, Waiting};
 use crate::spawner_liveness::{SilenceAction, SpawnerLiveness};
 use crate::stage::{self, Workspace};
 use crate::streams::Piece;
@@ -49,7 +49,7 @@ pub(crate) type Numbered = (u64, Box<Launch>);
 
 enum Work {
     Launch(u64, Box<Launch>),
-    Kill(u64),
+    Request(SpawnerRequest),
     /// The spawner ended before these orders were sent.
     Staged(Vec<u8>, Vec<(u64, Running)>),
     /// The spawner did not take all written bytes at once.
@@ -156,8 +156,28 @@ impl Commands {
 
     pub(crate) fn kill(&self, number: u64) {
         if let Some(Ok(threads)) = self.threads.get() {
-            self.inner.queue(&threads.sender, Work::Kill(number));
+            self.inner.queue(&threads.sender, Work::Request(kill(number)));
         }
+    }
+
+    pub(crate) fn set_waiting(&self, number: u64, waits: bool) {
+        if let Some(Ok(threads)) = self.threads.get() {
+            let waiting = Some(Waiting { number, waits });
+            let request = SpawnerRequest { waiting, ..SpawnerRequest::default() };
+            self.inner.queue(&threads.sender, Work::Request(request));
+        }
+    }
+
+    /// Makes a command the next attempt of its task. Returns whether it has printed something;
+    /// `None` if it has ended.
+    pub(crate) fn go_on(&self, number: u64, parked: Key, next: &Launch) -> Option<bool> {
+        // An end of the command is handled before or after this, as its key is read under the lock.
+        let mut state = self.inner.state();
+        let running = state.running.get_mut(&number)?;
+        self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
+        running.key = (next.task, next.attempt);
+        running.launch = Box::new(next.clone());
+        Some(!running.printed.captured.is_none())
     }
 
     pub(crate) fn any_runs(&self) -> bool {
@@ -299,6 +319,10 @@ impl Inner {
     }
 }
 
+fn kill(number: u64) -> SpawnerRequest {
+    SpawnerRequest { kill: Some(number), ..SpawnerRequest::default() }
+}
+
 fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
     let mut batch = Vec::new();
     let mut staged = Vec::new();
@@ -310,12 +334,7 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                 Work::Launch(number, launch) => {
                     stage(inner, number, launch, &mut batch, &mut staged)
                 }
-                Work::Kill(number) => {
-                    wire::encode(
-                        &mut batch,
-                        &SpawnerRequest { kill: Some(number), ..SpawnerRequest::default() },
-                    );
-                }
+                Work::Request(request) => wire::encode(&mut batch, &request),
                 Work::Staged(orders, running) => {
                     batch.extend_from_slice(&orders);
                     staged.extend(running);
@@ -556,7 +575,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
             Err(unkept) => {
                 let is_first = printed.unkept.replace(unkept.clone()).is_none();
                 if is_first && matches!(unkept, OutputLoss::Full(_)) {
-                    inner.queue(orders, Work::Kill(*number));
+                    inner.queue(orders, Work::Request(kill(*number)));
                 }
             }
         }

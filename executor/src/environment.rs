@@ -12,6 +12,7 @@ use proto::limits::{
 use proto::work::Launch;
 use proto::{entry, wire};
 
+use crate::doorway::push_entrance;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
@@ -47,7 +48,7 @@ pub(crate) fn environment(
     command: &wire::Command,
     scope: &Scope<'_>,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let mut out = Vec::with_capacity(14 + scope.inputs.len() + scope.outputs.len());
+    let mut out = Vec::with_capacity(16 + scope.inputs.len() + scope.outputs.len());
     let directory_text = text_of(directory);
     let cpus = launch.spec.cpus.max(1).to_string();
     let width = entry::split(&launch.spec.name).map_or(1, |split| split.width);
@@ -65,6 +66,9 @@ pub(crate) fn environment(
     push_variable(&mut out, "TMPDIR", &directory_text);
     if std::env::var_os("OMP_NUM_THREADS").is_none() {
         push_variable(&mut out, "OMP_NUM_THREADS", &cpus);
+    }
+    if let Some(doorway) = &shared.config.doorway {
+        push_entrance(&mut out, &**doorway, launch, directory)?;
     }
     let lists = Lists::of(shared, scope.inputs, directory)?;
     push_variable(&mut out, "STARLING_INPUTS_FILE", &text_of(&lists.lines));

@@ -16,6 +16,7 @@ use crate::captured::{OutputLoss, no_room};
 use crate::commands::Commands;
 use crate::deliver::DeliveryMethods;
 use crate::dir_pool::DirPool;
+use crate::doorway::Doorway;
 use crate::error::{ExecutorError, reason};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
@@ -50,6 +51,8 @@ pub struct ExecutorConfig {
     /// The instance directory, by which commands find the cluster; `None`: it is not in their
     /// environment.
     pub instance_dir: Option<PathBuf>,
+    /// By which commands reach their node; `None`: they cannot.
+    pub doorway: Option<Arc<dyn Doorway>>,
     /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
     /// The time without an answer after which a spawner is replaced.
@@ -73,6 +76,7 @@ impl ExecutorConfig {
             kill_grace: limits::KILL_GRACE,
             mark: String::new(),
             instance_dir: None,
+            doorway: None,
             hides_slurm: false,
             spawner_silence: limits::SPAWNER_TIMEOUT,
             say: |_| {},
@@ -306,6 +310,51 @@ impl Executor {
         }
         // Removed from the table first, so that it gets no further staged files.
         self.shared.release(key);
+    }
+
+    /// The time limit of a command stands still while the command waits without a slot, and goes on
+    /// afterwards.
+    pub fn set_waiting(&self, task: TaskId, attempt: Attempt, waits: bool) {
+        if let Some(Phase::Command(number)) = self.shared.table.phase((task, attempt)) {
+            self.commands.set_waiting(number, waits);
+        }
+    }
+
+    /// The command of the attempt `parked` goes on as the attempt of `launch`, with the same task.
+    /// `then` is called when that holds for everything it has printed too. False if the command has
+    /// ended: then nothing changes, and `then` is not called.
+    pub fn go_on(
+        &self,
+        parked: Attempt,
+        launch: &Launch,
+        then: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let (task, next) = (launch.task, launch.attempt);
+        let Some(Phase::Command(number)) = self.shared.table.phase((task, parked)) else {
+            return false;
+        };
+        let Some(has_printed) = self.commands.go_on(number, (task, parked), launch) else {
+            return false;
+        };
+        if let Some(files) = self.shared.in_use().remove(&(task, parked)) {
+            self.shared.in_use().insert((task, next), files);
+        }
+        self.commands.set_waiting(number, false);
+        if !has_printed {
+            then();
+            return true;
+        }
+        let shared = self.shared.clone();
+        let run = move || {
+            let _ = shared.streams.copy_attempt(task, parked, next); // Else that part is missing.
+            then();
+        };
+        if let Err(error) = self.shared.pool.run(run) {
+            self.commands.kill(number);
+            let text = format!("cannot start a thread: {}", reason(&error));
+            self.shared.finish((task, next), failure(text));
+        }
+        true
     }
 
     /// Removes the objects of an attempt that will never be needed.

@@ -37,6 +37,7 @@ let launch = Launch {
     output_sizes: vec![],
     name: String::new(),
     inputs: vec![],
+    resume: None,
 };
 // A no-op with virtual data is answered at once; everything else goes through `launch`.
 let outcome = executor::Executor::run_inline(&launch).expect("nothing to wait for");
@@ -51,6 +52,7 @@ mod commands;
 mod deliver;
 mod dir_pool;
 mod disk_reserve;
+mod doorway;
 mod environment;
 mod error;
 mod executor;
@@ -74,6 +76,7 @@ mod table;
 mod timer;
 mod uploads;
 
+pub use doorway::{Doorway, Entrance};
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};

@@ -46,6 +46,18 @@ impl Table {
         self.running().remove(&key)
     }
 
+    pub(crate) fn phase(&self, key: Key) -> Option<Phase> {
+        self.running().get(&key).cloned()
+    }
+
+    /// The command of an attempt is another attempt from now on. `None` if it was removed meanwhile.
+    pub(crate) fn rename(&self, from: Key, to: Key) -> Option<()> {
+        let mut running = self.running();
+        let phase = running.remove(&from)?;
+        running.insert(to, phase);
+        Some(())
+    }
+
     pub(crate) fn contains(&self, key: Key) -> bool {
         self.running().contains_key(&key)
     }

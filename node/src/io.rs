@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvs::{Batch, Page, PageRequest};
-use proto::work::{Fetch, FetchError, Launch, Outcome, Stored};
+use proto::work::{Fetch, FetchError, Launch, Outcome, Stored, Turn, TurnAnswer};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, wire,
 };
@@ -19,6 +19,9 @@ pub enum Input {
     ClientGone { client: ClientId },
     /// An attempt that this node launched has ended.
     Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
+    /// An attempt that this node launched commits a turn. Its last turn comes with
+    /// [`Input::Finished`]. One turn of an attempt at a time: the next one follows the answer.
+    Turn { task: TaskId, attempt: Attempt, turn: Box<Turn> },
     /// The fetch with this number has ended; the error is one line.
     Fetched { object: ObjectId, number: u64, result: Result<(), FetchError> },
     /// Objects of an earlier incarnation that the shell found when it started.
@@ -69,6 +72,12 @@ pub enum Effect {
     Kill {
         task: TaskId,
         attempt: Attempt,
+    },
+    /// The answer to [`Input::Turn`].
+    TurnAnswer {
+        task: TaskId,
+        attempt: Attempt,
+        answer: TurnAnswer,
     },
     Fetch(Fetch),
     /// Report `Input::Measured`.

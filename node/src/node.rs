@@ -251,6 +251,9 @@ impl Node {
             Input::Finished { task, attempt, outcome } => {
                 self.scheduler.on_finished(now, task, attempt, outcome, &mut self.out);
             }
+            Input::Turn { task, attempt, turn } => {
+                self.scheduler.on_turn(now, task, attempt, *turn, &mut self.out);
+            }
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }

@@ -13,6 +13,7 @@ const CREDIT: u8 = 3;
 const END: u8 = 4;
 const HOLDER: u8 = 5;
 const START: u8 = 6;
+const TURN: u8 = 7;
 
 /// Appends the writes of a step's facts. `number` is never used twice in one partition, and grows.
 pub(crate) fn write_facts(
@@ -40,6 +41,12 @@ pub(crate) fn write_facts(
     for (place, record) in facts.starts.iter().flat_map(|starts| starts.iter()) {
         writes.push(put(*place, START, number(place.0), record));
     }
+    for (&(place, index), turn) in facts.turns.iter().flat_map(|turns| turns.iter()) {
+        match turn {
+            Some(record) => writes.push(put(place, TURN, index, record)),
+            None => writes.push(drop_record(place, TURN, index)),
+        }
+    }
     for (&job, state) in &facts.jobs {
         let partition = kvs::job_partition(job, partitions);
         let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
@@ -54,10 +61,13 @@ pub(crate) fn write_facts(
         let key = keys::job_prefix(keys::TASK, job).to_vec();
         writes.push(Write { partition, key, value: None });
     }
-    for &((partition, job), chunk) in &facts.dropped_chunks {
-        let key = keys::job_record(keys::TASK, job, CHUNK, chunk.into()).to_vec();
-        writes.push(Write { partition, key, value: None });
+    for &(place, chunk) in &facts.dropped_chunks {
+        writes.push(drop_record(place, CHUNK, chunk.into()));
     }
+}
+
+fn drop_record((partition, job): Place, kind: u8, index: u64) -> Write {
+    Write { partition, key: keys::job_record(keys::TASK, job, kind, index).to_vec(), value: None }
 }
 
 fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> Write {
@@ -101,6 +111,7 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
                     LedgerRecord::Holder(wire::HolderRecord::decode(value).map_err(malformed)?)
                 }
                 START => LedgerRecord::Start(wire::StartRecord::decode(value).map_err(malformed)?),
+                TURN => LedgerRecord::Turn(wire::TurnRecord::decode(value).map_err(malformed)?),
                 other => return Err(format!("a task record has the unknown kind {other}")),
             };
             Ok(Loaded::Ledger(job, loaded))

@@ -240,6 +240,11 @@ impl Node {
     fn collect(&mut self) {
         let out = &mut self.out;
         let effects = &mut self.step.effects;
+        let answers = out.turn_answers.drain(..);
+        effects.extend(answers.map(|(task, attempt, answer)| {
+            // The answer comes before the end of its attempt.
+            Effect::TurnAnswer { task, attempt, answer }
+        }));
         let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
         effects.extend(kills);
         let discards = out.discards.drain(..);

@@ -115,7 +115,7 @@ fn count(dice: &mut Dice) -> wire::PartitionCount {
 }
 
 fn body(dice: &mut Dice) -> Body {
-    match dice.below(22) {
+    match dice.below(25) {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
@@ -171,6 +171,7 @@ fn body(dice: &mut Dice) -> Body {
         17 => Body::TasksNotHeld(wire::TasksNotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
         19 | 20 => recall(dice),
+        21..=23 => turn(dice),
         _ => {
             let (job, question) = (dice.number(), dice.number());
             let (unknown, kept) = (dice.below(2) == 0, dice.below(2) == 0);
@@ -187,6 +188,60 @@ fn credit_query(dice: &mut Dice) -> Body {
     let recalled = dice.below(2) == 0;
     let ask = wire::CreditRequest { job, parent, child, lost_attempt, runs_again, round, recalled };
     Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
+}
+
+fn turn(dice: &mut Dice) -> Body {
+    let (job, local, attempt, seq) = (dice.number(), dice.number(), dice.number(), dice.number());
+    let ended = |dice: &mut Dice| wire::Awaited {
+        local: dice.number(),
+        verdict: dice.below(6) as i32,
+        ..Default::default()
+    };
+    let name = |dice: &mut Dice| wire::task_ref::Task::Child(dice.number());
+    match dice.below(5) {
+        0 => Body::TurnReply(wire::TurnReply {
+            job,
+            local,
+            attempt,
+            seq,
+            result: dice.below(4) as i32,
+            count: dice.number() as u32,
+            goes_on: dice.below(2) == 0,
+            ..Default::default()
+        }),
+        1 => {
+            let (tasks, partition) = (dice.numbers(), dice.below(9) as u32);
+            Body::AwaitQuery(wire::AwaitQuery { job, waiter: local, seq, tasks, partition })
+        }
+        2 => {
+            Body::AwaitReply(wire::AwaitReply { job, waiter: local, seq, ended: vec![ended(dice)] })
+        }
+        3 => {
+            let (partition, chunks) = (dice.below(9) as u32, dice.small_numbers());
+            Body::ChunksBorn(wire::ChunksBorn { job, partition, chunks })
+        }
+        _ => Body::Turn(wire::Turn {
+            job,
+            local,
+            attempt,
+            seq,
+            verdict: dice.below(6) as i32,
+            spawned: Some(wire::Spawned {
+                specs: vec![wire::Spec::default(); dice.below(3) as usize],
+                tasks: vec![wire::Task { spec: dice.below(3) as u32, ..Default::default() }; 2],
+                keys: vec![wire::SpawnKey { task: dice.number() as u32, key: "k".to_owned() }],
+                edges: vec![wire::SpawnEdge {
+                    parent: dice.number() as u32,
+                    child: dice.number() as u32,
+                    slot: dice.number() as u32,
+                    output: dice.number() as u32,
+                }],
+            }),
+            awaits: vec![wire::TaskRef { task: Some(name(dice)) }],
+            state: (dice.below(2) == 0).then(|| vec![7; dice.below(70_000) as usize]),
+            completion: None,
+        }),
+    }
 }
 
 fn recall(dice: &mut Dice) -> Body {
@@ -234,6 +289,7 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
             slot: dice.small_numbers(),
             output: dice.small_numbers(),
         }],
+        spawned: dice.below(4) == 0,
         parents: vec![wire::Parents {
             index: dice.number(),
             first_slot: dice.number() as u32,

@@ -6,10 +6,12 @@ any block. An event is one tag byte and LEB128 varints, about 12 bytes.
 */
 
 mod subject;
+mod turned;
 
 pub use crate::spared::Spared;
 pub use crate::stall::Stall;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Policy, Span, TaskId, Time};
+pub use turned::Turned;
 
 /// The reason why a ready task went to a queue or node (Algorithm 1 of the paper and its
 /// extensions).
@@ -114,6 +116,9 @@ pub enum Event {
     },
     /// The home committed the end of a task; this happens once.
     Committed { task: TaskId, attempt: Attempt, end: End, node: NodeId, output_bytes: u64 },
+    /// The home committed a turn of the task. `first`: the index of the first spawned task in the
+    /// task's partition.
+    Turned { task: TaskId, attempt: Attempt, seq: u64, turn: Turned, first: u64, spawned: u64 },
     /// The home issued a further attempt of the task.
     Replaced { task: TaskId, attempt: Attempt, why: RetryReason },
     /// A completion that did not count.
@@ -266,6 +271,11 @@ impl Encoder {
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
+            }
+            Event::Turned { task, attempt, seq, turn, first, spawned } => {
+                self.task(task, attempt);
+                self.numbers(&[seq, turn as u64, first, spawned]);
+                34
             }
             Event::TakenOver { task, attempt, from } => {
                 self.task(task, attempt);
@@ -479,7 +489,7 @@ impl<'a> Decoder<'a> {
                 wait_max: Span(self.number()?),
                 steal: [Span(self.number()?), Span(self.number()?)],
             }),
-            4..=13 | 25 | 27..=29 | 32 | 33 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 | 32..=34 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -550,6 +560,14 @@ impl<'a> Decoder<'a> {
                 home: NodeId(self.small()?),
                 holder: NodeId(self.small()?),
                 quiet: Span(self.number()?),
+            },
+            34 => Event::Turned {
+                task,
+                attempt,
+                seq: self.number()?,
+                turn: Turned::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
+                first: self.number()?,
+                spawned: self.number()?,
             },
             29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
             _ => Event::MissedWakeupRepaired { task },

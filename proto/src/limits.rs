@@ -3,16 +3,20 @@
 use crate::time::Span;
 
 mod copies;
+mod door;
 mod hosts;
 mod logs;
 mod past;
 mod shell;
+mod turns;
 mod versions;
 pub use copies::*;
+pub use door::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;
 pub use shell::*;
+pub use turns::*;
 pub use versions::*;
 
 // The map.

@@ -23,6 +23,8 @@ pub struct Launch {
     pub name: String,
     /// By input slot; slots of order-only edges are absent.
     pub inputs: Vec<LaunchInput>,
+    /// The result of the turns that earlier attempts have committed.
+    pub resume: Option<Arc<wire::Resume>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +119,7 @@ impl From<&wire::TransferredOutput> for Stay {
 }
 
 /// The result of an attempt as the executor saw it. The core adds the times.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcome {
     /// Empty on success, otherwise one line with the reason.
     pub error: String,
@@ -133,6 +135,45 @@ pub struct Outcome {
     /// xxh3 of the bytes of each output. Empty for outputs without bytes.
     pub output_sums: Vec<u64>,
     pub captured: Captured,
+    /// What the attempt spawned since its last turn, and its last state. Only of a successful
+    /// attempt; it is committed together with the end.
+    pub turn: Option<Box<Turn>>,
+}
+
+/// A turn as an attempt requests it; the core numbers it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Turn {
+    pub verdict: wire::TurnVerdict,
+    pub spawned: wire::Spawned,
+    /// Of [`wire::TurnVerdict::TurnWait`].
+    pub awaits: Vec<wire::TaskRef>,
+    /// `None`: the state of the former turn stays.
+    pub state: Option<Vec<u8>>,
+}
+
+/// The answer to a turn. It comes once the turn is synced on its replicas.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TurnAnswer {
+    /// The turn took effect. After a wait or a yield the attempt is over: the shell ends it, and
+    /// reports no end.
+    Committed(TurnCommit),
+    /// Another attempt runs, or the task has ended: the shell ends this attempt.
+    Fenced,
+    /// The turn exceeds a limit or is malformed, and had no effect: the reason, in one line.
+    Refused(String),
+}
+
+/// The effect of a committed turn.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TurnCommit {
+    pub seq: u64,
+    /// The ordinal of the first spawned task, its id, and the number of spawned tasks. Their ids
+    /// are consecutive.
+    pub ordinal: u64,
+    pub first: crate::LocalId,
+    pub count: u32,
+    /// Of a wait for tasks that have all ended: their ends. The attempt goes on.
+    pub awaited: Option<Vec<wire::Awaited>>,
 }
 
 /// The captured bytes of an attempt's output.

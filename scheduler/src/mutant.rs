@@ -115,6 +115,20 @@ mutants! {
         FoundOutputsUnchecked "found-alone",
         /// A home that loads records has forgotten how much tasks have printed.
         CapturedForgotten "captured-forgotten",
+        /// The tasks that a fenced turn spawned exist as well.
+        AbortedChildrenLive "aborted-children-live",
+        /// A turn counts whatever its attempt and number.
+        TurnWithoutAttempt "turn-without-attempt",
+        /// A turn that the holder repeats is committed again.
+        SeqIgnored "seq-ignored",
+        /// A task that gives its slot back too often fails.
+        YieldCountsAsStrike "yield-counts-as-strike",
+        /// The next attempt of a task that gave its slot back starts without its state.
+        YieldDropsState "yield-drops-state",
+        /// A job ends with the number of tasks that were submitted.
+        EndsAtSubmittedTotal "ends-at-submitted-total",
+        /// Spawned tasks start before the turn that made them is synced.
+        BornBeforeSync "born-before-sync",
     }
 
     /// Mutants of replicated partitions.

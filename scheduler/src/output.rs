@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_PER_MESSAGE_MAX};
 use proto::wire::message::Body;
-use proto::work::{Fetch, Launch};
+use proto::work::{Fetch, Launch, TurnAnswer};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 
 /// The job and the partition to which facts belong.
 pub type Place = (PartitionId, JobId);
+
+/// The changed turns of a step: the record of each task, or that it is deleted.
+pub type Turns = BTreeMap<(Place, u64), Option<wire::TurnRecord>>;
 
 /// All changes of this step that must become durable, by kind of record.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ pub struct Facts {
     pub holders: BTreeMap<Place, wire::HolderRecord>,
     /// Starts of commands. Boxed, because most nodes never run any.
     pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
+    /// The last turns of tasks, by index; `None` deletes one. Boxed as well.
+    pub turns: Option<Box<Turns>>,
     /// Records of jobs homed here.
     pub jobs: BTreeMap<JobId, wire::JobState>,
     /// Staged chunks to be removed, by number.
@@ -39,6 +44,7 @@ impl Facts {
             && self.credits.is_empty()
             && self.holders.is_empty()
             && self.starts.is_none()
+            && self.turns.is_none()
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
             && self.forgotten.is_empty()
@@ -64,6 +70,8 @@ pub struct Out {
     pub fetches: Vec<Fetch>,
     pub kills: Vec<(TaskId, Attempt)>,
     pub discards: Vec<(TaskId, Attempt)>,
+    /// Answers to the turns of attempts that run here.
+    pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,
     pub events: Vec<Event>,
     /// The shell is asked to measure the resources that this node has used.
     pub measure: bool,

@@ -37,6 +37,7 @@ use crate::holder::slots::Slots;
 use crate::holder::staging::Staged;
 use crate::holder::start_permission::StartRequests;
 use crate::holder::task::{BundleBuilder, Work};
+use crate::holder::turns::PendingTurns;
 use crate::home::death_evidence::DeathEvidence;
 use crate::home::failover::Loading;
 use crate::home::jobs::Jobs;
@@ -139,6 +140,9 @@ pub struct Scheduler {
     pub(crate) drain: Option<Box<Drain>>,
     pub(crate) recent_completions: RecentCompletions,
     pub(crate) job_tallies: Box<JobTallies>,
+    /// Turns that their homes have not answered. Boxed, because most nodes never have any.
+    #[expect(clippy::box_collection, reason = "most nodes never have any: it takes less room")]
+    pub(crate) pending_turns: Option<Box<PendingTurns>>,
 }
 
 impl Scheduler {
@@ -181,6 +185,7 @@ impl Scheduler {
             drain: None,
             recent_completions: RecentCompletions::default(),
             job_tallies: Box::default(),
+            pending_turns: None,
             homes,
             options,
         };
@@ -255,6 +260,11 @@ impl Scheduler {
                     self.complete(now, from, completion, out);
                 }
             }
+            Body::Turn(turn) => self.on_turn_of(now, from, turn, out),
+            Body::TurnReply(reply) => self.on_turn_reply(now, reply, out),
+            Body::AwaitQuery(query) => self.on_await_query(query, out),
+            Body::AwaitReply(reply) => self.on_await_reply(&reply),
+            Body::ChunksBorn(born) => self.on_chunks_born(from, &born),
             Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
             Body::Credits(credits) => self.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
@@ -369,6 +379,7 @@ impl Scheduler {
     /// Decides until nothing is left to decide, or until the step's budget is used up. In that case
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
+        self.ledger.await_births(out);
         self.ledger.release_due(now, STEP_TASKS_MAX);
         self.activate(now, out);
         self.judge_deaths(now, out);
@@ -415,6 +426,8 @@ impl Scheduler {
         self.copy_outputs(now, out);
         self.retry_fetches(now, out);
         self.expire_start_requests(now, out);
+        self.ask_for_awaited(now, out);
+        self.repeat_turns(now, out);
         self.return_tasks_if_keeper(out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
@@ -485,6 +498,8 @@ impl Scheduler {
             self.undelivered.deadline(),
             self.drain.as_ref().and_then(|drain| drain.deadline()),
             self.next_requeue(),
+            self.next_ask_of_waits(),
+            self.next_repeated_turn(),
             expiry,
             retry,
         ];
@@ -520,7 +535,8 @@ impl Scheduler {
             return;
         }
         let rules = self.rules();
-        let (local_queue, reason) = match self.decide(now, &work) {
+        let waiting = self.node_of_waiting(task, work.cpus());
+        let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, rules.stays),
             Decision::Push(node) if self.homes.fits(node, work.cpus()) => {

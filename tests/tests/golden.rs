@@ -15,7 +15,7 @@ use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
-use proto::event::{Decoder, Encoder, End, Reason, RetryReason, Spared, Stall};
+use proto::event::{Decoder, Encoder, End, Reason, RetryReason, Spared, Stall, Turned};
 use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 #[test]
@@ -85,7 +85,7 @@ const SETS: [&str; 7] = [
     "GroupMessage",
     "MembershipMessage",
 ];
-const WHOLE: [&str; 12] = [
+const WHOLE: [&str; 13] = [
     "Packet",
     "Chunk",
     "JobCommit",
@@ -96,6 +96,7 @@ const WHOLE: [&str; 12] = [
     "HolderRecord",
     "StartRecord",
     "VisibleRecord",
+    "TurnRecord",
     "GroupEntry",
     "HardState",
 ];
@@ -201,7 +202,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const EVENT_KINDS: usize = 24;
+const EVENT_KINDS: usize = 25;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
@@ -233,6 +234,7 @@ fn events() -> [Event; EVENT_KINDS] {
         },
         Event::Committed { task, attempt, end: End::Failed, node, output_bytes: 5_000_000 },
         Event::Replaced { task, attempt, why: RetryReason::HolderRestarted },
+        Event::Turned { task, attempt, seq: 3, turn: Turned::Wait, first: 70_000, spawned: 12 },
         Event::Stale { task, attempt },
         Event::MissedWakeupRepaired { task },
         Event::Widened { task, attempt, slot: 5 },

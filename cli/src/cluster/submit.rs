@@ -165,10 +165,6 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     }
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
-    if let Some(cwd) = args.cwd.as_ref().filter(|cwd| cwd.to_str().is_none()) {
-        return Err(Failure::usage(format!("--cwd: '{}' is not valid UTF-8", cwd.display()))
-            .hint("a link to it may have another name"));
-    }
     let options = workloads::CommandOptions {
         array: args.array.clone(),
         inputs: args.inputs.clone(),
@@ -177,7 +173,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         outputs: args.outputs.clone(),
         cpus: args.cpus,
         name: args.name.clone(),
-        cwd: args.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        cwd: text_of_cwd(args.cwd.as_deref())?,
         submit_dir: here,
         env: args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
         stdin: args.stdin.clone(),
@@ -188,8 +184,18 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     Ok(Graph::command(args.command.clone(), &options)?)
 }
 
+/// The working directory of a command, which must be a text.
+pub(crate) fn text_of_cwd(cwd: Option<&Path>) -> Result<Option<String>, Failure> {
+    let text = |cwd: &Path| match cwd.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Failure::usage(format!("--cwd: '{}' is not valid UTF-8", cwd.display()))
+            .hint("a link to it may have another name")),
+    };
+    cwd.map(text).transpose()
+}
+
 /// `NAME=VALUE`, or only `NAME` for its value here.
-fn variable(text: &str) -> Result<(String, String), Failure> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => match std::env::var(text) {

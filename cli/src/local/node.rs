@@ -78,9 +78,8 @@ struct StartArgs {
     #[arg(long, value_name = "ADDR")]
     join: Option<String>,
     /// The token of 'starling token make': gets the cluster's keys, once. All users of a machine
-    /// can read a command line, but not the environment
-    #[arg(long, value_name = "TOKEN", requires = "join", env = "STARLING_TOKEN")]
-    #[arg(hide_env_values = true)]
+    /// can read a command line, but not the environment [env: STARLING_TOKEN]
+    #[arg(long, value_name = "TOKEN", requires = "join")]
     token: Option<Token>,
     /// Address at which to listen, by which the other nodes reach this one. Or 'auto' (auto:PORT):
     /// all addresses of this machine, which the others try in turn [default: 127.0.0.1:0; auto with
@@ -208,6 +207,14 @@ fn note_failure(dir: &Path, rank: Option<Rank>, launch: String, failure: &Failur
     instance.note_failure(node, Some(&FailureFile { launch, reason }));
 }
 
+/// The token in the environment. Inside a task the variable has another meaning.
+fn token_of_environment() -> Result<Option<Token>, Failure> {
+    let is_task = std::env::var_os(client::DOOR_VARIABLE).is_some();
+    let text = std::env::var("STARLING_TOKEN").ok().filter(|text| !text.is_empty() && !is_task);
+    let token = text.map(|text| text.parse::<Token>()).transpose();
+    token.map_err(|error| Failure::usage(format!("STARLING_TOKEN: {error}")))
+}
+
 fn options_of(
     context: &Context,
     args: StartArgs,
@@ -223,6 +230,10 @@ fn options_of(
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let replicas = replicas(context, &args, dir)?;
+    let token = match (&args.join, args.token.clone()) {
+        (Some(_), None) => token_of_environment()?,
+        (_, token) => token,
+    };
     let options = NodeOptions {
         state_dir,
         slots: slots.unwrap_or_else(|| launch_context::slots(context, launcher.as_ref())),
@@ -243,7 +254,7 @@ fn options_of(
         rank,
         awaited,
         further,
-        token: args.token,
+        token,
         hides_slurm: args.slurm.hides(&context.settings)?,
         insecure: args.insecure,
         deadline: args.deadline.0,

@@ -247,7 +247,12 @@ pub(crate) fn submit_options(
     Ok(SubmitOptions {
         placement,
         submit: settings.pick(place.submit.clone(), "submit")?.0,
-        settings: wire::JobSettings { real_data, transfer_ns_per_byte, ..Default::default() },
+        settings: wire::JobSettings {
+            real_data,
+            transfer_ns_per_byte,
+            max_tasks: place.max_tasks.unwrap_or(0),
+            ..Default::default()
+        },
         ..SubmitOptions::default()
     })
 }

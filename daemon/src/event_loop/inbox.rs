@@ -56,7 +56,7 @@ pub(crate) enum Incoming {
     FlushEvents(oneshot::Sender<()>),
 }
 
-/// Inputs from the node's own threads, at most one for each launch, fetch, sync or read.
+/// Inputs from the node's own threads, at most one for each launch, turn, fetch, sync or read.
 #[derive(Debug)]
 pub(crate) enum Local {
     Input(Input),

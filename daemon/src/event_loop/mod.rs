@@ -4,6 +4,8 @@ pub(crate) mod background;
 mod event_log_lines;
 pub(crate) mod group_commit;
 pub(crate) mod inbox;
+mod map_change;
 pub(crate) mod run_loop;
 pub(crate) mod stats;
 mod step_batch;
+mod turns;

@@ -13,12 +13,10 @@ The end of a launched no-op returns to the core before the write: no other proce
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use executor::Executor;
 use kvs::Batch;
-use kvs::membership::wanted_copies;
 use node::{Effect, Input, Node, SyncWish};
 use proto::work::Launch;
 use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
@@ -35,10 +33,9 @@ use crate::event_loop::stats;
 use crate::events::{Bounds, EventLog};
 use crate::lifecycle::assembly::delay_doubtful_end;
 use crate::lifecycle::instance::{EndMark, MembersWriter};
-use crate::lifecycle::{Members, StoreRecovery, membership_log};
+use crate::lifecycle::{Members, StoreRecovery};
 use crate::objects::data::SmallObjectChannel;
 use crate::objects::{Transfers, output_removal};
-use crate::rpc::links;
 use crate::rpc::replies::ReplySender;
 use crate::rpc::service::Shared;
 use crate::store::scrubber::ScrubPass;
@@ -433,8 +430,15 @@ impl Loop {
         match effect {
             Effect::Send { to, packet } => self.send(to, *packet),
             Effect::Reply { client, response } => self.reply(client, *response),
-            Effect::Launch(launch) => self.state.launches.push(*launch),
-            Effect::Kill { task, attempt } => executor.kill(task, attempt),
+            Effect::Launch(launch) => {
+                if let Some(launch) = self.go_on(launch) {
+                    self.state.launches.push(*launch);
+                }
+            }
+            Effect::TurnAnswer { task, attempt, answer } => {
+                self.answer_turn(task, attempt, answer);
+            }
+            Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {
                 for object in objects {
@@ -442,6 +446,7 @@ impl Loop {
                 }
             }
             Effect::Forget { job } => {
+                self.kill_parked(job);
                 // A job may have many files, and nothing waits for their removal. Only present
                 // files are removed: later ones may be of a job that the node learns of now.
                 let objects = executor.objects().clone();
@@ -476,40 +481,6 @@ impl Loop {
             }
         }
         Ok(())
-    }
-
-    /// Handles a newer map of the members.
-    fn map_changed(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        shared.copies.store(wanted_copies(map), Ordering::Relaxed);
-        for (member, before) in map
-            .members
-            .iter()
-            .zip(self.members.map().members.iter().map(Some).chain(std::iter::repeat(None)))
-        {
-            let (node, own) = (NodeId(member.node), shared.identity.node);
-            if node == own {
-                continue;
-            }
-            if member.phase() == wire::MemberPhase::Removed {
-                shared.others.leave(node);
-                continue;
-            }
-            shared.addresses.hear(member);
-            let is_new = shared.others.add(node);
-            shared.others.set_down(node, member.phase() == wire::MemberPhase::Down);
-            if is_new && node > own {
-                links::start(shared, node);
-            } else if before.is_none_or(|it| it.incarnation != member.incarnation) {
-                shared.others.request_dial(node);
-            }
-        }
-        for line in membership_log::map_changes(shared.identity.node, self.members.map(), map) {
-            shared.log.peer(&line);
-        }
-        self.members.set_map(map);
-        self.members_writer.note(map);
-        self.look_whether_filled(map)
     }
 
     /// Sends requests for small objects: one step's requests to a node go together.

@@ -1,13 +1,15 @@
 //! The parts of an incarnation: its store, its executor and its limits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use executor::{AttemptOutcome, Executor, ExecutorConfig};
+use executor::{AttemptOutcome, Doorway, Executor, ExecutorConfig};
 use node::Input;
 use proto::{Incarnation, NodeId, limits};
 use scheduler::{Tuning, UNLIMITED_BYTES};
 use tokio::sync::mpsc;
 
+use crate::door::Door;
 use crate::error::StartError;
 use crate::event_loop::inbox::Local;
 use crate::lifecycle::instance::{Instance, StateDir};
@@ -40,15 +42,21 @@ pub(crate) fn start_executor(
     state: &StateDir,
     cluster: u64,
     local: mpsc::UnboundedSender<Local>,
-) -> Result<Executor, StartError> {
+) -> Result<(Executor, Arc<Door>), StartError> {
+    let door = Door::open(state.path(), local.clone())
+        .map_err(|error| StartError::io("make the socket of", state.path(), error))?;
+    let door = Arc::new(door);
     let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
     config.spawner_program.clone_from(&options.spawner_program);
     config.mark = format!("{cluster:016x}-{:016x}", state.store());
     config.say = options.say;
     config.instance_dir = Some(options.dir.clone());
+    config.doorway = Some(Arc::clone(&door) as Arc<dyn Doorway>);
     config.hides_slurm = options.hides_slurm;
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
-    let executor = Executor::start(config, move |ended| {
+    let ends = Arc::clone(&door);
+    let executor = Executor::start(config, move |mut ended| {
+        ended.retain_mut(|it| ends.ended(it.task, it.attempt, &mut it.outcome));
         let (doubted, clear): (Vec<_>, Vec<_>) =
             ended.into_iter().partition(|ended| !ended.doubt.is_zero());
         // If the run loop is gone the ends are not needed: its next incarnation places the tasks
@@ -60,7 +68,7 @@ pub(crate) fn start_executor(
             let _ = local.send(Local::Doubted(ended));
         }
     })?;
-    Ok(executor)
+    Ok((executor, door))
 }
 
 /// Reports an end to the run loop once it is not in doubt any more. If the loop has ended by then,

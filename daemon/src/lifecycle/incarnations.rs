@@ -36,7 +36,6 @@ use crate::lifecycle::{Members, StoreRecovery};
 use crate::log::NodeLog;
 use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
 use crate::objects::{Transfers, captured, data, upload_search};
-use crate::open_files;
 use crate::options::NodeOptions;
 use crate::rpc::addresses::AddressBook;
 use crate::rpc::listen_addresses::{BoundPorts, host_name};
@@ -46,6 +45,7 @@ use crate::rpc::tls_context::{self, TlsContext};
 use crate::rpc::{links, listener};
 use crate::store::scrubber::Scrub;
 use crate::store::{RocksStore, StoreError};
+use crate::{door, open_files};
 
 /// The time that streams have to end after the node.
 const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -126,7 +126,7 @@ impl NodeContext {
         self.warn_about_missing_locks(&state, &store);
         let (local_sender, local) = mpsc::unbounded_channel();
         let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
-        let executor = {
+        let (executor, door) = {
             let cluster = self.cluster.id().expect("checked when it was read");
             start_executor(options, &state, cluster, local_sender.clone())?
         };
@@ -158,6 +158,7 @@ impl NodeContext {
             addresses: Arc::clone(&self.addresses),
             inbox: inbox_sender,
             executor: Arc::new(executor),
+            door,
             log: NodeLog::open(&log_path, self.clock)
                 .map_err(|error| StartError::io("write", &log_path, error))?,
             events_dir: state.path().join("events"),
@@ -299,6 +300,7 @@ impl RunningIncarnation {
         }));
         let data_listener = to_tokio(&context.bound.data).map_err(|e| failed(e.to_string()))?;
         tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
+        tokio::spawn(door::serve(Arc::clone(&self.shared)));
         tokio::spawn(tls_context::renew_certificates(Arc::clone(&self.shared)));
         let mut stop = self.shared.stop.subscribe();
         let had_begun = context.instance.has_begun();

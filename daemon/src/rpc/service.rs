@@ -14,6 +14,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 use tower_layer::{Identity, Stack};
 
+use crate::door::Door;
 use crate::event_loop::background::in_background;
 use crate::event_loop::inbox::Incoming;
 use crate::events::{EventChunks, Filter, Reader};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Arc<AddressBook>,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) executor: Arc<Executor>,
+    pub(crate) door: Arc<Door>,
     pub(crate) log: NodeLog,
     pub(crate) events_dir: std::path::PathBuf,
     /// The objects that are being fetched.

@@ -50,9 +50,43 @@ struct Child {
     /// The node has asked for its end.
     killed: bool,
     timed_out: bool,
+    limit: TimeLimit,
     /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: PrintedBytes,
+}
+
+/// The time limit of a command. Time without a slot does not count.
+#[derive(Clone, Copy, Debug, Default)]
+struct TimeLimit {
+    /// `None`: there is no limit.
+    ends: Option<Instant>,
+    waits_since: Option<Instant>,
+}
+
+impl TimeLimit {
+    fn begin(limit_ns: u64) -> Self {
+        let limit = Duration::from_nanos(limit_ns);
+        let ends = (limit_ns > 0).then(|| Instant::now().checked_add(limit)).flatten();
+        Self { ends, waits_since: None }
+    }
+
+    /// Stops or continues the clock. Returns the time that is left if it continues.
+    fn set_waiting(&mut self, waits: bool, now: Instant) -> Option<Duration> {
+        if waits {
+            self.waits_since.get_or_insert(now);
+            return None;
+        }
+        let waited = now.saturating_duration_since(self.waits_since.take()?);
+        let ends = self.ends?.checked_add(waited);
+        self.ends = ends;
+        Some(ends?.saturating_duration_since(now))
+    }
+
+    /// An alarm of an earlier end, before the clock stood still, does not count.
+    fn is_over(&self, now: Instant) -> bool {
+        self.waits_since.is_none() && self.ends.is_none_or(|ends| ends <= now)
+    }
 }
 
 /// The bytes that a command has printed, and its limit.
@@ -176,7 +210,8 @@ impl Children {
     pub(super) fn expect(&mut self, start: &Start) {
         let (number, mark) = (start.number, start.mark.clone());
         let print = PrintedBytes { bytes: 0, limit_bytes: start.print_limit_bytes };
-        self.children.insert(number, Child { mark, print, ..Child::default() });
+        let limit = TimeLimit::begin(start.time_limit_ns);
+        self.children.insert(number, Child { mark, print, limit, ..Child::default() });
         self.expected += 1;
     }
 
@@ -249,9 +284,24 @@ impl Children {
         self.signal(number, Signal::TERM);
     }
 
-    /// Handles the end of a command's time limit. False if it has ended already.
-    pub(super) fn time_out(&mut self, number: u64) -> bool {
+    /// A command begins to wait without a slot, or goes on. Returns the time until its limit if the
+    /// limit must be watched again.
+    pub(super) fn set_waiting(
+        &mut self,
+        number: u64,
+        waits: bool,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.children.get_mut(&number)?.limit.set_waiting(waits, now)
+    }
+
+    /// Handles the end of a command's time limit. False if it has ended already, or if the limit is
+    /// a later one.
+    pub(super) fn time_out(&mut self, number: u64, now: Instant) -> bool {
         let Some(child) = self.children.get_mut(&number) else { return false };
+        if !child.limit.is_over(now) {
+            return false;
+        }
         child.timed_out = true;
         self.signal(number, Signal::TERM);
         true
@@ -372,6 +422,22 @@ mod tests {
         assert_eq!((print.add(4), print.bytes), (4, 17));
         let mut print = PrintedBytes { bytes: 8, limit_bytes: 10 };
         assert_eq!((print.add(5), print.bytes), (3, 13));
+    }
+
+    #[test]
+    fn the_time_limit_stands_still_while_a_command_waits() {
+        let (start, s) = (Instant::now(), Duration::from_secs);
+        let mut limit = TimeLimit { ends: Some(start + s(10)), waits_since: None };
+        assert!(!limit.is_over(start + s(9)) && limit.is_over(start + s(10)));
+        assert_eq!(limit.set_waiting(true, start + s(4)), None);
+        assert_eq!(limit.set_waiting(true, start + s(5)), None); // Repeated.
+        assert!(!limit.is_over(start + s(10)));
+        assert_eq!(limit.set_waiting(false, start + s(104)), Some(s(6)));
+        assert_eq!(limit.set_waiting(false, start + s(105)), None);
+        assert!(!limit.is_over(start + s(109)) && limit.is_over(start + s(110)));
+        let mut none = TimeLimit::begin(0);
+        assert_eq!(none.set_waiting(true, start), None);
+        assert_eq!(none.set_waiting(false, start + s(1)), None);
     }
 
     #[test]

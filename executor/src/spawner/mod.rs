@@ -33,7 +33,7 @@ use rustix::process::Signal;
 use children::{Children, Token, UNWATCHED};
 use orphans::Orphans;
 use program::Failure;
-use wire::{Frames, Report, SpawnerRequest, Start};
+use wire::{Frames, Report, SpawnerRequest, Start, Waiting};
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
@@ -289,20 +289,27 @@ impl<'a> Loop<'a> {
         whole.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a malformed request"))?;
         for order in orders {
             if let Some(start) = order.start {
-                if start.time_limit_ns > 0 {
-                    let limit = Duration::from_nanos(start.time_limit_ns);
-                    self.alarm(limit, Alarm::Limit, start.number);
-                }
                 if !self.will_watch {
                     self.will_watch = true;
                     self.alarm(UNWATCHED, Alarm::Watch, 0);
                 }
                 self.shared.children().expect(&start);
+                if start.time_limit_ns > 0 {
+                    // After the clock of the command began, so that its limit is over then.
+                    let limit = Duration::from_nanos(start.time_limit_ns);
+                    self.alarm(limit, Alarm::Limit, start.number);
+                }
                 self.shared.queue().starts.push_back(start);
                 self.shared.changed.notify_one();
             }
             if order.ping {
                 wire::encode(&mut self.reports, &Report::default());
+            }
+            if let Some(Waiting { number, waits }) = order.waiting {
+                let left = self.shared.children().set_waiting(number, waits, Instant::now());
+                if let Some(left) = left {
+                    self.alarm(left, Alarm::Limit, number);
+                }
             }
             if let Some(number) = order.kill {
                 self.shared.children().kill_wanted(number);
@@ -361,7 +368,7 @@ impl<'a> Loop<'a> {
             match alarm {
                 Alarm::Kill => children.signal(number, Signal::KILL),
                 Alarm::Limit => {
-                    if children.time_out(number) {
+                    if children.time_out(number, Instant::now()) {
                         drop(children);
                         self.alarm(self.grace, Alarm::Kill, number);
                     }

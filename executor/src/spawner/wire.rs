@@ -14,6 +14,18 @@ pub(crate) struct SpawnerRequest {
     /// The node asks for a sign of life.
     #[prost(bool, tag = "3")]
     pub(crate) ping: bool,
+    /// A command begins to wait without a slot, or goes on.
+    #[prost(message, optional, tag = "4")]
+    pub(crate) waiting: Option<Waiting>,
+}
+
+/// Time in which a command waits does not count towards its time limit.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Waiting {
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    #[prost(bool, tag = "2")]
+    pub(crate) waits: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -216,6 +216,26 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
+    /// Keeps what an attempt has printed for the next attempt of the task as well: its command goes
+    /// on as that attempt.
+    pub(crate) fn copy_attempt(
+        &self,
+        task: TaskId,
+        attempt: Attempt,
+        next: Attempt,
+    ) -> io::Result<()> {
+        for stderr in [false, true] {
+            for piece in self.read(task.job, &[task.local], stderr) {
+                let StreamPiece { data, .. } = match piece? {
+                    piece if piece.attempt == attempt => piece,
+                    _ => continue,
+                };
+                self.append(&[Piece { task, attempt: next, stderr, data: &data }])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets a job's output, here and in the copies of other nodes. A segment is deleted with its
     /// last job. The change is on stable storage afterwards.
     ///

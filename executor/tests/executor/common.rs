@@ -127,6 +127,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         output_sizes: vec![],
         name: String::new(),
         inputs: vec![],
+        resume: None,
     }
 }
 

@@ -24,6 +24,7 @@ impl Event {
             | Self::Widened { task, .. }
             | Self::Ended { task, .. }
             | Self::Committed { task, .. }
+            | Self::Turned { task, .. }
             | Self::Replaced { task, .. }
             | Self::Stale { task, .. }
             | Self::Dismissed { task, .. }

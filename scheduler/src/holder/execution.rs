@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::event::{End as EventEnd, Reason};
-use proto::work::{Outcome, Stay};
+use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::holder::ready_queue::Ready;
@@ -35,8 +35,8 @@ pub(crate) struct Running {
     spec: Arc<wire::Spec>,
     /// The first of the task's slots; a no-op has none.
     slot: Option<u32>,
-    started: Time,
-    reads: Reads,
+    pub(crate) started: Time,
+    pub(crate) reads: Reads,
     pins: Vec<ObjectId>,
     /// Bytes reserved for the task's outputs.
     output_bytes: u64,
@@ -157,6 +157,9 @@ impl Scheduler {
             // Its home mostly learns of the start before a death; a task with deaths has asked.
             self.report_start(task_attempt(task, attempt), out);
         }
+        if let Some(resume) = work.resume.clone() {
+            self.continue_turns(task, attempt, &resume);
+        }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
         let running = Running {
@@ -204,6 +207,9 @@ impl Scheduler {
                 running.reads.moved_bytes,
             );
         }
+        if outcome.turn.is_some() || self.pending_turns.is_some() {
+            self.keep_outputs_of_parent(task, &mut running, &outcome);
+        }
         self.keep_outputs(task, &running, &outcome);
         self.free_resources(&running, out);
         (running.pins, running.shared_files, running.output_bytes) = (Vec::new(), Vec::new(), 0);
@@ -236,10 +242,22 @@ impl Scheduler {
         if let Some(running) = self.running.remove(&task) {
             self.slots.give_back(running.slot);
         }
-        let UnreportedEnd { at, started, reads, outcome } = ended;
+        let UnreportedEnd { at, started, reads, mut outcome } = ended;
         self.job_tallies.held_ends.insert(made, at);
+        let turn = outcome.turn.take().map(|turn| *turn);
         let completion = self.completion(at, task, attempt, started, reads, outcome, out);
-        self.report_end(now, task, completion, out);
+        self.report_end(now, task, completion, turn, out);
+    }
+
+    /// A task that has committed turns cannot run again, so its outputs are on as many nodes as its
+    /// record.
+    fn keep_outputs_of_parent(&self, task: TaskId, running: &mut Running, outcome: &Outcome) {
+        let turned = self.pending_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
+        if outcome.turn.is_some() || turned {
+            let copies = self.homes.copies();
+            let spec = Arc::make_mut(&mut running.spec);
+            spec.outputs.iter_mut().for_each(|it| it.replicas = it.replicas.max(copies));
+        }
     }
 
     /// Adds the outputs of an attempt to the objects here.
@@ -273,11 +291,12 @@ impl Scheduler {
         attempt: Attempt,
         started: Time,
         reads: Reads,
-        outcome: Outcome,
+        mut outcome: Outcome,
         out: &mut Out,
     ) {
+        let turn = outcome.turn.take().map(|turn| *turn);
         let completion = self.completion(now, task, attempt, started, reads, outcome, out);
-        self.report_end(now, task, completion, out);
+        self.report_end(now, task, completion, turn, out);
     }
 
     pub(crate) fn report_end(
@@ -285,8 +304,16 @@ impl Scheduler {
         now: Time,
         task: TaskId,
         completion: wire::Completion,
+        turn: Option<Turn>,
         out: &mut Out,
     ) {
+        let mut completion = completion;
+        if turn.is_some() || self.pending_turns.is_some() {
+            match self.end_with_turn(now, task, completion, turn, out) {
+                Some(plain) => completion = plain,
+                None => return,
+            }
+        }
         if self.homes.is_home_of(task) {
             self.complete(now, self.options.me, completion, out);
         } else {
@@ -367,7 +394,8 @@ impl Scheduler {
         for asked in tasks {
             let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
             let in_transit = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
-            if self.held_attempt(task) == Some(attempt) || in_transit {
+            let held = self.held_attempt(task) == Some(attempt) || in_transit;
+            if self.awaits_turn_reply(task, attempt) || held {
                 continue;
             }
             if let Some(end) = self.recent_completions.of(task, attempt) {

@@ -15,3 +15,4 @@ pub(crate) mod slots;
 pub(crate) mod staging;
 pub(crate) mod start_permission;
 pub(crate) mod task;
+pub(crate) mod turns;

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{Attempt, ObjectId, TaskId};
 
+use crate::policy::SPAWNED_RANKS;
+
 /// A ready task in a queue. Queues are caches: after a pop the task's record shows whether the
 /// attempt is still current. So a cancellation does not search the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +191,14 @@ impl ReadyQueue {
         let here = self.here.first_key_value().map(|(key, _)| key.0);
         let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];
         let Some(rank) = firsts.into_iter().flatten().min() else { return self.pop_unranked() };
+        if SPAWNED_RANKS.contains(&rank.0) {
+            let deepest = (Reverse(*SPAWNED_RANKS.end()), 0, i64::MIN);
+            let shallowest = (Reverse(*SPAWNED_RANKS.start()), u64::MAX, i64::MAX);
+            let last = self.here.range(deepest..=shallowest).next_back().map(|(&key, _)| key);
+            if let Some(key) = last {
+                return self.take(key);
+            }
+        }
         let all = (rank, 0, i64::MIN)..=(rank, u64::MAX, i64::MAX);
         let distant = self.absent.range(all.clone()).next_back().copied();
         let distant = distant.or_else(|| self.coming.range(all.clone()).next_back().copied());

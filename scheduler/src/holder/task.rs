@@ -23,6 +23,10 @@ pub(crate) struct Work {
     pub(crate) alone: bool,
     /// The task was ready before, and its holder was lost.
     pub(crate) again: bool,
+    /// The number of its ancestors: 0 for a submitted task.
+    pub(crate) depth: u32,
+    /// The turns that it has committed.
+    pub(crate) resume: Option<Arc<wire::Resume>>,
 }
 
 /// Whether the task runs foreign code, which may do anything to its node.
@@ -79,6 +83,7 @@ impl Work {
             output_sizes: self.output_sizes.clone(),
             name: self.name.clone(),
             inputs: self.inputs.iter().map(input).collect(),
+            resume: self.resume.clone(),
         }
     }
 }
@@ -115,6 +120,8 @@ impl BundleBuilder {
         if self.specs.len() > known {
             self.bytes += prost::Message::encoded_len(work.spec.as_ref());
         }
+        let resume = work.resume.as_deref().map_or(0, prost::Message::encoded_len);
+        self.bytes += resume;
         self.bytes += 64 + work.name.len() + 8 * work.output_sizes.len() + 40 * work.inputs.len();
         let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
         self.bundle.tasks.push(wire::Placed {
@@ -132,6 +139,8 @@ impl BundleBuilder {
             crash_count: work.deaths.into(),
             alone: work.alone,
             again: work.again,
+            depth: work.depth,
+            resume: work.resume.map(Arc::unwrap_or_clone),
         });
     }
     #[must_use]
@@ -188,6 +197,8 @@ pub(crate) fn unpack(
             deaths: u8::try_from(placed.crash_count).unwrap_or(u8::MAX),
             alone: placed.alone,
             again: placed.again,
+            depth: placed.depth,
+            resume: placed.resume.map(Arc::new),
         };
         let task = TaskId::new(placed.job, placed.local);
         if task.partition().0 >= partitions {

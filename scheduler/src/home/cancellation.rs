@@ -138,6 +138,7 @@ impl Scheduler {
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished
     /// attempt stay: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        self.forget_turns(task, attempt);
         let (mut found, remote) = (false, self.remote_tasks.get(&task));
         if remote.is_some_and(|remote| remote.attempt == attempt) {
             self.remote_tasks.remove(&task);

@@ -152,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    fn count(&mut self, task: TaskId, completion: &wire::Completion) {
+    pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
         let Some(part) = self.ledger.part_mut(task) else { return };
         let count = &mut part.count;
         count.executions += 1;

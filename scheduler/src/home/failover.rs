@@ -127,6 +127,16 @@ impl Scheduler {
         let me = self.options.me;
         let ended: Vec<_> = self.recent_completions.of_partition(partition).collect();
         let mut claimed = BTreeSet::new();
+        for (task, attempt) in self.unanswered_turns(partition) {
+            let is_here = self.running.contains_key(&task);
+            if !is_here
+                && self.ledger.is_held_by(task, attempt, me)
+                && self.ledger.take_home(task, attempt, out)
+            {
+                self.awaits_turn_reply(task, attempt);
+                claimed.insert(task);
+            }
+        }
         for (task, attempt) in ended {
             if self.ledger.is_held_by(task, attempt, me)
                 && self.ledger.take_home(task, attempt, out)

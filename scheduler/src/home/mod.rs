@@ -13,3 +13,4 @@ pub(crate) mod reconcile;
 pub(crate) mod requests;
 mod stall_probe;
 pub(crate) mod task_inventory;
+pub(crate) mod turns;

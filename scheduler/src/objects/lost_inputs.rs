@@ -133,6 +133,6 @@ impl Scheduler {
         let mut completion =
             self.completion(now, task, attempt, now, Reads::default(), outcome, out);
         completion.lost_inputs = lost;
-        self.report_end(now, task, completion, out);
+        self.report_end(now, task, completion, None, out);
     }
 }

@@ -299,6 +299,8 @@ mod tests {
             deaths: 0,
             alone: false,
             again: false,
+            depth: 0,
+            resume: None,
         };
         let (all, places) = places(&work);
         assert_eq!(all, 60.0);

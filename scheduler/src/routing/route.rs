@@ -51,6 +51,7 @@ pub(crate) fn split<K: Ord>(body: Body, homes: &Homes, key: impl Fn(PartitionId)
         AddressedTo::Node => return Split::ToNode(body),
         AddressedTo::TasksMoved(moved) => return Split::Undivided(moved.clone()),
         AddressedTo::Partition(partition) => vec![(key(partition), body)],
+        AddressedTo::Turn(turn) => vec![(local(turn.local), body)],
         AddressedTo::Job(job) => vec![(key(homes.job_partition(job)), body)],
         AddressedTo::Commit(visible) => split_commit(visible, key),
         AddressedTo::Children(credits) => split_credits(credits, key),

@@ -50,6 +50,8 @@ pub enum AddressedTo<'a> {
     TasksNotHeld(&'a [wire::TaskAttempt]),
     /// The owners of the tasks that made these outputs. One message for each.
     Makers(&'a [wire::OutputReaders]),
+    /// The owner of the task whose turn this is.
+    Turn(&'a wire::Turn),
     /// The owner of all these tasks. Never split, since one answer is about all of them.
     TasksMoved(&'a wire::TasksMoved),
 }
@@ -93,7 +95,7 @@ impl Channel {
 #[rustfmt::skip] // One row a message.
 pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
-    use AddressedTo::{Node, Parents, TasksMoved, TasksNotHeld};
+    use AddressedTo::{Node, Parents, Partition, TasksMoved, TasksNotHeld, Turn};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
     const YES: bool = true;
     const NO: bool = false;
@@ -132,6 +134,15 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         // This answer follows the counts. The parent's new end must not outlive the ends that it
         // revoked.
         Body::Recalled(it)        => row(answered(it),        YES, YES, NO,  NO,   Reliable),
+
+        // Turns. A process may act on the answer, which cannot be undone. Spawned tasks wait too.
+        Body::Turn(it)            => row(Turn(it),            NO,  YES, NO,  NO,   Reliable),
+        Body::TurnReply(_)        => row(Node,                YES, NO,  YES, NO,   Reliable),
+        Body::ChunksBorn(_)       => row(Node,                YES, NO,  YES, NO,   Reliable),
+        // The waiting task's home asks again. A verdict that a task has seen does not change.
+        Body::AwaitQuery(it)      => row(Partition(PartitionId(it.partition)),
+                                                              NO,  NO,  NO,  NO,   Reliable),
+        Body::AwaitReply(it)      => row(of_task(it.waiter),  YES, NO,  NO,  NO,   Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
         Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
@@ -177,6 +188,11 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
 /// A recall is sent to the owner of the readers.
 fn readers_of(recall: &wire::Recall) -> AddressedTo<'_> {
     AddressedTo::Partition(PartitionId(recall.partition))
+}
+
+/// A message to the owner of one task.
+fn of_task(local: u64) -> AddressedTo<'static> {
+    AddressedTo::Partition(LocalId(local).partition())
 }
 
 /// The answer to a recall is sent to the job's owner, and from there to the parent's owner.
@@ -236,6 +252,9 @@ impl AddressedTo<'_> {
             Self::TasksNotHeld(tasks) => tasks.iter().for_each(|task| visit(of(task.local))),
             Self::Makers(outputs) => outputs.iter().for_each(|output| visit(of(output.task))),
             Self::TasksMoved(moved) => moved.tasks.iter().for_each(|task| visit(of(task.local))),
+            Self::Turn(turn) => {
+                Some(of(turn.local)).filter(exists).into_iter().for_each(visit);
+            }
         }
     }
 
@@ -251,6 +270,7 @@ impl AddressedTo<'_> {
             Self::TasksMoved(moved) => {
                 moved.tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)));
             }
+            Self::Turn(turn) => visit(LocalId(turn.local), Attempt(turn.attempt)),
             Self::Node
             | Self::Partition(_)
             | Self::Job(_)

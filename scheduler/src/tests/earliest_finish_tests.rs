@@ -22,6 +22,8 @@ pub(crate) fn work(inputs: Vec<wire::InputAt>, cpus: u32) -> Work {
         deaths: 0,
         alone: false,
         again: false,
+        depth: 0,
+        resume: None,
     }
 }
 

@@ -248,6 +248,7 @@ impl World {
             Effect::Send { to, packet } => self.send(index, to.0 as usize, packet),
             Effect::Reply { client, response } => self.reply(index, client, response),
             Effect::Launch(launch) => self.launch(index, &launch),
+            Effect::TurnAnswer { .. } => {}
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));

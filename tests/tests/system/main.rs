@@ -35,6 +35,7 @@ mod retry;
 mod scrub;
 mod slurm;
 mod soak;
+mod spawn;
 mod store_recovery;
 mod synthetic;
 mod tools;

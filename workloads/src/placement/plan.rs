@@ -349,5 +349,6 @@ fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32, urgency: u64) -> wire::
         name: view.name.to_owned(),
         urgency,
         release_ns: 0,
+        ..wire::Task::default()
     }
 }

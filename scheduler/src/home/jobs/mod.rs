@@ -9,7 +9,7 @@ mod tally_collection;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
-use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
+use proto::limits::{FAILURES_KEPT_PER_JOB, JOB_TASKS_MAX_DEFAULT, WATCHERS_MAX};
 use proto::wire::message::Body;
 use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
@@ -224,7 +224,8 @@ impl Jobs {
             job.fold(count, self.mutant);
         }
         job.stall_detector.moved(now);
-        job.end_if_complete(now, homes, out);
+        job.end_if_spawning_too_much(homes, out);
+        job.end_if_complete(now, homes, self.mutant, out);
         if job.state.ended_ns == 0 && !counts.removing {
             job.cancel_again_at(from, out);
         }
@@ -250,9 +251,10 @@ impl Jobs {
         };
         let sum = job.state.sum.clone().unwrap_or_default();
         let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
-        let open = job.state.total.saturating_sub(ended);
+        let total = job.total();
+        let open = total.saturating_sub(ended);
         if job.state.ended_ns != 0 {
-            return Some(wire::Cancelled { ended: job.state.total, ..Default::default() });
+            return Some(wire::Cancelled { ended: total, ..Default::default() });
         }
         if job.state.phase() != wire::JobPhase::JobCancelled {
             job.state.set_phase(wire::JobPhase::JobCancelled);
@@ -372,7 +374,8 @@ impl Job {
         let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
         // Fields that only the home needs, and that may be large, are left out.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
-        wire::JobState { stall, rounds, retried, members, ..self.state.clone() }
+        let total = self.total();
+        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
@@ -462,11 +465,38 @@ impl Job {
         *known = count;
     }
 
-    fn end_if_complete(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+    /// The number of tasks: the submitted ones, and those that tasks have spawned.
+    fn total(&self) -> u64 {
+        self.state.total + self.state.sum.as_ref().map_or(0, |sum| sum.spawned)
+    }
+
+    /// Cancels a job with more tasks than it may have.
+    fn end_if_spawning_too_much(&mut self, homes: &Homes, out: &mut Out) {
+        let limit = match self.state.settings.as_ref().map_or(0, |settings| settings.max_tasks) {
+            0 => JOB_TASKS_MAX_DEFAULT,
+            limit => limit,
+        };
+        let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
+        let is_over = !chain.is_empty() || self.total() > limit.max(self.state.total);
+        if self.state.phase() != wire::JobPhase::Running || !is_over {
+            return;
+        }
+        let chain = if chain.is_empty() { String::new() } else { format!(", spawned by {chain}") };
+        self.state.set_phase(wire::JobPhase::JobCancelled);
+        self.state.cancelled_by = format!("the limit of {limit} tasks (--max-tasks){chain}");
+        out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
+        self.cancel_everywhere(homes, out);
+    }
+
+    fn end_if_complete(&mut self, now: Time, homes: &Homes, mutant: Option<Mutant>, out: &mut Out) {
         let sum = self.state.sum.get_or_insert_default();
         let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
         let (lost, failed) = (!sum.lost.is_empty(), sum.failed + sum.skipped > 0);
-        if ended < self.state.total && !lost {
+        let total = match mutant == Some(Mutant::EndsAtSubmittedTotal) {
+            true => self.state.total,
+            false => self.state.total + sum.spawned,
+        };
+        if ended < total && !lost {
             return;
         }
         let end = match self.state.phase() {
@@ -538,6 +568,8 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.cancelled += count.cancelled;
     sum.skipped += count.skipped;
     sum.executions += count.executions;
+    sum.spawned += count.spawned;
+    sum.turns += count.turns;
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;
     sum.moved_bytes += count.moved_bytes;
@@ -560,6 +592,9 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     if sum.lost.is_empty() {
         sum.lost.clone_from(&count.lost);
     }
+    if sum.spawn_chain.is_empty() {
+        sum.spawn_chain.clone_from(&count.spawn_chain);
+    }
     if sum.cancelled_by.is_empty() {
         sum.cancelled_by.clone_from(&count.cancelled_by);
     }
@@ -572,6 +607,8 @@ fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.cancelled -= count.cancelled;
     sum.skipped -= count.skipped;
     sum.executions = sum.executions.saturating_sub(count.executions);
+    sum.spawned = sum.spawned.saturating_sub(count.spawned);
+    sum.turns = sum.turns.saturating_sub(count.turns);
     sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
     sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);

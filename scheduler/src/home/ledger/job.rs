@@ -60,7 +60,7 @@ impl Job {
         (self.touched, self.question) = (now, 0);
     }
 
-    pub(super) fn intern(&mut self, spec: &wire::Spec) -> u32 {
+    pub(crate) fn intern(&mut self, spec: &wire::Spec) -> u32 {
         use std::hash::BuildHasher;
         let hash = FixedState::with_seed(0).hash_one(prost::Message::encode_to_vec(spec));
         let numbers = self.spec_numbers.entry(hash).or_default();

@@ -267,6 +267,10 @@ impl Ledger {
         homes: &Homes,
         out: &mut Out,
     ) {
+        if self.has_turned(task) {
+            self.lose_turned(now, task);
+            return self.refuse_rebuild(task, "it has spawned other tasks", asks, from, out);
+        }
         let index = task.local.index();
         let cell = self.cell(task).expect("looked at before");
         let (slots, rebuilds) = (cell.slots, cell.rebuilds);

@@ -52,6 +52,7 @@ pub(crate) use times::Times;
 
 use crate::Mutant;
 use crate::holder::task::Work;
+use crate::home::turns::Born;
 use crate::objects::fetch::Ahead;
 use crate::objects::reader_counts::ReaderCounts;
 use crate::output::Out;
@@ -82,7 +83,7 @@ pub(crate) struct Ledger {
     pub(crate) ready: VecDeque<TaskId>,
     /// Tasks that wait only for their release time; and whether any task ever had one.
     unreleased: BTreeSet<(Time, TaskId)>,
-    has_releases: bool,
+    pub(crate) has_releases: bool,
     pub(crate) waiting: u64,
     pub(crate) wakeups: u64,
     /// The reader counts for the outputs of ended tasks.
@@ -100,6 +101,12 @@ pub(crate) struct Ledger {
     pub(crate) ahead: Vec<Ahead>,
     /// Boxed, because most ledgers never have any.
     pub(crate) crashes: Box<Crashes>,
+    /// Chunks that turns of this step have spawned.
+    pub(crate) born: Option<Box<Born>>,
+    /// When other homes are asked for tasks that tasks homed here await.
+    pub(crate) asks_of_waits: Option<Box<BTreeSet<(Time, TaskId)>>>,
+    /// Ended tasks that tasks of other partitions await, each with the turn that waits.
+    pub(crate) ended_awaited: Option<Box<Vec<(TaskId, u64, wire::Awaited)>>>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -146,6 +153,9 @@ impl Ledger {
             homes_move: false,
             ahead: Vec::new(),
             crashes: Box::default(),
+            born: None,
+            asks_of_waits: None,
+            ended_awaited: None,
             mutant,
         }
     }
@@ -158,6 +168,14 @@ impl Ledger {
         out: &mut Out,
     ) -> Result<bool, ChunkError> {
         check_chunk(&chunk)?;
+        if chunk.spawned {
+            return Err(ChunkError::Malformed {
+                job: chunk.job,
+                partition: chunk.partition,
+                number: chunk.number,
+                what: "only tasks of the job spawn tasks",
+            });
+        }
         let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
         if let Some(job) = self.jobs.get_mut(&job_id) {
             job.touch(now);
@@ -188,6 +206,14 @@ impl Ledger {
         Ok(true)
     }
 
+    /// Spawned tasks may start from now on.
+    pub(crate) fn activate_born(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
+        if self.jobs.get(&job).is_some_and(|it| it.parts.contains_key(&partition)) {
+            let chunks = chunks.iter().copied().collect();
+            self.activations.push_back(Activation::new(job, partition, chunks, false));
+        }
+    }
+
     fn load_chunk(&mut self, now: Time, chunk: &wire::Chunk) {
         self.waiting += chunk.tasks.len() as u64;
         let job = self.open_job(now, JobId(chunk.job));
@@ -195,7 +221,9 @@ impl Ledger {
         let segment = Segment::new(chunk, &specs);
         let has_releases = segment.has_releases();
         job.open += u64::from(segment.len());
-        job.parts.entry(PartitionId(chunk.partition)).or_default().add(segment);
+        let part = job.parts.entry(PartitionId(chunk.partition)).or_default();
+        part.count.spawned += if chunk.spawned { u64::from(segment.len()) } else { 0 };
+        part.add(segment);
         self.has_releases |= has_releases;
     }
 
@@ -334,6 +362,8 @@ impl Ledger {
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
+            depth: segment.depth(index),
+            resume: self.resume_of(task),
         })
     }
     /// The inputs that the task has so far, with their places, by slot.
@@ -391,6 +421,13 @@ impl Ledger {
         record.incarnation.push(incarnation.0);
     }
 
+    /// No node holds the task any more.
+    pub(crate) fn release_holder(&mut self, task: TaskId) {
+        if let Some(holder) = self.cell(task).map(|cell| cell.holder) {
+            self.forget_held_remotely(holder, task);
+        }
+    }
+
     fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
         if holder != self.me
             && let Some(tasks) = self.held_remotely.get_mut(&holder)
@@ -426,6 +463,9 @@ impl Ledger {
             self.consume(task, out);
         }
         self.clear_of_deaths(task, end, out);
+        if self.part(task).is_some_and(|part| part.turns.is_some()) {
+            self.turns_ended(task, end, out);
+        }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;

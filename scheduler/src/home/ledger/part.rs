@@ -1,17 +1,26 @@
 //! The tasks of one job in one partition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::{LocalId, PartitionId, wire};
 
 use super::segment::{EdgeOut, End, Segment, State};
+use crate::home::turns::PartTurns;
 
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     /// Sorted by first index. The segments tile the part once the job is committed.
     segments: Vec<Segment>,
+    /// The first index of each chunk, by number. Empty while each number is the place.
+    displaced: BTreeMap<u32, u64>,
     /// Tasks with edges in several chunks (very long lists).
     foreign: BTreeSet<u64>,
+    /// Tasks with parents that another chunk names.
+    foreign_children: BTreeSet<u64>,
+    /// Chunks that tasks of the part have spawned.
+    spawned_chunks: u32,
+    /// Present once a task of the part has committed a turn, or is awaited.
+    pub(crate) turns: Option<Box<PartTurns>>,
     pub(crate) count: wire::PartitionCount,
     /// Its home has received the commit: its tasks may run.
     pub(crate) visible: bool,
@@ -27,10 +36,38 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) fn has_chunk(&self, number: u32) -> bool {
-        self.segments.iter().any(|segment| segment.number == number)
+        self.place_of(number).is_some()
     }
+    /// The number of submitted chunks.
     pub(crate) fn chunks(&self) -> u32 {
-        self.segments.len() as u32
+        self.segments.len() as u32 - self.spawned_chunks
+    }
+    /// The place of a chunk among the segments. Mostly its number, since clients and spawning tasks
+    /// number their chunks in the order of tasks.
+    fn place_of(&self, number: u32) -> Option<usize> {
+        let is_it = |segment: &&Segment| segment.number == number;
+        if self.segments.get(number as usize).as_ref().is_some_and(is_it) {
+            return Some(number as usize);
+        }
+        let first = *self.displaced.get(&number)?;
+        let from = self.segments.partition_point(|segment| segment.first < first);
+        // Empty chunks may have the same first index.
+        let same = self.segments[from..].iter().take_while(|segment| segment.first == first);
+        same.map(|segment| segment.number).position(|other| other == number).map(|at| from + at)
+    }
+    /// The index of the next spawned task, and the number of the next chunk of spawned tasks.
+    pub(crate) fn next_spawned(&self) -> (u64, u32) {
+        let end = self.segments.last().map_or(0, |last| last.first + u64::from(last.len()));
+        let last = self.displaced.last_key_value().map(|(last, _)| last.saturating_add(1));
+        (end, last.unwrap_or(self.segments.len() as u32))
+    }
+    /// Adds tasks to the last segment, which the same step has made.
+    pub(crate) fn extend_last(&mut self, more: Segment) {
+        self.tasks += u64::from(more.len());
+        self.open += u64::from(more.len());
+        if let Some(last) = self.segments.last_mut() {
+            last.absorb(more);
+        }
     }
     /// The commit names this number of chunks. If some are missing, the part reports that.
     pub(crate) fn demand(&mut self, partition: PartitionId, chunks: u32) {
@@ -57,15 +94,27 @@ impl Part {
     /// Whether another chunk already has some task of the range.
     pub(crate) fn overlaps(&self, first: u64, tasks: u64) -> bool {
         let end = |segment: &Segment| segment.first + u64::from(segment.len());
-        self.segments.iter().any(|other| first < end(other) && other.first < first + tasks)
+        // Segments do not overlap, so the last one that begins before the end reaches farthest.
+        let before = self.segments.partition_point(|other| other.first < first + tasks);
+        before > 0 && first < end(&self.segments[before - 1])
     }
     pub(crate) fn add(&mut self, segment: Segment) {
         self.tasks += u64::from(segment.len());
         self.open += u64::from(segment.len());
+        self.spawned_chunks += u32::from(segment.is_spawned());
         self.foreign.extend(segment.foreign_parents());
+        self.foreign_children.extend(segment.foreign_children());
         let at = self.segments.partition_point(|other| other.first <= segment.first);
         if self.segments.is_empty() {
             self.segments.reserve_exact(1); // Most parts are one chunk.
+        }
+        let in_order = at == self.segments.len() && at == segment.number as usize;
+        if !self.displaced.is_empty() || !in_order {
+            if self.displaced.is_empty() {
+                let all = self.segments.iter().map(|other| (other.number, other.first));
+                self.displaced = all.collect();
+            }
+            self.displaced.insert(segment.number, segment.first);
         }
         self.segments.insert(at, segment);
     }
@@ -92,7 +141,14 @@ impl Part {
     }
     /// Its parents by slot. A list that spans chunks may start in any of them.
     pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.segments.iter().flat_map(move |segment| segment.parents(index))
+        let spans = self.foreign_children.contains(&index);
+        let all = if spans { self.segments.as_slice() } else { &[] };
+        let own = if spans { None } else { self.segment(index) };
+        all.iter().chain(own).flat_map(move |segment| segment.parents(index))
+    }
+    /// The segment of a spawned task's parent names the parent's own parent, and so on.
+    pub(crate) fn spawner(&self, index: u64) -> Option<u64> {
+        self.segment(index)?.spawner(index)
     }
     pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().flat_map(|s| s.first..s.first + u64::from(s.len()))
@@ -136,6 +192,9 @@ impl Part {
     pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
         let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
         if !self.foreign.is_empty() {
+            if self.open > 0 {
+                return Vec::new();
+            }
             return match self.segments.iter().all(idle) {
                 true => self.take_ended(),
                 false => Vec::new(),
@@ -153,7 +212,7 @@ impl Part {
         ended.filter_map(|segment| segment.retire().then_some(segment.number)).collect()
     }
     pub(crate) fn chunk(&self, number: u32) -> Option<&Segment> {
-        self.segments.iter().find(|segment| segment.number == number)
+        self.segments.get(self.place_of(number)?)
     }
     /// No chunk leaves memory until it has been examined.
     pub(crate) fn hold_chunks(&mut self) {
@@ -164,6 +223,7 @@ impl Part {
         self.segments.iter_mut().for_each(|segment| segment.renumber_specs(numbers));
     }
     pub(crate) fn chunk_mut(&mut self, number: u32) -> Option<&mut Segment> {
-        self.segments.iter_mut().find(|segment| segment.number == number)
+        let place = self.place_of(number)?;
+        self.segments.get_mut(place)
     }
 }

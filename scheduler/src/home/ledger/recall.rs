@@ -123,6 +123,9 @@ impl Ledger {
         // counts.
         let is_reopened = rebuilds > 0 && known.is_none();
         let round = self.part(task).map_or(0, |part| part.round);
+        if self.has_turned(task) && (state == State::Ended(End::Done) || is_earlier) {
+            return true; // What its turns have made of those bytes stays.
+        }
         match state {
             State::Ended(End::Done) => {
                 let parents =

@@ -19,6 +19,7 @@ pub enum LedgerRecord {
     End(wire::EndRecord),
     Holder(wire::HolderRecord),
     Start(wire::StartRecord),
+    Turn(wire::TurnRecord),
 }
 
 /// A record that contradicts the records before it.
@@ -84,6 +85,10 @@ impl Ledger {
                 self.load_moved_outputs(&record, place);
             }
             LedgerRecord::Start(record) => self.load_starts(&record, place)?,
+            LedgerRecord::Turn(record) => {
+                let task = place(record.index);
+                self.load_turn(now, task, record)?;
+            }
         }
         Ok(())
     }

@@ -110,6 +110,10 @@ pub(crate) struct Segment {
     size_ends: Vec<u32>,
     /// When each task may start, counted from the submission. Empty if all may start at once.
     releases_ns: Vec<u64>,
+    /// Of spawned tasks: the number of ancestors of each, and the index of its parent. Empty in
+    /// submitted chunks.
+    depths: Vec<u32>,
+    spawners: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
     sides: BTreeMap<u32, Side>,
     /// Checksums of the outputs of the attempt that counts, for tasks with output bytes.
@@ -123,6 +127,8 @@ pub(crate) struct Segment {
     pub(crate) open: u32,
     /// Ended tasks with credits that have not all left.
     pub(crate) undelivered: u32,
+    /// Tasks of the job have made the chunk.
+    spawned: bool,
     /// No task needs the chunk. It is kept for queries until newer chunks need its memory.
     retired: bool,
 }
@@ -143,6 +149,8 @@ impl Segment {
             sizes: Vec::new(),
             size_ends: Vec::new(),
             releases_ns: Vec::new(),
+            depths: Vec::new(),
+            spawners: Vec::new(),
             names: BTreeMap::new(),
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
@@ -150,6 +158,7 @@ impl Segment {
             times: Vec::new(),
             open: 0,
             undelivered: 0,
+            spawned: false,
             retired: false,
         }
     }
@@ -191,6 +200,11 @@ impl Segment {
     }
 
     fn load_declarations(&mut self, chunk: &wire::Chunk) {
+        self.spawned = chunk.spawned;
+        if chunk.spawned {
+            self.depths = chunk.tasks.iter().map(|task| task.depth).collect();
+            self.spawners = chunk.tasks.iter().map(|task| task.spawner).collect();
+        }
         if chunk.tasks.iter().any(|task| task.release_ns > 0) {
             self.releases_ns = chunk.tasks.iter().map(|task| task.release_ns).collect();
         }
@@ -298,6 +312,52 @@ impl Segment {
     pub(crate) fn release(&self, index: u64) -> Span {
         Span(self.releases_ns.get(self.at(index) as usize).copied().unwrap_or(0))
     }
+    /// The number of ancestors of a spawned task; 0 for a submitted one.
+    pub(crate) fn depth(&self, index: u64) -> u32 {
+        self.depths.get(self.at(index) as usize).copied().unwrap_or(0)
+    }
+    /// The index of the task that spawned this one.
+    pub(crate) fn spawner(&self, index: u64) -> Option<u64> {
+        self.spawners.get(self.at(index) as usize).and_then(|spawner| spawner.checked_sub(1))
+    }
+    pub(crate) fn is_spawned(&self) -> bool {
+        self.spawned
+    }
+    /// Appends the tasks of a segment that begins where this one ends. None of them has begun.
+    pub(crate) fn absorb(&mut self, more: Self) {
+        debug_assert_eq!(self.first + u64::from(self.length), more.first);
+        let (before, edges, parents) =
+            (self.cells.len(), self.edges.len() as u32, self.parents.len() as u32);
+        let at = self.length;
+        let later = |run: Run, by: u32| Run { start: run.start + by, ..run };
+        self.child_runs.extend(more.child_runs.into_iter().map(|run| later(run, edges)));
+        self.parent_runs.extend(more.parent_runs.into_iter().map(|run| later(run, parents)));
+        self.edges.extend(more.edges);
+        self.parents.extend(more.parents);
+        if !more.size_ends.is_empty() || !self.size_ends.is_empty() {
+            let sizes = self.sizes.len() as u32;
+            self.size_ends.resize(before, sizes);
+            self.sizes.extend(more.sizes);
+            self.size_ends.extend(more.size_ends.into_iter().map(|end| end + sizes));
+            let sizes = self.sizes.len() as u32;
+            self.size_ends.resize(before + more.cells.len(), sizes);
+        }
+        if !more.releases_ns.is_empty() || !self.releases_ns.is_empty() {
+            self.releases_ns.resize(before, 0);
+            self.releases_ns.extend(more.releases_ns);
+            self.releases_ns.resize(before + more.cells.len(), 0);
+        }
+        self.depths.extend(more.depths);
+        self.spawners.extend(more.spawners);
+        self.names.extend(more.names.into_iter().map(|(task, name)| (at + task, name)));
+        if !self.times.is_empty() {
+            self.times.resize(before + more.cells.len(), Times::default());
+        }
+        self.cells.extend(more.cells);
+        self.length += more.length;
+        self.open += more.open;
+        self.retired = false;
+    }
     pub(crate) fn has_releases(&self) -> bool {
         !self.releases_ns.is_empty()
     }
@@ -385,6 +445,11 @@ impl Segment {
         let indices = self.child_runs.iter().map(|run| run.index);
         indices.filter(|&index| !self.contains(index))
     }
+    /// Tasks of other chunks with parents that this one names.
+    pub(crate) fn foreign_children(&self) -> impl Iterator<Item = u64> + '_ {
+        let indices = self.parent_runs.iter().map(|run| run.index);
+        indices.filter(|&index| !self.contains(index))
+    }
     /// The task's parents that this chunk names, each with its slot.
     pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
         let from = self.parent_runs.partition_point(|run| run.index < index);
@@ -435,7 +500,8 @@ impl Segment {
         });
         let briefs = Packed::new(briefs);
         let captured = std::mem::take(&mut self.captured);
-        *self = Self { freed, briefs, captured, retired: true, ..bare };
+        let (spawned, spawners) = (self.spawned, std::mem::take(&mut self.spawners));
+        *self = Self { freed, briefs, captured, spawned, spawners, retired: true, ..bare };
     }
     pub(crate) fn is_freed(&self) -> bool {
         self.cells.is_empty()

@@ -313,6 +313,7 @@ impl Draft {
             name: String::new(),
             urgency: 0,
             release_ns: 0,
+            ..wire::Task::default()
         });
         if !children.child.is_empty() {
             chunk.children.push(children);

@@ -1,0 +1,42 @@
+//! The verbs for commands inside a task: they make tasks, wait for them, and commit a state.
+//! They reach the node by its local socket, not by the instance's directory.
+
+pub(crate) mod awaiting;
+pub(crate) mod commit;
+pub(crate) mod handles;
+pub(crate) mod spawn;
+
+use client::{Door, DoorError};
+use proto::wire::DoorRefusal;
+
+use crate::common::errors::{Failure, plain};
+
+fn door() -> Result<Door, Failure> {
+    Door::of_environment().map_err(failure)
+}
+
+fn failure(error: DoorError) -> Failure {
+    match error {
+        DoorError::Outside(_) => Failure::refused(error.to_string())
+            .hint("from outside: 'starling submit'; inside a task the node sets this variable"),
+        DoorError::BadToken => {
+            Failure::refused(error.to_string()).hint("leave the variable as the node has set it")
+        }
+        DoorError::TooLarge { .. } => Failure::refused(error.to_string())
+            .hint("pass long lists in a file instead of arguments or variables"),
+        DoorError::Unreachable { path, error } => {
+            Failure::lost(format!("the node of this task does not answer: {}", plain(&error)))
+                .hint(format!("its socket is {path}; if the node has ended, the task runs again"))
+        }
+        DoorError::Refused { why, text, hint } => {
+            let failure = match why {
+                DoorRefusal::Busy => Failure::lost(text),
+                _ => Failure::refused(text),
+            };
+            failure.hint(hint)
+        }
+        DoorError::BadAnswer => {
+            Failure::lost(error.to_string()).hint("use the 'starling' of the node's version")
+        }
+    }
+}

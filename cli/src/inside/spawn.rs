@@ -1,0 +1,169 @@
+//! `starling spawn`: makes tasks from inside a task.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use proto::wire;
+use serde::Serialize;
+use workloads::Graph;
+
+use crate::Context;
+use crate::cluster::submit::{text_of_cwd, variable};
+use crate::common::errors::{Done, Exit, Failure, heard, plain};
+use crate::common::units::Timespan;
+use crate::inside::handles::{self, Handles};
+use crate::inside::{door, failure};
+
+#[derive(Args, Debug)]
+pub(crate) struct SpawnArgs {
+    /// The same key names the same tasks in each attempt of this task: they are made once
+    #[arg(long, value_name = "K")]
+    key: Option<String>,
+    /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
+    #[arg(long, value_name = "NUMBERS")]
+    array: Option<String>,
+    /// Files that the command reads; they appear in its directory
+    #[arg(long = "in", value_name = "FILE", num_args = 1..)]
+    inputs: Vec<String>,
+    /// Files on a file system that all nodes see; each node copies them to its own store, once
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    stage_in: Vec<String>,
+    /// Files that the command writes; DIRECTORY/ for the content of a directory, glob:PATTERN for
+    /// all files that match
+    #[arg(long = "out", value_name = "FILE", num_args = 1..)]
+    outputs: Vec<String>,
+    /// Start after these tasks: children such as 0 or 2-5, tasks of the job such as 3.17
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    after: Vec<Handles>,
+    /// Slots of the task
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: u32,
+    /// Name in lists
+    #[arg(long)]
+    name: Option<String>,
+    /// The command's working directory [default: a directory of its own]
+    #[arg(long, value_name = "DIRECTORY")]
+    cwd: Option<PathBuf>,
+    /// A variable of the command's environment; without a value, its value here
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// The standard input of the command [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<String>,
+    /// Further attempts after a failed one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retries: u32,
+    /// A task that takes longer is killed and fails
+    #[arg(long, value_name = "DURATION")]
+    time_limit: Option<Timespan>,
+    /// Fail a task when its node or spawner has died this often, whatever the cause: a number,
+    /// never-restart (the first time) or unlimited [default: 3 deaths that the task may have
+    /// caused]
+    #[arg(long, value_name = "LIMIT")]
+    crash_limit: Option<workloads::CrashLimit>,
+    /// The command and its arguments; options precede it, and -- may
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = false,
+        required = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Spawned {
+    handle: String,
+    first: u64,
+    tasks: u64,
+    /// An earlier attempt has made them.
+    known: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
+    let mut door = door()?;
+    if args.key.as_deref() == Some("") {
+        return Err(Failure::usage("--key: it is empty").hint("leave it out, or name the task"));
+    }
+    let job = std::env::var("STARLING_JOB_ID").ok();
+    let (after, all) = handles::resolve(&args.after, job.as_deref()).map_err(|problem| {
+        Failure::refused(format!("--after: {problem}")).hint("name children and tasks of this job")
+    })?;
+    if all {
+        return Err(Failure::usage("--after: 'all' is for 'starling await'")
+            .hint("name the children, such as 0-9"));
+    }
+    let graph = graph(args)?;
+    let (key, spec) = (args.key.clone().unwrap_or_default(), Some(graph.specs()[0].clone()));
+    let entries = ranges(graph.tasks().map(|task| task.entry));
+    let spawned = door.spawn(wire::DoorSpawn { key, spec, entries, after }).map_err(failure)?;
+    let handle = handles::range_text(spawned.first, spawned.count);
+    heard(match context.output.json {
+        true => {
+            let wire::DoorSpawned { first, count: tasks, known } = spawned;
+            context.output.json(&Spawned { handle, first, tasks, known })
+        }
+        false => context.output.line(&handle),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
+    let options = workloads::CommandOptions {
+        array: args.array.clone(),
+        inputs: args.inputs.clone(),
+        staged: args.stage_in.clone(),
+        outputs: args.outputs.clone(),
+        cpus: args.cpus,
+        name: args.name.clone(),
+        cwd: text_of_cwd(args.cwd.as_deref())?,
+        submit_dir: submit_dir()?,
+        env: args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
+        stdin: args.stdin.clone(),
+        retries: args.retries,
+        time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
+        ..workloads::CommandOptions::default()
+    };
+    let mut graph = Graph::command(args.command.clone(), &options)?;
+    if let Some(limit) = args.crash_limit {
+        graph.set_crash_limit(limit);
+    }
+    Ok(graph)
+}
+
+/// Relative paths begin at the job's submit directory: the task's own directory goes away.
+fn submit_dir() -> Result<PathBuf, Failure> {
+    match std::env::var_os("STARLING_SUBMIT_DIR").map(PathBuf::from) {
+        Some(dir) if dir.is_absolute() => Ok(dir),
+        _ => std::env::current_dir()
+            .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error)))),
+    }
+}
+
+/// Runs of consecutive entries.
+fn ranges(entries: impl Iterator<Item = u64>) -> Vec<wire::EntryRange> {
+    let mut ranges: Vec<wire::EntryRange> = Vec::new();
+    for entry in entries {
+        match ranges.last_mut() {
+            Some(last) if last.last.checked_add(1) == Some(entry) => last.last = entry,
+            _ => ranges.push(wire::EntryRange { first: entry, last: entry }),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_sent_as_ranges() {
+        let pairs = |entries: &[u64]| {
+            let ranges = ranges(entries.iter().copied());
+            ranges.iter().map(|it| (it.first, it.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&[1, 2, 3, 7, 9, 10]), [(1, 3), (7, 7), (9, 10)]);
+        assert_eq!(pairs(&[3, 2, u64::MAX]), [(3, 3), (2, 2), (u64::MAX, u64::MAX)]);
+        assert_eq!(pairs(&[]), []);
+    }
+}

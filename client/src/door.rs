@@ -1,0 +1,171 @@
+/*!
+Calls of a running task to its node: spawn tasks, await them, commit a state.
+
+They work only inside a task of a command, which has the socket of its node and the token of its
+attempt in its environment. A call blocks until the node answers.
+
+```no_run
+# fn example() -> Result<(), client::DoorError> {
+use client::Door;
+let mut door = Door::of_environment()?;
+door.commit(Some(b"half done".to_vec()), false)?;
+for task in door.await_tasks(&[])? {
+    println!("{task:?}");
+}
+# Ok(())
+# }
+```
+*/
+
+use std::env;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use prost::Message as _;
+use proto::{limits, wire};
+use wire::door_request::Body as Asked;
+use wire::door_response::Body as Answered;
+
+/// The variables of a task by which its commands find their node.
+pub const DOOR_VARIABLE: &str = "STARLING_DOOR";
+const TOKEN_VARIABLE: &str = "STARLING_TOKEN";
+
+/// The reason why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The process is not part of a task.
+    #[error("this is not inside a task: {0} is not set")]
+    Outside(&'static str),
+    #[error("STARLING_TOKEN is not a token")]
+    BadToken,
+    /// The request is larger than the node reads.
+    #[error("the request has {bytes} bytes, at most {} are sent", limits::DOOR_FRAME_BYTES_MAX)]
+    TooLarge { bytes: usize },
+    #[error("the node does not answer at {path}: {error}")]
+    Unreachable { path: String, error: io::Error },
+    /// The node refused the request.
+    #[error("{text}")]
+    Refused { why: wire::DoorRefusal, text: String, hint: String },
+    #[error("the node answered with something else; it may have another version")]
+    BadAnswer,
+}
+
+/// A connection of a running task to its node.
+#[derive(Debug)]
+pub struct Door {
+    stream: UnixStream,
+    path: String,
+    token: Vec<u8>,
+}
+
+impl Door {
+    /// # Errors
+    /// The process is not part of a task, or its node does not listen.
+    pub fn of_environment() -> Result<Self, DoorError> {
+        let variable = |name| env::var(name).map_err(|_| DoorError::Outside(name));
+        Self::connect(&variable(DOOR_VARIABLE)?, &variable(TOKEN_VARIABLE)?)
+    }
+
+    /// # Errors
+    /// The token is malformed, or no node listens.
+    pub fn connect(path: &str, token: &str) -> Result<Self, DoorError> {
+        let token = bytes_of(token).ok_or(DoorError::BadToken)?;
+        let stream = UnixStream::connect(path)
+            .map_err(|error| DoorError::Unreachable { path: path.to_owned(), error })?;
+        Ok(Self { stream, path: path.to_owned(), token })
+    }
+
+    /// Spawns tasks, which exist when the attempt's next turn is committed.
+    ///
+    /// # Errors
+    /// The node refuses the call, or is gone.
+    pub fn spawn(&mut self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, DoorError> {
+        match self.call(Asked::Spawn(call))? {
+            Answered::Spawned(spawned) => Ok(spawned),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
+    /// Commits, gives the slot back, and returns when these tasks have ended; none: all children.
+    ///
+    /// # Errors
+    /// The node refuses the call, or is gone.
+    pub fn await_tasks(
+        &mut self,
+        tasks: &[wire::TaskRef],
+    ) -> Result<Vec<wire::Awaited>, DoorError> {
+        match self.call(Asked::Await(wire::DoorAwait { tasks: tasks.to_vec() }))? {
+            Answered::Awaited(awaited) => Ok(awaited.tasks),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
+    /// Commits the children so far and the state. Returns the number of the turn.
+    ///
+    /// # Errors
+    /// The node refuses the call, or is gone.
+    pub fn commit(&mut self, state: Option<Vec<u8>>, ends: bool) -> Result<u64, DoorError> {
+        match self.call(Asked::Commit(wire::DoorCommit { state, r#yield: ends }))? {
+            Answered::Committed(committed) => Ok(committed.turn),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
+    fn call(&mut self, body: Asked) -> Result<Answered, DoorError> {
+        let request = wire::DoorRequest { token: self.token.clone(), body: Some(body) };
+        let bytes = request.encoded_len();
+        if bytes > limits::DOOR_FRAME_BYTES_MAX {
+            return Err(DoorError::TooLarge { bytes });
+        }
+        let answer = self.exchange(&request);
+        let path = self.path.clone();
+        match answer.map_err(|error| DoorError::Unreachable { path, error })?.body {
+            Some(Answered::Refused(refused)) => {
+                let why = refused.why();
+                Err(DoorError::Refused { why, text: refused.text, hint: refused.hint })
+            }
+            Some(body) => Ok(body),
+            None => Err(DoorError::BadAnswer),
+        }
+    }
+
+    fn exchange(&mut self, request: &wire::DoorRequest) -> io::Result<wire::DoorResponse> {
+        let body = request.encode_to_vec();
+        let mut frame = Vec::with_capacity(4 + body.len());
+        frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&body);
+        self.stream.write_all(&frame)?;
+        let mut head = [0; 4];
+        self.stream.read_exact(&mut head)?;
+        let length = u32::from_le_bytes(head) as usize;
+        if length > limits::DOOR_ANSWER_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        wire::DoorResponse::decode(&body[..])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+/// The bytes of hexadecimal digits.
+fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let is_text = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
+    let pair = |pair: &[u8]| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    is_text.then(|| digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_hexadecimal() {
+        assert_eq!(bytes_of("00fF"), Some(vec![0, 255]));
+        assert_eq!([bytes_of("0"), bytes_of("0x"), bytes_of("é")], [None, None, None]);
+    }
+}

@@ -1,0 +1,392 @@
+/*!
+The attempts that run on this node, as their commands see them: tokens, spawned children, turns.
+
+```text
+            spawn                       committed
+           ┌────┐    commit   ┌─────────┐
+   enter ─▶│runs│────────────▶│ commits │──▶ runs; after a yield the attempt is over
+           └────┘             └─────────┘
+              │ await         ┌─────────┐  the awaited tasks have ended already
+              └──────────────▶│  waits  │──▶ runs
+                              └─────────┘
+                                   │ committed: this attempt is over, its command is not
+                              ┌─────────┐  the next attempt of the task starts here
+                              │ parked  │──▶ runs, as that attempt
+                              └─────────┘
+```
+An attempt has at most one turn under way. Its children exist only when that turn is committed, so
+an attempt that fails leaves nothing.
+
+An attempt that waits is over for the task's home, so it holds no slot and delays no drain. Its
+command stays, and the next attempt takes it over if it starts on this node. If it starts elsewhere,
+or if the command has died, the next attempt starts from the beginning, with the last state.
+*/
+
+use std::collections::HashMap;
+
+use proto::wire::{self, TurnVerdict, task_ref};
+use proto::work::{Outcome, Turn, TurnAnswer};
+use proto::{Attempt, TaskId, limits};
+use tokio::sync::oneshot;
+
+use crate::door::refusal::Refusal;
+use crate::door::token::Token;
+use crate::door::uncommitted::Children;
+
+pub(crate) type Key = (TaskId, Attempt);
+
+/// A turn of an attempt, on its way to the core.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct AttemptTurn {
+    pub(crate) task: TaskId,
+    pub(crate) attempt: Attempt,
+    pub(crate) turn: Box<Turn>,
+}
+
+/// The answer to the command that asked for a turn.
+pub(crate) type Answer = Result<Accepted, Refusal>;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Accepted {
+    /// The turn with this number is committed.
+    Committed(u64),
+    /// The awaited tasks have ended; in the order of the call.
+    Awaited(Vec<wire::Awaited>),
+}
+
+/// What the node must do with the command of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// It goes on.
+    Nothing,
+    /// It waits without a slot: its time limit stands still.
+    Park,
+    /// It ends, and nothing is reported.
+    Kill,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The core gets the outcome.
+    Reported,
+    /// The attempt was over before.
+    Over,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Runs,
+    Commits {
+        yields: bool,
+        sender: oneshot::Sender<Answer>,
+    },
+    Waits {
+        awaits: Vec<wire::TaskRef>,
+        sender: oneshot::Sender<Answer>,
+    },
+    /// The attempt is over for its home.
+    Parked {
+        awaits: Vec<wire::TaskRef>,
+        sender: oneshot::Sender<Answer>,
+    },
+    /// It is the next attempt already, and gets the ends of the awaited tasks soon.
+    Returns {
+        ended: Vec<wire::Awaited>,
+        sender: oneshot::Sender<Answer>,
+    },
+}
+
+#[derive(Debug)]
+struct Open {
+    token: Token,
+    /// The number of the task's last committed turn.
+    seq: u64,
+    children: Children,
+    /// The children of the turn under way.
+    leaving: wire::Spawned,
+    phase: Phase,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    by_token: HashMap<Token, Key>,
+    open: HashMap<Key, Open>,
+    /// The attempts whose command waits without a slot.
+    parked: HashMap<TaskId, Attempt>,
+}
+
+impl Attempts {
+    /// An attempt starts: its commands are known by this token.
+    pub(crate) fn enter(&mut self, key: Key, token: Token, resume: Option<&wire::Resume>) {
+        let children = resume.map(Children::after).unwrap_or_default();
+        let (seq, leaving) = (resume.map_or(0, |resume| resume.seq), wire::Spawned::default());
+        self.remove(key);
+        self.by_token.insert(token, key);
+        self.open.insert(key, Open { token, seq, children, leaving, phase: Phase::Runs });
+    }
+
+    /// The attempt of this token, if it runs and has no turn under way.
+    fn idle(&mut self, token: Token) -> Result<(Key, &mut Open), Refusal> {
+        let key = *self.by_token.get(&token).ok_or_else(Refusal::no_token)?;
+        let open = self.open.get_mut(&key).ok_or_else(Refusal::no_token)?;
+        match open.phase {
+            Phase::Runs => Ok((key, open)),
+            Phase::Waits { .. } | Phase::Parked { .. } | Phase::Returns { .. } => {
+                Err(Refusal::bad(
+                    "another command of this task awaits tasks, so the task has no slot",
+                    "spawn, commit and await one after another",
+                ))
+            }
+            Phase::Commits { .. } => Err(Refusal::bad(
+                "another command of this task commits at present",
+                "let one command end before the next one begins",
+            )),
+        }
+    }
+
+    pub(crate) fn spawn(
+        &mut self,
+        token: Token,
+        call: wire::DoorSpawn,
+    ) -> Result<wire::DoorSpawned, Refusal> {
+        self.idle(token)?.1.children.spawn(call)
+    }
+
+    /// Begins a turn that waits for tasks.
+    pub(crate) fn wait(
+        &mut self,
+        token: Token,
+        tasks: Vec<wire::TaskRef>,
+    ) -> Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal> {
+        if self.parked.len() >= limits::WAITING_COMMANDS_MAX {
+            let text = format!("{} commands await tasks on this node", self.parked.len());
+            return Err(Refusal::bad(text, "await fewer levels of tasks at once"));
+        }
+        let (key, open) = self.idle(token)?;
+        let awaits = open.children.awaited(tasks)?;
+        let (sender, receiver) = oneshot::channel();
+        let turn = open.turn(TurnVerdict::TurnWait, awaits.clone(), None);
+        open.phase = Phase::Waits { awaits, sender };
+        Ok((of_attempt(key, turn), receiver))
+    }
+
+    /// Begins a turn with a state.
+    pub(crate) fn commit(
+        &mut self,
+        token: Token,
+        commit: wire::DoorCommit,
+    ) -> Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal> {
+        let (key, open) = self.idle(token)?;
+        let bytes = commit.state.as_ref().map_or(0, Vec::len);
+        let most = limits::TURN_STATE_BYTES_MAX;
+        if bytes > most {
+            let text = format!("--state: {bytes} bytes, at most {most} are kept with a task");
+            let hint = "keep the data in a file that all nodes see, and its path in the state";
+            return Err(Refusal::bad(text, hint));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let yields = commit.r#yield;
+        let verdict = if yields { TurnVerdict::TurnYield } else { TurnVerdict::TurnMore };
+        let turn = open.turn(verdict, Vec::new(), commit.state);
+        open.phase = Phase::Commits { yields, sender };
+        Ok((of_attempt(key, turn), receiver))
+    }
+
+    /// The core has answered the turn of an attempt.
+    pub(crate) fn answered(&mut self, key: Key, answer: TurnAnswer) -> Order {
+        let Some(open) = self.open.get_mut(&key) else { return Order::Nothing };
+        let leaving = std::mem::take(&mut open.leaving);
+        let phase = std::mem::replace(&mut open.phase, Phase::Runs);
+        // The command may be gone, and then nothing waits for the answer.
+        let send = |sender: oneshot::Sender<Answer>, answer| _ = sender.send(answer);
+        match (phase, answer) {
+            (Phase::Commits { yields, sender }, TurnAnswer::Committed(_)) => {
+                open.seq += 1;
+                send(sender, Ok(Accepted::Committed(open.seq)));
+                return if yields { self.over(key) } else { Order::Nothing };
+            }
+            (Phase::Waits { awaits, sender }, TurnAnswer::Committed(commit)) => {
+                open.seq += 1;
+                let Some(ended) = commit.awaited else {
+                    open.phase = Phase::Parked { awaits, sender };
+                    self.parked.insert(key.0, key.1);
+                    return Order::Park;
+                };
+                send(sender, Ok(Accepted::Awaited(in_order(&awaits, ended))));
+            }
+            (Phase::Commits { sender, .. } | Phase::Waits { sender, .. }, TurnAnswer::Fenced) => {
+                send(sender, Err(Refusal::fenced()));
+                return self.over(key);
+            }
+            (
+                Phase::Commits { sender, .. } | Phase::Waits { sender, .. },
+                TurnAnswer::Refused(text),
+            ) => {
+                open.children.put_back(leaving);
+                let hint = "nothing of this turn counts; earlier turns of the task do";
+                send(sender, Err(Refusal::bad(text, hint)));
+            }
+            (phase, _) => open.phase = phase, // A late answer.
+        }
+        Order::Nothing
+    }
+
+    fn over(&mut self, key: Key) -> Order {
+        self.remove(key);
+        Order::Kill
+    }
+
+    /// The next attempt of a task starts here. Returns the attempt whose command is still here, and
+    /// whether it can go on as the next attempt.
+    pub(crate) fn parked(&self, task: TaskId, resume: &wire::Resume) -> Option<(Attempt, bool)> {
+        let attempt = *self.parked.get(&task)?;
+        let open = self.open.get(&(task, attempt));
+        Some((attempt, open.is_some_and(|open| open.seq == resume.seq)))
+    }
+
+    /// The parked command becomes the next attempt of its task. It waits until [`Self::release`].
+    pub(crate) fn adopt(&mut self, key: Key, next: Attempt, resume: &wire::Resume) {
+        let Some(mut open) = self.open.remove(&key) else { return };
+        self.parked.remove(&key.0);
+        let next = (key.0, next);
+        self.by_token.insert(open.token, next);
+        open.phase = match std::mem::replace(&mut open.phase, Phase::Runs) {
+            Phase::Parked { awaits, sender, .. } => {
+                Phase::Returns { ended: in_order(&awaits, resume.awaited.clone()), sender }
+            }
+            phase => phase,
+        };
+        self.open.insert(next, open);
+    }
+
+    /// The command goes on, with a slot.
+    pub(crate) fn release(&mut self, key: Key) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        match std::mem::replace(&mut open.phase, Phase::Runs) {
+            Phase::Returns { ended, sender } => {
+                let _ = sender.send(Ok(Accepted::Awaited(ended))); // The command may be gone.
+            }
+            phase => open.phase = phase,
+        }
+    }
+
+    /// A command that waited has gone. If the attempt of the token waits for it still, the attempt
+    /// is removed; `End`: whether its end must be reported.
+    pub(crate) fn abandon(&mut self, token: Token) -> Option<(Key, End)> {
+        let key = *self.by_token.get(&token)?;
+        let (sender, end) = match &self.open.get(&key)?.phase {
+            Phase::Waits { sender, .. } | Phase::Returns { sender, .. } => (sender, End::Reported),
+            Phase::Parked { sender, .. } => (sender, End::Over),
+            Phase::Runs | Phase::Commits { .. } => return None,
+        };
+        if !sender.is_closed() {
+            return None; // Another command waits.
+        }
+        self.remove(key);
+        Some((key, end))
+    }
+
+    /// The command of the attempt is killed, or has gone: its token is worth nothing from now on.
+    pub(crate) fn remove(&mut self, key: Key) {
+        if let Some(open) = self.open.remove(&key) {
+            self.by_token.remove(&open.token);
+            if matches!(open.phase, Phase::Parked { .. }) {
+                self.parked.remove(&key.0);
+            }
+        }
+    }
+
+    /// True if the attempt is over for its home, and its command waits here.
+    pub(crate) fn is_parked(&self, (task, attempt): Key) -> bool {
+        self.parked.get(&task) == Some(&attempt)
+    }
+
+    /// The parked attempts of a job, which has ended.
+    pub(crate) fn parked_of(&self, job: proto::JobId) -> Vec<Key> {
+        let of_job = self.parked.iter().filter(|(task, _)| task.job == job);
+        of_job.map(|(task, attempt)| (*task, *attempt)).collect()
+    }
+
+    /// The command of an attempt has ended. A good outcome gets the last turn; an outcome while the
+    /// attempt waited changes.
+    pub(crate) fn ended(&mut self, key: Key, outcome: &mut Outcome) -> End {
+        let Some(mut open) = self.open.remove(&key) else { return End::Reported };
+        self.by_token.remove(&open.token);
+        match open.phase {
+            Phase::Parked { .. } => {
+                self.parked.remove(&key.0);
+                return End::Over;
+            }
+            Phase::Waits { .. } | Phase::Returns { .. } => end_while_waiting(outcome),
+            Phase::Commits { .. } if outcome.is_done() => {
+                fail(outcome, "the task ended before its 'starling commit' was answered");
+            }
+            Phase::Runs | Phase::Commits { .. } => {}
+        }
+        if outcome.is_done() && open.children.has_uncommitted() {
+            outcome.turn = Some(Box::new(open.turn(TurnVerdict::TurnDone, Vec::new(), None)));
+        }
+        End::Reported
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> [usize; 3] {
+        [self.by_token.len(), self.open.len(), self.parked.len()]
+    }
+}
+
+impl Open {
+    /// The next turn, with all uncommitted children.
+    fn turn(
+        &mut self,
+        verdict: TurnVerdict,
+        awaits: Vec<wire::TaskRef>,
+        state: Option<Vec<u8>>,
+    ) -> Turn {
+        let spawned = self.children.take();
+        self.leaving.clone_from(&spawned);
+        Turn { verdict, spawned, awaits, state }
+    }
+}
+
+fn of_attempt((task, attempt): Key, turn: Turn) -> AttemptTurn {
+    AttemptTurn { task, attempt, turn: Box::new(turn) }
+}
+
+/// The ends in the order in which the command named the tasks.
+fn in_order(awaits: &[wire::TaskRef], ended: Vec<wire::Awaited>) -> Vec<wire::Awaited> {
+    let (mut children, mut others) = (HashMap::new(), HashMap::new());
+    for end in ended {
+        if end.child > 0 {
+            children.insert(end.child - 1, end);
+        }
+        others.insert(end.local, end);
+    }
+    let found = |task: &wire::TaskRef| match task.task? {
+        task_ref::Task::Child(ordinal) => children.get(&ordinal).copied(),
+        task_ref::Task::Local(local) => Some(wire::Awaited { child: 0, ..*others.get(&local)? }),
+    };
+    awaits.iter().filter_map(found).collect()
+}
+
+/// A process that a signal ended while its turn was under way is not the task's failure: the task
+/// runs again. If the process ended by itself, it went on without waiting.
+fn end_while_waiting(outcome: &mut Outcome) {
+    if outcome.exit_code > 128 && !outcome.is_done() {
+        outcome.lost = true;
+        outcome.error.push_str(" while it awaited tasks");
+    } else {
+        fail(outcome, "the task ended while its 'starling await' waited");
+    }
+}
+
+fn fail(outcome: &mut Outcome, error: &str) {
+    error.clone_into(&mut outcome.error);
+    outcome.output_sizes.clear();
+    outcome.output_sums.clear();
+}
+
+#[cfg(test)]
+#[path = "attempts_tests.rs"]
+mod tests;

@@ -1,0 +1,252 @@
+//! Tests of tokens and turns.
+
+use proto::wire::spec;
+use proto::work::TurnCommit;
+use proto::{JobId, LocalId};
+
+use super::*;
+use crate::door::token::TokenSource;
+
+const TASK: TaskId = TaskId { job: JobId(7), local: LocalId(3) };
+const KEY: Key = (TASK, Attempt(1));
+const NEXT: Key = (TASK, Attempt(2));
+
+fn token() -> Token {
+    TokenSource::open().unwrap().draw().unwrap()
+}
+
+/// An attempt that runs.
+fn running() -> (Attempts, Token) {
+    let (mut attempts, token) = (Attempts::default(), token());
+    attempts.enter(KEY, token, None);
+    (attempts, token)
+}
+
+fn call(key: &str) -> wire::DoorSpawn {
+    let argv = vec!["true".to_owned()];
+    let body = spec::Body::Command(wire::Command { argv, ..wire::Command::default() });
+    wire::DoorSpawn {
+        key: key.to_owned(),
+        spec: Some(wire::Spec { body: Some(body), ..wire::Spec::default() }),
+        entries: vec![wire::EntryRange { first: 0, last: 0 }],
+        after: vec![],
+    }
+}
+
+fn child(ordinal: u64) -> wire::TaskRef {
+    wire::TaskRef { task: Some(task_ref::Task::Child(ordinal)) }
+}
+
+fn commit(bytes: usize) -> wire::DoorCommit {
+    wire::DoorCommit { state: Some(vec![1; bytes]), ..wire::DoorCommit::default() }
+}
+
+fn committed(seq: u64) -> TurnAnswer {
+    TurnAnswer::Committed(TurnCommit { seq, ..TurnCommit::default() })
+}
+
+fn ended(children: &[u64]) -> Vec<wire::Awaited> {
+    let one = |&child| wire::Awaited { local: 40 + child, child: child + 1, ..Default::default() };
+    children.iter().map(one).collect()
+}
+
+fn failed(exit_code: i32) -> Outcome {
+    Outcome { error: "e".to_owned(), exit_code, ..Outcome::default() }
+}
+
+/// An attempt with two children that waits for them without a slot.
+fn parked() -> (Attempts, Token, oneshot::Receiver<Answer>) {
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("")).unwrap();
+    attempts.spawn(token, call("")).unwrap();
+    let (turn, answer) = attempts.wait(token, vec![child(1), child(0)]).unwrap();
+    assert_eq!((turn.turn.verdict, turn.turn.spawned.tasks.len()), (TurnVerdict::TurnWait, 2));
+    assert_eq!(attempts.answered(KEY, committed(1)), Order::Park);
+    assert!(attempts.is_parked(KEY) && !attempts.is_parked(NEXT));
+    (attempts, token, answer)
+}
+
+#[test]
+fn tokens_are_of_one_attempt_and_end_with_it() {
+    let (mut attempts, token) = running();
+    assert_eq!(attempts.spawn(token, call("")).unwrap().first, 0);
+    let other = self::token();
+    assert_ne!(token, other);
+    assert_eq!(attempts.spawn(other, call("")).unwrap_err(), Refusal::no_token());
+    // Another attempt of the task has another token.
+    attempts.remove(KEY);
+    attempts.enter(NEXT, other, None);
+    assert_eq!(attempts.spawn(token, call("")).unwrap_err(), Refusal::no_token());
+    assert_eq!(attempts.commit(token, commit(1)).unwrap_err(), Refusal::no_token());
+    assert_eq!(attempts.spawn(other, call("")).unwrap().first, 0);
+    attempts.ended(NEXT, &mut Outcome::default());
+    assert_eq!(attempts.spawn(other, call("")).unwrap_err(), Refusal::no_token());
+    assert_eq!(attempts.len(), [0, 0, 0]);
+    assert_eq!(format!("{token:?}"), "Token(..)");
+}
+
+#[test]
+fn children_leave_in_the_next_turn() {
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("a")).unwrap();
+    let (turn, mut answer) = attempts.commit(token, commit(5)).unwrap();
+    let Turn { verdict, spawned, state, .. } = *turn.turn;
+    assert_eq!((verdict, spawned.tasks.len()), (TurnVerdict::TurnMore, 1));
+    assert_eq!(state, Some(vec![1; 5]));
+    // One turn at a time.
+    assert!(attempts.commit(token, commit(1)).is_err());
+    assert!(attempts.spawn(token, call("b")).is_err());
+    assert_eq!(attempts.answered(KEY, committed(1)), Order::Nothing);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Committed(1)));
+    attempts.spawn(token, call("b")).unwrap();
+    // A good end takes the rest along.
+    let mut outcome = Outcome::default();
+    assert_eq!(attempts.ended(KEY, &mut outcome), End::Reported);
+    let turn = outcome.turn.unwrap();
+    assert_eq!((turn.verdict, &*turn.spawned.keys[0].key), (TurnVerdict::TurnDone, "b"));
+}
+
+#[test]
+fn a_failed_attempt_leaves_no_children() {
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("")).unwrap();
+    let mut outcome = failed(1);
+    attempts.ended(KEY, &mut outcome);
+    assert_eq!((outcome.turn, attempts.len()), (None, [0, 0, 0]));
+    // Without children the end is as that of any task.
+    let (mut attempts, _) = running();
+    let mut outcome = Outcome::default();
+    assert_eq!(attempts.ended(KEY, &mut outcome), End::Reported);
+    assert_eq!(outcome, Outcome::default());
+}
+
+#[test]
+fn a_command_waits_until_the_next_attempt_of_its_task() {
+    let (mut attempts, token, mut answer) = parked();
+    assert!(answer.try_recv().is_err(), "it waits");
+    for refused in [
+        attempts.spawn(token, call("")).map(|_| ()),
+        attempts.wait(token, vec![]).map(|_| ()),
+        attempts.commit(token, commit(1)).map(|_| ()),
+    ] {
+        assert!(refused.unwrap_err().text().contains("no slot"));
+    }
+    let resume = wire::Resume { seq: 1, awaited: ended(&[0, 1]), ..Default::default() };
+    assert_eq!(attempts.parked(TASK, &resume), Some((Attempt(1), true)));
+    attempts.adopt(KEY, Attempt(2), &resume);
+    assert!(answer.try_recv().is_err() && attempts.spawn(token, call("")).is_err());
+    attempts.release(NEXT);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Awaited(ended(&[1, 0]))));
+    // It has its token and its children still, as another attempt.
+    assert_eq!(attempts.spawn(token, call("")).unwrap().first, 2);
+    assert_eq!(attempts.len(), [1, 1, 0]);
+    let mut outcome = Outcome::default();
+    assert_eq!(attempts.ended(NEXT, &mut outcome), End::Reported);
+    assert!(outcome.turn.is_some());
+}
+
+#[test]
+fn a_wait_for_ended_tasks_does_not_park() {
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("")).unwrap();
+    let (_, mut answer) = attempts.wait(token, vec![]).unwrap();
+    let commit = TurnCommit { seq: 1, awaited: Some(ended(&[0])), ..TurnCommit::default() };
+    assert_eq!(attempts.answered(KEY, TurnAnswer::Committed(commit)), Order::Nothing);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Awaited(ended(&[0]))));
+    assert!(attempts.spawn(token, call("")).is_ok());
+}
+
+#[test]
+fn a_parked_command_of_an_earlier_turn_is_replaced() {
+    let (mut attempts, token, mut answer) = parked();
+    // The task has run elsewhere meanwhile.
+    let resume = wire::Resume { seq: 3, ..Default::default() };
+    assert_eq!(attempts.parked(TASK, &resume), Some((Attempt(1), false)));
+    assert_eq!(attempts.parked_of(JobId(7)), [KEY]);
+    assert_eq!(attempts.parked_of(JobId(8)), []);
+    attempts.remove(KEY);
+    assert_eq!(attempts.parked(TASK, &resume), None);
+    assert!(answer.try_recv().is_err());
+    assert_eq!(attempts.spawn(token, call("")).unwrap_err(), Refusal::no_token());
+}
+
+#[test]
+fn a_process_that_dies_while_it_waits_runs_again() {
+    // Parked, the attempt is over already.
+    let (mut attempts, ..) = parked();
+    assert_eq!(attempts.ended(KEY, &mut failed(137)), End::Over);
+    assert_eq!(attempts.len(), [0, 0, 0]);
+    // While the turn is under way it is not.
+    let end = |mut outcome: Outcome| {
+        let (mut attempts, token) = running();
+        attempts.spawn(token, call("")).unwrap();
+        let _answer = attempts.wait(token, vec![]).unwrap();
+        assert_eq!(attempts.ended(KEY, &mut outcome), End::Reported);
+        assert_eq!(outcome.turn, None);
+        outcome
+    };
+    assert!(end(failed(137)).lost);
+    for outcome in [end(Outcome::default()), end(failed(1))] {
+        assert!(!outcome.lost && outcome.error.contains("ended while"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn an_attempt_ends_if_its_waiting_command_has_gone() {
+    let (mut attempts, token, answer) = parked();
+    assert_eq!(attempts.abandon(token), None);
+    drop(answer);
+    assert_eq!(attempts.abandon(token), Some((KEY, End::Over)));
+    assert_eq!(attempts.abandon(token), None);
+    assert_eq!(attempts.len(), [0, 0, 0]);
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("")).unwrap();
+    drop(attempts.wait(token, vec![]).unwrap());
+    assert_eq!(attempts.abandon(token), Some((KEY, End::Reported)));
+}
+
+#[test]
+fn refused_turns_leave_the_attempt_as_it_was() {
+    let (mut attempts, token) = running();
+    attempts.spawn(token, call("a")).unwrap();
+    let (_, mut answer) = attempts.commit(token, commit(1)).unwrap();
+    assert_eq!(attempts.answered(KEY, TurnAnswer::Refused("no".to_owned())), Order::Nothing);
+    assert!(answer.try_recv().unwrap().unwrap_err().text().contains("no"));
+    attempts.spawn(token, call("b")).unwrap();
+    let large = attempts.commit(token, commit(limits::TURN_STATE_BYTES_MAX + 1)).unwrap_err();
+    assert!(large.text().contains("at most 65536"), "{large:?}");
+    let (turn, mut answer) = attempts.commit(token, commit(1)).unwrap();
+    assert_eq!(turn.turn.spawned.tasks.len(), 2);
+    assert_eq!(attempts.answered(KEY, TurnAnswer::Fenced), Order::Kill);
+    let fenced = answer.try_recv().unwrap().unwrap_err();
+    assert_eq!(fenced.why(), wire::DoorRefusal::Fenced);
+    assert_eq!(attempts.len(), [0, 0, 0]);
+}
+
+#[test]
+fn a_yield_ends_the_attempt() {
+    let (mut attempts, token) = running();
+    let commit = wire::DoorCommit { r#yield: true, ..commit(1) };
+    let (turn, mut answer) = attempts.commit(token, commit).unwrap();
+    assert_eq!(turn.turn.verdict, TurnVerdict::TurnYield);
+    assert_eq!(attempts.answered(KEY, committed(1)), Order::Kill);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Committed(1)));
+    assert_eq!(attempts.len(), [0, 0, 0]);
+}
+
+#[test]
+fn waiting_commands_are_bounded() {
+    let mut attempts = Attempts::default();
+    for task in 0..limits::WAITING_COMMANDS_MAX as u64 {
+        let key = (TaskId::new(7, task), Attempt(1));
+        let token = token();
+        attempts.enter(key, token, None);
+        attempts.spawn(token, call("")).unwrap();
+        let _answer = attempts.wait(token, vec![]).unwrap();
+        assert_eq!(attempts.answered(key, committed(1)), Order::Park);
+    }
+    let token = token();
+    attempts.enter((TaskId::new(8, 0), Attempt(1)), token, None);
+    attempts.spawn(token, call("")).unwrap();
+    assert!(attempts.wait(token, vec![]).unwrap_err().text().contains("2048 commands"));
+}

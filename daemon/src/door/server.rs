@@ -1,0 +1,206 @@
+//! Connections of commands to the door. Each sends requests one after another; each gets one answer.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::Input;
+use proto::work::Outcome;
+use proto::{Span, limits, wire};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+use wire::door_request::Body as Asked;
+use wire::door_response::Body as Answered;
+
+use crate::door::attempts::{Accepted, Answer, End};
+use crate::door::refusal::Refusal;
+use crate::door::token::Token;
+use crate::door::{Door, frames};
+use crate::event_loop::inbox::Local;
+use crate::rpc::service::Shared;
+
+/// The wait after an accept that failed, for lack of file descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the server needs of a node.
+pub(crate) trait Host: Send + Sync + 'static {
+    fn door(&self) -> &Door;
+    /// Ends the command of an attempt; nothing is reported.
+    fn kill(&self, task: proto::TaskId, attempt: proto::Attempt);
+    /// Writes a line for the operator.
+    fn note(&self, text: &str);
+}
+
+impl Host for Shared {
+    fn door(&self) -> &Door {
+        &self.door
+    }
+    fn kill(&self, task: proto::TaskId, attempt: proto::Attempt) {
+        self.executor.kill(task, attempt);
+    }
+    fn note(&self, text: &str) {
+        self.log.refusal(text);
+    }
+}
+
+/// Serves the door until the runtime ends.
+pub(crate) async fn serve(host: Arc<impl Host>) {
+    let listener = host.door().listener().and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        UnixListener::from_std(listener)
+    });
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return host.note(&format!("the door does not open: {error}")),
+    };
+    let connections = Arc::new(Semaphore::new(limits::DOOR_CONNECTIONS_MAX));
+    let reads = Arc::new(Semaphore::new(limits::DOOR_READS_MAX));
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let own = rustix::process::geteuid().as_raw();
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+            host.note("refused a command of another user at the door");
+            continue;
+        }
+        match Arc::clone(&connections).try_acquire_owned() {
+            Ok(permit) => {
+                let (host, reads) = (Arc::clone(&host), Arc::clone(&reads));
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    if let Err(error) = talk(&*host, &reads, &mut stream).await {
+                        host.note(&format!("closed a connection at the door: {error}"));
+                    }
+                });
+            }
+            Err(_) => {
+                let busy = wire::DoorResponse::from(Refusal::busy());
+                let _ = timeout(ACCEPT_PAUSE, frames::write(&mut stream, &busy)).await;
+            }
+        }
+    }
+}
+
+fn span(span: Span) -> Duration {
+    Duration::from_nanos(span.0)
+}
+
+async fn in_time<T>(limit: Span, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long");
+    timeout(span(limit), future).await.map_err(late)?
+}
+
+/// Answers the requests of one connection.
+async fn talk(host: &impl Host, reads: &Semaphore, stream: &mut UnixStream) -> io::Result<()> {
+    loop {
+        let length = match timeout(span(limits::DOOR_IDLE_TIMEOUT), frames::length(stream)).await {
+            Ok(length) => length?,
+            Err(_) => return Ok(()),
+        };
+        let Some(length) = length else { return Ok(()) };
+        let request: wire::DoorRequest = {
+            let _turn = reads.acquire().await.expect("it is never closed");
+            in_time(limits::DOOR_FRAME_TIMEOUT, frames::read(stream, length)).await?
+        };
+        let body = match answer(host, stream, request).await {
+            Some(Ok(body)) => wire::DoorResponse { body: Some(body) },
+            Some(Err(refusal)) => refusal.into(),
+            None => return Ok(()), // The command is gone.
+        };
+        in_time(limits::DOOR_FRAME_TIMEOUT, frames::write(stream, &body)).await?;
+    }
+}
+
+/// `None`: the command has gone while it waited.
+async fn answer(
+    host: &impl Host,
+    stream: &UnixStream,
+    request: wire::DoorRequest,
+) -> Option<Result<Answered, Refusal>> {
+    let Some(token) = Token::of_bytes(&request.token) else {
+        return Some(Err(Refusal::no_token()));
+    };
+    let door = host.door();
+    match request.body {
+        Some(Asked::Spawn(call)) => Some(door.spawn(token, call).map(Answered::Spawned)),
+        Some(Asked::Commit(commit)) => {
+            let begun = door.attempts().commit(token, commit);
+            Some(committed(door.begin(begun)).await)
+        }
+        Some(Asked::Await(awaited)) => {
+            let begun = door.attempts().wait(token, awaited.tasks);
+            match door.begin(begun) {
+                Ok(answer) => waited(host, stream, token, answer).await,
+                Err(refusal) => Some(Err(refusal)),
+            }
+        }
+        None => Some(Err(Refusal::bad(
+            "a request that this node does not know",
+            "use the 'starling' of this node's version",
+        ))),
+    }
+}
+
+async fn committed(begun: Result<oneshot::Receiver<Answer>, Refusal>) -> Result<Answered, Refusal> {
+    match begun?.await {
+        Ok(Ok(Accepted::Committed(turn))) => Ok(Answered::Committed(wire::DoorCommitted { turn })),
+        Ok(Err(refusal)) => Err(refusal),
+        // The attempt has ended.
+        Ok(Ok(Accepted::Awaited(_))) | Err(_) => Err(Refusal::fenced()),
+    }
+}
+
+/// Waits for the end of the awaited tasks, or of the command.
+async fn waited(
+    host: &impl Host,
+    stream: &UnixStream,
+    token: Token,
+    answer: oneshot::Receiver<Answer>,
+) -> Option<Result<Answered, Refusal>> {
+    let answer = tokio::select! {
+        answer = answer => answer,
+        () = gone(stream) => {
+            abandoned(host, token).await;
+            return None;
+        }
+    };
+    Some(match answer {
+        Ok(Ok(Accepted::Awaited(tasks))) => Ok(Answered::Awaited(wire::DoorAwaited { tasks })),
+        Ok(Err(refusal)) => Err(refusal),
+        Ok(Ok(Accepted::Committed(_))) | Err(_) => Err(Refusal::fenced()),
+    })
+}
+
+/// Returns when the command has closed the connection, or sends more although it waits.
+async fn gone(stream: &UnixStream) {
+    loop {
+        if stream.readable().await.is_err() {
+            return;
+        }
+        match stream.try_read(&mut [0; 1]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => return,
+        }
+    }
+}
+
+/// The `starling await` of an attempt has gone, and the attempt has no slot. Its other processes
+/// must not go on. If they have all gone with it, the executor reports that soon.
+async fn abandoned(host: &impl Host, token: Token) {
+    tokio::time::sleep(span(limits::ABANDONED_WAIT_GRACE)).await;
+    let door = host.door();
+    let Some(((task, attempt), end)) = door.attempts().abandon(token) else { return };
+    host.kill(task, attempt);
+    if end == End::Reported {
+        let error = "its 'starling await' ended while it waited".to_owned();
+        let outcome = Outcome { error, exit_code: 1, ..Outcome::default() };
+        let _ = door.inputs.send(Local::Input(Input::Finished { task, attempt, outcome }));
+    }
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

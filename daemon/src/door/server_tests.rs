@@ -1,0 +1,139 @@
+//! Tests of the socket.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream as Plain;
+use std::sync::Mutex;
+
+use proto::work::{TurnAnswer, TurnCommit};
+use proto::{Attempt, JobId, LocalId, TaskId};
+use tokio::sync::mpsc;
+
+use super::*;
+
+const TASK: TaskId = TaskId { job: JobId(7), local: LocalId(3) };
+
+struct Node {
+    door: Door,
+    token: Token,
+    killed: Mutex<Vec<(TaskId, Attempt)>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Host for Node {
+    fn door(&self) -> &Door {
+        &self.door
+    }
+    fn kill(&self, task: TaskId, attempt: Attempt) {
+        self.killed.lock().unwrap().push((task, attempt));
+    }
+    fn note(&self, _: &str) {}
+}
+
+/// A node that runs one attempt, and its inputs.
+fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (sender, inputs) = mpsc::unbounded_channel();
+    let door = Door::open(dir.path(), sender).unwrap();
+    let token = door.tokens.draw().unwrap();
+    door.attempts().enter((TASK, Attempt(1)), token, None);
+    let node = Arc::new(Node { door, token, killed: Mutex::default(), _dir: dir });
+    tokio::spawn(serve(Arc::clone(&node)));
+    (node, inputs)
+}
+
+fn call() -> wire::DoorSpawn {
+    let argv = vec!["true".to_owned()];
+    let command = wire::Command { argv, ..wire::Command::default() };
+    let body = Some(wire::spec::Body::Command(command));
+    wire::DoorSpawn {
+        spec: Some(wire::Spec { body, ..wire::Spec::default() }),
+        entries: vec![wire::EntryRange { first: 0, last: 2 }],
+        ..wire::DoorSpawn::default()
+    }
+}
+
+/// Calls the door on another thread, as a command does.
+async fn with_door<T: Send + 'static>(
+    node: &Node,
+    token: &str,
+    calls: impl FnOnce(&mut client::Door) -> T + Send + 'static,
+) -> T {
+    let (path, token) = (node.door.socket.path().display().to_string(), token.to_owned());
+    let run = move || calls(&mut client::Door::connect(&path, &token).unwrap());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+#[tokio::test]
+async fn commands_spawn_and_commit() {
+    let (node, mut inputs) = node();
+    let token = node.token.text();
+    let spawned = with_door(&node, &token, |door| {
+        door.spawn(call()).unwrap();
+        door.spawn(call()).unwrap()
+    });
+    assert_eq!(spawned.await, wire::DoorSpawned { first: 3, count: 3, known: false });
+    let stranger = with_door(&node, &"00".repeat(16), |door| door.spawn(call()).unwrap_err());
+    assert!(stranger.await.to_string().contains("has this token"));
+    let answering = Arc::clone(&node);
+    let core = tokio::spawn(async move {
+        let Some(Local::Input(Input::Turn { task, attempt, turn })) = inputs.recv().await else {
+            panic!("no turn");
+        };
+        let commit = TurnCommit { seq: 1, ..TurnCommit::default() };
+        answering.door.answered(task, attempt, TurnAnswer::Committed(commit));
+        turn.spawned.tasks.len()
+    });
+    let turn = with_door(&node, &token, |door| door.commit(Some(vec![1]), false).unwrap());
+    assert_eq!((turn.await, core.await.unwrap()), (1, 6));
+}
+
+#[tokio::test]
+async fn a_waiting_command_that_goes_ends_its_attempt() {
+    let (node, mut inputs) = node();
+    let token = node.token.text();
+    with_door(&node, &token, |door| door.spawn(call()).unwrap()).await;
+    let path = node.door.socket.path().display().to_string();
+    let request = wire::DoorRequest {
+        token: node.token.bytes(),
+        body: Some(Asked::Await(wire::DoorAwait::default())),
+    };
+    let body = prost::Message::encode_to_vec(&request);
+    let mut stream = Plain::connect(path).unwrap();
+    stream.write_all(&(body.len() as u32).to_le_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    assert!(matches!(inputs.recv().await, Some(Local::Input(Input::Turn { .. }))));
+    let commit = TurnAnswer::Committed(TurnCommit { seq: 1, ..TurnCommit::default() });
+    node.door.answered(TASK, Attempt(1), commit);
+    assert!(node.door.is_parked(TASK, Attempt(1)));
+    drop(stream);
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while node.killed.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(*node.killed.lock().unwrap(), [(TASK, Attempt(1))]);
+    assert!(!node.door.is_parked(TASK, Attempt(1)));
+    assert!(inputs.try_recv().is_err(), "the attempt was over before");
+}
+
+#[tokio::test]
+async fn frames_are_bounded_and_garbage_ends_only_its_connection() {
+    let (node, _inputs) = node();
+    let path = node.door.socket.path().display().to_string();
+    let too_long = (limits::DOOR_FRAME_BYTES_MAX as u32 + 1).to_le_bytes().to_vec();
+    let garbage = [&4u32.to_le_bytes()[..], &[0xff; 4]].concat();
+    for bytes in [too_long, garbage] {
+        let path = path.clone();
+        let rest = tokio::task::spawn_blocking(move || {
+            let mut stream = Plain::connect(path).unwrap();
+            stream.write_all(&bytes).unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).map(|_| rest).unwrap_or_default()
+        });
+        assert_eq!(rest.await.unwrap(), Vec::<u8>::new());
+    }
+    let token = node.token.text();
+    assert!(with_door(&node, &token, |door| door.spawn(call()).is_ok()).await);
+}

@@ -1,0 +1,58 @@
+//! The shell's part of turns: answers for commands, and commands that wait without a slot.
+
+use std::sync::Arc;
+
+use proto::work::{Launch, TurnAnswer};
+use proto::{Attempt, JobId, TaskId};
+
+use crate::door::Order;
+use crate::event_loop::run_loop::Loop;
+
+impl Loop {
+    /// Passes the answer on to the command that waits for it.
+    pub(super) fn answer_turn(&self, task: TaskId, attempt: Attempt, answer: TurnAnswer) {
+        let executor = &self.shared.executor;
+        match self.shared.door.answered(task, attempt, answer) {
+            Order::Nothing => {}
+            Order::Park => executor.set_waiting(task, attempt, true),
+            Order::Kill => executor.kill(task, attempt),
+        }
+    }
+
+    /// Ends the command of an attempt. A command that waits outlives its attempt.
+    pub(super) fn kill(&self, task: TaskId, attempt: Attempt) {
+        if !self.shared.door.is_parked(task, attempt) {
+            self.shared.door.killed(task, attempt);
+            self.shared.executor.kill(task, attempt);
+        }
+    }
+
+    /// Continues a command that waits here, if it is of the task that starts. Returns the launch if
+    /// there is no such command.
+    pub(super) fn go_on(&self, launch: Box<Launch>) -> Option<Box<Launch>> {
+        let Some(resume) = &launch.resume else { return Some(launch) };
+        let (door, executor) = (&self.shared.door, &self.shared.executor);
+        let (task, next) = (launch.task, launch.attempt);
+        let Some((parked, fits)) = door.parked(task, resume) else { return Some(launch) };
+        if !fits {
+            door.killed(task, parked);
+            executor.kill(task, parked);
+            return Some(launch);
+        }
+        door.adopt(task, parked, next, resume);
+        let released = Arc::clone(door);
+        if executor.go_on(parked, &launch, move || released.release(task, next)) {
+            return None;
+        }
+        door.killed(task, next); // The command has just ended.
+        Some(launch)
+    }
+
+    /// Ends the commands of a job that wait here: the job has ended.
+    pub(super) fn kill_parked(&self, job: JobId) {
+        for (task, attempt) in self.shared.door.parked_of(job) {
+            self.shared.door.killed(task, attempt);
+            self.shared.executor.kill(task, attempt);
+        }
+    }
+}

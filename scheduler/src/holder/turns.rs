@@ -1,0 +1,300 @@
+//! Turns at the holder of a task: an attempt that runs here commits what it has done so far.
+//!
+//! A turn is repeated until the task's home answers, so it survives the failure of that home. Until
+//! then the attempt counts as held here, and its next turn or its end waits.
+
+use std::collections::BTreeMap;
+
+use proto::event::{End as EventEnd, Event};
+use proto::limits::TURN_AGAIN;
+use proto::wire::message::Body;
+use proto::wire::{self, TurnResult, TurnVerdict};
+use proto::work::{Turn, TurnAnswer, TurnCommit};
+use proto::{Attempt, LocalId, PartitionId, TaskId, Time};
+
+use crate::Scheduler;
+use crate::home::turns::check::check_turn;
+use crate::output::Out;
+
+/// The turns of the attempts here that have committed some, or whose task has.
+pub(crate) type PendingTurns = BTreeMap<TaskId, AttemptTurns>;
+
+#[derive(Debug)]
+pub(crate) struct AttemptTurns {
+    attempt: Attempt,
+    /// The last committed turn of the task.
+    seq: u64,
+    /// This attempt has sent turns, so its end is one too.
+    has_turned: bool,
+    /// The turn without an answer, and when it is sent again.
+    pending: Option<(wire::Turn, Time)>,
+    /// The attempt has ended meanwhile.
+    end: Option<Box<(wire::Completion, Option<Turn>)>>,
+}
+
+impl Scheduler {
+    /// An attempt starts here. It continues the turns of earlier attempts.
+    pub(crate) fn continue_turns(&mut self, task: TaskId, attempt: Attempt, resume: &wire::Resume) {
+        let fresh =
+            AttemptTurns { attempt, seq: resume.seq, has_turned: false, pending: None, end: None };
+        self.pending_turns.get_or_insert_default().insert(task, fresh);
+    }
+
+    /// An attempt that runs here commits a turn.
+    pub fn on_turn(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        turn: Turn,
+        out: &mut Out,
+    ) {
+        let answer = |answer, out: &mut Out| out.turn_answers.push((task, attempt, answer));
+        let Some(running) = self.running.get(&task).filter(|it| it.attempt == attempt) else {
+            return answer(TurnAnswer::Fenced, out);
+        };
+        let is_over = matches!(turn.verdict, TurnVerdict::TurnWait | TurnVerdict::TurnYield);
+        if !is_over && turn.verdict != TurnVerdict::TurnMore {
+            let text = "the end of an attempt is reported with its outcome";
+            return answer(TurnAnswer::Refused(text.to_owned()), out);
+        }
+        let costs = is_over.then(|| wire::Completion {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            started_ns: running.started.0,
+            finished_ns: now.0,
+            moved_bytes: running.reads.moved_bytes,
+            local_bytes: running.reads.local_bytes,
+            node: self.options.me.0,
+            ..wire::Completion::default()
+        });
+        let turn = wire_turn(task, attempt, turn, costs);
+        let own = self.turns_of_attempt(task, attempt);
+        if own.pending.is_some() {
+            let text = "the former turn of the attempt is not answered yet".to_owned();
+            return answer(TurnAnswer::Refused(text), out);
+        }
+        if let Err(error) = check_turn(&turn) {
+            return answer(TurnAnswer::Refused(error), out);
+        }
+        self.send_turn(now, task, turn, out);
+    }
+
+    fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
+        let fresh =
+            || AttemptTurns { attempt, seq: 0, has_turned: false, pending: None, end: None };
+        let own = self.pending_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
+        if own.attempt != attempt {
+            *own = fresh();
+        }
+        own
+    }
+
+    /// Numbers a turn and gives it to the task's home.
+    fn send_turn(&mut self, now: Time, task: TaskId, mut turn: wire::Turn, out: &mut Out) {
+        let own = self.turns_of_attempt(task, Attempt(turn.attempt));
+        turn.seq = own.seq + 1;
+        own.has_turned = true;
+        own.pending = Some((turn.clone(), now + TURN_AGAIN));
+        self.give_turn(now, task, turn, out);
+    }
+
+    fn give_turn(&mut self, now: Time, task: TaskId, turn: wire::Turn, out: &mut Out) {
+        if self.homes.is_home_of(task) {
+            self.on_turn_of(now, self.options.me, turn, out);
+        } else {
+            out.reliable.push((self.homes.home_of(task), Body::Turn(turn)));
+        }
+    }
+
+    /// Reports an end as a turn, if the attempt has committed turns or spawned tasks. Returns the
+    /// completion of any other attempt.
+    pub(crate) fn end_with_turn(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        completion: wire::Completion,
+        turn: Option<Turn>,
+        out: &mut Out,
+    ) -> Option<wire::Completion> {
+        let attempt = Attempt(completion.attempt);
+        let known = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let known = known.filter(|own| own.attempt == attempt);
+        if turn.is_none() && !known.as_ref().is_some_and(|own| own.has_turned) {
+            self.forget_turns(task, attempt);
+            return Some(completion);
+        }
+        if let Some(own) = known
+            && own.pending.is_some()
+        {
+            own.end = Some(Box::new((completion, turn)));
+            return None;
+        }
+        let is_done = completion.verdict == wire::Verdict::Done as i32;
+        let last = match is_done {
+            true => Turn { verdict: TurnVerdict::TurnDone, ..turn.unwrap_or_default() },
+            false => Turn { verdict: TurnVerdict::TurnFailed, ..Turn::default() },
+        };
+        let last = wire_turn(task, attempt, last, Some(completion));
+        self.send_turn(now, task, last, out);
+        None
+    }
+
+    /// The home has answered a turn.
+    pub(crate) fn on_turn_reply(&mut self, now: Time, reply: wire::TurnReply, out: &mut Out) {
+        let (task, attempt) = (TaskId::new(reply.job, reply.local), Attempt(reply.attempt));
+        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let Some(own) = own.filter(|own| own.attempt == attempt) else { return };
+        let Some((turn, _)) = own.pending.take_if(|(turn, _)| turn.seq == reply.seq) else {
+            return;
+        };
+        let verdict = turn.verdict();
+        let ends = matches!(verdict, TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
+        match reply.result() {
+            TurnResult::Committed if ends => self.forget_turns(task, attempt),
+            TurnResult::Committed => {
+                own.seq = reply.seq;
+                let is_over = verdict != TurnVerdict::TurnMore && !reply.goes_on;
+                if is_over {
+                    return self.end_turned_attempt(now, task, attempt, out);
+                }
+                let commit = TurnCommit {
+                    seq: reply.seq,
+                    ordinal: reply.ordinal,
+                    first: LocalId(reply.first),
+                    count: reply.count,
+                    awaited: reply.goes_on.then_some(reply.awaited),
+                };
+                self.go_on_after(now, task, attempt, TurnAnswer::Committed(commit), out);
+            }
+            TurnResult::Fenced => {
+                out.turn_answers.push((task, attempt, TurnAnswer::Fenced));
+                self.drop_task(task, attempt, out);
+            }
+            TurnResult::TurnRefused if ends => {
+                self.forget_turns(task, attempt);
+                let failed = wire::Completion {
+                    verdict: wire::Verdict::Failed as i32,
+                    error: reply.error,
+                    exit_code: 1,
+                    output_sizes: Vec::new(),
+                    output_sums: Vec::new(),
+                    ..turn.completion.unwrap_or_default()
+                };
+                self.report_end(now, task, failed, None, out);
+            }
+            TurnResult::TurnRefused => {
+                self.go_on_after(now, task, attempt, TurnAnswer::Refused(reply.error), out);
+            }
+        }
+    }
+
+    /// The attempt goes on, unless it has ended meanwhile.
+    fn go_on_after(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        answer: TurnAnswer,
+        out: &mut Out,
+    ) {
+        out.turn_answers.push((task, attempt, answer));
+        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        if let Some((completion, turn)) = own.and_then(|own| own.end.take()).map(|end| *end) {
+            self.report_end(now, task, completion, turn, out);
+        }
+    }
+
+    /// The turn has ended its attempt: its slot is free.
+    pub(crate) fn end_turned_attempt(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        out: &mut Out,
+    ) {
+        let own = self.pending_turns.as_ref().and_then(|turns| turns.get(&task));
+        let seq = own.filter(|own| own.attempt == attempt).map_or(0, |own| own.seq);
+        let running = self.running.get(&task).filter(|running| running.attempt == attempt);
+        if let Some(running) = running {
+            let commit = TurnCommit { seq, ..TurnCommit::default() };
+            out.turn_answers.push((task, attempt, TurnAnswer::Committed(commit)));
+            let (end, started) = (EventEnd::Done, running.started);
+            let (moved_bytes, local_bytes) = (running.reads.moved_bytes, running.reads.local_bytes);
+            debug_assert!(started <= now);
+            out.events.push(Event::Ended { task, attempt, end, started, moved_bytes, local_bytes });
+        }
+        self.drop_task(task, attempt, out);
+    }
+
+    /// The attempt has no more turns here.
+    pub(crate) fn forget_turns(&mut self, task: TaskId, attempt: Attempt) {
+        let Some(turns) = &mut self.pending_turns else { return };
+        if turns.get(&task).is_some_and(|own| own.attempt == attempt) {
+            turns.remove(&task);
+        }
+        if turns.is_empty() {
+            self.pending_turns = None;
+        }
+    }
+
+    /// Whether the attempt waits for the answer to its last turn. The turn is sent again soon: the
+    /// home may have lost it.
+    pub(crate) fn awaits_turn_reply(&mut self, task: TaskId, attempt: Attempt) -> bool {
+        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let pending = own.filter(|own| own.attempt == attempt).and_then(|own| own.pending.as_mut());
+        let Some((_, due)) = pending else { return false };
+        *due = Time::ZERO;
+        true
+    }
+
+    /// Attempts of a partition with turns that are not answered.
+    pub(crate) fn unanswered_turns(&self, partition: PartitionId) -> Vec<(TaskId, Attempt)> {
+        let turns = self.pending_turns.iter().flat_map(|turns| turns.iter());
+        let open =
+            turns.filter(|(task, own)| task.partition() == partition && own.pending.is_some());
+        open.map(|(&task, own)| (task, own.attempt)).collect()
+    }
+
+    /// Sends unanswered turns again.
+    pub(crate) fn repeat_turns(&mut self, now: Time, out: &mut Out) {
+        let Some(turns) = &mut self.pending_turns else { return };
+        let mut due = Vec::new();
+        for (&task, own) in turns.iter_mut() {
+            if let Some((turn, at)) = own.pending.as_mut().filter(|(_, at)| *at <= now) {
+                *at = now + TURN_AGAIN;
+                due.push((task, turn.clone()));
+            }
+        }
+        for (task, turn) in due {
+            self.give_turn(now, task, turn, out);
+        }
+    }
+
+    /// When an unanswered turn is sent again.
+    pub(crate) fn next_repeated_turn(&self) -> Option<Time> {
+        let turns = self.pending_turns.as_ref()?;
+        turns.values().filter_map(|own| Some(own.pending.as_ref()?.1)).min()
+    }
+}
+
+fn wire_turn(
+    task: TaskId,
+    attempt: Attempt,
+    turn: Turn,
+    completion: Option<wire::Completion>,
+) -> wire::Turn {
+    let Turn { verdict, spawned, awaits, state } = turn;
+    wire::Turn {
+        job: task.job.0,
+        local: task.local.0,
+        attempt: attempt.0,
+        seq: 0,
+        verdict: verdict as i32,
+        spawned: (!spawned.tasks.is_empty()).then_some(spawned),
+        awaits,
+        state,
+        completion,
+    }
+}

@@ -1,0 +1,99 @@
+//! The turns of the tasks of one part, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::{Attempt, LocalId, NodeId, wire};
+
+/// The turns of the tasks of one job in one partition.
+#[derive(Debug, Default)]
+pub(crate) struct PartTurns {
+    /// Tasks that have committed a turn and are not done, by index.
+    pub(super) tasks: BTreeMap<u64, TaskTurns>,
+    /// Done tasks that had committed turns: they never run again.
+    pub(super) sealed: BTreeSet<u64>,
+    /// The tasks that await a task of this part, each with the turn that waits, by index.
+    pub(super) waiters: BTreeMap<u64, BTreeMap<LocalId, u64>>,
+}
+
+/// The last committed turn of a task, and all that the turns before it have left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TaskTurns {
+    pub(super) seq: u64,
+    pub(super) attempt: Attempt,
+    pub(super) verdict: wire::TurnVerdict,
+    pub(super) state: Option<Vec<u8>>,
+    /// In the order of ordinals.
+    pub(super) children: Vec<wire::ChildRange>,
+    pub(super) keys: BTreeMap<String, u64>,
+    /// The tasks of the last wait, as the task named them.
+    pub(super) awaits: Vec<wire::TaskRef>,
+    /// Those that have not ended, as far as this home knows.
+    pub(super) pending: BTreeSet<LocalId>,
+    /// Awaited tasks of other partitions that have ended.
+    pub(super) known: BTreeMap<LocalId, wire::Awaited>,
+    /// The node where the command of the last attempt waits, as far as this home knows. It is not
+    /// recorded: on any other node the task runs from its beginning.
+    pub(super) waits_at: Option<NodeId>,
+}
+
+impl TaskTurns {
+    /// The number of children: the ordinal of the next one.
+    pub(super) fn ordinals(&self) -> u64 {
+        self.children.last().map_or(0, |last| last.ordinal + u64::from(last.count))
+    }
+    /// The index of a child.
+    pub(super) fn child(&self, ordinal: u64) -> Option<u64> {
+        let after = self.children.partition_point(|range| range.ordinal <= ordinal);
+        let range = self.children.get(after.checked_sub(1)?)?;
+        let at = ordinal - range.ordinal;
+        (at < u64::from(range.count)).then_some(range.first + at)
+    }
+    /// Adds children with consecutive indices. Returns the ordinal of the first.
+    pub(super) fn add_children(&mut self, first: u64, count: u32) -> u64 {
+        let ordinal = self.ordinals();
+        match self.children.last_mut() {
+            _ if count == 0 => {}
+            Some(last) if last.first + u64::from(last.count) == first => last.count += count,
+            _ => self.children.push(wire::ChildRange { ordinal, first, count }),
+        }
+        ordinal
+    }
+    /// The record of the turn. A done task keeps only its number.
+    pub(super) fn record(&self, index: u64, is_done: bool) -> wire::TurnRecord {
+        let bare = wire::TurnRecord {
+            index,
+            attempt: self.attempt.0,
+            seq: self.seq,
+            verdict: self.verdict as i32,
+            ..wire::TurnRecord::default()
+        };
+        if is_done {
+            return bare;
+        }
+        let key = |(key, &ordinal): (&String, &u64)| wire::ChildKey { key: key.clone(), ordinal };
+        wire::TurnRecord {
+            state: self.state.clone(),
+            children: self.children.clone(),
+            keys: self.keys.iter().map(key).collect(),
+            awaits: self.awaits.clone(),
+            known: self.known.values().copied().collect(),
+            ..bare
+        }
+    }
+    pub(super) fn of_record(record: wire::TurnRecord) -> Self {
+        let keys = record.keys.iter().map(|it| (it.key.clone(), it.ordinal)).collect();
+        let known = record.known.iter().map(|it| (LocalId(it.local), *it)).collect();
+        Self {
+            seq: record.seq,
+            attempt: Attempt(record.attempt),
+            verdict: record.verdict(),
+            state: record.state,
+            children: record.children,
+            keys,
+            awaits: record.awaits,
+            pending: BTreeSet::new(),
+            known,
+            waits_at: None,
+        }
+    }
+}
