@@ -8,12 +8,14 @@ mod logs;
 mod past;
 mod shell;
 mod versions;
+mod views;
 pub use copies::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;
 pub use shell::*;
 pub use versions::*;
+pub use views::*;
 
 // The map.
 /// The number of partitions is a power of two, fixed when the cluster is made.
