@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn groups_merge_in_any_order() {
         let group = |number: u32, at| {
-            let example = Example { task: format!("0.{number}"), node: number, ..Example::default() };
+            let example =
+                Example { task: format!("0.{number}"), node: number, ..Example::default() };
             FailureGroup::of(example, at)
         };
         let all: Vec<_> = (0..9).map(|it| group(it, (it > 2).then(|| u64::from(it)))).collect();

@@ -161,9 +161,9 @@ impl Joiner {
         let start_us = self.micros(started);
         let queued = known.queued.unwrap_or(started).min(started);
         let wait_us = coarse(started.since(queued).0 / 1_000);
-        let fetched = known.fetched.map_or(0, |(from, until)| {
-            until.min(started).since(from.max(queued)).0 / 1_000
-        });
+        let fetched = known
+            .fetched
+            .map_or(0, |(from, until)| until.min(started).since(from.max(queued)).0 / 1_000);
         AttemptRow {
             node: node.0,
             slot: if known.started.is_some() { known.slot } else { SLOT_UNKNOWN },
@@ -207,7 +207,8 @@ mod tests {
         let (task, attempt) = (TaskId::new(1, 5), Attempt::new(3, 2));
         let other = TaskId::new(2, 5);
         let (reason, input_bytes) = (Reason::Stolen, 9);
-        let queued = |task| Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
+        let queued =
+            |task| Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
         let fetched =
             Event::Fetched { task, attempt, from: NodeId(2), bytes: 9, took: Span(2 * MS) };
         let (end, started) = (End::Failed, Time(20 * MS));
@@ -257,9 +258,11 @@ mod tests {
     fn an_end_without_a_start_has_no_slot() {
         let (task, attempt, end) = (TaskId::new(1, 1), Attempt(1), End::Done);
         let started = Time(11 * MS);
-        let ended =
-            Event::Ended { task, attempt, end, started, moved_bytes: 0, local_bytes: 0 };
+        let ended = Event::Ended { task, attempt, end, started, moved_bytes: 0, local_bytes: 0 };
         let found = rows(&[(0, 12, ended)]);
-        assert_eq!((found[0].slot, found[0].start_us, found[0].ran_us), (SLOT_UNKNOWN, 1_000, 1_000));
+        assert_eq!(
+            (found[0].slot, found[0].start_us, found[0].ran_us),
+            (SLOT_UNKNOWN, 1_000, 1_000)
+        );
     }
 }

@@ -14,6 +14,7 @@ This crate does no IO, reads no clock, and iterates no map in random order.
 
 pub mod attempt;
 pub mod causes;
+pub mod collect;
 pub mod eta;
 pub mod failures;
 pub mod groups;
@@ -27,8 +28,9 @@ pub mod view;
 
 pub use attempt::{AttemptRow, Outcome};
 pub use causes::Causes;
+pub use collect::{Collector, KindNumbers};
 pub use failures::{FailureGroup, FailureKey};
 pub use join::Joiner;
 pub use record::{Meta, Record, RecordError, TaskRow};
-//REPORT
+pub use report::Report;
 pub use view::{Lens, Sampling, View};

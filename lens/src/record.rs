@@ -46,7 +46,9 @@ impl RecordError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotARecord => "name a file that 'starling run' or 'starling report' has written",
-            Self::Version(_) | Self::UnknownSection(_) => "use the program that wrote it, or a newer one",
+            Self::Version(_) | Self::UnknownSection(_) => {
+                "use the program that wrote it, or a newer one"
+            }
             Self::Cut(_) => "copy the file again; it may not have been written to its end",
             Self::Checksum(_) | Self::Malformed { .. } => "copy the file again from its origin",
             Self::TooLarge(_) => "it is over the bounds of a run record",
@@ -212,8 +214,7 @@ impl Record {
     /// The slots of nodes whose events are missing.
     #[must_use]
     pub fn missing_slots(&self) -> u64 {
-        let is_missing =
-            |node: &&MetaNode| self.meta.missing.iter().any(|it| it.node == node.node);
+        let is_missing = |node: &&MetaNode| self.meta.missing.iter().any(|it| it.node == node.node);
         self.meta.nodes.iter().filter(is_missing).map(|node| u64::from(node.slots)).sum()
     }
 }

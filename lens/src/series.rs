@@ -134,7 +134,9 @@ mod tests {
 
     fn of(parts: &[&Part]) -> Series<2> {
         let mut series = Series::default();
-        for &&(lane, start, length, weight) in parts.iter().flat_map(|part| part.iter()).collect::<Vec<_>>().iter() {
+        for &&(lane, start, length, weight) in
+            parts.iter().flat_map(|part| part.iter()).collect::<Vec<_>>().iter()
+        {
             series.add(lane, start, start + length, weight);
         }
         series

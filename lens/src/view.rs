@@ -186,7 +186,11 @@ impl<K: FnMut(LocalId) -> u32> Lens<K> {
         self.add(&row);
     }
 
-    fn count(&mut self, node: NodeId, event: &Event) {
+    /// Counts an event that ends no attempt.
+    pub(crate) fn count(&mut self, node: NodeId, event: &Event) {
+        if !self.joiner.wants(event) {
+            return;
+        }
         let view = &mut self.view;
         let of_node = |view: &mut View, change: fn(&mut NodeView)| {
             view.nodes.change(NodeKey(node.0), change);
@@ -294,7 +298,8 @@ impl Work {
         self.moved_bytes = self.moved_bytes.saturating_add(row.moved_bytes);
         self.local_bytes = self.local_bytes.saturating_add(row.local_bytes);
         self.ran.add(row.ran_us);
-        self.first_start_us = Some(self.first_start_us.map_or(row.start_us, |it| it.min(row.start_us)));
+        self.first_start_us =
+            Some(self.first_start_us.map_or(row.start_us, |it| it.min(row.start_us)));
         self.last_end_us = self.last_end_us.max(Some(row.end_us()));
     }
 }

@@ -44,7 +44,9 @@ fn story() -> impl Strategy<Value = Story> {
 /// The events of each node, in its order.
 fn logs(stories: &[Story]) -> Vec<Vec<(Time, Event)>> {
     let mut logs: Vec<Vec<(Time, Event)>> = (0..NODES)
-        .map(|node| vec![(Time(0), Event::NodeStarted { node: NodeId(node), incarnation: 1, slots: 300 })])
+        .map(|node| {
+            vec![(Time(0), Event::NodeStarted { node: NodeId(node), incarnation: 1, slots: 300 })]
+        })
         .collect();
     for (number, story) in stories.iter().enumerate() {
         let task = TaskId { job: JOB, local: LocalId(story.task) };
@@ -64,7 +66,10 @@ fn logs(stories: &[Story]) -> Vec<Vec<(Time, Event)>> {
         }
         let Some(end) = story.end else { continue };
         let node = NodeId(story.node);
-        add(ended, Event::Ended { task, attempt, end, started, moved_bytes: bytes, local_bytes: 3 });
+        add(
+            ended,
+            Event::Ended { task, attempt, end, started, moved_bytes: bytes, local_bytes: 3 },
+        );
         let home = &mut logs[(story.task % u64::from(NODES)) as usize];
         home.push((ended, Event::Committed { task, attempt, end, node, output_bytes: bytes }));
     }
@@ -156,8 +161,7 @@ fn a_sampled_view_has_its_share_of_the_tasks() {
 fn a_million_attempts_take_bounded_memory() {
     let names: Vec<String> = (0..200).map(|kind| format!("k{kind}")).collect();
     let part = |part: u64| {
-        let mut lens =
-            Lens::new(JOB, Time(0), Sampling::default(), names.clone(), |_| 0);
+        let mut lens = Lens::new(JOB, Time(0), Sampling::default(), names.clone(), |_| 0);
         for number in 0..250_000u64 {
             let number = number * 4 + part;
             lens.add(&AttemptRow {

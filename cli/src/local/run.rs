@@ -23,6 +23,7 @@ use crate::common::summary;
 use crate::common::units::{Bandwidth, Timespan};
 use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::local::instance::InstanceFile;
+use crate::report::{collect, files};
 use crate::workload::load;
 
 #[derive(Args, Debug)]
@@ -46,6 +47,10 @@ pub(crate) struct RunArgs {
     /// Write the run as a WfFormat instance: real runtimes, machines and sizes
     #[arg(long, value_name = "FILE")]
     wfformat: Option<PathBuf>,
+    /// Write the record of the run, which 'starling report --from FILE' shows [default, where a
+    /// directory below starling-runs is made: in it]
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Copy the kept outputs of tasks into this directory [default, for commands: a new one below
     /// starling-runs]
     #[arg(long, value_name = "DIR")]
@@ -61,6 +66,7 @@ struct RunRequest<'a> {
     instance: Option<InstanceFile>,
     /// The destination of kept outputs.
     delivery: Option<Delivery<'a>>,
+    record: Option<&'a Path>,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -95,7 +101,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
             cluster_dir: cluster.dir().to_owned(),
             keep_cluster: &keep_cluster,
         });
-        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery };
+        let record = args.record.as_deref();
+        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, &plan, one_process, &client, work) => done,
@@ -179,11 +186,38 @@ async fn execute(
     }
     delivered?;
     printed?;
+    let to = (work.graph, work.delivery.as_ref(), work.record);
+    leave_record(context, to, &logs, &report, &plan, &state)?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }
     Ok(jobs::exit_of(&state))
+}
+
+/// Writes the record of a run to the file that the user names, or into the run's own directory.
+fn leave_record(
+    context: &Context,
+    (graph, delivery, to): (&Graph, Option<&Delivery<'_>>, Option<&Path>),
+    logs: &Logs,
+    report: &RunReport,
+    plan: &Plan<'_>,
+    state: &JobState,
+) -> Result<(), Failure> {
+    let dir = delivery.and_then(|delivery| delivery.results.run_dir());
+    if to.is_none() && dir.is_none() {
+        return Ok(());
+    }
+    let json = reports::json(report, state, None, false);
+    let record = collect::of_run("run", (graph, plan), logs, state, report, json)?;
+    let path = match (to, dir) {
+        (Some(path), _) => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned())?,
+        (None, Some(dir)) => files::put_into_run(dir, &record)?,
+        (None, None) => return Ok(()),
+    };
+    let path = path.display();
+    context.output.note(&format!("run record in {path}; 'starling report --from {path}' shows it"));
+    Ok(())
 }
 
 /// The outputs that a run copies at its end: without `--output` only those of commands.

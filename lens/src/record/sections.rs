@@ -135,7 +135,9 @@ fn open(bytes: &[u8], at: usize) -> Result<Section<'_>, RecordError> {
     let Some((head, rest)) = bytes[at..].split_at_checked(SECTION_HEAD_BYTES) else {
         return Err(cut);
     };
-    let number = |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
+    let number = |from: usize| {
+        u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]])
+    };
     let (raw_bytes, stored_bytes, sum) = (number(1) as usize, number(5) as usize, number(9));
     let Some(stored) = rest.get(..stored_bytes) else { return Err(cut) };
     if checksum(&head[..9], stored) != sum {

@@ -139,10 +139,7 @@ pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<TaskRow>) -> Result<(
 }
 
 /// Each template with its last number. Together they are not longer than a section may be.
-fn templates(
-    column: &mut Reader<'_>,
-    rows: usize,
-) -> Result<Vec<(Template, u64)>, RecordError> {
+fn templates(column: &mut Reader<'_>, rows: usize) -> Result<Vec<(Template, u64)>, RecordError> {
     let mut templates: Vec<(Template, u64)> = Vec::new();
     let (mut last, mut bytes) = (String::new(), 0);
     while !column.is_empty() {

@@ -5,7 +5,8 @@ use super::*;
 use crate::attempt::{Outcome, coarse};
 
 fn attempt() -> impl Strategy<Value = AttemptRow> {
-    let place = (0u32..4, 0u32..5, prop::collection::vec(0u32..8, 0..3), 0u64..1 << 40, 0u64..1 << 36);
+    let place =
+        (0u32..4, 0u32..5, prop::collection::vec(0u32..8, 0..3), 0u64..1 << 40, 0u64..1 << 36);
     let task = (0u32..3, 0u64..1 << 20, 1u32..4, 0u32..3, 0usize..4);
     let sizes = (any::<u64>(), any::<u64>(), 0u64..1 << 40, 0u64..1 << 30);
     (place, task, sizes).prop_map(|((node, slot, more, start_us, ran_us), task, sizes)| {
@@ -131,14 +132,18 @@ pub(crate) fn large(tasks: u64) -> Record {
     let (nodes, slots) = (8u64, 8u64);
     let mut state = 1u64;
     let mut random = |bound: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % bound
     };
     let mut record = Record::default();
     record.meta.kinds = ["align", "count", "sum"].map(str::to_owned).to_vec();
-    record.meta.nodes = (0..nodes).map(|node| MetaNode { node: node as u32, slots: slots as u32, ..MetaNode::default() }).collect();
+    record.meta.nodes = (0..nodes)
+        .map(|node| MetaNode { node: node as u32, slots: slots as u32, ..MetaNode::default() })
+        .collect();
     for node in 0..nodes {
-        let mut free: std::collections::BTreeSet<(u64, u64)> = (0..slots).map(|slot| (0, slot)).collect();
+        let mut free: std::collections::BTreeSet<(u64, u64)> =
+            (0..slots).map(|slot| (0, slot)).collect();
         for number in 0..tasks / nodes {
             let (at, slot) = free.pop_first().unwrap();
             let start_us = at + 30 + random(25) + if random(50) == 0 { random(2_000) } else { 0 };

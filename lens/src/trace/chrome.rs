@@ -20,7 +20,9 @@ pub fn chrome(record: &Record, out: &mut impl Write) -> io::Result<()> {
     };
     for node in &record.meta.nodes {
         let args = json!({"name": format!("node {}", node.node)});
-        write(json!({"ph": "M", "name": "process_name", "pid": node.node, "tid": 0, "args": args}))?;
+        write(
+            json!({"ph": "M", "name": "process_name", "pid": node.node, "tid": 0, "args": args}),
+        )?;
     }
     let mut track = None;
     for slice in slices(record) {
@@ -28,8 +30,7 @@ pub fn chrome(record: &Record, out: &mut impl Write) -> io::Result<()> {
         if track != Some((row.node, slot)) {
             track = Some((row.node, slot));
             let args = json!({"name": slot_name(slot)});
-            let event =
-                json!({"ph": "M", "name": "thread_name", "pid": row.node, "tid": slot, "args": args});
+            let event = json!({"ph": "M", "name": "thread_name", "pid": row.node, "tid": slot, "args": args});
             write(event)?;
         }
         let mut args = json!({
@@ -48,7 +49,9 @@ pub fn chrome(record: &Record, out: &mut impl Write) -> io::Result<()> {
     }
     for (at_us, slots) in busy(record) {
         let args = json!({"slots": slots});
-        write(json!({"ph": "C", "name": "busy slots", "pid": 0, "tid": 0, "ts": at_us, "args": args}))?;
+        write(
+            json!({"ph": "C", "name": "busy slots", "pid": 0, "tid": 0, "ts": at_us, "args": args}),
+        )?;
     }
     out.write_all(b"\n]}\n")
 }

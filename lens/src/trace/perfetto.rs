@@ -70,8 +70,6 @@ struct TrackEvent {
     track: Option<u64>,
     #[prost(int64, optional, tag = "30")]
     value: Option<i64>,
-    #[prost(uint64, repeated, packed = "false", tag = "47")]
-    flows: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -192,8 +190,7 @@ pub fn perfetto(record: &Record, out: &mut impl Write) -> io::Result<()> {
             ..TrackEvent::default()
         };
         out.write_all(&event(slice.start_us, begin, interned))?;
-        let end =
-            TrackEvent { kind: Some(SLICE_END), track: Some(uuid), ..TrackEvent::default() };
+        let end = TrackEvent { kind: Some(SLICE_END), track: Some(uuid), ..TrackEvent::default() };
         out.write_all(&event(slice.end_us, end, None))?;
     }
     counters(record, out)
@@ -260,8 +257,7 @@ pub(super) mod tests {
         let events = trace.packet.iter().filter_map(|packet| {
             let event = packet.event.as_ref()?;
             let is_begin = event.kind == Some(SLICE_BEGIN);
-            (event.kind != Some(COUNTER))
-                .then_some((event.track?, packet.timestamp?, is_begin))
+            (event.kind != Some(COUNTER)).then_some((event.track?, packet.timestamp?, is_begin))
         });
         events.collect()
     }
