@@ -209,7 +209,8 @@ mod tests {
         assert!(near(fetching, 0.05), "{causes:?}");
         // Two tasks are ready at node 0 in the first 100 ms, then one or two.
         assert!(near(starting, 0.2 + 0.05), "{causes:?}");
-        assert!(near(elsewhere, 0.1 - 0.0) || elsewhere > 0.05, "{causes:?}");
+        // Meanwhile a task waits there, and node 1 is idle.
+        assert!(near(elsewhere, 0.1), "{causes:?}");
         assert!(near(unknown, 0.4), "{causes:?}");
         let sum: f64 = causes.seconds.all().iter().sum();
         assert!(near(sum, 4.0 * 0.4), "{sum} of all slots, {nothing_ready}");

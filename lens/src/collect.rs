@@ -118,7 +118,10 @@ mod tests {
         collector.push(node, Time(103 * s), &ended);
         let mut record = Record::default();
         collector.finish(Some(Time(104 * s)), &mut record, |_| 5);
-        assert_eq!((record.meta.submitted_us, record.meta.ended_us), (10_000_000, Some(14_000_000)));
+        assert_eq!(
+            (record.meta.submitted_us, record.meta.ended_us),
+            (10_000_000, Some(14_000_000))
+        );
         assert_eq!((record.attempts.len(), record.attempts[0].kind), (1, 5));
         assert_eq!((record.meta.nodes[0].node, record.meta.nodes[0].slots), (4, 6));
         assert_eq!((record.meta.links[0].from, record.meta.links[0].bytes), (1, 77));

@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn an_unmeasured_kind_has_no_range() {
-        let remaining = BTreeMap::from([("b".to_owned(), Remaining { tasks: 3, ..Remaining::default() })]);
+        let remaining =
+            BTreeMap::from([("b".to_owned(), Remaining { tasks: 3, ..Remaining::default() })]);
         let unknown = eta(&View::default(), &remaining, 4, 4.0, 0.0);
         assert_eq!(unknown, Eta::NotMeasured(vec!["b".to_owned()]));
         assert_eq!(eta(&View::default(), &BTreeMap::new(), 4, 4.0, 0.0), Eta::Done);

@@ -211,7 +211,7 @@ impl Record {
         view
     }
 
-    /// The slots of nodes whose events are missing.
+    /// The slots of the nodes without events.
     #[must_use]
     pub fn missing_slots(&self) -> u64 {
         let is_missing = |node: &&MetaNode| self.meta.missing.iter().any(|it| it.node == node.node);

@@ -24,7 +24,7 @@ pub use compare::{Comparison, Difference};
 /// The largest number of groups of failures, links and slow tasks in a report.
 const ROWS_MAX: usize = 64;
 
-/// What a report shows.
+/// The content of a report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report<'r> {
     pub schema: u32,
@@ -212,11 +212,6 @@ impl<'r> Report<'r> {
         hash: &dyn Fn(&[u8]) -> String,
     ) -> String {
         page::page(self, file, comparison, hash)
-    }
-
-    /// The time of the submission, from the origin.
-    fn submitted_us(&self) -> u64 {
-        self.record.meta.submitted_us
     }
 }
 

@@ -1,7 +1,6 @@
 //! The views of parts, merged in any order and grouping, are the view of all.
 
 use lens::failures::{Example, FailureGroup, FailureKey};
-use lens::groups::Merge as _;
 use lens::{AttemptRow, Lens, Outcome, Sampling, View};
 use proptest::prelude::*;
 use proto::event::{End, Reason};

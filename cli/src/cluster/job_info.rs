@@ -157,7 +157,11 @@ pub(crate) async fn info(
 }
 
 /// The state of a job. If it has just ended, waits for the reports of the nodes.
-pub(crate) async fn recorded(client: &Client, job: JobId, round: Option<u32>) -> Result<JobState, Failure> {
+pub(crate) async fn recorded(
+    client: &Client,
+    job: JobId,
+    round: Option<u32>,
+) -> Result<JobState, Failure> {
     let asked = tokio::time::Instant::now();
     loop {
         let state = match round {

@@ -102,7 +102,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
             keep_cluster: &keep_cluster,
         });
         let record = args.record.as_deref();
-        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
+        let work =
+            RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, &plan, one_process, &client, work) => done,
@@ -176,18 +177,17 @@ async fn execute(
         None => Ok(()),
     };
     let printed = if is_json { print(context, &report, &state, dir) } else { printed };
-    if let Some(file) = work.trace {
+    if let Some(file) = work.trace.take() {
         let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
         logs.write_trace(file, Some(Time(submitted_ns)), names)?;
     }
-    if let Some(file) = work.instance {
+    if let Some(file) = work.instance.take() {
         let span = (Time(submitted_ns), ended);
         file.write(client, &logs, (work.graph, &plan), span).await?;
     }
     delivered?;
     printed?;
-    let to = (work.graph, work.delivery.as_ref(), work.record);
-    leave_record(context, to, &logs, &report, &plan, &state)?;
+    leave_record(context, client, &work, &logs, &report, &plan, &state).await?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
@@ -196,20 +196,22 @@ async fn execute(
 }
 
 /// Writes the record of a run to the file that the user names, or into the run's own directory.
-fn leave_record(
+async fn leave_record(
     context: &Context,
-    (graph, delivery, to): (&Graph, Option<&Delivery<'_>>, Option<&Path>),
+    client: &Client,
+    work: &RunRequest<'_>,
     logs: &Logs,
     report: &RunReport,
     plan: &Plan<'_>,
     state: &JobState,
 ) -> Result<(), Failure> {
+    let (to, delivery) = (work.record, work.delivery.as_ref());
     let dir = delivery.and_then(|delivery| delivery.results.run_dir());
     if to.is_none() && dir.is_none() {
         return Ok(());
     }
     let json = reports::json(report, state, None, false);
-    let record = collect::of_run("run", (graph, plan), logs, state, report, json)?;
+    let record = collect::of_run(client, (work.graph, plan), logs, state, report, json).await?;
     let path = match (to, dir) {
         (Some(path), _) => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned())?,
         (None, Some(dir)) => files::put_into_run(dir, &record)?,

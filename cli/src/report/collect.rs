@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use analysis::RunReport;
 use client::Client;
 use lens::failures::{Example, common_text, kind_of_name};
 use lens::groups::Merge as _;
 use lens::record::{MetaNode, Missing, Tasks};
 use lens::{Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow};
-use proto::wire::{Failure as TaskFailure, JobState, TaskPhase};
+use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
 use proto::{JobId, LocalId, Time};
+use workloads::{Graph, Plan};
 
 use crate::Context;
 use crate::cluster::reports::{self, Logs};
@@ -51,15 +53,10 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
             of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
         }
         let unknown = kinds.number("task");
-        let rows = tasks.iter().map(|task| TaskRow {
-            task: LocalId(task.local),
-            name: task.name.clone(),
-            state: task.phase as u8,
-            exit_code: task.exit_code,
-        });
-        let run = Run { source: "cluster", policy: report.policy.clone(), json, kinds: kinds.names };
+        let run =
+            Run { source: "cluster", policy: report.policy.clone(), json, kinds: kinds.names };
         let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
-        record(&state, &logs, run, rows.collect(), kind_of)
+        record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
     })
 }
 
@@ -73,18 +70,43 @@ pub(crate) struct Run {
     pub(crate) kinds: Vec<String>,
 }
 
-/// Makes the record of a run whose graph is known.
-pub(crate) fn of_run(
-    source: &'static str,
+/// Makes the record of a run with a known graph.
+pub(crate) async fn of_run(
+    client: &Client,
     (graph, plan): (&Graph, &Plan<'_>),
     logs: &Logs,
     state: &JobState,
     report: &RunReport,
     json: String,
 ) -> Result<Record, Failure> {
-    let (tasks, kinds, of_task) = of_graph(graph, plan, &jobs::counts(state).failures);
-    let run = Run { source, policy: report.policy.clone(), json, kinds };
-    record(state, logs, run, tasks, |task| of_task(task).unwrap_or_default())
+    let mut tasks = Vec::new();
+    client.tasks(JobId(state.job), |task| tasks.push(row(&task))).await?;
+    let (of_kind, kinds) = kinds(graph);
+    let run = Run { source: "run", policy: report.policy.clone(), json, kinds };
+    record(state, logs, run, tasks, |task| {
+        plan.task_of(task).map_or(0, |number| of_kind[graph.task(number).spec_index as usize])
+    })
+}
+
+/// The numbers of the kinds of a graph's specs, and the names of the kinds. A spec without a kind
+/// has the kind that its name shows.
+pub(crate) fn kinds(graph: &Graph) -> (Vec<u32>, Vec<String>) {
+    let mut kinds = KindNumbers::default();
+    let number = |spec: &proto::wire::Spec| match spec.kind.as_str() {
+        "" => kinds.number(&kind_of_name(&spec.name.replace("{i}", ""))),
+        kind => kinds.number(kind),
+    };
+    let of_spec = graph.specs().iter().map(number).collect();
+    (of_spec, kinds.names)
+}
+
+fn row(task: &TaskState) -> TaskRow {
+    TaskRow {
+        task: LocalId(task.local),
+        name: task.name.clone(),
+        state: task.phase as u8,
+        exit_code: task.exit_code,
+    }
 }
 
 /// Makes the record of a job.
@@ -146,7 +168,7 @@ fn nodes(state: &JobState, logs: &Logs) -> Vec<MetaNode> {
     nodes.into_values().collect()
 }
 
-/// Nodes that ran for the job and whose events are not here.
+/// Nodes that ran for the job, without events here.
 fn missing(state: &JobState, logs: &Logs) -> Vec<Missing> {
     let mut missing: BTreeMap<u32, String> =
         logs.missing.iter().map(|(node, why)| (node.0, why.clone())).collect();

@@ -69,11 +69,7 @@ fn bytes(record: &Record, args: &TraceArgs, is_compressed: bool) -> Result<Vec<u
     Ok(bytes)
 }
 
-fn from_logs(
-    context: &Context,
-    args: &TraceArgs,
-    job: &crate::common::selector::Selector,
-) -> Done {
+fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector::Selector) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;
         let job = collect::one(&client, job, "a trace is").await?;

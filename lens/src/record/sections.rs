@@ -121,7 +121,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
     Err(RecordError::TooLarge("it has too many sections"))
 }
 
-/// A section whose checksum is right.
+/// A section with a right checksum.
 struct Section<'a> {
     tag: u8,
     raw_bytes: usize,
