@@ -42,15 +42,20 @@ impl Collector {
     }
 
     /// Stores all in a record. `kind_of`: the number of a task's kind. Nodes of which only the log
-    /// has slots are added.
+    /// has slots are added. Returns the attempts that still run `now`, if the job has not ended.
     pub fn finish(
         mut self,
         ended: Option<Time>,
+        now: Time,
         record: &mut Record,
         mut kind_of: impl FnMut(LocalId) -> u32,
-    ) {
-        let rows = &mut self.rows;
-        self.joiner.finish(ended, &mut |row| rows.push(row));
+    ) -> Vec<AttemptRow> {
+        let (rows, mut running) = (&mut self.rows, Vec::new());
+        match ended {
+            Some(_) => self.joiner.finish(ended, &mut |row| rows.push(row)),
+            None => self.joiner.finish(Some(now), &mut |row| running.push(row)),
+        }
+        running.iter_mut().for_each(|row| row.kind = kind_of(row.task));
         self.rows.iter_mut().for_each(|row| row.kind = kind_of(row.task));
         let meta = &mut record.meta;
         meta.schema = 1;
@@ -70,6 +75,7 @@ impl Collector {
         record.attempts = self.rows;
         record.set_links(&view);
         record.sort();
+        running
     }
 }
 
@@ -117,7 +123,8 @@ mod tests {
         collector.push(node, started, &Event::Started { task, attempt, slot: 2 });
         collector.push(node, Time(103 * s), &ended);
         let mut record = Record::default();
-        collector.finish(Some(Time(104 * s)), &mut record, |_| 5);
+        let mut running = collector.clone();
+        collector.finish(Some(Time(104 * s)), Time(105 * s), &mut record, |_| 5);
         assert_eq!(
             (record.meta.submitted_us, record.meta.ended_us),
             (10_000_000, Some(14_000_000))
@@ -125,6 +132,13 @@ mod tests {
         assert_eq!((record.attempts.len(), record.attempts[0].kind), (1, 5));
         assert_eq!((record.meta.nodes[0].node, record.meta.nodes[0].slots), (4, 6));
         assert_eq!((record.meta.links[0].from, record.meta.links[0].bytes), (1, 77));
+
+        let task = TaskId::new(3, 10);
+        running.push(node, Time(103 * s), &Event::Started { task, attempt, slot: 0 });
+        let mut record = Record::default();
+        let rows = running.finish(None, Time(108 * s), &mut record, |_| 0);
+        assert_eq!((rows.len(), rows[0].ran_us, record.attempts.len()), (1, 5_000_000, 1));
+        assert_eq!(record.meta.ended_us, None);
     }
 
     #[test]

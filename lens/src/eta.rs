@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::attempt::AttemptRow;
 use crate::view::View;
 
 /// A range for the remaining time, in seconds.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Range {
     pub low_s: f64,
     pub high_s: f64,
 }
 
 /// The remaining time, or the reason why it is not known.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eta {
     Range(Range),
@@ -31,6 +32,27 @@ pub struct Remaining {
     /// The time since the start of the running ones: the sum, and that of the longest.
     pub elapsed_us: u64,
     pub elapsed_max_us: u64,
+}
+
+/// The remaining tasks of a job, by kind. `left`: a kind for each task that has not ended; `running`:
+/// attempts up to now, with the kinds that `name` gives.
+#[must_use]
+pub fn remaining<'k>(
+    left: impl Iterator<Item = &'k str>,
+    running: &[AttemptRow],
+    name: impl Fn(u32) -> &'k str,
+) -> BTreeMap<String, Remaining> {
+    let mut all: BTreeMap<String, Remaining> = BTreeMap::new();
+    for kind in left {
+        all.entry(kind.to_owned()).or_default().tasks += 1;
+    }
+    for row in running {
+        if let Some(kind) = all.get_mut(name(row.kind)) {
+            kind.elapsed_us += row.ran_us;
+            kind.elapsed_max_us = kind.elapsed_max_us.max(row.ran_us);
+        }
+    }
+    all
 }
 
 /// The spread of the mean that the range covers, in deviations.
@@ -98,7 +120,6 @@ mod tests {
     use proto::{JobId, LocalId, Time};
 
     use super::*;
-    use crate::attempt::AttemptRow;
     use crate::view::{Lens, Sampling};
 
     fn random(state: &mut u64) -> f64 {

@@ -13,6 +13,7 @@ mod varint;
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::AttemptRow;
+use crate::eta::Eta;
 use crate::failures::{FailureGroup, FailureKey};
 use crate::view::{Lens, Sampling, View};
 
@@ -111,6 +112,9 @@ pub struct Meta {
     /// Absent while the job runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_us: Option<u64>,
+    /// The end of a job that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Eta>,
     pub tasks: Tasks,
     pub nodes: Vec<MetaNode>,
     pub kinds: Vec<String>,

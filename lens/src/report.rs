@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::attempt::Outcome;
 use crate::causes::Causes;
+use crate::eta::Eta;
 use crate::failures::{FailureGroup, FailureKey};
 use crate::groups::LinkKey;
 use crate::histogram::Percentiles;
@@ -33,6 +34,9 @@ pub struct Report<'r> {
     pub state: &'r str,
     pub source: &'r str,
     pub policy: &'r str,
+    /// The remaining time of a job that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta: Option<&'r Eta>,
     pub tasks: Tasks,
     pub attempts: u64,
     pub nodes: usize,
@@ -156,6 +160,7 @@ impl<'r> Report<'r> {
             state: &meta.state,
             source: &meta.source,
             policy: &meta.policy,
+            eta: meta.eta.as_ref(),
             tasks: meta.tasks,
             attempts: view.attempts(),
             nodes: meta.nodes.len(),

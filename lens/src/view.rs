@@ -211,8 +211,8 @@ impl<K: FnMut(LocalId) -> u32> Lens<K> {
             Event::Fetched { from, bytes, took, .. } => {
                 view.links.change(LinkKey(from.0, node.0), |link| {
                     link.objects += 1;
-                    link.bytes += bytes;
-                    link.took_us += took.0 / 1_000;
+                    link.bytes = link.bytes.saturating_add(bytes);
+                    link.took_us = link.took_us.saturating_add(took.0 / 1_000);
                 });
             }
             Event::Committed { task, end, output_bytes, .. } => {
@@ -230,7 +230,7 @@ impl<K: FnMut(LocalId) -> u32> Lens<K> {
         let at = ((self.kind_of)(task.local) as usize).min(self.names.len());
         for work in [&mut self.view.work, &mut self.kinds[at].work] {
             work.committed[end as usize] += 1;
-            work.made_bytes += bytes;
+            work.made_bytes = work.made_bytes.saturating_add(bytes);
         }
     }
 }

@@ -8,7 +8,7 @@ use client::Client;
 use lens::failures::{Example, common_text, kind_of_name};
 use lens::groups::Merge as _;
 use lens::record::{MetaNode, Missing, Tasks};
-use lens::{Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow};
+use lens::{Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow, eta};
 use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
 use proto::{JobId, LocalId, Time};
 use workloads::{Graph, Plan};
@@ -148,7 +148,17 @@ pub(crate) fn record(
         Ok(())
     })?;
     let ended = (state.ended_ns > 0).then_some(Time(state.ended_ns));
-    collector.finish(ended, &mut record, kind_of);
+    let running = collector.finish(ended, Time(client::now_ns()), &mut record, &kind_of);
+    if ended.is_none() {
+        let has_ended = |task: &&TaskRow| task.state >= TaskPhase::TaskDone as u8;
+        let tasks = record.tasks.iter().filter(|task| !has_ended(task));
+        let left = tasks.map(|task| record.kind(kind_of(task.task)));
+        let remaining = eta::remaining(left, &running, |kind| record.kind(kind));
+        let view = record.view();
+        let slots = view.slots.values().map(|&slots| u64::from(slots)).sum();
+        let busy: u32 = running.iter().map(lens::AttemptRow::width).sum();
+        record.meta.eta = Some(eta::eta(&view, &remaining, slots, busy.into(), 0.0));
+    }
     Ok(record)
 }
 

@@ -53,6 +53,6 @@ pub(super) fn write(
         let at = by_id.binary_search_by_key(&local, |known| known.0);
         at.map_or(0, |at| by_id[at].1)
     };
-    collected.attempts.finish(ended, &mut record, kind_of);
+    collected.attempts.finish(ended, ended.unwrap_or_default(), &mut record, kind_of);
     files::put(path, &files::bytes(&record)?)
 }

@@ -4,6 +4,7 @@
 //! the node's slots by last end: a free slot takes the next task, so the place is nearly always 0.
 //! A start is the pause after that end. An index is a step from the last one of its partition.
 
+use proto::limits::RECORD_TIME_MAX_US;
 use proto::{LocalId, PartitionId};
 
 use super::RecordError;
@@ -149,11 +150,14 @@ fn read_row(
     };
     let start_us = unzigzag(after, columns[PAUSE].number()?);
     let ran_us = columns[RAN].number()?;
-    if start_us.checked_add(ran_us).is_none() {
+    if start_us > RECORD_TIME_MAX_US || ran_us > RECORD_TIME_MAX_US {
         return Err(columns[RAN].wrong("a time out of range"));
     }
     let wait_us = of_code(columns[WAIT].small()?);
     let fetch_us = of_code(columns[FETCH].small()?);
+    if wait_us.max(fetch_us) > RECORD_TIME_MAX_US {
+        return Err(columns[WAIT].wrong("a time out of range"));
+    }
     let kind = columns[KIND].small()?;
     let end = columns[END].number()?;
     let again = u32::try_from(end >> 2).map_err(|_| columns[END].wrong("a number out of range"))?;

@@ -6,7 +6,8 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use proto::limits::{
-    RECORD_BLOCK_ROWS, RECORD_ROWS_MAX, RECORD_SECTION_BYTES_MAX, RECORD_SECTIONS_MAX,
+    RECORD_BLOCK_ROWS, RECORD_KINDS_MAX, RECORD_ROWS_MAX, RECORD_SECTION_BYTES_MAX,
+    RECORD_SECTIONS_MAX, RECORD_TIME_MAX_US,
 };
 
 use super::{Meta, Record, RecordError, VERSION, attempts, tasks};
@@ -164,8 +165,16 @@ impl Section<'_> {
 }
 
 fn meta(raw: &[u8], at: usize) -> Result<Meta, RecordError> {
-    serde_json::from_slice(raw)
-        .map_err(|_| RecordError::Malformed { at, what: "the head is not as expected" })
+    let wrong = |what| RecordError::Malformed { at, what };
+    let meta: Meta =
+        serde_json::from_slice(raw).map_err(|_| wrong("the head is not as expected"))?;
+    if meta.submitted_us.max(meta.ended_us.unwrap_or(0)) > RECORD_TIME_MAX_US {
+        return Err(wrong("a time out of range"));
+    }
+    match meta.kinds.len() {
+        0..=RECORD_KINDS_MAX => Ok(meta),
+        _ => Err(RecordError::TooLarge("it has too many kinds")),
+    }
 }
 
 #[cfg(test)]

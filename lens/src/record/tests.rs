@@ -102,6 +102,43 @@ proptest! {
     }
 }
 
+/// A place as a share of the whole, and the bytes that replace one byte there.
+fn edits() -> impl Strategy<Value = Vec<(f64, Vec<u8>)>> {
+    prop::collection::vec((0.0f64..1.0, prop::collection::vec(any::<u8>(), 0..3)), 1..4)
+}
+
+proptest! {
+    /// Blocks with right checksums and wrong content: they are refused, or shown in all forms.
+    #[test]
+    fn a_changed_block_is_refused_or_shown(record in record(), edits in edits()) {
+        let damaged = |mut block: Vec<u8>| {
+            for (share, bytes) in &edits {
+                let at = (block.len() as f64 * share) as usize;
+                let end = (at + 1).min(block.len());
+                block.splice(at..end, bytes.iter().copied());
+            }
+            block
+        };
+        let meta = serde_json::to_vec(&record.meta).unwrap();
+        let attempts = attempts::write(&record.attempts);
+        let tasks = tasks::write(&record.tasks);
+        for (tag, block) in [(b'A', attempts), (b'T', tasks), (b'M', meta.clone())] {
+            let block = damaged(block);
+            let file = sections::tests::of_sections(&[(b'M', &meta), (tag, &block)]);
+            let Ok(read) = Record::read(&file) else { continue };
+            let report = crate::Report::of(&read);
+            let page = report.to_page(&file, None, &|_| String::new());
+            prop_assert!(page.len() < 1 << 20);
+            drop((report.to_text(), report.to_csv(), report.to_json()));
+            crate::trace::chrome(&read, &mut Vec::new()).unwrap();
+            crate::trace::perfetto(&read, &mut Vec::new()).unwrap();
+            if read.attempts.is_sorted_by_key(AttemptRow::key) {
+                prop_assert_eq!(Record::read(&read.write().unwrap()).unwrap(), read);
+            }
+        }
+    }
+}
+
 #[test]
 fn each_refusal_names_its_reason() {
     let file = Record::default().write().unwrap();

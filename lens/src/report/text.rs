@@ -3,6 +3,7 @@
 use super::units::{bytes, count, percent, seconds, shown};
 use super::{Comparison, Report};
 use crate::causes::CAUSES;
+use crate::eta::Eta;
 
 /// The largest number of rows of a table in a text.
 const ROWS_MAX: usize = 16;
@@ -64,10 +65,22 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("data", data),
         ("moves", format!("{} stolen, {} pushed", count(report.steals), count(report.pushes))),
     ];
+    lines.extend(report.eta.map(|eta| ("ends", end(eta))));
     for missing in report.missing {
         lines.push(("missing", format!("n{}: {}", missing.node, shown(&missing.why))));
     }
     lines
+}
+
+/// `in 9.0 min to 14.0 min`.
+fn end(eta: &Eta) -> String {
+    match eta {
+        Eta::Range(range) => format!("in {} to {}", seconds(range.low_s), seconds(range.high_s)),
+        Eta::NotMeasured(kinds) => {
+            format!("not known: no task has ended of kind '{}'", shown(&kinds.join("', '")))
+        }
+        Eta::Done => "now".to_owned(),
+    }
 }
 
 fn causes(report: &Report<'_>) -> String {

@@ -150,7 +150,8 @@ pub fn perfetto(record: &Record, out: &mut impl Write) -> io::Result<()> {
             "" => format!("node {}", node.node),
             host => format!("node {} on {host}", node.node),
         };
-        let process = Process { pid: i32::try_from(node.node + 1).ok(), name: Some(text) };
+        let process =
+            Process { pid: i32::try_from(process_uuid(node.node)).ok(), name: Some(text) };
         out.write_all(&track(process_uuid(node.node), None, None, Some(process)))?;
     }
     let mut names = Names::default();

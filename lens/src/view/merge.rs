@@ -36,7 +36,7 @@ impl Merge for Work {
         self.lost_us = self.lost_us.saturating_add(other.lost_us);
         self.moved_bytes = self.moved_bytes.saturating_add(other.moved_bytes);
         self.local_bytes = self.local_bytes.saturating_add(other.local_bytes);
-        self.made_bytes += other.made_bytes;
+        self.made_bytes = self.made_bytes.saturating_add(other.made_bytes);
         self.ran.merge(&other.ran);
         let firsts = [self.first_start_us, other.first_start_us];
         self.first_start_us = firsts.into_iter().flatten().min();
@@ -66,8 +66,8 @@ impl Merge for NodeView {
 impl Merge for Link {
     fn merge(&mut self, other: &Self) {
         self.objects += other.objects;
-        self.bytes += other.bytes;
-        self.took_us += other.took_us;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.took_us = self.took_us.saturating_add(other.took_us);
     }
 }
 

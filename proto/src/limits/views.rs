@@ -26,5 +26,9 @@ pub const RECORD_ROWS_MAX: usize = 1 << 25;
 pub const RECORD_SECTION_BYTES_MAX: usize = 64 << 20;
 /// The number of sections of a run record.
 pub const RECORD_SECTIONS_MAX: usize = 4096;
+/// The latest time and the longest attempt in a run record, in microseconds: 142 years.
+pub const RECORD_TIME_MAX_US: u64 = 1 << 52;
+/// The number of kinds in a run record.
+pub const RECORD_KINDS_MAX: usize = 1024;
 /// The number of records of runs that stay; older ones are removed.
 pub const RECORDS_KEPT: usize = 20;

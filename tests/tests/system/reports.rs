@@ -146,6 +146,21 @@ fn a_report_of_a_cluster_has_the_figures_of_job_info() {
 }
 
 #[test]
+fn a_running_job_has_its_end_as_a_range() {
+    let instance = Instance::up(1, 2);
+    let id = submit(&instance, &["--file", "bag:tasks=400,duration=50ms"]);
+    wait_until("some have ended", || job(&instance, &id)["tasks"]["done"].as_u64() > Some(20));
+    let report = instance.json(&["report", &id]);
+    assert_eq!(report["state"], "running", "{report}");
+    let range = &report["eta"]["range"];
+    assert!(range["low_s"].as_f64() <= range["high_s"].as_f64(), "{report}");
+    assert!((1.0..60.0).contains(&range["high_s"].as_f64().unwrap()), "{report}");
+    assert_eq!(report["lost_s"], 0.0, "attempts that run are not lost: {report}");
+    let text = instance.starling(&["report", &id]).ok().stdout;
+    assert!(text.contains("ends         in "), "{text}");
+}
+
+#[test]
 fn a_simulation_has_the_same_record() {
     let sandbox = Sandbox::new();
     let sim = ["sim", "bag:tasks=200,duration=10ms", "--nodes", "4", "--slots", "2", "--json"];
