@@ -7,8 +7,9 @@
     note.textContent = "This browser is too old for the timeline. The tables below have its figures.";
     return;
   }
-  const text = document.getElementById("record").textContent;
-  const file = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(document.getElementById("record").textContent);
+  const file = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) file[at] = letters.charCodeAt(at);
 
   // The format is described in docs/run-record.md.
   const inflate = async (bytes) => {

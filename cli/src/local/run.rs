@@ -187,7 +187,7 @@ async fn execute(
     }
     delivered?;
     printed?;
-    leave_record(context, client, &work, &logs, &report, &plan, &state).await?;
+    leave_record(context, client, &work, (&logs, &plan), &report, &state).await?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
@@ -195,31 +195,42 @@ async fn execute(
     Ok(jobs::exit_of(&state))
 }
 
-/// Writes the record of a run to the file that the user names, or into the run's own directory.
+/// Writes the record of a run to the file that the user names, or into the run's own directory. A
+/// run has not failed because the latter cannot be written.
 async fn leave_record(
     context: &Context,
     client: &Client,
     work: &RunRequest<'_>,
-    logs: &Logs,
+    (logs, plan): (&Logs, &Plan<'_>),
     report: &RunReport,
-    plan: &Plan<'_>,
     state: &JobState,
 ) -> Result<(), Failure> {
-    let (to, delivery) = (work.record, work.delivery.as_ref());
-    let dir = delivery.and_then(|delivery| delivery.results.run_dir());
-    if to.is_none() && dir.is_none() {
+    let dir = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
+    let (Some(path), is_asked) = (work.record.or(dir), work.record.is_some()) else {
         return Ok(());
-    }
-    let json = reports::json(report, state, None, false);
-    let record = collect::of_run(client, (work.graph, plan), logs, state, report, json).await?;
-    let path = match (to, dir) {
-        (Some(path), _) => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned())?,
-        (None, Some(dir)) => files::put_into_run(dir, &record)?,
-        (None, None) => return Ok(()),
     };
-    let path = path.display();
-    context.output.note(&format!("run record in {path}; 'starling report --from {path}' shows it"));
-    Ok(())
+    let written = async {
+        let json = reports::json(report, state, None, false);
+        let graph = (work.graph, plan);
+        let record = collect::of_run(client, graph, logs, state, report, json).await?;
+        match is_asked {
+            true => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
+            false => files::put_into_run(path, &record),
+        }
+    };
+    match written.await {
+        Ok(path) => {
+            let path = path.display();
+            let text = format!("run record in {path}; 'starling report --from {path}' shows it");
+            context.output.note(&text);
+            Ok(())
+        }
+        Err(failure) if is_asked => Err(failure),
+        Err(failure) => {
+            context.output.note(&format!("warning: without a run record: {}", failure.message));
+            Ok(())
+        }
+    }
 }
 
 /// The outputs that a run copies at its end: without `--output` only those of commands.
