@@ -56,7 +56,8 @@ pub struct AttemptRow {
     /// The part of the wait in which inputs were fetched; as [`coarse`].
     pub fetch_us: u64,
     pub task: LocalId,
-    /// The number of the attempt, without the term.
+    /// The number of the attempt: in a record among those of its task, from 1; before, as its home
+    /// has given it, without the term.
     pub number: u32,
     /// The number of the kind, as in the list of kinds.
     pub kind: u32,

@@ -73,9 +73,18 @@ impl Collector {
         }
         meta.nodes = nodes.into_values().collect();
         record.attempts = self.rows;
+        number_by_start(&mut record.attempts);
         record.set_links(&view);
         record.sort();
         running
+    }
+}
+
+/// Numbers the attempts of each task from 1. Homes number the attempts of all their tasks.
+fn number_by_start(rows: &mut [AttemptRow]) {
+    rows.sort_unstable_by_key(|row| (row.task, row.start_us, row.number, row.node));
+    for of_task in rows.chunk_by_mut(|a, b| a.task == b.task) {
+        (1..).zip(of_task).for_each(|(number, row)| row.number = number);
     }
 }
 
@@ -139,6 +148,19 @@ mod tests {
         let rows = running.finish(None, Time(108 * s), &mut record, |_| 0);
         assert_eq!((rows.len(), rows[0].ran_us, record.attempts.len()), (1, 5_000_000, 1));
         assert_eq!(record.meta.ended_us, None);
+    }
+
+    #[test]
+    fn attempts_are_numbered_by_task() {
+        let row = |task, start_us, number| AttemptRow {
+            task: LocalId(task),
+            start_us,
+            number,
+            ..AttemptRow::default()
+        };
+        let mut rows = [row(2, 5, 70), row(1, 9, 80), row(2, 1, 60)];
+        number_by_start(&mut rows);
+        assert_eq!(rows, [row(1, 9, 1), row(2, 1, 1), row(2, 5, 2)]);
     }
 
     #[test]
