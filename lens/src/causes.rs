@@ -80,12 +80,12 @@ impl Causes {
             [&node.busy].map(|it| it.width_us()).into_iter().chain([node.waits.width_us()])
         });
         let mut width_us = widths.max().unwrap_or(1_000);
-        while to_us.div_ceil(width_us) > STEPS_MAX {
+        let steps = |width_us: u64| to_us.div_ceil(width_us) - from_us / width_us;
+        while steps(width_us) > STEPS_MAX {
             width_us *= 2;
         }
-        let steps = to_us.div_ceil(width_us) as usize;
-        let first = (from_us / width_us) as usize;
-        let rows = rows(view, width_us, steps);
+        let (first, steps) = (from_us / width_us, steps(width_us) as usize);
+        let rows = rows(view, (first, width_us), steps);
         let slots: u64 = rows.iter().map(|row| row.slots).sum::<u64>() + missing;
         let mut causes = Self {
             slots,
@@ -93,9 +93,10 @@ impl Causes {
             step_s: width_us as f64 / 1e6,
             ..Self::default()
         };
-        for step in first..steps {
-            let start = (step as u64 * width_us).max(from_us);
-            let length_us = ((step as u64 + 1) * width_us).min(to_us) - start;
+        for step in 0..steps {
+            let number = first + step as u64;
+            let start = (number * width_us).max(from_us);
+            let length_us = ((number + 1) * width_us).min(to_us) - start;
             let shares = at_step(&rows, step, length_us, missing);
             causes.seconds.add(&shares, length_us as f64 / 1e6);
             causes.series.push(shares);
@@ -113,7 +114,7 @@ struct Row {
     factor: f64,
 }
 
-fn rows(view: &View, width_us: u64, steps: usize) -> Vec<Row> {
+fn rows(view: &View, (first, width_us): (u64, u64), steps: usize) -> Vec<Row> {
     let factor = match view.detailed {
         0 => 0.0,
         detailed => view.attempts() as f64 / detailed as f64,
@@ -129,8 +130,8 @@ fn rows(view: &View, width_us: u64, steps: usize) -> Vec<Row> {
         let node = view.nodes.sums.get(key).unwrap_or(&default);
         Row {
             slots: slots.get(key).copied().unwrap_or(0),
-            busy: node.busy.from_zero(width_us, steps),
-            waits: node.waits.from_zero(width_us, steps),
+            busy: node.busy.between(first, width_us, steps),
+            waits: node.waits.between(first, width_us, steps),
             factor,
         }
     };
@@ -214,6 +215,15 @@ mod tests {
         assert!(near(unknown, 0.4), "{causes:?}");
         let sum: f64 = causes.seconds.all().iter().sum();
         assert!(near(sum, 4.0 * 0.4), "{sum} of all slots, {nothing_ready}");
+    }
+
+    #[test]
+    fn a_short_run_long_after_the_origin_has_many_steps() {
+        let rows = [row(0, 0, [10_000, 10_000, 10_050, 10_100], Outcome::Done)];
+        let causes = Causes::of(&view(&rows, &[1]), (10_000_000, 10_100_000), 0);
+        assert_eq!((causes.series.len(), causes.step_s), (100, 0.001));
+        assert!((causes.seconds.working - 0.05).abs() < 1e-9);
+        assert!((causes.seconds.starting - 0.05).abs() < 1e-9);
     }
 
     #[test]

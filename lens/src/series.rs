@@ -63,14 +63,15 @@ impl<const N: usize> Series<N> {
         self.sums.is_empty()
     }
 
-    /// The sums from time 0 in `buckets` buckets of a width that is at least that of the series.
+    /// The sums in buckets of a width that is a multiple of that of the series. `first`: the number
+    /// of the first one. Sums outside go to the first and the last bucket.
     #[must_use]
-    pub fn from_zero(&self, width_us: u64, buckets: usize) -> Vec<[u64; N]> {
+    pub fn between(&self, first: u64, width_us: u64, buckets: usize) -> Vec<[u64; N]> {
         let mut all = vec![[0; N]; buckets];
         let Some(last) = buckets.checked_sub(1) else { return all };
         for (bucket, sums) in (self.first..).zip(&self.sums) {
-            let at = (bucket * self.width_us / width_us.max(1)).min(last as u64);
-            add(&mut all[at as usize], sums);
+            let at = (bucket * self.width_us / width_us.max(1)).saturating_sub(first);
+            add(&mut all[at.min(last as u64) as usize], sums);
         }
         all
     }
@@ -166,7 +167,7 @@ mod tests {
             let series = of(&[&a]);
             let total: u64 = a.iter().map(|&(_, _, length, weight)| length * weight).sum();
             prop_assert_eq!(series.totals().iter().sum::<u64>(), total);
-            let shown = series.from_zero(series.width_us(), VIEW_BUCKETS_MAX * 2);
+            let shown = series.between(series.first, series.width_us(), VIEW_BUCKETS_MAX);
             prop_assert_eq!(shown.iter().flatten().sum::<u64>(), total);
         }
     }

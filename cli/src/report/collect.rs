@@ -53,8 +53,8 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
             of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
         }
         let unknown = kinds.number("task");
-        let run =
-            Run { source: "cluster", policy: report.policy.clone(), json, kinds: kinds.names };
+        let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
+        let run = Run { source: "cluster", name, policy, json, kinds };
         let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
         record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
     })
@@ -64,6 +64,7 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) source: &'static str,
+    pub(crate) name: String,
     pub(crate) policy: String,
     /// The report, as it is printed.
     pub(crate) json: String,
@@ -82,7 +83,8 @@ pub(crate) async fn of_run(
     let mut tasks = Vec::new();
     client.tasks(JobId(state.job), |task| tasks.push(row(&task))).await?;
     let (of_kind, kinds) = kinds(graph);
-    let run = Run { source: "run", policy: report.policy.clone(), json, kinds };
+    let (name, policy) = (graph.name().to_owned(), report.policy.clone());
+    let run = Run { source: "run", name, policy, json, kinds };
     record(state, logs, run, tasks, |task| {
         plan.task_of(task).map_or(0, |number| of_kind[graph.task(number).spec_index as usize])
     })
@@ -122,7 +124,7 @@ pub(crate) fn record(
         program: format!("starling {}", env!("CARGO_PKG_VERSION")),
         source: run.source.to_owned(),
         job: state.job.to_string(),
-        name: state.name.clone(),
+        name: run.name,
         state: jobs::state_word(state).to_owned(),
         policy: run.policy,
         tasks: Tasks {
