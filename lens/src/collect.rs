@@ -68,7 +68,8 @@ impl Collector {
         let mut nodes: BTreeMap<u32, MetaNode> =
             std::mem::take(&mut meta.nodes).into_iter().map(|node| (node.node, node)).collect();
         for (&node, &slots) in &view.slots {
-            let known = nodes.entry(node).or_insert(MetaNode { node, ..MetaNode::default() });
+            let known = nodes.entry(node).or_default();
+            known.node = node;
             known.slots = if known.slots == 0 { slots } else { known.slots };
         }
         meta.nodes = nodes.into_values().collect();

@@ -34,8 +34,8 @@ pub struct Remaining {
     pub elapsed_max_us: u64,
 }
 
-/// The remaining tasks of a job, by kind. `left`: a kind for each task that has not ended; `running`:
-/// attempts up to now, with the kinds that `name` gives.
+/// The remaining tasks of a job, by kind. `left`: a kind for each task that has not ended;
+/// `running`: attempts up to now, with the kinds that `name` gives.
 #[must_use]
 pub fn remaining<'k>(
     left: impl Iterator<Item = &'k str>,

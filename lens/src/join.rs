@@ -98,7 +98,9 @@ impl Joiner {
                 self.pending.entry((node, task, attempt)).or_default().more.push(slot);
             }
             Event::Dismissed { task, attempt } => {
-                if self.pending.get(&(node, task, attempt)).is_some_and(|it| it.started.is_none()) {
+                let known = self.pending.get(&(node, task, attempt));
+                let is_queued = known.is_some_and(|known| known.started.is_none());
+                if is_queued {
                     self.pending.remove(&(node, task, attempt));
                 }
             }

@@ -1,6 +1,7 @@
 //! A record as a trace: JSON for Chrome and Perfetto, or Perfetto's own form.
 //!
-//! Time 0 is the submission. A process is a node, a track a slot; attempts of a track never overlap.
+//! Time 0 is the submission. A process is a node, a track is a slot. Attempts of a track never
+//! overlap.
 
 mod chrome;
 mod perfetto;

@@ -45,8 +45,10 @@ pub(super) fn percent(share: f64) -> String {
 pub(super) fn shown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
-        let is_odd = letter.is_control() && letter != '\n' && letter != '\t'
-            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{061c}');
+        let is_control = letter.is_control() && letter != '\n' && letter != '\t';
+        let is_direction = matches!(letter,
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let is_odd = is_control || is_direction || matches!(letter, '\u{feff}' | '\u{61c}');
         match is_odd {
             true => safe.push_str(&format!("\\u{{{:x}}}", letter as u32)),
             false => safe.push(letter),

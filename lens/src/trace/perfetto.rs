@@ -124,7 +124,7 @@ fn process_uuid(node: u32) -> u64 {
     u64::from(node) + 1
 }
 fn slot_uuid(node: u32, slot: u32) -> u64 {
-    (u64::from(node) + 1) << 32 | u64::from(slot) + 1
+    (process_uuid(node) << 32) | (u64::from(slot) + 1)
 }
 const COUNTER_UUID: u64 = u64::MAX;
 

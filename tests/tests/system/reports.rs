@@ -14,9 +14,11 @@ const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 /// Tasks of two kinds, one of which fails, and a name that is HTML.
 fn workflow(sandbox: &Sandbox) {
     let text = format!(
-        "[[task]]\nname='work-{{i}}'\narray='1-12'\ncommand=['sh','-c','sleep 0.05; echo {{i}} > {{out:o}}']\n\
+        "[[task]]\nname='work-{{i}}'\narray='1-12'\n\
+         command=['sh','-c','sleep 0.05; echo {{i}} > {{out:o}}']\n\
          outputs={{o={{file='o{{i}}',keep=true}}}}\n\
-         [[task]]\nname='fail-{{i}}'\narray='1-30'\ncommand=['sh','-c','echo no /tmp/{{i}} >&2; exit 3']\n\
+         [[task]]\nname='fail-{{i}}'\narray='1-30'\n\
+         command=['sh','-c','echo no /tmp/{{i}} >&2; exit 3']\n\
          [[task]]\nname='{HOSTILE}'\ncpus=2\ncommand=['sh','-c','sleep 0.1']\n"
     );
     sandbox.write("mixed.toml", text);
@@ -87,7 +89,7 @@ fn a_run_leaves_a_record_that_shows_it_without_a_cluster() {
 }
 
 #[test]
-fn a_page_is_one_file_whose_names_stay_text() {
+fn a_page_is_one_file_and_names_stay_text() {
     let sandbox = Sandbox::new();
     workflow(&sandbox);
     let run = ["run", "--slots", "2", "mixed.toml", "--record", "r.srr"];
