@@ -34,12 +34,9 @@ globalThis.addEventListener = () => {};
 
 const began = performance.now();
 (0, eval)(part("</script>\n<script>"));
-while (!globalThis.starling && !elements.get("timeline-note")?.textContent) {
-  await new Promise((done) => setTimeout(done, 5));
-}
-const note = elements.get("timeline-note").textContent;
-if (!globalThis.starling) {
-  console.log(JSON.stringify({ note }));
+while (!globalThis.starling) await new Promise((done) => setTimeout(done, 5));
+if (!globalThis.starling.attempts) {
+  console.log(JSON.stringify({ attempts: 0, note: elements.get("timeline-note").textContent }));
   process.exit(0);
 }
 const ready_ms = performance.now() - began;

@@ -5,8 +5,10 @@
   const note = document.getElementById("timeline-note");
   if (typeof DecompressionStream === "undefined") {
     note.textContent = "This browser is too old for the timeline. The tables below have its figures.";
+    window.starling = { attempts: 0 };
     return;
   }
+  note.textContent = "The timeline is being read.";
   const letters = atob(document.getElementById("record").textContent);
   const file = new Uint8Array(letters.length);
   for (let at = 0; at < letters.length; at++) file[at] = letters.charCodeAt(at);
@@ -190,6 +192,7 @@
   for (let attempt = 0; attempt < total; attempt++) end = Math.max(end, start[attempt] + ran[attempt]);
   if (total === 0) {
     note.textContent = "No attempt of the run is recorded.";
+    window.starling = { attempts: 0 };
     return;
   }
   const whole = [begin, Math.max(end, begin + 1)];
