@@ -17,7 +17,7 @@ pub(super) fn page(
     hash: &dyn Fn(&[u8]) -> String,
 ) -> String {
     let (script, style) = (hash(SCRIPT.as_bytes()), hash(STYLE.as_bytes()));
-    let title = html(&format!("{} {}", report.job, report.name));
+    let title = html(format!("Job {} {}", report.job, report.name).trim_end());
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
