@@ -40,7 +40,8 @@ pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
         return fs::write(path, bytes).map_err(failed);
     }
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir =
+        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".starling-")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
