@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_short_run_long_after_the_origin_has_many_steps() {
-        let rows = [row(0, 0, [10_000, 10_000, 10_050, 10_100], Outcome::Done)];
+        let rows = [row(0, 0, [10_000, 10_050, 10_050, 10_100], Outcome::Done)];
         let causes = Causes::of(&view(&rows, &[1]), (10_000_000, 10_100_000), 0);
         assert_eq!((causes.series.len(), causes.step_s), (100, 0.001));
         assert!((causes.seconds.working - 0.05).abs() < 1e-9);

@@ -21,7 +21,7 @@ use crate::series::Series;
 
 pub use top::{Shown, Top};
 
-/// The lanes of [`Work::busy`].
+/// The lanes of [`Busy`].
 pub const WORKING: usize = 0;
 pub const LOST: usize = 1;
 /// The lanes of [`NodeView::waits`]: tasks in a ready queue, and tasks that fetch inputs.
