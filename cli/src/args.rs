@@ -74,8 +74,10 @@ pub(crate) enum Verb {
     Bench(crate::bench::BenchArgs),
     /// Evaluate: the figures of the paper beside those of Starling
     Eval(crate::eval::EvalArgs),
+    /// Report a job's run as a page, text, JSON or CSV, or compare two runs
+    Report(crate::report::ReportArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
-    Trace(crate::cluster::reports::TraceArgs),
+    Trace(crate::report::trace::TraceArgs),
     /// Settings and their origins
     #[command(subcommand)]
     Config(crate::cluster::config::ConfigVerb),

@@ -13,6 +13,7 @@ mod eval;
 mod generated;
 mod inside;
 mod local;
+mod report;
 mod sim;
 mod workload;
 
@@ -22,7 +23,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Cli, Verb};
-use cluster::{config, job, kv, reports, submit, task, token};
+use cluster::{config, job, kv, submit, task, token};
 use common::errors::{self, Done, Exit, Failure};
 use common::output::{self, Output};
 use common::path_templates;
@@ -158,7 +159,8 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Eval(args) => eval::run(context, &args),
-        Verb::Trace(args) => reports::trace(context, &args),
+        Verb::Report(args) => report::run(context, &args),
+        Verb::Trace(args) => report::trace::run(context, &args),
         Verb::Config(verb) => config::run(context, &verb),
         Verb::Completion(args) => generated::completion(context, &args),
         Verb::Man(args) => generated::man(context, &args),

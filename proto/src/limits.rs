@@ -10,6 +10,7 @@ mod past;
 mod shell;
 mod turns;
 mod versions;
+mod views;
 pub use copies::*;
 pub use door::*;
 pub use hosts::*;
@@ -18,6 +19,7 @@ pub use past::*;
 pub use shell::*;
 pub use turns::*;
 pub use versions::*;
+pub use views::*;
 
 // The map.
 /// The number of partitions is a power of two, fixed when the cluster is made.

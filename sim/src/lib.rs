@@ -52,7 +52,7 @@ pub use faults::world::World;
 pub use maxmin::{MaxMin, Racks};
 pub use rng::SimRng;
 pub use scaling::{
-    InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures, Simulation,
-    SimulationOptions, Submit, simulate, simulate_metered,
+    Collected, InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures,
+    Simulation, SimulationOptions, Submit, simulate, simulate_metered,
 };
 pub use scenarios::{SCENARIOS, Scenario};

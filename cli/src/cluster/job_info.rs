@@ -157,7 +157,11 @@ pub(crate) async fn info(
 }
 
 /// The state of a job. If it has just ended, waits for the reports of the nodes.
-async fn recorded(client: &Client, job: JobId, round: Option<u32>) -> Result<JobState, Failure> {
+pub(crate) async fn recorded(
+    client: &Client,
+    job: JobId,
+    round: Option<u32>,
+) -> Result<JobState, Failure> {
     let asked = tokio::time::Instant::now();
     loop {
         let state = match round {
@@ -174,7 +178,7 @@ async fn recorded(client: &Client, job: JobId, round: Option<u32>) -> Result<Job
 }
 
 /// The present facts from the nodes and their event logs.
-async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure> {
+pub(crate) async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure> {
     let job = JobId(state.job);
     let mut logs = Logs::read(client, job, None).await?;
     // Events after the end of this round belong to others.

@@ -5,7 +5,7 @@ pub(crate) mod config;
 mod failures;
 mod forget;
 pub(crate) mod job;
-mod job_info;
+pub(crate) mod job_info;
 pub(crate) mod jobs;
 pub(crate) mod kept_outputs;
 pub(crate) mod kv;

@@ -6,7 +6,6 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
-use clap::Args;
 use client::{Client, ClientError};
 use proto::event::{End, Event, RetryReason};
 use proto::wire::{JobState, NodeState};
@@ -14,11 +13,9 @@ use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
 use serde::Serialize;
 use workloads::{Graph, Plan};
 
-use crate::Context;
 use crate::cluster::{job_info, jobs};
-use crate::common::errors::{Done, Exit, Failure};
+use crate::common::errors::Failure;
 use crate::common::output::say;
-use crate::common::selector::Selector;
 
 /// The time that a node has to send its state.
 pub(crate) const STATE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -30,6 +27,8 @@ pub(crate) struct Logs {
     /// Later events are skipped.
     until: Option<Time>,
     pub(crate) states: Vec<NodeState>,
+    /// The nodes without events here, and the reasons.
+    pub(crate) missing: Vec<(NodeId, String)>,
 }
 
 async fn events_of(
@@ -67,6 +66,7 @@ impl Logs {
                 // The node may also stop, or fail, during the read.
                 Err(ClientError::ClusterUnreachable(why)) => {
                     say(&format!("warning: without the events of {node}: {why}"));
+                    read.missing.push((node, why));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -303,32 +303,4 @@ pub(crate) fn own_peak_rss_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct TraceArgs {
-    /// The job: last, or its number
-    job: Selector,
-    /// The file
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-}
-
-/// `starling trace JOB -o FILE`.
-pub(crate) fn trace(context: &Context, args: &TraceArgs) -> Done {
-    crate::block_on(async {
-        let client = context.connect().await?;
-        let jobs = jobs::select(&client, &args.job).await?;
-        let [job] = jobs[..] else {
-            return Err(Failure::usage("a trace is of one job: name one"));
-        };
-        let state = client.job(job).await?;
-        let file = TraceFile::open(&args.output)?;
-        let logs = Logs::read(&client, job, None).await?;
-        let mut names = HashMap::new();
-        client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
-        let name = |task: TaskId| names.get(&task.local.0).cloned();
-        logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
-        Ok(Exit::Ok)
-    })
 }

@@ -98,6 +98,11 @@ impl Results {
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
+
+    /// The directory that was made for this run alone, if there is one.
+    pub(crate) fn run_dir(&self) -> Option<&Path> {
+        self.made.get(1).map(PathBuf::as_path)
+    }
 }
 
 fn temporary(prefix: &str) -> Result<PathBuf, Failure> {

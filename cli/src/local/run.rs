@@ -23,6 +23,7 @@ use crate::common::summary;
 use crate::common::units::{Bandwidth, Timespan};
 use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::local::instance::InstanceFile;
+use crate::report::{collect, files};
 use crate::workload::load;
 
 #[derive(Args, Debug)]
@@ -46,6 +47,10 @@ pub(crate) struct RunArgs {
     /// Write the run as a WfFormat instance: real runtimes, machines and sizes
     #[arg(long, value_name = "FILE")]
     wfformat: Option<PathBuf>,
+    /// Write the record of the run, which 'starling report --from FILE' shows [default, where a
+    /// directory below starling-runs is made: in it]
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Copy the kept outputs of tasks into this directory [default, for commands: a new one below
     /// starling-runs]
     #[arg(long, value_name = "DIR")]
@@ -61,6 +66,7 @@ struct RunRequest<'a> {
     instance: Option<InstanceFile>,
     /// The destination of kept outputs.
     delivery: Option<Delivery<'a>>,
+    record: Option<&'a Path>,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -95,7 +101,9 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
             cluster_dir: cluster.dir().to_owned(),
             keep_cluster: &keep_cluster,
         });
-        let work = RunRequest { graph: &graph, options, timeout, trace, instance, delivery };
+        let record = args.record.as_deref();
+        let work =
+            RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, &plan, one_process, &client, work) => done,
@@ -169,21 +177,60 @@ async fn execute(
         None => Ok(()),
     };
     let printed = if is_json { print(context, &report, &state, dir) } else { printed };
-    if let Some(file) = work.trace {
+    if let Some(file) = work.trace.take() {
         let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
         logs.write_trace(file, Some(Time(submitted_ns)), names)?;
     }
-    if let Some(file) = work.instance {
+    if let Some(file) = work.instance.take() {
         let span = (Time(submitted_ns), ended);
         file.write(client, &logs, (work.graph, &plan), span).await?;
     }
     delivered?;
     printed?;
+    leave_record(context, client, &work, (&logs, &plan), &report, &state).await?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }
     Ok(jobs::exit_of(&state))
+}
+
+/// Writes the record of a run to the file that the user names, or into the run's own directory. A
+/// run has not failed because the latter cannot be written.
+async fn leave_record(
+    context: &Context,
+    client: &Client,
+    work: &RunRequest<'_>,
+    (logs, plan): (&Logs, &Plan<'_>),
+    report: &RunReport,
+    state: &JobState,
+) -> Result<(), Failure> {
+    let dir = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
+    let (Some(path), is_asked) = (work.record.or(dir), work.record.is_some()) else {
+        return Ok(());
+    };
+    let written = async {
+        let json = reports::json(report, state, None, false);
+        let graph = (work.graph, plan);
+        let record = collect::of_run(client, graph, logs, state, report, json).await?;
+        match is_asked {
+            true => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
+            false => files::put_into_run(path, &record),
+        }
+    };
+    match written.await {
+        Ok(path) => {
+            let path = path.display();
+            let text = format!("run record in {path}; 'starling report --from {path}' shows it");
+            context.output.note(&text);
+            Ok(())
+        }
+        Err(failure) if is_asked => Err(failure),
+        Err(failure) => {
+            context.output.note(&format!("warning: without a run record: {}", failure.message));
+            Ok(())
+        }
+    }
 }
 
 /// The outputs that a run copies at its end: without `--output` only those of commands.

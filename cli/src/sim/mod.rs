@@ -2,6 +2,7 @@
 
 mod global;
 mod network;
+mod record;
 mod report;
 
 use std::path::PathBuf;
@@ -67,6 +68,9 @@ pub(crate) struct SimArgs {
     /// The run is a function of its seed
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
+    /// Write the record of the run, which 'starling report --from FILE' shows
+    #[arg(long, value_name = "FILE", conflicts_with = "scheduler")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     global: global::GlobalArgs,
 }
@@ -87,8 +91,12 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     }
     let options = options(context, args)?;
     check_fit(&graph, options.slots)?;
-    let simulation = simulate(&graph, &options)?;
+    let mut simulation = simulate(&graph, &options)?;
     let report = simulation.report();
+    let collected = simulation.collected.take();
+    if let (Some(path), Some(collected)) = (&args.record, collected) {
+        record::write(path, collected, (&graph, &options), simulation.facts.ended, &report)?;
+    }
     let simulated = Simulated::new(&simulation, &report, &options);
     if context.output.json {
         context.output.json_with_schema(&SimReport { report: &report, simulated })?;
@@ -159,6 +167,7 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
         service,
         real_data: args.data == DataKind::Real,
         node_failures: node_failures(args, nodes)?,
+        collects: args.record.is_some(),
         ..SimulationOptions::new(nodes, slots)
     })
 }

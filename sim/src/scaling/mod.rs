@@ -23,7 +23,7 @@ mod traffic;
 mod transport;
 
 use analysis::{Fold, Kinds, RunFacts, RunReport};
-use proto::{JobId, NodeId, PartitionId, Span, Time, wire};
+use proto::{JobId, LocalId, NodeId, PartitionId, Span, Time, wire};
 use scheduler::{Mutant, Tuning};
 use workloads::{Graph, Placement, Plan};
 
@@ -63,6 +63,8 @@ pub struct SimulationOptions {
     /// Bytes are also written and read, which takes additional time.
     pub real_data: bool,
     pub node_failures: NodeFailures,
+    /// Collects the attempts for a run record.
+    pub collects: bool,
     /// A seeded bug.
     pub mutant: Option<Mutant>,
 }
@@ -82,6 +84,7 @@ impl SimulationOptions {
             service: CostModel::default(),
             real_data: false,
             node_failures: NodeFailures::default(),
+            collects: false,
             mutant: None,
         }
     }
@@ -112,6 +115,16 @@ pub struct Simulation {
     /// For [`RunReport::new`]. The caller adds bounds, CPU time and memory.
     pub fold: Fold,
     pub facts: RunFacts,
+    /// The attempts of all nodes, if they were to be collected.
+    pub collected: Option<Collected>,
+}
+
+/// What a run record is made of.
+#[derive(Clone, Debug)]
+pub struct Collected {
+    pub attempts: lens::Collector,
+    /// The id of each task of the graph.
+    pub ids: Vec<LocalId>,
 }
 
 impl Simulation {

@@ -30,6 +30,7 @@ mod ranks;
 mod recorded;
 mod removal;
 mod replicas;
+mod reports;
 mod results;
 mod retry;
 mod scrub;

@@ -54,6 +54,7 @@ pub(super) struct Cluster<'a, 'm> {
     pub(super) client: Submitter<'a>,
     pub(super) sent: Vec<Sent>,
     fold: Fold,
+    collected: Option<lens::Collector>,
     kinds: Kinds,
     wide: bool,
     /// The last release time of a task, if any.
@@ -129,6 +130,7 @@ pub(super) fn run(
         client: Submitter::new(plan, graph.name(), &map, BEGIN, options),
         sent: Vec::new(),
         fold: Fold::of_job(JOB).before_the_clock(loads),
+        collected: options.collects.then(|| lens::Collector::new(JOB, BEGIN)),
         kinds,
         wide: graph.specs().iter().any(|spec| spec.cpus > 1),
         last_release: last_release(graph),
@@ -516,6 +518,9 @@ impl Cluster<'_, '_> {
             slots = if self.wide { self.graph.cpus(task) } else { 1 };
         }
         self.fold.push_task(&entry, slots, kind);
+        if let Some(collector) = &mut self.collected {
+            collector.push(entry.node, entry.time, &event);
+        }
         if self.fold.committed_twice() > 0 {
             self.break_off("once", format!("committed twice: {event:?}"));
         }
@@ -560,6 +565,10 @@ impl Cluster<'_, '_> {
             nodes,
             fold: self.fold,
             facts,
+            collected: self.collected.map(|attempts| super::Collected {
+                attempts,
+                ids: self.graph.indices().map(|task| self.plan.local_id(task)).collect(),
+            }),
         })
     }
 }

@@ -1,0 +1,277 @@
+//! The run record of a job of a cluster: outcomes, names and counts from the homes, the timeline
+//! from the nodes' event logs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use analysis::RunReport;
+use client::Client;
+use lens::failures::{Example, common_text, kind_of_name};
+use lens::groups::Merge as _;
+use lens::record::{MetaNode, Missing, Tasks};
+use lens::{Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow, eta};
+use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
+use proto::{JobId, LocalId, Time};
+use workloads::{Graph, Plan};
+
+use crate::Context;
+use crate::cluster::reports::{self, Logs};
+use crate::cluster::{job_info, jobs};
+use crate::common::errors::Failure;
+use crate::common::selector::Selector;
+
+/// The lines of error output that an example has.
+const STDERR_LINES_MAX: usize = 20;
+
+/// The only job of a selector.
+pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<JobId, Failure> {
+    match jobs::select(client, job).await?[..] {
+        [job] => Ok(job),
+        _ => Err(Failure::usage(format!("{what} of one job: name one"))),
+    }
+}
+
+/// The record of a job, from all nodes that answer.
+pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Failure> {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let job = one(&client, job, "a report is").await?;
+        let state = job_info::recorded(&client, job, None).await?;
+        let mut logs = Logs::read(&client, job, None).await?;
+        logs.end(state.ended_ns);
+        let report = match analysis::past::report(&state, jobs::state_word(&state)) {
+            Some(report) => report,
+            None => job_info::present(&client, &state).await?,
+        };
+        let json = reports::json(&report, &state, None, true);
+        let mut tasks = Vec::new();
+        client.tasks(job, |task| tasks.push(task)).await?;
+        let mut kinds = KindNumbers::default();
+        let mut of_task = HashMap::new();
+        // By id, so that kinds are numbered in the same way each time.
+        tasks.sort_unstable_by_key(|task| task.local);
+        for task in &tasks {
+            of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
+        }
+        let unknown = kinds.number("task");
+        let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
+        let run = Run { source: "cluster", name, policy, json, kinds };
+        let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
+        record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
+    })
+}
+
+/// What a record has beside the state of its job and the logs.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) source: &'static str,
+    pub(crate) name: String,
+    pub(crate) policy: String,
+    /// The report, as it is printed.
+    pub(crate) json: String,
+    pub(crate) kinds: Vec<String>,
+}
+
+/// Makes the record of a run with a known graph.
+pub(crate) async fn of_run(
+    client: &Client,
+    (graph, plan): (&Graph, &Plan<'_>),
+    logs: &Logs,
+    state: &JobState,
+    report: &RunReport,
+    json: String,
+) -> Result<Record, Failure> {
+    let mut tasks = Vec::new();
+    client.tasks(JobId(state.job), |task| tasks.push(row(&task))).await?;
+    let (of_kind, kinds) = kinds(graph);
+    let (name, policy) = (graph.name().to_owned(), report.policy.clone());
+    let run = Run { source: "run", name, policy, json, kinds };
+    record(state, logs, run, tasks, |task| {
+        plan.task_of(task).map_or(0, |number| of_kind[graph.task(number).spec_index as usize])
+    })
+}
+
+/// The numbers of the kinds of a graph's specs, and the names of the kinds. A spec without a kind
+/// has the kind that its name shows.
+pub(crate) fn kinds(graph: &Graph) -> (Vec<u32>, Vec<String>) {
+    let mut kinds = KindNumbers::default();
+    let number = |spec: &proto::wire::Spec| match spec.kind.as_str() {
+        "" => kinds.number(&kind_of_name(&spec.name.replace("{i}", ""))),
+        kind => kinds.number(kind),
+    };
+    let of_spec = graph.specs().iter().map(number).collect();
+    (of_spec, kinds.names)
+}
+
+fn row(task: &TaskState) -> TaskRow {
+    TaskRow {
+        task: LocalId(task.local),
+        name: task.name.clone(),
+        state: task.phase as u8,
+        exit_code: task.exit_code,
+    }
+}
+
+/// Makes the record of a job.
+pub(crate) fn record(
+    state: &JobState,
+    logs: &Logs,
+    run: Run,
+    tasks: Vec<TaskRow>,
+    kind_of: impl Fn(LocalId) -> u32,
+) -> Result<Record, Failure> {
+    let counts = jobs::counts(state);
+    let meta = Meta {
+        program: format!("starling {}", env!("CARGO_PKG_VERSION")),
+        source: run.source.to_owned(),
+        job: state.job.to_string(),
+        name: run.name,
+        state: jobs::state_word(state).to_owned(),
+        policy: run.policy,
+        tasks: Tasks {
+            total: state.total,
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            skipped: counts.skipped,
+        },
+        nodes: nodes(state, logs),
+        failures: failures(&tasks, &counts.failures, |task| {
+            run.kinds.get(kind_of(task) as usize).cloned().unwrap_or_default()
+        }),
+        kinds: run.kinds,
+        missing: missing(state, logs),
+        report: serde_json::from_str(&run.json).unwrap_or_default(),
+        ..Meta::default()
+    };
+    let mut record = Record { meta, tasks, attempts: Vec::new() };
+    let mut collector = Collector::new(JobId(state.job), Time(state.submitted_ns));
+    logs.for_each(|entry| {
+        collector.push(entry.node, entry.time, &entry.event);
+        Ok(())
+    })?;
+    let ended = (state.ended_ns > 0).then_some(Time(state.ended_ns));
+    let running = collector.finish(ended, Time(client::now_ns()), &mut record, &kind_of);
+    if ended.is_none() {
+        let has_ended = |task: &&TaskRow| task.state >= TaskPhase::TaskDone as u8;
+        let tasks = record.tasks.iter().filter(|task| !has_ended(task));
+        let left = tasks.map(|task| record.kind(kind_of(task.task)));
+        let remaining = eta::remaining(left, &running, |kind| record.kind(kind));
+        let view = record.view();
+        let slots = view.slots.values().map(|&slots| u64::from(slots)).sum();
+        let busy: u32 = running.iter().map(lens::AttemptRow::width).sum();
+        record.meta.eta = Some(eta::eta(&view, &remaining, slots, busy.into(), 0.0));
+    }
+    Ok(record)
+}
+
+/// The nodes of the job. The summary has the slots of its time.
+fn nodes(state: &JobState, logs: &Logs) -> Vec<MetaNode> {
+    let mut nodes: BTreeMap<u32, MetaNode> = BTreeMap::new();
+    for member in logs.states.iter().filter_map(|state| state.member.as_ref()) {
+        let (node, slots, host) = (member.node, member.slots, member.host.clone());
+        nodes.insert(node, MetaNode { node, slots, host });
+    }
+    let parts = state.summary.iter().flat_map(|summary| &summary.parts);
+    for part in parts.filter(|part| part.merged == 0) {
+        let node = nodes.entry(part.node).or_default();
+        node.node = part.node;
+        node.slots = part.slots;
+    }
+    nodes.into_values().collect()
+}
+
+/// Nodes that ran for the job, without events here.
+fn missing(state: &JobState, logs: &Logs) -> Vec<Missing> {
+    let mut missing: BTreeMap<u32, String> =
+        logs.missing.iter().map(|(node, why)| (node.0, why.clone())).collect();
+    let summary = state.summary.clone().unwrap_or_default();
+    let ran = summary.parts.iter().filter(|part| part.merged == 0 && part.executions > 0);
+    let known: BTreeSet<u32> = ran.map(|part| part.node).chain(summary.missing).collect();
+    for node in known {
+        if !logs.has(proto::NodeId(node)) {
+            missing.entry(node).or_insert_with(|| "it is not in the cluster any more".to_owned());
+        }
+    }
+    missing.into_iter().map(|(node, why)| Missing { node, why }).collect()
+}
+
+/// The failed tasks in groups of alike ones. Homes keep the errors of the first ones only: a task
+/// without one has the text that all kept errors of its kind and exit code share.
+fn failures(
+    tasks: &[TaskRow],
+    kept: &[TaskFailure],
+    kind_of: impl Fn(LocalId) -> String,
+) -> Vec<(FailureKey, FailureGroup)> {
+    let kept: HashMap<u64, &TaskFailure> = kept.iter().map(|it| (it.local, it)).collect();
+    let mut texts: BTreeMap<(String, i32), BTreeSet<String>> = BTreeMap::new();
+    for failure in kept.values() {
+        let key = (kind_of(LocalId(failure.local)), failure.exit_code);
+        texts.entry(key).or_default().insert(common_text(&failure.error));
+    }
+    let mut groups: BTreeMap<FailureKey, FailureGroup> = BTreeMap::new();
+    let mut add = |key: FailureKey, group: FailureGroup| match groups.get_mut(&key) {
+        Some(sum) => sum.merge(&group),
+        None => drop(groups.insert(key, group)),
+    };
+    let failed = |task: &&TaskRow| task.state == TaskPhase::TaskFailed as u8;
+    for task in tasks.iter().filter(failed) {
+        let kind = kind_of(task.task);
+        let key = (kind.clone(), task.exit_code);
+        let (text, example) = match kept.get(&task.task.0) {
+            Some(failure) => (common_text(&failure.error), Some(example(failure))),
+            None => match texts.get(&key) {
+                Some(all) if all.len() == 1 => (all.first().cloned().unwrap_or_default(), None),
+                _ => (String::new(), None),
+            },
+        };
+        let mut group = FailureGroup { tasks: 1, ..FailureGroup::default() };
+        if let Some(example) = example {
+            group = FailureGroup::of(example, None);
+        }
+        add(FailureKey { kind, exit_code: task.exit_code, text }, group);
+    }
+    groups.into_iter().collect()
+}
+
+fn example(failure: &TaskFailure) -> Example {
+    let stderr = String::from_utf8_lossy(&failure.stderr_tail);
+    let lines: Vec<&str> = stderr.lines().collect();
+    let last = &lines[lines.len().saturating_sub(STDERR_LINES_MAX)..];
+    Example {
+        task: LocalId(failure.local).to_string(),
+        name: failure.name.clone(),
+        node: failure.node,
+        error: failure.error.clone(),
+        stderr: last.join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_failures_are_one_group() {
+        let task = |number: u64| TaskRow {
+            task: LocalId(number),
+            name: format!("sh-{number}"),
+            state: TaskPhase::TaskFailed as u8,
+            exit_code: if number == 7 { 2 } else { 1 },
+        };
+        let tasks: Vec<_> = (0..300).map(task).collect();
+        let failure = |local: u64| TaskFailure {
+            local,
+            exit_code: if local == 7 { 2 } else { 1 },
+            error: format!("exited with code 1 in '/tmp/{local}'"),
+            stderr_tail: b"no\nsuch\n".to_vec(),
+            ..TaskFailure::default()
+        };
+        let kept = [failure(0), failure(5)];
+        let groups = failures(&tasks, &kept, |_| "sh".to_owned());
+        assert_eq!(groups.len(), 2);
+        let (key, group) = &groups[0];
+        assert_eq!((key.text.as_str(), group.tasks), ("exited with code # in '<path>'", 299));
+        assert_eq!(group.examples.first().unwrap().stderr, "no\nsuch");
+        assert_eq!((groups[1].0.exit_code, groups[1].1.tasks), (2, 1));
+    }
+}

@@ -1,0 +1,108 @@
+//! Run records as files.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lens::Record;
+use proto::limits::RECORDS_KEPT;
+
+use crate::common::errors::Failure;
+
+/// The ending of a run record.
+pub(crate) const ENDING: &str = "srr";
+/// The record in the directory of a run.
+pub(crate) const NAME: &str = "record.srr";
+
+pub(crate) fn bytes(record: &Record) -> Result<Vec<u8>, Failure> {
+    record.write().map_err(|error| Failure::refused(error.to_string()).hint(error.hint()))
+}
+
+/// Reads a record, or the one in a directory.
+pub(crate) fn read(path: &Path) -> Result<Record, Failure> {
+    let file = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
+    let bytes = fs::read(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound if path.is_dir() => {
+            Failure::refused(format!("{}: there is no run record", path.display()))
+                .hint("name a directory below starling-runs, or a file that ends in .srr")
+        }
+        _ => Failure::file(&file, &error),
+    })?;
+    Record::read(&bytes).map_err(|error| {
+        Failure::refused(format!("{}: {error}", file.display())).hint(error.hint())
+    })
+}
+
+/// Writes a file. It gets its name when it is complete, so no reader finds a part.
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    // Other things than files, such as pipes, are written to.
+    if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+        return fs::write(path, bytes).map_err(failed);
+    }
+    let dir =
+        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".starling-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(dir)
+        .map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Writes the record of a run into its directory. The newest records stay; results of older runs
+/// are not touched.
+pub(crate) fn put_into_run(dir: &Path, record: &Record) -> Result<PathBuf, Failure> {
+    let path = dir.join(NAME);
+    put(&path, &bytes(record)?)?;
+    if let Some(runs) = dir.parent() {
+        remove_old(runs);
+    }
+    Ok(path)
+}
+
+/// The names of runs begin with their time.
+fn remove_old(runs: &Path) {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let mut records: Vec<PathBuf> =
+        entries.map(|entry| entry.path().join(NAME)).filter(|path| path.is_file()).collect();
+    records.sort();
+    for old in records.iter().take(records.len().saturating_sub(RECORDS_KEPT)) {
+        // A record that cannot be removed is tried again by the next run.
+        let _ = fs::remove_file(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_records_stay_and_results_are_not_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs: Vec<PathBuf> =
+            (0..RECORDS_KEPT + 2).map(|n| root.path().join(format!("2026-{n:02}"))).collect();
+        for dir in &dirs {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("result"), "1").unwrap();
+            put_into_run(dir, &Record::default()).unwrap();
+        }
+        let kept = dirs.iter().filter(|dir| dir.join(NAME).exists()).count();
+        assert_eq!(kept, RECORDS_KEPT);
+        assert!(!dirs[1].join(NAME).exists() && dirs[2].join(NAME).exists());
+        assert!(dirs.iter().all(|dir| dir.join("result").exists()));
+        assert_eq!(read(&dirs[5]).unwrap(), Record::default());
+    }
+
+    #[test]
+    fn a_file_that_is_no_record_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.srr");
+        put(&path, b"hello").unwrap();
+        let failure = read(&path).unwrap_err();
+        assert!(failure.message.ends_with("x.srr: this is not a run record"), "{failure:?}");
+        assert!(read(root.path()).unwrap_err().message.contains("no run record"));
+    }
+}

@@ -1,0 +1,85 @@
+//! `starling trace`: a run as a trace for viewers.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use lens::Record;
+use proto::{TaskId, Time};
+
+use super::{Source, collect, files};
+use crate::Context;
+use crate::cluster::reports::{Logs, TraceFile};
+use crate::common::errors::{Done, Exit, Failure};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum TraceFormat {
+    /// JSON, which Chrome and Perfetto open
+    Chrome,
+    /// The smaller form of Perfetto, for runs of many tasks
+    Perfetto,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    source: Source,
+    /// The file; it is compressed if its name ends in .gz
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The form of the trace
+    #[arg(long, value_name = "FORM", default_value = "chrome")]
+    format: TraceFormat,
+}
+
+/// `starling trace JOB -o FILE`.
+pub(crate) fn run(context: &Context, args: &TraceArgs) -> Done {
+    let is_compressed = args.output.extension().is_some_and(|ending| ending == "gz");
+    match &args.source.job {
+        // With the events beside attempts, and no more memory than a trace needs.
+        Some(job) if args.format == TraceFormat::Chrome && !is_compressed => {
+            from_logs(context, args, job)
+        }
+        _ => {
+            let record = super::read(context, &args.source)?;
+            files::put(&args.output, &bytes(&record, args, is_compressed)?)?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+fn bytes(record: &Record, args: &TraceArgs, is_compressed: bool) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| Failure::file(&args.output, &error);
+    let write = |out: &mut dyn Write| {
+        let mut out = out;
+        match args.format {
+            TraceFormat::Chrome => lens::trace::chrome(record, &mut out),
+            TraceFormat::Perfetto => lens::trace::perfetto(record, &mut out),
+        }
+    };
+    if is_compressed {
+        let level = flate2::Compression::default();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+        write(&mut encoder).map_err(failed)?;
+        return encoder.finish().map_err(failed);
+    }
+    let mut bytes = Vec::new();
+    write(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector::Selector) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let job = collect::one(&client, job, "a trace is").await?;
+        let state = client.job(job).await?;
+        let file = TraceFile::open(&args.output)?;
+        let logs = Logs::read(&client, job, None).await?;
+        let mut names = HashMap::new();
+        client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
+        let name = |task: TaskId| names.get(&task.local.0).cloned();
+        logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
+        Ok(Exit::Ok)
+    })
+}

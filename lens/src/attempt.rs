@@ -1,0 +1,134 @@
+//! An attempt that ran, in the precision of a run record.
+
+use proto::LocalId;
+use proto::event::End;
+
+/// The slot of an attempt without a start in the log.
+pub const SLOT_UNKNOWN: u32 = 1 << 20;
+
+/// The end of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Outcome {
+    #[default]
+    Done = 0,
+    Failed = 1,
+    Cancelled = 2,
+    /// The log has no end of it: it was stopped, or its node died.
+    Stopped = 3,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 4] = [Self::Done, Self::Failed, Self::Cancelled, Self::Stopped];
+
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl From<End> for Outcome {
+    fn from(end: End) -> Self {
+        match end {
+            End::Done => Self::Done,
+            End::Failed => Self::Failed,
+            End::Cancelled | End::Skipped => Self::Cancelled,
+        }
+    }
+}
+
+/// One attempt. Times are in microseconds since the origin of the record.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AttemptRow {
+    pub node: u32,
+    pub slot: u32,
+    /// The further slots of a wide task.
+    pub more: Box<[u32]>,
+    pub start_us: u64,
+    pub ran_us: u64,
+    /// From the entry into a ready queue of the node to the start; as [`coarse`].
+    pub wait_us: u64,
+    /// The part of the wait in which inputs were fetched; as [`coarse`].
+    pub fetch_us: u64,
+    pub task: LocalId,
+    /// The number of the attempt: in a record among those of its task, from 1; before, as its home
+    /// has given it, without the term.
+    pub number: u32,
+    /// The number of the kind, as in the list of kinds.
+    pub kind: u32,
+    pub outcome: Outcome,
+    pub moved_bytes: u64,
+    pub local_bytes: u64,
+}
+
+impl AttemptRow {
+    #[must_use]
+    pub fn end_us(&self) -> u64 {
+        self.start_us.saturating_add(self.ran_us)
+    }
+    /// The number of slots.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        1 + self.more.len() as u32
+    }
+    /// The order in a record.
+    #[must_use]
+    pub fn key(&self) -> (u32, u64, u32, u64, u32) {
+        (self.node, self.start_us, self.slot, self.task.0, self.number)
+    }
+}
+
+/// Numbers below this have a code of their own.
+const EXACT: u64 = 16;
+
+/// The code of a number that is kept to an eighth: one byte for values up to four hours.
+#[must_use]
+pub fn code(value: u64) -> u32 {
+    if value < EXACT {
+        return value as u32;
+    }
+    let shift = value.ilog2() - 3;
+    EXACT as u32 + (shift - 1) * 8 + ((value >> shift) & 7) as u32
+}
+
+/// The smallest number with this code; the largest code for one that is too large.
+#[must_use]
+pub fn of_code(code: u32) -> u64 {
+    let Some(above) = u64::from(code).checked_sub(EXACT) else { return u64::from(code) };
+    let shift = 1 + above / 8;
+    if shift > 60 { u64::MAX } else { (8 + above % 8) << shift }
+}
+
+/// Rounds down by at most an eighth.
+#[must_use]
+pub fn coarse(value: u64) -> u64 {
+    of_code(code(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_code_keeps_a_number_to_an_eighth(value in any::<u64>(), bits in 0u32..64) {
+            let value = value >> bits;
+            let back = coarse(value);
+            prop_assert!(back <= value && value - back <= value / 8, "{value} {back}");
+            prop_assert_eq!(coarse(back), back);
+            prop_assert!(code(value) <= code(value.saturating_add(1)));
+        }
+    }
+
+    #[test]
+    fn a_code_is_one_byte_for_four_hours() {
+        assert!(code(4 * 3_600_000_000) < 256);
+        assert_eq!(of_code(u32::MAX), u64::MAX);
+    }
+}

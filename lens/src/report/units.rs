@@ -1,0 +1,92 @@
+//! Figures for people.
+
+/// `1,234,567`.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+pub(super) fn seconds(s: f64) -> String {
+    match s {
+        _ if s >= 86_400.0 => format!("{:.1} d", s / 86_400.0),
+        _ if s >= 7_200.0 => format!("{:.1} h", s / 3_600.0),
+        _ if s >= 120.0 => format!("{:.1} min", s / 60.0),
+        _ if s >= 1.0 => format!("{s:.2} s"),
+        _ if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        _ if s > 0.0 => format!("{:.0} us", s * 1e6),
+        _ => "0 s".to_owned(),
+    }
+}
+
+pub(super) fn bytes(n: u64) -> String {
+    let mut value = n as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A text from a user without signs that change what follows: control characters and marks of
+/// direction are shown by number.
+pub(super) fn shown(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let is_control = letter.is_control() && letter != '\n' && letter != '\t';
+        let is_direction = matches!(letter,
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let is_odd = is_control || is_direction || matches!(letter, '\u{feff}' | '\u{61c}');
+        match is_odd {
+            true => safe.push_str(&format!("\\u{{{:x}}}", letter as u32)),
+            false => safe.push(letter),
+        }
+    }
+    safe
+}
+
+/// A text of a user as text of a page.
+pub(super) fn html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in shown(text).chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(letter),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!((count(1_234_567).as_str(), count(0).as_str()), ("1,234,567", "0"));
+        assert_eq!((seconds(0.0123).as_str(), seconds(300.0).as_str()), ("12.3 ms", "5.0 min"));
+        assert_eq!((bytes(5).as_str(), bytes(5 << 20).as_str()), ("5 B", "5.0 MiB"));
+    }
+
+    #[test]
+    fn texts_of_users_stay_texts() {
+        assert_eq!(html("<img src=\"x\">&'"), "&lt;img src=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(html("a\u{202e}b\u{1b}[2J"), "a\\u{202e}b\\u{1b}[2J");
+    }
+}
