@@ -7,12 +7,13 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("proto", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
     ("workloads", &[]),
     ("analysis", &["workloads"]),
+    ("search", &[]),
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
     ("executor", &[]),
@@ -28,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "executor",
             "workloads",
             "analysis",
+            "search",
             "sim",
             "scheduler",
             "kvs",
@@ -37,7 +39,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 7] = ["proto", "kvs", "scheduler", "node", "workloads", "analysis", "sim"];
+const PURE: [&str; 8] =
+    ["proto", "kvs", "scheduler", "node", "workloads", "analysis", "search", "sim"];
 const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
 pub(crate) fn check(root: &Path) -> Findings {
