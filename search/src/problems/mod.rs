@@ -80,7 +80,7 @@ pub fn solve<S: Solver, E: From<ProblemError>>(
 fn unknown(kind: &str) -> ProblemError {
     let known: Vec<String> = NAMES.iter().map(|(name, form)| format!("{name}:<{form}>")).collect();
     ProblemError::name(
-        format!("there is no problem {kind:?}"),
+        format!("there is no problem '{kind}'"),
         format!("the problems are {}", known.join(", ")),
     )
 }
