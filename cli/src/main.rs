@@ -14,6 +14,7 @@ mod generated;
 mod inside;
 mod local;
 mod report;
+mod search;
 mod sim;
 mod workload;
 
@@ -156,6 +157,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Workload(verb) => workload::run(context, &verb),
         Verb::Sim(args) => sim::run(context, &args),
         Verb::Bound(args) => bound::run(context, &args),
+        Verb::Search(args) => search::run(context, &args),
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Eval(args) => eval::run(context, &args),

@@ -7,16 +7,18 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("proto", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
     ("workloads", &[]),
     ("lens", &[]),
     ("analysis", &["workloads", "lens"]),
+    ("search", &[]),
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "lens", "analysis"]),
     ("executor", &[]),
+    ("searcher", &["search"]),
     ("security", &[]),
     ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
@@ -30,6 +32,8 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "workloads",
             "lens",
             "analysis",
+            "search",
+            "searcher",
             "sim",
             "scheduler",
             "kvs",
@@ -39,8 +43,8 @@ const ARROWS: [(&str, &[&str]); 14] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 8] =
-    ["proto", "kvs", "scheduler", "node", "workloads", "lens", "analysis", "sim"];
+const PURE: [&str; 9] =
+    ["proto", "kvs", "scheduler", "node", "workloads", "lens", "analysis", "search", "sim"];
 const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
 pub(crate) fn check(root: &Path) -> Findings {

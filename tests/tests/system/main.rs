@@ -34,6 +34,7 @@ mod reports;
 mod results;
 mod retry;
 mod scrub;
+mod search;
 mod slurm;
 mod soak;
 mod spawn;
