@@ -1,0 +1,184 @@
+//! Finds a good schedule before the search: tabu search that exchanges neighbours at the ends of
+//! critical blocks (Nowicki and Smutnicki's neighbourhood).
+
+use crate::problems::chance::Chance;
+use crate::problems::jobshop::Instance;
+
+/// The most exchanges.
+const STEPS_MAX: usize = 4_000;
+/// Steps during which an exchange is not taken back, and its random part.
+const TABU: usize = 8;
+const TABU_MORE: usize = 6;
+
+/// By machine: the order of the jobs.
+type Order = Vec<Vec<usize>>;
+
+/// An exchange of the jobs at a place of a machine's order and the place after it.
+#[derive(Clone, Copy)]
+struct Exchange {
+    machine: usize,
+    place: usize,
+}
+
+/// The length and the starts of a short schedule. The same instance always has the same one.
+pub(crate) fn schedule(instance: &Instance) -> (i64, Vec<i64>) {
+    let mut order = dispatched(instance);
+    let least = least(instance);
+    let starts = starts(instance, &order).unwrap_or_default();
+    let mut best = (length(instance, &starts), starts);
+    let jobs = instance.jobs.len();
+    let mut chance = Chance::new(1);
+    let mut until = vec![0; instance.machines * jobs * jobs];
+    for step in 1..=STEPS_MAX {
+        let Some(known) = self::starts(instance, &order) else { break };
+        let now = length(instance, &known);
+        if now < best.0 {
+            best = (now, known.clone());
+        }
+        if best.0 <= least {
+            break;
+        }
+        let tabu = |order: &Order, Exchange { machine, place }: Exchange| {
+            let (one, other) = (order[machine][place], order[machine][place + 1]);
+            (machine * jobs + other) * jobs + one
+        };
+        let mut chosen: Option<((bool, i64, usize), Exchange)> = None;
+        for exchange in exchanges(instance, &order, &known) {
+            let is_tabu = until[tabu(&order, exchange)] > step;
+            exchange.apply(&mut order);
+            let after = self::starts(instance, &order);
+            exchange.apply(&mut order);
+            let Some(after) = after.map(|starts| length(instance, &starts)) else { continue };
+            let key = (is_tabu && after >= best.0, after, chance.below(1_000));
+            if chosen.as_ref().is_none_or(|(known, _)| key < *known) {
+                chosen = Some((key, exchange));
+            }
+        }
+        // Without a critical block of two jobs the schedule is the shortest one.
+        let Some((_, exchange)) = chosen else { break };
+        exchange.apply(&mut order);
+        until[tabu(&order, exchange)] = step + TABU + chance.below(TABU_MORE);
+    }
+    best
+}
+
+impl Exchange {
+    fn apply(self, order: &mut Order) {
+        order[self.machine].swap(self.place, self.place + 1);
+    }
+}
+
+/// No schedule is shorter than the work of a machine or of a job.
+fn least(instance: &Instance) -> i64 {
+    let jobs = instance.jobs.iter();
+    let longest = jobs.map(|job| job.iter().map(|operation| operation.duration).sum());
+    let durations = instance.durations();
+    let machines = durations.chunks(instance.jobs.len()).map(|machine| machine.iter().sum());
+    longest.chain(machines).max().unwrap_or(0)
+}
+
+/// The order in which jobs with the most work left go first.
+fn dispatched(instance: &Instance) -> Order {
+    let mut next = vec![0; instance.jobs.len()];
+    let mut order = vec![Vec::new(); instance.machines];
+    let left = |job: usize, next: &[usize]| -> i64 {
+        instance.jobs[job][next[job]..].iter().map(|operation| operation.duration).sum()
+    };
+    loop {
+        let open = (0..next.len()).filter(|&job| next[job] < instance.machines);
+        let Some(job) = open.max_by_key(|&job| left(job, &next)) else { return order };
+        order[instance.jobs[job][next[job]].machine].push(job);
+        next[job] += 1;
+    }
+}
+
+/// The earliest start of each operation, by machine and job; none if the orders contradict.
+fn starts(instance: &Instance, order: &Order) -> Option<Vec<i64>> {
+    let jobs = instance.jobs.len();
+    let mut starts = vec![0; instance.machines * jobs];
+    let mut step = vec![0; jobs];
+    let mut place = vec![0; instance.machines];
+    let mut job_end = vec![0; jobs];
+    let mut machine_end = vec![0; instance.machines];
+    let mut open: Vec<usize> = (0..jobs).collect();
+    while let Some(job) = open.pop() {
+        while let Some(operation) = instance.jobs[job].get(step[job]) {
+            let machine = operation.machine;
+            if order[machine][place[machine]] != job {
+                break;
+            }
+            let start = i64::max(job_end[job], machine_end[machine]);
+            starts[instance.index(machine, job)] = start;
+            (job_end[job], machine_end[machine]) =
+                (start + operation.duration, start + operation.duration);
+            (step[job], place[machine]) = (step[job] + 1, place[machine] + 1);
+            // The next job of the machine may wait for it.
+            if let Some(&next) = order[machine].get(place[machine]) {
+                let waits = instance.jobs[next].get(step[next]);
+                if next != job && waits.is_some_and(|operation| operation.machine == machine) {
+                    open.push(next);
+                }
+            }
+        }
+    }
+    step.iter().all(|&step| step == instance.machines).then_some(starts)
+}
+
+fn length(instance: &Instance, starts: &[i64]) -> i64 {
+    let jobs = instance.jobs.iter().enumerate();
+    let ends = jobs.filter_map(|(job, operations)| {
+        let last = operations.last()?;
+        Some(starts[instance.index(last.machine, job)] + last.duration)
+    });
+    ends.max().unwrap_or(0)
+}
+
+/// The exchanges at both ends of the blocks of one critical path.
+fn exchanges(instance: &Instance, order: &Order, starts: &[i64]) -> Vec<Exchange> {
+    let mut found = Vec::new();
+    for block in blocks(instance, order, starts) {
+        let (machine, first, last) = block;
+        if first < last {
+            found.push(Exchange { machine, place: first });
+            if first + 1 < last {
+                found.push(Exchange { machine, place: last - 1 });
+            }
+        }
+    }
+    found
+}
+
+/// The blocks of a critical path: machine, first and last place in its order.
+fn blocks(instance: &Instance, order: &Order, starts: &[i64]) -> Vec<(usize, usize, usize)> {
+    let length = length(instance, starts);
+    let end_of = |machine: usize, job: usize| {
+        let step = instance.jobs[job].iter().position(|operation| operation.machine == machine);
+        let step = step.unwrap_or(0);
+        (starts[instance.index(machine, job)] + instance.jobs[job][step].duration, step)
+    };
+    let last = (0..instance.jobs.len()).find_map(|job| {
+        let operation = instance.jobs[job].last()?;
+        (end_of(operation.machine, job).0 == length).then_some((operation.machine, job))
+    });
+    let Some((mut machine, mut job)) = last else { return Vec::new() };
+    let place = |machine: usize, job: usize| order[machine].iter().position(|&at| at == job);
+    let mut blocks = Vec::new();
+    let mut to = place(machine, job).unwrap_or(0);
+    let mut from = to;
+    loop {
+        let start = starts[instance.index(machine, job)];
+        let (_, step) = end_of(machine, job);
+        if from > 0 && end_of(machine, order[machine][from - 1]).0 == start {
+            from -= 1;
+            job = order[machine][from];
+            continue;
+        }
+        blocks.push((machine, from, to));
+        if step == 0 || start == 0 {
+            return blocks;
+        }
+        machine = instance.jobs[job][step - 1].machine;
+        to = place(machine, job).unwrap_or(0);
+        from = to;
+    }
+}
