@@ -26,7 +26,8 @@ fn main() -> ExitCode {
             _ => name = argument,
         }
     }
-    let prove = Prove { name: name.clone(), limit: Duration::from_secs(seconds), slots };
+    let limit = Duration::from_secs(seconds);
+    let prove = Prove { name: name.clone(), begin: Instant::now(), limit, slots };
     let read =
         |file: &str| std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"));
     match solve(&name, |file| read(file).map_err(Failed), prove) {
@@ -48,6 +49,7 @@ impl From<ProblemError> for Failed {
 
 struct Prove {
     name: String,
+    begin: Instant,
     limit: Duration,
     slots: usize,
 }
@@ -88,7 +90,7 @@ impl Solver for Prove {
     }
 
     fn optimise<P: Problem>(self, problem: P) {
-        let begin = Instant::now();
+        let begin = self.begin;
         let problem = Arc::new(problem);
         let start = problem.start();
         let start = start.unwrap_or(Solution { value: P::GOAL.worst(), witness: Vec::new() });

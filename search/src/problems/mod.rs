@@ -8,6 +8,8 @@ mod chance;
 pub mod gsssa;
 pub mod jobshop;
 pub mod knapsack;
+#[cfg(test)]
+mod proofs;
 pub mod qap;
 pub mod queens;
 mod text;

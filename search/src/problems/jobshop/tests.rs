@@ -82,7 +82,7 @@ fn is_right(instance: &Instance, witness: &[i64], value: i64) -> bool {
         spans.sort_unstable();
         spans.windows(2).any(|pair| pair[1].0 < pair[0].1)
     };
-    last == value && !spans.iter_mut().any(|spans| overlaps(spans))
+    last == value && !spans.iter_mut().any(overlaps)
 }
 
 proptest! {

@@ -35,6 +35,14 @@ pub struct QapNode {
     sites: Vec<u8>,
 }
 
+/// A facility that may be placed next. The one with the least key is chosen.
+struct Candidate {
+    key: (usize, i64),
+    facility: usize,
+    /// Its possible locations, each with the least cost that it adds to the bound.
+    sites: Vec<(i64, u8)>,
+}
+
 /// The locations of the next facility that are not tried yet.
 #[derive(Clone, Debug)]
 pub struct QapChildren {
@@ -88,7 +96,7 @@ impl Qap {
         let used: Vec<u8> = partial.locations.iter().flatten().copied().collect();
         let least = symmetry::representatives(&self.symmetries, &used, partial.free);
         let size = bounded.facilities.len();
-        let mut best: Option<((usize, i64), usize, Vec<(i64, u8)>)> = None;
+        let mut best: Option<Candidate> = None;
         for (row, &facility) in bounded.facilities.iter().enumerate() {
             let (mut sum, mut sites) = (0, Vec::with_capacity(size));
             for (column, &site) in bounded.sites.iter().enumerate() {
@@ -100,11 +108,11 @@ impl Qap {
                 }
             }
             let key = (sites.len(), -sum);
-            if best.as_ref().is_none_or(|(known, ..)| key < *known) {
-                best = Some((key, facility, sites));
+            if best.as_ref().is_none_or(|known| key < known.key) {
+                best = Some(Candidate { key, facility, sites });
             }
         }
-        let Some((_, facility, mut sites)) = best else { return (0, Vec::new()) };
+        let Some(Candidate { facility, mut sites, .. }) = best else { return (0, Vec::new()) };
         sites.sort_by(|a, b| b.cmp(a));
         (facility, sites.into_iter().map(|(_, site)| site).collect())
     }

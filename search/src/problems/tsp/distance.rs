@@ -16,6 +16,7 @@ pub(crate) enum Metric {
 }
 
 /// TSPLIB defines this value; with more digits some distances differ.
+#[expect(clippy::approx_constant, reason = "TSPLIB defines six digits")]
 const PI: f64 = 3.141_592;
 const EARTH_KM: f64 = 6_378.388;
 

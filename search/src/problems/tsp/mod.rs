@@ -17,6 +17,8 @@ mod tests;
 pub use parse::{CITIES_MAX, DISTANCE_MAX, parse};
 pub use paths::{Paths, PathsChildren, PathsNode};
 pub use problem::{Tsp, TspChildren, TspNode};
+#[cfg(test)]
+pub(crate) use start::improve;
 
 /// The symmetric distances of some cities.
 #[derive(Clone, PartialEq, Eq, Debug)]

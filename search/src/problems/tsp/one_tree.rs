@@ -116,7 +116,7 @@ impl<'a> Ascent<'a> {
                 without += 1;
             }
             let gap = self.cutoff.saturating_mul(SCALE).saturating_sub(scaled);
-            if tree.is_tour() || gap <= SCALE - 1 {
+            if tree.is_tour() || gap < SCALE {
                 break;
             }
             if without >= effort.patience {

@@ -50,7 +50,7 @@ fn nearest_neighbours(instance: &Instance, first: usize) -> Vec<usize> {
 }
 
 /// Takes improving moves until there is none. Each shortens the tour, so this ends.
-fn improve(instance: &Instance, tour: &mut Vec<usize>) {
+pub(crate) fn improve(instance: &Instance, tour: &mut [usize]) {
     while two_opt(instance, tour) || or_opt(instance, tour) {}
 }
 
@@ -76,7 +76,7 @@ fn two_opt(instance: &Instance, tour: &mut [usize]) -> bool {
 }
 
 /// Moves one chain of cities to another place, possibly reversed, if that shortens the tour.
-fn or_opt(instance: &Instance, tour: &mut Vec<usize>) -> bool {
+fn or_opt(instance: &Instance, tour: &mut [usize]) -> bool {
     let count = tour.len();
     for length in 1..=CHAIN_MAX.min(count.saturating_sub(3)) {
         for at in 0..count {
