@@ -62,6 +62,8 @@ pub(crate) enum Verb {
     Sim(crate::sim::SimArgs),
     /// Lower bounds on a workflow's makespan, and the paper's bound
     Bound(crate::bound::BoundArgs),
+    /// Search a tree: count its nodes, or find the best solution
+    Search(crate::search::SearchArgs),
     /// Search for faults with the simulator and its checkers
     Check(crate::check::CheckArgs),
     /// Measure performance

@@ -12,6 +12,7 @@ mod common;
 mod eval;
 mod generated;
 mod local;
+mod search;
 mod sim;
 mod workload;
 
@@ -151,6 +152,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Workload(verb) => workload::run(context, &verb),
         Verb::Sim(args) => sim::run(context, &args),
         Verb::Bound(args) => bound::run(context, &args),
+        Verb::Search(args) => search::run(context, &args),
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Eval(args) => eval::run(context, &args),

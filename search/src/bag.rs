@@ -16,8 +16,8 @@ pub trait Bag: Sized + Send {
     /// Appends the state of the bag to `bytes`: a few bytes for each level of the tree.
     fn save(&self, bytes: &mut Vec<u8>);
 
-    /// An estimate of the work that is left, for the choice of the bag to split: the number of
-    /// children that are not made yet, of nodes that are. 0: the bag is empty.
+    /// An estimate of the work that is left: the children that are not made yet. The heaviest bag
+    /// is split first. 0: the bag is empty.
     fn weight(&self) -> u64;
 
     /// An optimistic bound of all solutions that the bag may still find. None: the bag is empty or

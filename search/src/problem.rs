@@ -1,4 +1,4 @@
-//! A problem: a tree whose nodes are made only when the search reaches them.
+//! A problem: a tree. Its nodes are made only when the search reaches them.
 
 /// A tree of nodes, made lazily from its root.
 ///

@@ -45,7 +45,7 @@ pub struct Optimise {
     pub prune: bool,
 }
 
-/// Seeks a solution whose value is `target` or better.
+/// Seeks a solution with the value `target` or a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decide {
     pub target: i64,

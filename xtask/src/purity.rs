@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("proto", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
     ("executor", &[]),
+    ("searcher", &["search"]),
     ("security", &[]),
     ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
@@ -30,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "workloads",
             "analysis",
             "search",
+            "searcher",
             "sim",
             "scheduler",
             "kvs",

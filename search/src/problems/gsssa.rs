@@ -1,7 +1,7 @@
 //! The generic state space search application: a binary tree of work with a chosen imbalance.
 //!
-//! The unit of work is one SHA-1 hash. Two trees start at the root: a regular one, whose nodes are
-//! halved, and an irregular one, whose nodes are divided by `b`. A node that cannot be divided
+//! The unit of work is one SHA-1 hash. Two trees start at the root. Nodes of the regular one
+//! are halved, and nodes of the irregular one are divided by `b`. A node that cannot be divided
 //! into two parts of `g` hashes or more is a leaf, and computes its hashes.
 
 use crate::Problem;

@@ -4,7 +4,7 @@
 use crate::Problem;
 use crate::problems::ProblemError;
 
-/// A node other than the root of a binomial tree has at most so many children.
+/// The most children of a node, except the root of a binomial tree.
 const CHILDREN_MAX: u32 = 100;
 
 /// The shape of a tree.
