@@ -108,10 +108,6 @@ fn parsed<I, E: From<ProblemError>>(
     read: impl FnOnce(&str) -> Result<String, E>,
     parse: fn(&str) -> Result<I, InputError>,
 ) -> Result<I, E> {
-    if file.is_empty() {
-        let hint = "give a file after the colon, such as tsp:berlin52.tsp";
-        return Err(ProblemError::name("the file of the problem is missing", hint).into());
-    }
     let text = read(file)?;
     parse(&text).map_err(|error| {
         let message = format!("{file}, {error}");

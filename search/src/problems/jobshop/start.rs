@@ -4,11 +4,16 @@
 use crate::problems::chance::Chance;
 use crate::problems::jobshop::Instance;
 
-/// The most exchanges.
-const STEPS_MAX: usize = 4_000;
+/// The most exchanges, and the most for a large instance: this many over its operations.
+const STEPS_MAX: usize = 12_000;
+const OPERATIONS_MAX: usize = 2_000_000;
 /// Steps during which an exchange is not taken back, and its random part.
 const TABU: usize = 8;
 const TABU_MORE: usize = 6;
+/// Steps without a shorter schedule before the search goes back to the shortest one.
+const PATIENCE: usize = 600;
+/// Random exchanges after going back.
+const KICKS: usize = 8;
 
 /// By machine: the order of the jobs.
 type Order = Vec<Vec<usize>>;
@@ -20,46 +25,91 @@ struct Exchange {
     place: usize,
 }
 
+/// A schedule that is being improved.
+struct Tabu<'a> {
+    instance: &'a Instance,
+    order: Order,
+    /// The shortest schedule so far: length, starts, order.
+    best: (i64, Vec<i64>, Order),
+    chance: Chance,
+    /// By machine, job and job: the step until which they are not exchanged back.
+    until: Vec<usize>,
+}
+
 /// The length and the starts of a short schedule. The same instance always has the same one.
 pub(crate) fn schedule(instance: &Instance) -> (i64, Vec<i64>) {
-    let mut order = dispatched(instance);
-    let least = least(instance);
+    let order = dispatched(instance);
     let starts = starts(instance, &order).unwrap_or_default();
-    let mut best = (length(instance, &starts), starts);
-    let jobs = instance.jobs.len();
-    let mut chance = Chance::new(1);
-    let mut until = vec![0; instance.machines * jobs * jobs];
-    for step in 1..=STEPS_MAX {
-        let Some(known) = self::starts(instance, &order) else { break };
-        let now = length(instance, &known);
-        if now < best.0 {
-            best = (now, known.clone());
-        }
-        if best.0 <= least {
+    let best = (length(instance, &starts), starts, order.clone());
+    let until = vec![0; instance.machines * instance.jobs.len() * instance.jobs.len()];
+    let mut tabu = Tabu { instance, order, best, chance: Chance::new(1), until };
+    let least = least(instance);
+    let mut without = 0;
+    let operations = instance.machines * instance.jobs.len();
+    for step in 1..=STEPS_MAX.min(OPERATIONS_MAX / operations) {
+        if tabu.best.0 <= least {
             break;
         }
-        let tabu = |order: &Order, Exchange { machine, place }: Exchange| {
-            let (one, other) = (order[machine][place], order[machine][place + 1]);
-            (machine * jobs + other) * jobs + one
-        };
-        let mut chosen: Option<((bool, i64, usize), Exchange)> = None;
-        for exchange in exchanges(instance, &order, &known) {
-            let is_tabu = until[tabu(&order, exchange)] > step;
-            exchange.apply(&mut order);
-            let after = self::starts(instance, &order);
-            exchange.apply(&mut order);
-            let Some(after) = after.map(|starts| length(instance, &starts)) else { continue };
-            let key = (is_tabu && after >= best.0, after, chance.below(1_000));
-            if chosen.as_ref().is_none_or(|(known, _)| key < *known) {
-                chosen = Some((key, exchange));
+        let before = tabu.best.0;
+        if without == PATIENCE {
+            tabu.go_back();
+            without = 0;
+        }
+        if !tabu.step(step) {
+            break;
+        }
+        without = if tabu.best.0 < before { 0 } else { without + 1 };
+    }
+    (tabu.best.0, tabu.best.1)
+}
+
+impl Tabu<'_> {
+    /// Takes the best exchange; false if there is none, because the schedule is the shortest one.
+    fn step(&mut self, step: usize) -> bool {
+        let Some(known) = starts(self.instance, &self.order) else { return false };
+        let mut chosen: Option<((bool, i64, usize), Exchange, Vec<i64>)> = None;
+        for exchange in exchanges(self.instance, &self.order, &known) {
+            let is_tabu = self.until[self.pair(exchange)] > step;
+            exchange.apply(&mut self.order);
+            let after = starts(self.instance, &self.order);
+            exchange.apply(&mut self.order);
+            let Some(after) = after else { continue };
+            let length = length(self.instance, &after);
+            let key = (is_tabu && length >= self.best.0, length, self.chance.below(1_000));
+            if chosen.as_ref().is_none_or(|(known, ..)| key < *known) {
+                chosen = Some((key, exchange, after));
             }
         }
-        // Without a critical block of two jobs the schedule is the shortest one.
-        let Some((_, exchange)) = chosen else { break };
-        exchange.apply(&mut order);
-        until[tabu(&order, exchange)] = step + TABU + chance.below(TABU_MORE);
+        let Some(((_, length, _), exchange, after)) = chosen else { return false };
+        exchange.apply(&mut self.order);
+        let pair = self.pair(exchange);
+        self.until[pair] = step + TABU + self.chance.below(TABU_MORE);
+        if length < self.best.0 {
+            self.best = (length, after, self.order.clone());
+        }
+        true
     }
-    best
+
+    /// Goes back to the shortest schedule, and away from it by random exchanges.
+    fn go_back(&mut self) {
+        self.order.clone_from(&self.best.2);
+        self.until.fill(0);
+        for _ in 0..KICKS {
+            let Some(known) = starts(self.instance, &self.order) else { return };
+            let possible = exchanges(self.instance, &self.order, &known);
+            if possible.is_empty() {
+                return;
+            }
+            possible[self.chance.below(possible.len())].apply(&mut self.order);
+        }
+    }
+
+    /// The exchange that an exchange would take back.
+    fn pair(&self, Exchange { machine, place }: Exchange) -> usize {
+        let jobs = self.instance.jobs.len();
+        let (one, other) = (self.order[machine][place], self.order[machine][place + 1]);
+        (machine * jobs + other) * jobs + one
+    }
 }
 
 impl Exchange {

@@ -1,6 +1,7 @@
 //! Branch and bound away from the break solution.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use crate::problems::knapsack::{Instance, Item};
 use crate::problems::text::to_i64;
@@ -31,8 +32,25 @@ pub struct KnapsackNode {
     high: u32,
     profit: i64,
     weight: i64,
-    /// The places that differ from the break solution.
-    changes: Vec<u32>,
+    /// The last of the changes.
+    changes: Option<Arc<Change>>,
+}
+
+/// A place that differs from the break solution, and the changes before it. Nodes share them.
+#[derive(Debug)]
+struct Change {
+    place: u32,
+    before: Option<Arc<Self>>,
+}
+
+/// A long row of changes is dropped in a loop, because recursion would need a deep stack.
+impl Drop for Change {
+    fn drop(&mut self) {
+        let mut next = self.before.take();
+        while let Some(mut change) = next.and_then(Arc::into_inner) {
+            next = change.before.take();
+        }
+    }
 }
 
 /// The two children of a node: the next item is changed, or it stays.
@@ -185,7 +203,7 @@ impl Problem for Knapsack {
             high: number(self.split),
             profit: self.profits[self.split],
             weight: self.weights[self.split],
-            changes: Vec::new(),
+            changes: None,
         }
     }
 
@@ -216,7 +234,8 @@ impl Problem for Knapsack {
             let item = self.items[place(at)];
             node.profit += sign * item.profit;
             node.weight += sign * item.weight;
-            node.changes.push(at);
+            let before = node.changes.take();
+            node.changes = Some(Arc::new(Change { place: at, before }));
         }
         Some(node)
     }
@@ -239,8 +258,10 @@ impl Problem for Knapsack {
 
     fn witness(&self, node: &KnapsackNode) -> Vec<i64> {
         let mut taken: Vec<bool> = (0..self.items.len()).map(|place| place < self.split).collect();
-        for &change in &node.changes {
-            taken[place(change)] ^= true;
+        let mut next = node.changes.as_deref();
+        while let Some(change) = next {
+            taken[place(change.place)] ^= true;
+            next = change.before.as_deref();
         }
         let numbers = taken.iter().zip(&self.numbers);
         let mut witness: Vec<i64> =

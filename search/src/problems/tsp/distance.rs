@@ -1,4 +1,5 @@
-//! The distances of TSPLIB as whole numbers.
+//! The distances of TSPLIB as whole numbers: the same on all machines, though the last bit of a
+//! cosine may not be.
 
 use crate::problems::tsp::parse::DISTANCE_MAX;
 

@@ -4,8 +4,8 @@ use crate::problems::text::{InputError, Words, short};
 use crate::problems::tsp::Instance;
 use crate::problems::tsp::distance::{self, Metric};
 
-/// The largest number of cities. The distances of 1,000 cities take 8 MB.
-pub const CITIES_MAX: usize = 1_000;
+/// The largest number of cities. Each level of the search keeps a byte for each pair.
+pub const CITIES_MAX: usize = 400;
 /// The largest distance.
 pub const DISTANCE_MAX: i64 = 1_000_000_000;
 
