@@ -41,18 +41,29 @@ impl Vars for Incumbent {
     }
 }
 
-/// The best solution that the search proves, in bags that are split again and again.
+/// The best solution that the search proves, in bags that are split, saved and loaded again.
 pub(crate) fn search<P: Problem>(problem: P) -> Solution {
     let start = problem.start().expect("each problem of a file has a start");
     let incumbent = Incumbent { solution: RefCell::new(start) };
-    let mut bags = vec![TreeBag::new(Arc::new(problem), Optimise { prune: true })];
-    let mut tally = Tally::default();
+    let (problem, skeleton) = (Arc::new(problem), Optimise { prune: true });
+    let mut bags = vec![TreeBag::new(Arc::clone(&problem), skeleton)];
+    let (mut tally, mut bytes) = (Tally::default(), Vec::new());
+    let mut steps = 0_u64;
     while let Some(mut bag) = bags.pop() {
-        if bag.step(7, &incumbent, &mut tally) == Status::Ran {
-            let piece = bag.split();
-            bags.push(bag);
-            bags.extend(piece);
+        if bag.step(7, &incumbent, &mut tally) != Status::Ran {
+            continue;
         }
+        let piece = bag.split();
+        steps += 1;
+        // Another process that loads the bag makes the same nodes again.
+        if steps.is_power_of_two() {
+            bytes.clear();
+            bag.save(&mut bytes);
+            let loaded = TreeBag::load(Arc::clone(&problem), skeleton, &bytes);
+            bag = loaded.expect("a bag that was saved can be loaded");
+        }
+        bags.push(bag);
+        bags.extend(piece);
     }
     incumbent.solution.into_inner()
 }

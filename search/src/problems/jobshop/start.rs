@@ -25,6 +25,15 @@ struct Exchange {
     place: usize,
 }
 
+/// The best exchange so far of a step: the one with the least key.
+struct Chosen {
+    /// Whether it is forbidden, the length after it, and a number that decides between equals.
+    key: (bool, i64, usize),
+    exchange: Exchange,
+    /// The starts after it.
+    starts: Vec<i64>,
+}
+
 /// A schedule that is being improved.
 struct Tabu<'a> {
     instance: &'a Instance,
@@ -67,7 +76,7 @@ impl Tabu<'_> {
     /// Takes the best exchange; false if there is none, because the schedule is the shortest one.
     fn step(&mut self, step: usize) -> bool {
         let Some(known) = starts(self.instance, &self.order) else { return false };
-        let mut chosen: Option<((bool, i64, usize), Exchange, Vec<i64>)> = None;
+        let mut chosen: Option<Chosen> = None;
         for exchange in exchanges(self.instance, &self.order, &known) {
             let is_tabu = self.until[self.pair(exchange)] > step;
             exchange.apply(&mut self.order);
@@ -76,16 +85,16 @@ impl Tabu<'_> {
             let Some(after) = after else { continue };
             let length = length(self.instance, &after);
             let key = (is_tabu && length >= self.best.0, length, self.chance.below(1_000));
-            if chosen.as_ref().is_none_or(|(known, ..)| key < *known) {
-                chosen = Some((key, exchange, after));
+            if chosen.as_ref().is_none_or(|known| key < known.key) {
+                chosen = Some(Chosen { key, exchange, starts: after });
             }
         }
-        let Some(((_, length, _), exchange, after)) = chosen else { return false };
+        let Some(Chosen { key: (_, length, _), exchange, starts }) = chosen else { return false };
         exchange.apply(&mut self.order);
         let pair = self.pair(exchange);
         self.until[pair] = step + TABU + self.chance.below(TABU_MORE);
         if length < self.best.0 {
-            self.best = (length, after, self.order.clone());
+            self.best = (length, starts, self.order.clone());
         }
         true
     }

@@ -149,3 +149,50 @@ impl Edges {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_required_edges_forbid_the_others_of_their_city() {
+        let mut edges = Edges::new(5);
+        edges.decide(0, 1, Edge::Required).unwrap();
+        edges.decide(0, 2, Edge::Required).unwrap();
+        edges.propagate().unwrap();
+        assert_eq!(edges.get(0, 3), Edge::Forbidden);
+        assert_eq!(edges.get(4, 0), Edge::Forbidden);
+        // The edge that closes the path of three cities; then two edges are left at city 1.
+        assert_eq!(edges.get(1, 2), Edge::Forbidden);
+        assert_eq!(edges.get(1, 3), Edge::Free);
+        assert_eq!(edges.decide(0, 3, Edge::Required), Err(Infeasible));
+    }
+
+    #[test]
+    fn two_edges_that_are_left_are_required() {
+        let mut edges = Edges::new(4);
+        edges.decide(0, 1, Edge::Forbidden).unwrap();
+        edges.propagate().unwrap();
+        let required: Vec<usize> = edges.ends(0, Edge::Required).collect();
+        assert_eq!(required, [2, 3]);
+        assert_eq!(edges.get(2, 3), Edge::Forbidden);
+        assert_eq!(edges.get(1, 2), Edge::Required);
+    }
+
+    #[test]
+    fn a_cycle_of_some_cities_is_infeasible() {
+        let mut edges = Edges::new(6);
+        for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+            edges.decide(one, other, Edge::Required).unwrap();
+        }
+        assert_eq!(edges.propagate(), Err(Infeasible));
+    }
+
+    #[test]
+    fn a_city_with_one_edge_is_infeasible() {
+        let mut edges = Edges::new(4);
+        edges.decide(0, 1, Edge::Forbidden).unwrap();
+        edges.decide(0, 2, Edge::Forbidden).unwrap();
+        assert_eq!(edges.propagate(), Err(Infeasible));
+    }
+}

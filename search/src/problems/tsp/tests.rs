@@ -70,6 +70,13 @@ const SQUARE: &str = "NAME: square\nTYPE: TSP\nDIMENSION: 4\nEDGE_WEIGHT_TYPE: E
     NODE_COORD_SECTION\n1 0 0\n2 10 10\n3 10 0\n4 0 10.4\nEOF\n";
 
 #[test]
+fn a_path_has_at_most_64_cities() {
+    let many = Paths::new(symmetric(65, &[1; 65 * 32])).map(|_| ()).unwrap_err();
+    assert_eq!(many.to_string(), "a path may have 64 cities, but there are 65");
+    assert_eq!(search(Paths::new(symmetric(64, &[1; 63 * 32])).unwrap()).value, 64);
+}
+
+#[test]
 fn a_square_is_read_and_solved() {
     let instance = parse(SQUARE).unwrap();
     assert_eq!(instance.distance(0, 3), 10);
