@@ -1,12 +1,15 @@
 //! The bag: the part of a search tree that one slot searches.
 
-use crate::Solution;
+use crate::{LoadError, Solution};
 
 /// Work that runs in steps, can be split, and can be saved between two steps.
 ///
 /// A bag has no effect but its tally and the variables. What is left of a bag after a step, the
 /// pieces that were split off, and the tallies together are always the whole tree, each node once.
 pub trait Bag: Sized + Send {
+    /// Everything that all bags of one search share, and that a saved bag does not contain.
+    type Source;
+
     /// Searches at most `budget` nodes. The counts are added to `tally`.
     fn step<V: Vars>(&mut self, budget: u64, vars: &V, tally: &mut Tally) -> Status;
 
@@ -15,6 +18,9 @@ pub trait Bag: Sized + Send {
 
     /// Appends the state of the bag to `bytes`: a few bytes for each level of the tree.
     fn save(&self, bytes: &mut Vec<u8>);
+
+    /// The bag that [`save`](Self::save) wrote, in a search with the same source.
+    fn load(source: &Self::Source, bytes: &[u8]) -> Result<Self, LoadError>;
 
     /// An estimate of the work that is left: the children that are not made yet. The heaviest bag
     /// is split first. 0: the bag is empty.

@@ -41,8 +41,7 @@ impl<P: Problem, S: Skeleton> TreeBag<P, S> {
         }
     }
 
-    /// The bag that [`Bag::save`](crate::Bag::save) wrote, of the same problem.
-    pub fn load(problem: Arc<P>, skeleton: S, bytes: &[u8]) -> Result<Self, LoadError> {
+    pub(crate) fn read(problem: Arc<P>, skeleton: S, bytes: &[u8]) -> Result<Self, LoadError> {
         let mut rest = bytes;
         let rest = &mut rest;
         let format = read_number(rest)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bag, Problem, Skeleton, Status, Tally, Vars, Visit};
+use crate::{Bag, LoadError, Problem, Skeleton, Status, Tally, Vars, Visit};
 
 /// A bag that searches a part of a [`Problem`]'s tree depth first.
 pub struct TreeBag<P: Problem, S: Skeleton> {
@@ -53,29 +53,6 @@ impl<P: Problem, S: Skeleton> TreeBag<P, S> {
         }
     }
 
-    /// Visits one node, and opens a frame for its children.
-    #[inline]
-    fn enter<V: Vars>(&mut self, node: P::Node, vars: &V, tally: &mut Tally) -> Status {
-        tally.nodes += 1;
-        match self.skeleton.visit(&*self.problem, &node, vars, tally) {
-            Visit::Expand(bound) => {
-                let children = self.problem.children(node);
-                let left = self.problem.left(&children);
-                if left == 0 {
-                    tally.leaves += 1;
-                } else {
-                    self.open(children, left, 0, bound);
-                }
-                Status::Ran
-            }
-            Visit::Prune => {
-                tally.pruned += 1;
-                Status::Ran
-            }
-            Visit::Decided => Status::Decided,
-        }
-    }
-
     #[inline]
     pub(crate) fn open(&mut self, children: P::Children, left: u32, taken: u32, bound: i64) {
         self.frames.push(Frame { children, left, taken });
@@ -92,58 +69,132 @@ impl<P: Problem, S: Skeleton> TreeBag<P, S> {
         self.shallowest = self.shallowest.min(self.frames.len());
     }
 
+    /// Visits the root of the whole tree.
+    fn visit_root<V: Vars>(&mut self, root: P::Node, vars: &V, tally: &mut Tally) -> Status {
+        tally.nodes += 1;
+        match enter(&*self.problem, self.skeleton, root, vars, tally) {
+            Entered::Open(children, left, bound) => self.open(children, left, 0, bound),
+            Entered::Closed => {}
+            Entered::Decided => return Status::Decided,
+        }
+        Status::Ran
+    }
+
+    /// Visits children of the last frame: at most `budget`, and only until one of them has
+    /// children itself. Returns how many were visited.
+    #[inline]
+    fn visit_children<V: Vars>(
+        &mut self,
+        budget: u64,
+        vars: &V,
+        tally: &mut Tally,
+    ) -> (u32, Status) {
+        let depth = self.prefix.len() + self.frames.len();
+        let Some(frame) = self.frames.last_mut() else { return (0, Status::Empty) };
+        let most = budget.min(if S::BOUNDS { 1 } else { u64::MAX }).min(frame.left.into()) as u32;
+        let (mut made, mut entered) = (0, Entered::Closed);
+        while made < most {
+            made += 1;
+            let Some(node) = self.problem.next(&mut frame.children) else {
+                debug_assert!(false, "a generator made fewer children than it promised");
+                continue;
+            };
+            entered = enter(&*self.problem, self.skeleton, node, vars, tally);
+            if !matches!(entered, Entered::Closed) {
+                break;
+            }
+        }
+        frame.left -= made;
+        frame.taken += made;
+        self.open -= u64::from(made);
+        tally.nodes += u64::from(made);
+        if made > 0 {
+            tally.depth = tally.depth.max(u32::try_from(depth).unwrap_or(u32::MAX));
+        }
+        let is_exhausted = frame.left == 0;
+        match entered {
+            Entered::Open(children, left, bound) => self.open(children, left, 0, bound),
+            Entered::Closed if is_exhausted => self.close(),
+            Entered::Closed => {}
+            Entered::Decided => return (made, Status::Decided),
+        }
+        (made, Status::Ran)
+    }
+
     /// Drops the children of the last frame if no solution below can be better than the incumbent
     /// that was found since their parent was visited.
     #[inline]
-    fn prune_late<V: Vars>(&mut self, vars: &V, tally: &mut Tally) -> bool {
-        let (Some(frame), Some(bound)) = (self.frames.last(), self.bounds.last()) else {
-            return false;
+    fn prune_late<V: Vars>(&mut self, vars: &V, tally: &mut Tally) {
+        let (Some(frame), Some(bound)) = (self.frames.last_mut(), self.bounds.last()) else {
+            return;
         };
-        let is_useless = self.skeleton.is_useless::<P>(*bound, vars.best());
-        if is_useless {
+        if self.skeleton.is_useless::<P>(*bound, vars.best()) {
             tally.pruned += u64::from(frame.left);
             self.open -= u64::from(frame.left);
-            self.close();
+            frame.left = 0;
         }
-        is_useless
+    }
+}
+
+/// The result of a visit.
+enum Entered<C> {
+    /// The node has children: their generator, their number, and the node's bound.
+    Open(C, u32, i64),
+    /// Nothing is below the node.
+    Closed,
+    Decided,
+}
+
+/// Visits one node.
+#[inline]
+fn enter<P: Problem, S: Skeleton, V: Vars>(
+    problem: &P,
+    skeleton: S,
+    node: P::Node,
+    vars: &V,
+    tally: &mut Tally,
+) -> Entered<P::Children> {
+    match skeleton.visit(problem, &node, vars, tally) {
+        Visit::Expand(bound) => {
+            let children = problem.children(node);
+            let left = problem.left(&children);
+            if left > 0 {
+                return Entered::Open(children, left, bound);
+            }
+            tally.leaves += 1;
+            Entered::Closed
+        }
+        Visit::Prune => {
+            tally.pruned += 1;
+            Entered::Closed
+        }
+        Visit::Decided => Entered::Decided,
     }
 }
 
 impl<P: Problem, S: Skeleton> Bag for TreeBag<P, S> {
+    type Source = (Arc<P>, S);
+
     fn step<V: Vars>(&mut self, budget: u64, vars: &V, tally: &mut Tally) -> Status {
         let mut visited = 0;
         if visited < budget
             && let Some(root) = self.root.take()
         {
             visited += 1;
-            if self.enter(root, vars, tally) == Status::Decided {
+            if self.visit_root(root, vars, tally) == Status::Decided {
                 return Status::Decided;
             }
         }
-        // The frames hold depths that count from the root of the tree.
-        let above = self.prefix.len();
         while visited < budget {
-            let depth = above + self.frames.len();
-            let Some(frame) = self.frames.last_mut() else { break };
-            if frame.left == 0 {
-                self.close();
-                continue;
+            if S::BOUNDS {
+                self.prune_late(vars, tally);
             }
-            if S::BOUNDS && self.prune_late(vars, tally) {
-                continue;
-            }
-            let Some(frame) = self.frames.last_mut() else { break };
-            frame.left -= 1;
-            frame.taken += 1;
-            self.open -= 1;
-            visited += 1;
-            let Some(node) = self.problem.next(&mut frame.children) else {
-                debug_assert!(false, "a generator made fewer children than it promised");
-                continue;
-            };
-            tally.depth = tally.depth.max(u32::try_from(depth).unwrap_or(u32::MAX));
-            if self.enter(node, vars, tally) == Status::Decided {
-                return Status::Decided;
+            let (made, status) = self.visit_children(budget - visited, vars, tally);
+            visited += u64::from(made);
+            match status {
+                Status::Ran => {}
+                Status::Empty => break,
+                Status::Decided => return Status::Decided,
             }
         }
         if self.root.is_none() && self.open == 0 { Status::Empty } else { Status::Ran }
@@ -179,6 +230,10 @@ impl<P: Problem, S: Skeleton> Bag for TreeBag<P, S> {
 
     fn save(&self, bytes: &mut Vec<u8>) {
         self.write(bytes);
+    }
+
+    fn load((problem, skeleton): &Self::Source, bytes: &[u8]) -> Result<Self, LoadError> {
+        Self::read(Arc::clone(problem), *skeleton, bytes)
     }
 
     fn weight(&self) -> u64 {

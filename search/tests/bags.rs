@@ -161,8 +161,8 @@ fn problems() -> impl Strategy<Value = Random> {
 
 /// Runs the bags as the acts demand, then to their end.
 fn search<S: Skeleton>(problem: &Random, skeleton: S, acts: &[Act], vars: &Alone) -> Tally {
-    let problem = Arc::new(problem.clone());
-    let mut bags = vec![TreeBag::new(Arc::clone(&problem), skeleton)];
+    let source = (Arc::new(problem.clone()), skeleton);
+    let mut bags = vec![TreeBag::new(Arc::clone(&source.0), skeleton)];
     let mut tally = Tally::default();
     for act in acts {
         let count = bags.len();
@@ -183,7 +183,7 @@ fn search<S: Skeleton>(problem: &Random, skeleton: S, acts: &[Act], vars: &Alone
                 let mut bytes = Vec::new();
                 bags[bag % count].save(&mut bytes);
                 let bag = &mut bags[bag % count];
-                let loaded = TreeBag::load(Arc::clone(&problem), skeleton, &bytes);
+                let loaded = TreeBag::load(&source, &bytes);
                 let loaded = loaded.expect("a saved bag can be loaded");
                 assert_eq!(loaded.weight(), bag.weight());
                 *bag = loaded;
@@ -243,23 +243,23 @@ proptest! {
     /// A damaged bag is an error or a bag, never a panic.
     #[test]
     fn damage_is_no_panic(problem in problems(), at in any::<usize>(), byte in any::<u8>()) {
-        let problem = Arc::new(problem);
-        let mut bag = TreeBag::new(Arc::clone(&problem), Enumerate);
+        let source = (Arc::new(problem), Enumerate);
+        let mut bag = TreeBag::new(Arc::clone(&source.0), Enumerate);
         bag.step(20, &Alone::new(Goal::Minimise), &mut Tally::default());
         let mut bytes = Vec::new();
         bag.save(&mut bytes);
         let at = at % bytes.len();
         bytes[at] = byte;
-        let _ = TreeBag::load(Arc::clone(&problem), Enumerate, &bytes);
-        let cut = TreeBag::load(problem, Enumerate, &bytes[..at]);
+        let _ = TreeBag::load(&source, &bytes);
+        let cut = TreeBag::load(&source, &bytes[..at]);
         prop_assert!(cut.is_err());
     }
 }
 
 #[test]
 fn a_bag_of_another_format_is_refused() {
-    let problem = Arc::new(Random { seed: 1, depth: 3, slack: 0 });
-    let load = |bytes: &[u8]| TreeBag::load(Arc::clone(&problem), Enumerate, bytes).err();
+    let source = (Arc::new(Random { seed: 1, depth: 3, slack: 0 }), Enumerate);
+    let load = |bytes: &[u8]| TreeBag::load(&source, bytes).err();
     assert_eq!(load(&[2, 0, 0, 0]), Some(LoadError::Format(2)));
     assert_eq!(load(&[1, 0, 0, 0, 9]), Some(LoadError::Trailing));
     assert_eq!(load(&[1, 0, 1, 99, 0]), Some(LoadError::NoNode { level: 0 }));

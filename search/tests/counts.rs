@@ -116,7 +116,7 @@ fn a_deep_bag_is_small() {
             let mut bytes = Vec::new();
             bag.save(&mut bytes);
             longest = bytes.len();
-            let loaded = TreeBag::load(Arc::clone(&tree), Enumerate, &bytes).expect("loads");
+            let loaded = TreeBag::load(&(Arc::clone(&tree), Enumerate), &bytes).expect("loads");
             assert_eq!(loaded.weight(), bag.weight());
         }
         tally.add(&step);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use search::problems::uts::Uts;
 use search::{Bag, Enumerate, Goal, Problem, Status, Tally, TreeBag};
-use searcher::{Incumbent, Next, Outcome, run};
+use searcher::{Incumbent, Next, Outcome, Snapshot, run};
 
 const USAGE: &str = "usage: measure overhead|efficiency|delay TREE ROUNDS";
 
@@ -79,72 +79,66 @@ fn slots(tree: &Uts, slots: usize) -> Outcome {
     run(bag, slots, Goal::Minimise, &vars, Duration::from_secs(1), |_| Next::Continue)
 }
 
-/// Calls `work`; returns its result and the CPU time of this thread.
+/// Calls `work`; returns its result, and the CPU time of all threads in seconds, which does not
+/// have that of other programs.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let before = cpu();
     let done = work();
     (done, cpu() - before)
 }
 
-/// Seconds on a CPU of the calling thread, without those of other programs.
 fn cpu() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
-    let nanoseconds = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
-    nanoseconds.expect("a number") / 1e9
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn overhead(tree: &Uts, rounds: u32) {
-    let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
+    let (mut by_loop, mut by_recursion, mut by_slot) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (expected, plain) = timed(|| plain(tree));
         let (bagged, bag) = timed(|| bag(tree));
-        let (in_slot, slot) = timed(|| {
-            let tree = tree.clone();
-            std::thread::spawn(move || timed(|| slots(&tree, 1))).join().expect("it runs")
-        });
-        // The slot is a thread of its own: its time is the wall time of an idle machine.
-        let slot_wall = in_slot.0.last.wall.as_secs_f64();
+        let (in_slot, slot) = timed(|| slots(tree, 1));
         let (_, recursion) = timed(|| recursive(tree, &tree.root(), 0, &mut Tally::default()));
-        assert_eq!((bagged, in_slot.0.last.tally), (expected, expected));
-        let nanoseconds = |seconds: f64| seconds * 1e9 / expected.nodes as f64;
-        println!(
-            "ns/node: loop {:.2}, recursion {:.2}, bag {:.2}, slot (wall) {:.2}; {slot:.4}",
-            nanoseconds(plain),
-            nanoseconds(recursion),
-            nanoseconds(bag),
-            nanoseconds(slot_wall),
-        );
-        ratios[0].push(bag / plain);
-        ratios[1].push(bag / recursion);
-        ratios[2].push(slot_wall / plain);
+        assert_eq!((bagged, in_slot.last.tally), (expected, expected));
+        let [a, b, c, d] = [plain, recursion, bag, slot].map(|it| it * 1e9 / expected.nodes as f64);
+        println!("ns/node: loop {a:.2}, recursion {b:.2}, bag {c:.2}, slot {d:.2}");
+        by_loop.push(bag / plain);
+        by_recursion.push(bag / recursion);
+        by_slot.push(slot / plain);
     }
-    spread("bag / loop", &mut ratios[0]);
-    spread("bag / recursion", &mut ratios[1]);
-    spread("slot (wall) / loop", &mut ratios[2]);
+    spread("bag / loop", &mut by_loop);
+    spread("bag / recursion", &mut by_recursion);
+    spread("slot / loop", &mut by_slot);
 }
 
 /// Two plain loops side by side do the work of two trees, two slots that of one.
 fn efficiency(tree: &Uts, rounds: u32) {
-    let (mut wall, mut own) = (Vec::new(), Vec::new());
+    let (mut wall, mut cpu, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let began = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| plain(tree));
-            }
+        let ((), loops_cpu) = timed(|| {
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| plain(tree));
+                }
+            });
         });
         let loops = began.elapsed().as_secs_f64() / 2.0;
-        let outcome = slots(tree, 2);
+        let (outcome, slots_cpu) = timed(|| slots(tree, 2));
         let bags = outcome.last.wall.as_secs_f64();
+        let Snapshot { splits, efficiency, .. } = outcome.last;
         println!(
-            "wall for one tree: loops {loops:.3} s, slots {bags:.3} s, {} splits, own {:.4}",
-            outcome.last.splits, outcome.last.efficiency
+            "one tree: loops {loops:.3} s (CPU {:.3}), slots {bags:.3} s (CPU {slots_cpu:.3}), \
+             {splits} splits, busy {efficiency:.4}",
+            loops_cpu / 2.0,
         );
         wall.push(loops / bags);
-        own.push(outcome.last.efficiency);
+        cpu.push(loops_cpu / 2.0 / slots_cpu);
+        own.push(efficiency);
     }
-    spread("efficiency against two loops", &mut wall);
-    spread("efficiency as reported", &mut own);
+    spread("efficiency against two loops, by wall time", &mut wall);
+    spread("efficiency against two loops, by CPU time", &mut cpu);
+    spread("part of the time in which the slots searched", &mut own);
 }
 
 fn delay(tree: &Uts, rounds: u32) {

@@ -15,7 +15,7 @@ pub struct Incumbent {
 
 impl Incumbent {
     pub fn new(goal: Goal, start: Option<Solution>) -> Self {
-        let value = start.as_ref().map_or(goal.worst(), |solution| solution.value);
+        let value = start.as_ref().map_or_else(|| goal.worst(), |solution| solution.value);
         Self { goal, value: AtomicI64::new(value), solution: Mutex::new(start) }
     }
 

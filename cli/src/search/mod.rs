@@ -3,7 +3,7 @@
 mod progress;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -88,10 +88,9 @@ fn until_interrupted<T: Send + 'static>(
     let ended = runtime.block_on(async {
         let first = crate::interrupted();
         tokio::pin!(first);
-        // The handlers are installed before the search begins.
-        let mut search =
-            tokio::task::unconstrained(async { tokio::task::spawn_blocking(search).await });
-        let mut search = std::pin::pin!(&mut search);
+        // It is polled after `first`: the handlers are installed before the search begins.
+        let search = async { tokio::task::spawn_blocking(search).await };
+        tokio::pin!(search);
         tokio::select! {
             biased;
             () = &mut first => stop.store(true, Ordering::Relaxed),
@@ -112,13 +111,9 @@ fn until_interrupted<T: Send + 'static>(
 }
 
 fn read(path: &str) -> Result<String, Failure> {
-    if path.is_empty() {
-        return Err(Failure::usage("the problem names no file").hint("give one: tsp:FILE"));
-    }
     let path = Path::new(path);
     let size = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?;
     if size.len() > FILE_BYTES_MAX {
-        let path = PathBuf::from(path);
         return Err(Failure::refused(format!("{}: it is larger than 64 MiB", path.display()))
             .hint("give a file with one problem"));
     }

@@ -54,7 +54,7 @@ impl Gsssa {
         for pair in argument.split(',') {
             let wrong = || {
                 ProblemError::name(
-                    format!("{pair:?} is no parameter of gsssa"),
+                    format!("'{pair}' is no parameter of gsssa"),
                     "give C, IW, IS or all of w_r, w_i, b and g, such as \
                      gsssa:w_r=1000000,w_i=3000000,b=0.01,g=10000",
                 )
@@ -72,7 +72,7 @@ impl Gsssa {
         let is_sum_known = tree.regular.checked_add(tree.irregular).is_some_and(|sum| sum > 0);
         if !is_sum_known || tree.grain == 0 || !(0.0..=1.0).contains(&tree.balance) {
             return Err(ProblemError::name(
-                format!("the parameters {argument:?} describe no tree"),
+                format!("the parameters '{argument}' describe no tree"),
                 "w_r + w_i and g are at least 1, and b is between 0 and 1",
             ));
         }

@@ -118,7 +118,7 @@ fn parsed<I, E: From<ProblemError>>(
 fn unknown(kind: &str) -> ProblemError {
     let known: Vec<String> = NAMES.iter().map(|(name, form)| format!("{name}:<{form}>")).collect();
     ProblemError::name(
-        format!("there is no problem {kind:?}"),
+        format!("there is no problem '{kind}'"),
         format!("the problems are {}", known.join(", ")),
     )
 }

@@ -39,7 +39,7 @@ impl Queens {
         let size = argument.parse().ok().filter(|size| (1..=SIZE_MAX).contains(size));
         size.map(Self::new).ok_or_else(|| {
             ProblemError::name(
-                format!("{argument:?} is no size of a board"),
+                format!("'{argument}' is no size of a board"),
                 format!("give a number from 1 to {SIZE_MAX}: queens:13"),
             )
         })

@@ -69,7 +69,7 @@ impl Uts {
             "T3L" => (Shape::Binomial { root: 2000, children: 5, q: 0.200_014 }, 7),
             _ => {
                 return Err(ProblemError::name(
-                    format!("there is no UTS tree {name:?}"),
+                    format!("there is no UTS tree '{name}'"),
                     "the trees are T1, T3, T5, T1L, T3L and tiny: uts:T1",
                 ));
             }

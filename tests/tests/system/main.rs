@@ -33,6 +33,7 @@ mod replicas;
 mod results;
 mod retry;
 mod scrub;
+mod search;
 mod slurm;
 mod soak;
 mod store_recovery;
