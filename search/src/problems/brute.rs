@@ -45,8 +45,8 @@ impl Vars for Incumbent {
 pub(crate) fn search<P: Problem>(problem: P) -> Solution {
     let start = problem.start().expect("each problem of a file has a start");
     let incumbent = Incumbent { solution: RefCell::new(start) };
-    let (problem, skeleton) = (Arc::new(problem), Optimise { prune: true });
-    let mut bags = vec![TreeBag::new(Arc::clone(&problem), skeleton)];
+    let source = (Arc::new(problem), Optimise { prune: true });
+    let mut bags = vec![TreeBag::new(Arc::clone(&source.0), source.1)];
     let (mut tally, mut bytes) = (Tally::default(), Vec::new());
     let mut steps = 0_u64;
     while let Some(mut bag) = bags.pop() {
@@ -59,8 +59,7 @@ pub(crate) fn search<P: Problem>(problem: P) -> Solution {
         if steps.is_power_of_two() {
             bytes.clear();
             bag.save(&mut bytes);
-            let loaded = TreeBag::load(Arc::clone(&problem), skeleton, &bytes);
-            bag = loaded.expect("a bag that was saved can be loaded");
+            bag = TreeBag::load(&source, &bytes).expect("a saved bag can be loaded");
         }
         bags.push(bag);
         bags.extend(piece);
