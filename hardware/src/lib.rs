@@ -1,0 +1,1 @@
+//! Finds the cpus, the memory and the GPUs that a node may offer.
