@@ -99,9 +99,17 @@ impl Amount {
     /// stays as it is, since a rounded one may fit no node.
     #[must_use]
     pub fn rounded_up(self) -> Self {
-        let octave = self.0.checked_ilog2().unwrap_or(0);
-        let step = 1_u64 << octave.saturating_sub(3);
-        Self(self.0.checked_next_multiple_of(step).unwrap_or(u64::MAX))
+        let round = |number: u64| {
+            let step = 1_u64 << number.checked_ilog2().unwrap_or(0).saturating_sub(3);
+            number.checked_next_multiple_of(step)
+        };
+        // From 8 on the steps are whole numbers, so that sizes such as 2GiB stay.
+        let units = match self.whole_part() {
+            0..8 => round(self.0),
+            whole => round(whole + u64::from(self.fraction() > 0))
+                .and_then(|whole| whole.checked_mul(Self::PER_ONE)),
+        };
+        Self(units.unwrap_or(u64::MAX))
     }
 
     /// The text with a unit of size if the amount is a whole number of KiB, such as `2GiB`.
@@ -136,7 +144,8 @@ impl FromStr for Amount {
         let wrong = || AmountError::NotAnAmount(text.to_owned());
         let trimmed = text.trim();
         let suffixed = SIZES.iter().find_map(|(unit, factor)| {
-            Some((trimmed.strip_suffix(unit)?.trim_end(), *factor)).filter(|(n, _)| ends_in_digit(n))
+            Some((trimmed.strip_suffix(unit)?.trim_end(), *factor))
+                .filter(|(n, _)| ends_in_digit(n))
         });
         let bytes = trimmed.strip_suffix('B').map(str::trim_end).filter(|n| ends_in_digit(n));
         let (number, factor) = suffixed.unwrap_or((bytes.unwrap_or(trimmed), 1));
@@ -154,7 +163,8 @@ impl FromStr for Amount {
         if !fraction.is_multiple_of(scale) {
             return Err(AmountError::TooFine(text.to_owned()));
         }
-        let units = whole.checked_mul(per_one).and_then(|units| units.checked_add(fraction / scale));
+        let units =
+            whole.checked_mul(per_one).and_then(|units| units.checked_add(fraction / scale));
         units.and_then(|units| u64::try_from(units).ok()).map(Self).ok_or_else(large)
     }
 }

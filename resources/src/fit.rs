@@ -71,9 +71,8 @@ impl Offer {
 
     fn resolve_variant(&self, number: u8, variant: &Variant) -> Result<FitVariant, Vec<Reason>> {
         let mut reasons = Vec::new();
-        let has_label = |label: &Name| {
-            self.pool(label).is_some_and(|pool| pool.kind == PoolKind::Label)
-        };
+        let has_label =
+            |label: &Name| self.pool(label).is_some_and(|pool| pool.kind == PoolKind::Label);
         for label in variant.labels().iter().filter(|label| !has_label(label)) {
             reasons.push(Reason::NoLabel { label: label.clone() });
         }
@@ -110,10 +109,9 @@ impl Offer {
         match found.next() {
             Some(Ok(first)) => Ok(first),
             Some(Err(reason)) => found.find_map(Result::ok).ok_or(reason),
-            None => Err(Reason::NoPool {
-                pool: want.pool.clone(),
-                similar: self.similar(&want.pool),
-            }),
+            None => {
+                Err(Reason::NoPool { pool: want.pool.clone(), similar: self.similar(&want.pool) })
+            }
         }
     }
 

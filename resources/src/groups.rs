@@ -51,10 +51,6 @@ impl Counts {
         self.whole.iter().enumerate().filter(is_in).map(|(_, &whole)| usize::from(whole)).sum()
     }
 
-    pub(crate) fn with_part(&self) -> u64 {
-        self.with_part
-    }
-
     /// All groups with anything free.
     pub(crate) fn usable(&self) -> u64 {
         self.groups_with_whole() | self.with_part
@@ -70,8 +66,7 @@ impl Counts {
         let parts = if shape == Shape::Scatter { u64::MAX } else { set };
         let whole = self.whole_in(set);
         let spare = if shape == Shape::Scatter { self.whole_in(u64::MAX) } else { whole };
-        whole >= need.whole
-            && (need.part == 0 || self.with_part & parts != 0 || spare > need.whole)
+        whole >= need.whole && (need.part == 0 || self.with_part & parts != 0 || spare > need.whole)
     }
 
     /// The number of groups that a claim takes; `None`: no set of groups is enough.
@@ -106,9 +101,8 @@ impl Counts {
             return Some(set);
         }
         let parts = order.iter().filter(|&&at| self.with_part & 1 << at != 0);
-        let mut sets = parts.map(|part| {
-            first(&mut order.iter().filter(|&at| at != part), number - 1) | 1 << part
-        });
+        let mut sets = parts
+            .map(|part| first(&mut order.iter().filter(|&at| at != part), number - 1) | 1 << part);
         sets.find(|&set| self.is_enough(need, Shape::Compact, set))
     }
 
@@ -211,7 +205,8 @@ impl Counts {
 
 fn binomial(n: usize, k: usize) -> usize {
     let k = k.min(n.saturating_sub(k));
-    (0..k).try_fold(1_usize, |all, at| all.checked_mul(n - at).map(|all| all / (at + 1)))
+    (0..k)
+        .try_fold(1_usize, |all, at| all.checked_mul(n - at).map(|all| all / (at + 1)))
         .unwrap_or(usize::MAX)
 }
 

@@ -66,7 +66,9 @@ pub enum OfferError {
     Empty(Name),
     #[error("{pool} lists '{index}' twice")]
     IndexTwice { pool: Name, index: String },
-    #[error("'{0}' is not a name of an index: at most {INDEX_BYTES_MAX} characters, no comma and no quote")]
+    #[error(
+        "'{0}' is not a name of an index: at most {INDEX_BYTES_MAX} characters, no comma and no quote"
+    )]
     Index(String),
     #[error("{0} is given twice")]
     PoolTwice(Name),

@@ -193,9 +193,8 @@ impl fmt::Display for Pool {
 
 /// Indices with runs of numbers as ranges.
 fn spans(group: &[String]) -> Vec<String> {
-    let number = |index: &String| {
-        index.parse::<u32>().ok().filter(|number| number.to_string() == *index)
-    };
+    let number =
+        |index: &String| index.parse::<u32>().ok().filter(|number| number.to_string() == *index);
     let mut spans: Vec<(Option<u32>, Option<u32>, String)> = Vec::new();
     for index in group {
         let this = number(index);

@@ -418,8 +418,7 @@ impl Pools {
             PoolState::Sum { free, .. } => (*free, 0),
             PoolState::Indexed(state) => (state.free_amount(), state.largest_part()),
         };
-        let is_enough =
-            matches!(want.quantity, Quantity::Amount(amount) if amount <= free);
+        let is_enough = matches!(want.quantity, Quantity::Amount(amount) if amount <= free);
         match is_enough {
             true => Reason::InParts { want, largest: Amount::from_units(largest.into()) },
             false => Reason::Taken { want, free, total },

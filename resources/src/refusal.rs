@@ -10,20 +10,46 @@ use crate::request::Want;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// The node has no such pool; `similar` is a pool with nearly the same name.
-    NoPool { pool: Name, similar: Option<Name> },
-    NoLabel { label: Name },
+    NoPool {
+        pool: Name,
+        similar: Option<Name>,
+    },
+    NoLabel {
+        label: Name,
+    },
     /// An amount of a pool that has none.
-    IsLabel { pool: Name },
-    TooMuch { want: Want, total: Amount },
+    IsLabel {
+        pool: Name,
+    },
+    TooMuch {
+        want: Want,
+        total: Amount,
+    },
     /// Two names that mean one pool of this node.
-    SamePool { one: Name, other: Name },
-    Taken { want: Want, free: Amount, total: Amount },
+    SamePool {
+        one: Name,
+        other: Name,
+    },
+    Taken {
+        want: Want,
+        free: Amount,
+        total: Amount,
+    },
     /// The free amount is large enough, but not the free parts of its indices.
-    InParts { want: Want, largest: Amount },
+    InParts {
+        want: Want,
+        largest: Amount,
+    },
     /// More groups than a strict policy accepts, or fewer with `scatter!`.
-    Groups { want: Want, now: usize, best: usize },
+    Groups {
+        want: Want,
+        now: usize,
+        best: usize,
+    },
     /// The free groups of strict needs are not near each other.
-    Apart { pools: Vec<Name> },
+    Apart {
+        pools: Vec<Name>,
+    },
 }
 
 /// The obstacles of one variant.

@@ -4,9 +4,7 @@ use std::str::FromStr;
 
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::name::Name;
-use crate::request::{
-    Policy, Quantity, Request, RequestError, Shape, Variant, Want, check_count,
-};
+use crate::request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want, check_count};
 
 impl FromStr for Policy {
     type Err = RequestError;

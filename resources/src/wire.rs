@@ -247,9 +247,7 @@ impl Offer {
             pool.groups.iter().try_for_each(|group| limit(&group.indices, INDICES_MAX))?;
             match (pool.units, pool.groups.is_empty()) {
                 (0, true) => Ok(Pool::label(Name::label(&pool.name)?)),
-                (units, true) => {
-                    Ok(Pool::sum(Name::pool(&pool.name)?, Amount::from_units(units))?)
-                }
+                (units, true) => Ok(Pool::sum(Name::pool(&pool.name)?, Amount::from_units(units))?),
                 (_, false) => {
                     let groups = pool.groups.into_iter().map(|group| group.indices).collect();
                     Ok(Pool::indexed(Name::pool(&pool.name)?, groups)?)

@@ -7,8 +7,9 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("proto", &[]),
+    ("resources", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
     ("workloads", &[]),
@@ -16,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
     ("executor", &[]),
+    ("hardware", &["resources"]),
     ("security", &[]),
     ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
@@ -26,6 +28,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "client",
             "security",
             "executor",
+            "hardware",
+            "resources",
             "workloads",
             "analysis",
             "sim",
@@ -37,7 +41,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 7] = ["proto", "kvs", "scheduler", "node", "workloads", "analysis", "sim"];
+const PURE: [&str; 8] =
+    ["proto", "resources", "kvs", "scheduler", "node", "workloads", "analysis", "sim"];
 const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
 pub(crate) fn check(root: &Path) -> Findings {

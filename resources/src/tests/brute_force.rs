@@ -79,9 +79,8 @@ impl Book {
                 (Quantity::Amount(amount), Some((free, _))) => free >= amount,
             }
         };
-        let has = |label: &Name| {
-            self.offer.pool(label).is_some_and(|pool| pool.kind == PoolKind::Label)
-        };
+        let has =
+            |label: &Name| self.offer.pool(label).is_some_and(|pool| pool.kind == PoolKind::Label);
         if !variant.wants().iter().all(is_enough) || !variant.labels().iter().all(has) {
             return false;
         }
@@ -92,8 +91,7 @@ impl Book {
             let same = !need.want.policy.strict || number == empty.group_number(need);
             number.is_some() && same
         };
-        indexed.iter().all(fits)
-            && self.best_weights(&indexed).0 >= empty.best_weights(&indexed).0
+        indexed.iter().all(fits) && self.best_weights(&indexed).0 >= empty.best_weights(&indexed).0
     }
 
     /// Checks a claim of a variant that was made in this state.

@@ -101,8 +101,10 @@ fn the_strongest_coupling_wins() {
     let couplings = ["cpus[0]:gpus[0]=64", "cpus[1]:gpus[1]=128"];
     let mut node = pools(&["cpus=2x4", "gpus=[[a],[b]]"], &couplings);
     let first = claim(&mut node, "cpus=2,gpus=1").unwrap();
-    assert_eq!((indices(&node, &first, "cpus"), indices(&node, &first, "gpus")),
-        ("4,5".to_owned(), "b".to_owned()));
+    assert_eq!(
+        (indices(&node, &first, "cpus"), indices(&node, &first, "gpus")),
+        ("4,5".to_owned(), "b".to_owned())
+    );
     let mut node = pools(&["cpus=4x2"], &["cpus[0]:cpus[1]", "cpus[2]:cpus[3]"]);
     let _held = claim(&mut node, "cpus=1").unwrap();
     let pair = claim(&mut node, "cpus=4 compact!").unwrap();

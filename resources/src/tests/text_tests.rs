@@ -112,8 +112,20 @@ fn pools_are_read_and_printed() {
 fn bad_offers_have_clear_errors() {
     let error = |text: &str| parse_pool(text).unwrap_err().to_string();
     let no_pool = [
-        "gpus", "gpus=", "gpus=[", "gpus=[0", "gpus=[0,]", "gpus=[[0],1]", "gpus=[[0]", "gpus=x",
-        "gpus=[0]]", "gpus=1.5", "gpus=range(3)", "gpus=range(3-1)", "gpus=[a\"b\"]", "gpus=[[[0]]]",
+        "gpus",
+        "gpus=",
+        "gpus=[",
+        "gpus=[0",
+        "gpus=[0,]",
+        "gpus=[[0],1]",
+        "gpus=[[0]",
+        "gpus=x",
+        "gpus=[0]]",
+        "gpus=1.5",
+        "gpus=range(3)",
+        "gpus=range(3-1)",
+        "gpus=[a\"b\"]",
+        "gpus=[[[0]]]",
     ];
     for wrong in no_pool {
         assert!(error(wrong).contains("is not a pool: write NAME=4"), "{wrong}: {}", error(wrong));
@@ -125,7 +137,9 @@ fn bad_offers_have_clear_errors() {
     assert_eq!(error("cpus=sum(4)"), "cpus is a list, not a sum: a task gets cpus by number");
     assert!(error("memory=[0,1]").starts_with("memory is a sum"));
     assert!(error("x=[\"a,b\"]").starts_with("'a,b' is not a name of an index"));
-    for huge in ["x=range(0-4096)", "x=[0-4000,5000-6000]", "x=9999999", "x=64x65", "x=[0-4294967295]"] {
+    for huge in
+        ["x=range(0-4096)", "x=[0-4000,5000-6000]", "x=9999999", "x=64x65", "x=[0-4294967295]"]
+    {
         assert!(error(huge).starts_with("a node has at most 4096 indices of a pool"), "{huge}");
     }
     assert!(error("x=65x1").starts_with("a node has at most 64 groups of a pool"));
@@ -147,7 +161,9 @@ fn couplings_join_groups_that_exist() {
     assert!(error("cpus[0]:memory[0]").starts_with("there is no group memory[0]"));
     assert_eq!(error("cpus[0]:cpus[0]"), "cpus[0] is coupled with itself");
     assert_eq!(error("cpus[0]:gpus[0];gpus[0]:cpus[0]=3"), "cpus[0] and gpus[0] are coupled twice");
-    for wrong in ["cpus[0]", "cpus:gpus", "cpus[0]:gpus[0]=0", "cpus[0]:gpus[0]=x", "cpus[x]:gpus[0]"] {
+    for wrong in
+        ["cpus[0]", "cpus:gpus", "cpus[0]:gpus[0]=0", "cpus[0]:gpus[0]=x", "cpus[x]:gpus[0]"]
+    {
         assert!(matches!(couple(wrong), Err(OfferError::CouplingSyntax(_))), "{wrong}");
     }
     let twice = ["x=[0]", "x=[1]"].map(|text| parse_pool(text).unwrap());
