@@ -148,7 +148,7 @@ impl FromStr for Amount {
                 .filter(|(n, _)| ends_in_digit(n))
         });
         let bytes = trimmed.strip_suffix('B').map(str::trim_end).filter(|n| ends_in_digit(n));
-        let (number, factor) = suffixed.unwrap_or((bytes.unwrap_or(trimmed), 1));
+        let (number, factor) = suffixed.unwrap_or_else(|| (bytes.unwrap_or(trimmed), 1));
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
         let whole: u128 = digits(whole).ok_or_else(wrong)?;
         let places = decimals.len() as u32;

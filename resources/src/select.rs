@@ -66,8 +66,11 @@ fn choice(links: &[Link], sets: SmallVec<[Set; 4]>) -> Choice {
     Choice { sets, strict_weight }
 }
 
-/// The sums of the strict links and of all links between chosen groups.
-fn weights(links: &[Link], sets: &[Set]) -> (u64, u64) {
+/// The sums of the strict links and of all links.
+type Weights = (u64, u64);
+
+/// The weights between chosen groups.
+fn weights(links: &[Link], sets: &[Set]) -> Weights {
     let is_chosen = |(item, group): (usize, usize)| {
         sets.get(item).is_some_and(|set| set.groups & 1 << group != 0)
     };
@@ -79,7 +82,7 @@ fn weights(links: &[Link], sets: &[Set]) -> (u64, u64) {
 
 fn best_combination(lists: &[Sets], links: &[Link]) -> Option<Choice> {
     let mut at: SmallVec<[usize; 4]> = lists.iter().map(|_| 0).collect();
-    let mut best: Option<((u64, u64), SmallVec<[Set; 4]>)> = None;
+    let mut best: Option<(Weights, SmallVec<[Set; 4]>)> = None;
     loop {
         let sets: SmallVec<[Set; 4]> = lists.iter().zip(&at).map(|(sets, &at)| sets[at]).collect();
         let weight = weights(links, &sets);

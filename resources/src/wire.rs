@@ -27,8 +27,8 @@ message Coupling {
 }
 ```
 
-Equal requests have equal bytes: pools and labels are sorted, and fields are in order. The request of
-one cpu has no bytes.
+Equal requests have equal bytes: pools and labels are sorted, and fields are in order. The request
+of one cpu has no bytes.
 */
 
 use prost::Message;

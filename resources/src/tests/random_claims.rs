@@ -158,7 +158,7 @@ fn try_claim(
     let fit = match pools.resolve(request) {
         Ok(fit) => fit,
         Err(refusal) if variants.iter().any(|(_, variant)| empty.fits(variant)) => {
-            return Err(format!("refused for ever: {refusal}"));
+            return Err(format!("refused permanently: {refusal}"));
         }
         Err(_) => return Ok(None),
     };
