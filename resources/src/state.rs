@@ -109,6 +109,7 @@ impl IndexState {
     }
 
     /// The smallest group that has a free whole index.
+    #[inline]
     pub(crate) fn smallest_group(&self) -> Option<usize> {
         if let [group] = &self.groups[..] {
             return (group.whole > 0).then_some(0);
@@ -121,7 +122,8 @@ impl IndexState {
     #[inline]
     pub(crate) fn take_whole(&mut self, group: usize) -> Option<u16> {
         let group = &mut self.groups[group];
-        let (at, word) = group.bits.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
+        let at = group.bits.iter().position(|word| *word != 0)?;
+        let word = &mut group.bits[at];
         let bit = word.trailing_zeros() as u16;
         *word &= *word - 1;
         group.whole -= 1;
@@ -131,7 +133,10 @@ impl IndexState {
     /// Returns a whole index.
     #[inline]
     pub(crate) fn put_whole(&mut self, index: u16) {
-        let group = &mut self.groups[usize::from(self.group_of[usize::from(index)])];
+        let group = match &mut self.groups[..] {
+            [group] => group,
+            groups => &mut groups[usize::from(self.group_of[usize::from(index)])],
+        };
         let at = index - group.first;
         let (word, bit) = (&mut group.bits[usize::from(at / WORD)], 1_u64 << (at % WORD));
         debug_assert!(*word & bit == 0, "index {index} is free already");
