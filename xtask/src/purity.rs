@@ -7,8 +7,9 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("proto", &[]),
+    ("resources", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
     ("workloads", &[]),
@@ -19,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("sim", &["node", "kvs", "scheduler", "workloads", "lens", "analysis"]),
     ("executor", &[]),
     ("searcher", &["search"]),
+    ("hardware", &["resources"]),
     ("security", &[]),
     ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
@@ -29,6 +31,8 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "client",
             "security",
             "executor",
+            "hardware",
+            "resources",
             "workloads",
             "lens",
             "analysis",
@@ -43,8 +47,18 @@ const ARROWS: [(&str, &[&str]); 16] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 9] =
-    ["proto", "kvs", "scheduler", "node", "workloads", "lens", "analysis", "search", "sim"];
+const PURE: [&str; 10] = [
+    "proto",
+    "resources",
+    "kvs",
+    "scheduler",
+    "node",
+    "workloads",
+    "lens",
+    "analysis",
+    "search",
+    "sim",
+];
 const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
 
 pub(crate) fn check(root: &Path) -> Findings {

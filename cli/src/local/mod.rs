@@ -3,6 +3,7 @@
 mod differing;
 pub(crate) mod embed;
 mod growth;
+mod hardware;
 mod instance;
 mod launch_context;
 mod member_slots;

@@ -17,6 +17,7 @@ use crate::cluster::{node_list, node_removal};
 use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::common::path_templates::{self, Scope};
 use crate::common::units::Timespan;
+use crate::local::hardware::{self, HardwareArgs};
 use crate::local::launch_context;
 
 const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
@@ -34,6 +35,9 @@ pub(crate) struct NodeArgs {
 enum NodeVerb {
     /// List the nodes of the instance
     List,
+    /// Show the cpus, the memory and the GPUs that a node started here would offer, with the source
+    /// of each figure and of each limit
+    Hardware(HardwareArgs),
     /// Show one node's state
     Info {
         #[arg(value_parser = parse_node)]
@@ -141,6 +145,7 @@ struct StartArgs {
 pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
     match args.verb {
         None => start(context, args.start),
+        Some(NodeVerb::Hardware(args)) => hardware::run(context, args),
         Some(NodeVerb::List) => node_list::list(context),
         Some(NodeVerb::Info { node }) => node_list::info(context, node),
         Some(NodeVerb::Set(args)) => {
