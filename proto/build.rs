@@ -21,6 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ]);
     // Boxed, because few messages are that large.
     config.boxed(".starling.v1.TallyReport.part");
+    config.boxed(".starling.v1.Message.body.turn");
+    config.boxed(".starling.v1.DoorRequest.body.spawn");
     config.compile_fds(files)?;
     Ok(())
 }

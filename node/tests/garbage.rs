@@ -220,7 +220,7 @@ fn turn(dice: &mut Dice) -> Body {
             let (partition, chunks) = (dice.below(9) as u32, dice.small_numbers());
             Body::ChunksBorn(wire::ChunksBorn { job, partition, chunks })
         }
-        _ => Body::Turn(wire::Turn {
+        _ => Body::Turn(Box::new(wire::Turn {
             job,
             local,
             attempt,
@@ -240,7 +240,7 @@ fn turn(dice: &mut Dice) -> Body {
             awaits: vec![wire::TaskRef { task: Some(name(dice)) }],
             state: (dice.below(2) == 0).then(|| vec![7; dice.below(70_000) as usize]),
             completion: None,
-        }),
+        })),
     }
 }
 

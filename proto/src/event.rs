@@ -272,11 +272,7 @@ impl Encoder {
                 self.task(task, attempt);
                 25
             }
-            Event::Turned { task, attempt, seq, turn, first, spawned } => {
-                self.task(task, attempt);
-                self.numbers(&[seq, turn as u64, first, spawned]);
-                34
-            }
+            Event::Turned { .. } => self.turned(event),
             Event::TakenOver { task, attempt, from } => {
                 self.task(task, attempt);
                 self.number(from.0.into());
@@ -284,6 +280,14 @@ impl Encoder {
             }
             _ => self.trouble_body(event),
         }
+    }
+
+    fn turned(&mut self, event: &Event) -> u8 {
+        if let Event::Turned { task, attempt, seq, turn, first, spawned } = *event {
+            self.task(task, attempt);
+            self.numbers(&[seq, turn as u64, first, spawned]);
+        }
+        34
     }
 
     /// Encodes the events that concern no single task.
@@ -539,6 +543,20 @@ impl<'a> Decoder<'a> {
             11 => Event::Replaced { task, attempt, why: self.retry_reason()? },
             12 => Event::Stale { task, attempt },
             25 => Event::Dismissed { task, attempt },
+            27 | 28 | 32 | 34 => return self.counted_event(tag, task, attempt),
+            29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
+            _ => Event::MissedWakeupRepaired { task },
+        })
+    }
+
+    /// Deaths, stalls and turns.
+    fn counted_event(
+        &mut self,
+        tag: u8,
+        task: TaskId,
+        attempt: Attempt,
+    ) -> Result<Event, DecodeError> {
+        Ok(match tag {
             27 => Event::CrashCounted {
                 task,
                 attempt,
@@ -561,7 +579,7 @@ impl<'a> Decoder<'a> {
                 holder: NodeId(self.small()?),
                 quiet: Span(self.number()?),
             },
-            34 => Event::Turned {
+            _ => Event::Turned {
                 task,
                 attempt,
                 seq: self.number()?,
@@ -569,8 +587,6 @@ impl<'a> Decoder<'a> {
                 first: self.number()?,
                 spawned: self.number()?,
             },
-            29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
-            _ => Event::MissedWakeupRepaired { task },
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Settings, errors, output and units for all verbs.
 
+pub(crate) mod allocator;
 pub(crate) mod errors;
 pub(crate) mod history;
 pub(crate) mod output;

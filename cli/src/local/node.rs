@@ -14,6 +14,7 @@ use crate::Context;
 use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use crate::cluster::tuning::TuningArgs;
 use crate::cluster::{node_list, node_removal};
+use crate::common::allocator;
 use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::common::path_templates::{self, Scope};
 use crate::common::units::Timespan;
@@ -144,7 +145,10 @@ struct StartArgs {
 
 pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
     match args.verb {
-        None => start(context, args.start),
+        None => {
+            allocator::return_memory();
+            start(context, args.start)
+        }
         Some(NodeVerb::Hardware(args)) => hardware::run(context, args),
         Some(NodeVerb::List) => node_list::list(context),
         Some(NodeVerb::Info { node }) => node_list::info(context, node),
