@@ -1,7 +1,7 @@
 /*!
 Search trees that are made while they are searched.
 
-A [`Problem`] is a tree whose nodes are made lazily: a root, a generator of the children of a
+A [`Problem`] is a tree with nodes that are made lazily: a root, a generator of the children of a
 node, and for optimisation a value, a bound and a witness. A [`Bag`] is the part of a tree that one
 slot searches. It is private to its slot, and it runs at the speed of a plain loop. When another
 slot is idle, the bag is split: the piece takes children that are not made yet, at the shallowest

@@ -3,11 +3,11 @@
 //! A program that is written for TASKWORK has callbacks that work on states. Five of them are the
 //! methods of [`States`]. The other two belong to the framework, and here they are:
 //!
-//! | TASKWORK | here |
-//! |---|---|
-//! | `openStates` | the bag: [`Bag::weight`](crate::Bag::weight) is the number of open states |
-//! | `getUpperBound`, `setUpperBound` | [`Vars::best`](crate::Vars::best), [`Vars::improve`](crate::Vars::improve) |
-//! | `potentialSplit` | the driver, which calls [`Bag::split`](crate::Bag::split) when a slot is idle |
+//! * `openStates` is the bag: [`Bag::weight`](crate::Bag::weight) is the number of open states.
+//! * `getUpperBound` and `setUpperBound` are [`Vars::best`](crate::Vars::best) and
+//!   [`Vars::improve`](crate::Vars::improve).
+//! * `potentialSplit` is the driver's: it calls [`Bag::split`](crate::Bag::split) when a slot is
+//!   idle.
 
 use std::vec::IntoIter;
 

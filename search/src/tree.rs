@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use crate::{Bag, LoadError, Problem, Skeleton, Status, Tally, Vars, Visit};
 
+/// A split takes one level only if it has at least this part, 1/64, of the children that are left.
+const SHARE_MIN: u64 = 64;
+
 /// A bag that searches a part of a [`Problem`]'s tree depth first.
 pub struct TreeBag<P: Problem, S: Skeleton> {
     pub(crate) problem: Arc<P>,
@@ -67,6 +70,36 @@ impl<P: Problem, S: Skeleton> TreeBag<P, S> {
         self.frames.pop();
         self.bounds.pop();
         self.shallowest = self.shallowest.min(self.frames.len());
+    }
+
+    /// Gives half of the children of one level away.
+    fn halve_level(&mut self, level: usize, piece: &mut Self) {
+        let frame = &mut self.frames[level];
+        // The owner goes on below this level if it has work there.
+        let is_rest_below = self.open > u64::from(frame.left);
+        let given = if is_rest_below { frame.left.div_ceil(2) } else { frame.left / 2 };
+        frame.left -= given;
+        let mut children = frame.children.clone();
+        let (kept, next) = (frame.left, frame.taken + frame.left);
+        self.problem.skip(&mut children, kept);
+        piece.open(children, given, next, self.bounds.get(level).copied().unwrap_or_default());
+    }
+
+    /// Gives all children of every other level away, from `level` down, until half are given.
+    fn give_levels(&mut self, level: usize, piece: &mut Self) {
+        let mut is_given = true;
+        for (at, frame) in self.frames.iter_mut().enumerate().skip(level) {
+            let mut given = 0;
+            if frame.left > 0 {
+                given = if is_given { std::mem::take(&mut frame.left) } else { 0 };
+                is_given = !is_given;
+            }
+            let bound = self.bounds.get(at).copied().unwrap_or_default();
+            piece.open(frame.children.clone(), given, frame.taken, bound);
+            if piece.open >= self.open / 2 {
+                break;
+            }
+        }
     }
 
     /// Visits the root of the whole tree.
@@ -200,7 +233,8 @@ impl<P: Problem, S: Skeleton> Bag for TreeBag<P, S> {
         if self.root.is_none() && self.open == 0 { Status::Empty } else { Status::Ran }
     }
 
-    /// The piece takes half of the children that are left at the shallowest level that has some.
+    /// The piece takes half of the children that are left at the shallowest level that has some. In
+    /// a deep tree these are few: then it takes the children of every other level as well.
     fn split(&mut self) -> Option<Self> {
         if self.open < 2 {
             return None;
@@ -209,22 +243,17 @@ impl<P: Problem, S: Skeleton> Bag for TreeBag<P, S> {
             self.shallowest += 1;
         }
         let level = self.shallowest;
-        let frame = self.frames.get_mut(level)?;
-        // The owner goes on below this level if it has work there.
-        let is_rest_below = self.open > u64::from(frame.left);
-        let given = if is_rest_below { frame.left.div_ceil(2) } else { frame.left / 2 };
-        frame.left -= given;
-        self.open -= u64::from(given);
-        let mut children = frame.children.clone();
-        let (kept, next) = (frame.left, frame.taken + frame.left);
-        self.problem.skip(&mut children, kept);
-
         let mut piece = Self::empty(Arc::clone(&self.problem), self.skeleton);
         piece.prefix.reserve_exact(self.prefix.len() + level);
         piece.prefix.extend_from_slice(&self.prefix);
         piece.prefix.extend(self.frames[..level].iter().map(|frame| frame.taken - 1));
-        let bound = self.bounds.get(level).copied().unwrap_or_default();
-        piece.open(children, given, next, bound);
+        let here = u64::from(self.frames[level].left);
+        if here.saturating_mul(SHARE_MIN) >= self.open {
+            self.halve_level(level, &mut piece);
+        } else {
+            self.give_levels(level, &mut piece);
+        }
+        self.open -= piece.open;
         Some(piece)
     }
 

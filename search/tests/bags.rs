@@ -16,6 +16,8 @@ struct Random {
     seed: u64,
     depth: u32,
     slack: i64,
+    /// The first children form a long path, and the subtrees beside it are small.
+    is_narrow: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ struct Node {
     hash: u64,
     level: u32,
     cost: i64,
+    /// The node is the first child of its parent, and so are all nodes above.
+    is_first: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,12 +46,20 @@ fn mix(seed: u64) -> u64 {
 impl Random {
     fn count(&self, node: &Node) -> u32 {
         let is_last = node.level >= self.depth;
-        if is_last { 0 } else { (node.hash % 5) as u32 + u32::from(node.level == 0) }
+        if is_last {
+            0
+        } else if self.is_narrow {
+            if node.is_first { 3 } else { (node.hash % 2) as u32 }
+        } else {
+            (node.hash % 5) as u32 + u32::from(node.level == 0)
+        }
     }
 
     fn child(parent: &Node, index: u32) -> Node {
         let hash = mix(parent.hash ^ u64::from(index + 1));
-        Node { hash, level: parent.level + 1, cost: parent.cost + (hash >> 32) as i64 % 100 }
+        let cost = parent.cost + (hash >> 32) as i64 % 100;
+        let is_first = parent.is_first && index == 0;
+        Node { hash, level: parent.level + 1, cost, is_first }
     }
 
     /// The same counts by plain recursion, which shares nothing with the bags.
@@ -77,7 +89,7 @@ impl Problem for Random {
     type Children = Children;
 
     fn root(&self) -> Node {
-        Node { hash: mix(self.seed), level: 0, cost: 0 }
+        Node { hash: mix(self.seed), level: 0, cost: 0, is_first: true }
     }
 
     fn children(&self, node: Node) -> Children {
@@ -152,10 +164,12 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 fn problems() -> impl Strategy<Value = Random> {
-    (any::<u64>(), 1..8_u32, 0..50_i64).prop_map(|(seed, depth, slack)| Random {
+    let shape = prop_oneof![(1..8_u32, Just(false)), (1..300_u32, Just(true))];
+    (any::<u64>(), shape, 0..50_i64).prop_map(|(seed, (depth, is_narrow), slack)| Random {
         seed,
         depth,
         slack,
+        is_narrow,
     })
 }
 
@@ -258,7 +272,7 @@ proptest! {
 
 #[test]
 fn a_bag_of_another_format_is_refused() {
-    let source = (Arc::new(Random { seed: 1, depth: 3, slack: 0 }), Enumerate);
+    let source = (Arc::new(Random { seed: 1, depth: 3, slack: 0, is_narrow: false }), Enumerate);
     let load = |bytes: &[u8]| TreeBag::load(&source, bytes).err();
     assert_eq!(load(&[2, 0, 0, 0]), Some(LoadError::Format(2)));
     assert_eq!(load(&[1, 0, 0, 0, 9]), Some(LoadError::Trailing));
@@ -269,7 +283,7 @@ fn a_bag_of_another_format_is_refused() {
 
 #[test]
 fn the_bound_of_a_bag_is_below_all_that_is_left() {
-    let problem = Arc::new(Random { seed: 5, depth: 7, slack: 3 });
+    let problem = Arc::new(Random { seed: 5, depth: 7, slack: 3, is_narrow: false });
     let (_, best) = problem.truth();
     let vars = Alone::new(Goal::Minimise);
     let mut bag = TreeBag::new(problem, Optimise { prune: true });

@@ -1,5 +1,7 @@
 //! The counts of published trees.
 
+#![expect(clippy::print_stdout, reason = "a skipped test prints the reason")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -123,4 +125,27 @@ fn a_deep_bag_is_small() {
     }
     assert!(deepest > 100, "{deepest}");
     assert!(longest < 3 * deepest as usize + 20, "{longest} bytes for {deepest} levels");
+}
+
+/// In a deep tree a piece takes children of many levels: few splits share the work.
+#[test]
+fn a_split_of_a_deep_bag_is_large() {
+    let tree = Arc::new(Uts::named("T3").unwrap());
+    let mut bag = TreeBag::new(Arc::clone(&tree), Enumerate);
+    let mut tally = Tally::default();
+    let mut largest = 0;
+    for _ in 0..200 {
+        bag.step(500, &NoVars, &mut tally);
+        let before = bag.weight();
+        let Some(piece) = bag.split() else { break };
+        assert_eq!(piece.weight() + bag.weight(), before);
+        assert!(piece.weight() * 130 >= before, "{} of {before}", piece.weight());
+        let mut bytes = Vec::new();
+        piece.save(&mut bytes);
+        let loaded = TreeBag::load(&(Arc::clone(&tree), Enumerate), &bytes).expect("loads");
+        assert_eq!(loaded.weight(), piece.weight());
+        largest = largest.max(piece.weight());
+        bag = if piece.weight() > bag.weight() { piece } else { bag };
+    }
+    assert!(largest > 100, "{largest}");
 }

@@ -153,7 +153,7 @@ fn a_stop_ends_a_search_that_would_take_years() {
     assert!(snapshots > 0 && outcome.last.tally.nodes > 0);
 }
 
-/// A problem whose code fails.
+/// A problem with code that fails.
 struct Broken;
 
 impl Problem for Broken {
