@@ -73,7 +73,8 @@ fn line(
     let mut parts = vec![units::seconds(snapshot.wall.as_secs_f64())];
     if let Some((goal, best)) = optimum {
         let known = bound(goal, best, snapshot.bound);
-        let text = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
+        let text =
+            |value: Option<i64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
         parts.push(format!("incumbent {}", text(best)));
         parts.push(format!("bound {}", text(known)));
         if let Some(gap) = gap(best, known) {

@@ -88,7 +88,7 @@ impl Report {
         });
         if let Some(bound) = self.bound.filter(|_| !self.proved) {
             let gap =
-                self.gap.map_or(String::new(), |gap| format!(", gap {}", units::percent(gap)));
+                self.gap.map_or_else(String::new, |gap| format!(", gap {}", units::percent(gap)));
             lines.push(("bound", format!("{bound}{gap}")));
         }
         if !self.witness.is_empty() {

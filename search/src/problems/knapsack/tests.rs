@@ -34,7 +34,8 @@ proptest! {
         let best = best_of_all(&instance);
         for problem in [Knapsack::new(&instance), Knapsack::without_start(&instance)] {
             let found = search(problem);
-            let taken = found.witness.iter().map(|&at| instance.items[usize::try_from(at).unwrap()]);
+            let item = |at: &i64| instance.items[usize::try_from(*at).unwrap()];
+            let taken = found.witness.iter().map(item);
             let (profit, weight) = sum(taken);
             prop_assert_eq!((found.value, profit), (best, best));
             prop_assert!(weight <= instance.capacity);
