@@ -257,6 +257,12 @@ impl Scheduler {
         open.map(|(&task, own)| (task, own.attempt)).collect()
     }
 
+    /// Attempts that wait for answers to their turns. Some have ended.
+    pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        let turns = self.pending_turns.iter().flat_map(|turns| turns.iter());
+        turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
+    }
+
     /// Sends unanswered turns again.
     pub(crate) fn repeat_turns(&mut self, now: Time, out: &mut Out) {
         let Some(turns) = &mut self.pending_turns else { return };
