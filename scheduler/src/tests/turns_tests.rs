@@ -179,7 +179,10 @@ fn each_later_home_continues_after_the_last_turn() {
     home.turn(turn(TurnVerdict::TurnYield, 0));
     let mut home = home.next();
     let again = home.out.launches.pop().expect("it gave its slot back");
-    assert_eq!(again.resume.map(|resume| (resume.seq, resume.state)), Some((2, Some(vec![7]))));
+    assert_eq!(
+        again.resume.map(|resume| (resume.seq, resume.state.clone())),
+        Some((2, Some(vec![7])))
+    );
     home.finish(task());
     let home = home.next();
     assert_eq!(home.open(), 0);

@@ -28,7 +28,6 @@ pub(crate) struct Request {
 pub(crate) struct Committed {
     pub attempt: Attempt,
     pub first: u64,
-    pub turn: Turned,
     pub request: Request,
 }
 
@@ -62,7 +61,7 @@ impl Turns {
         &mut self,
         jobs: &mut Jobs,
         (task, attempt, seq): (TaskId, Attempt, u64),
-        (turn, first, spawned): (Turned, u64, u64),
+        (_, first, spawned): (Turned, u64, u64),
     ) -> Verdict {
         let wrong = |text: String| Err(Violation::new(NAME, text));
         let Some(request) = self.requested.get(&(task, attempt, seq)).cloned() else {
@@ -92,7 +91,7 @@ impl Turns {
                 return wrong(format!("{task}: its child {local} exists already"));
             }
         }
-        before.insert(seq, Committed { attempt, first, turn, request });
+        before.insert(seq, Committed { attempt, first, request });
         Ok(())
     }
 

@@ -417,6 +417,7 @@ impl World {
             now: self.now,
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
+        let script = self.begin_script(launch);
         let machine = &mut self.machines[index];
         machine.launches += 1;
         let job = &self.jobs[&task.job];
@@ -426,7 +427,7 @@ impl World {
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         let mut running = machine::run(launch, missing);
-        running.script = self.begin_script(launch).filter(|_| running.outcome.is_done());
+        running.script = script.filter(|_| running.outcome.is_done());
         let (seed, permille) = (self.options.seed, self.options.varies_permille);
         let sums = self.bytes.on_launch(&mut self.jobs, launch, seed, permille);
         if running.outcome.is_done() {

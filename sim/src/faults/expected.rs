@@ -18,7 +18,7 @@ pub const KIND_MENDED: &str = "mended";
 pub const KIND_POISON: &str = "poison";
 
 /// Attempts commit turns and spawn tasks; none fails.
-pub const KIND_SPAWNING: &str = "spawning";
+pub(crate) const KIND_SPAWNING: &str = "spawning";
 
 /// One commit of a task's end, as its home wrote it.
 #[derive(Clone, Copy, Debug)]
