@@ -16,7 +16,7 @@ use crate::Scheduler;
 use crate::home::turns::check::check_turn;
 use crate::output::Out;
 
-/// The turns of the attempts here that have committed some, or whose task has.
+/// The turns of attempts here, if they or earlier attempts of their tasks have committed some.
 pub(crate) type PendingTurns = BTreeMap<TaskId, AttemptTurns>;
 
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub(crate) fn on_launch(turns: &Turns, launch: &Launch) -> Verdict {
     }
 }
 
-/// A task whose attempts never fail has ended.
+/// A task has ended; its attempts never fail.
 pub(crate) fn on_committed(task: TaskId, end: End) -> Verdict {
     if end == End::Failed {
         return Err(Violation::new(NAME, format!("{task} failed, but none of its attempts did")));

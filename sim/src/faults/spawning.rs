@@ -91,7 +91,7 @@ impl World {
         Some(Box::new(Script::of(launch)))
     }
 
-    /// The attempt has run for a while. Returns true if it commits a turn now, and false if it
+    /// The attempt has run for its duration. Returns true if it commits a turn now, and false if it
     /// ends.
     pub(crate) fn turn_due(&mut self, index: usize, task: TaskId, attempt: Attempt) -> bool {
         let running = self.machines[index].running.get(&(task, attempt));
