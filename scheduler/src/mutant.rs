@@ -115,6 +115,10 @@ mutants! {
         FoundOutputsUnchecked "found-alone",
         /// A home that loads records has forgotten how much tasks have printed.
         CapturedForgotten "captured-forgotten",
+    }
+
+    /// Mutants of turns: tasks that spawn tasks.
+    OF_TURNS by Simulator {
         /// The tasks that a fenced turn spawned exist as well.
         AbortedChildrenLive "aborted-children-live",
         /// A turn counts whatever its attempt and number.

@@ -29,6 +29,7 @@ found! {
     every_mutant_of_rounds_is_found OF_ROUNDS,
     every_mutant_of_the_past_is_found OF_THE_PAST,
     every_mutant_of_numbers_is_found OF_NUMBERS,
+    every_mutant_of_turns_is_found OF_TURNS,
 }
 
 #[test]

@@ -447,8 +447,7 @@ impl Loop {
             }
             Effect::Forget { job } => {
                 self.kill_parked(job);
-                // A job may have many files, and nothing waits for their removal. Only present
-                // files are removed: later ones may be of a job that the node learns of now.
+                // Nothing waits for the removal. Later files may be of a job that comes now.
                 let objects = executor.objects().clone();
                 let listed = objects.list_to_forget(job);
                 let directories = executor.uploads().set_aside(job);

@@ -8,6 +8,8 @@ pub const TURN_STATE_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of tasks that one turn spawns, and of tasks that it awaits.
 pub const TURN_SPAWNS_MAX: usize = CHUNK_TASKS_MAX;
 pub const TURN_AWAITS_MAX: usize = 4096;
+/// Turns of one step share a chunk while it has at most this number of task descriptions.
+pub const SHARED_CHUNK_SPECS_MAX: usize = 64;
 /// The largest encoded turn.
 pub const TURN_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of named children of one task, and the longest name.

@@ -16,7 +16,7 @@ use crate::Scheduler;
 use crate::home::turns::check::check_turn;
 use crate::output::Out;
 
-/// The turns of the attempts here that have committed some, or whose task has.
+/// The turns of attempts here, if they or earlier attempts of their tasks have committed some.
 pub(crate) type PendingTurns = BTreeMap<TaskId, AttemptTurns>;
 
 #[derive(Debug)]
@@ -255,6 +255,12 @@ impl Scheduler {
         let open =
             turns.filter(|(task, own)| task.partition() == partition && own.pending.is_some());
         open.map(|(&task, own)| (task, own.attempt)).collect()
+    }
+
+    /// Attempts that wait for answers to their turns. Some have ended.
+    pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        let turns = self.pending_turns.iter().flat_map(|turns| turns.iter());
+        turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
     }
 
     /// Sends unanswered turns again.

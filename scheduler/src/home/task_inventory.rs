@@ -70,6 +70,7 @@ impl Scheduler {
             }
         }
         held.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
+        held.extend(self.attempts_with_turns());
         stuck.sort_unstable();
         Census {
             jobs: self.ledger.job_counts(),

@@ -18,3 +18,4 @@ mod stall_probe_tests;
 mod start_permission_tests;
 pub(crate) mod test_nodes;
 mod thief_tests;
+mod turns_tests;

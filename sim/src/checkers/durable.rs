@@ -4,7 +4,7 @@
 use proto::event::End;
 use proto::{Attempt, JobId, TaskId, wire};
 
-use super::{Jobs, Verdict, Violation};
+use super::{Jobs, Verdict, Violation, quiesce};
 use crate::faults::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "durable";
@@ -61,6 +61,7 @@ pub(crate) fn on_reported(job: &mut ExpectedJob, state: &wire::JobState) -> Verd
     if !is_over(state) {
         return Ok(());
     }
+    quiesce::on_end(job)?;
     agrees(job, state)?;
     job.promise = SubmissionStage::Ended;
     job.told = Some(state.clone());

@@ -3,6 +3,7 @@
 //! A simulator finds only the violations that its checkers check. `tests/mutants.rs` proves that
 //! they find seeded bugs.
 
+pub(crate) mod born;
 pub(crate) mod bound;
 pub(crate) mod captured;
 pub(crate) mod conservation;
@@ -20,11 +21,14 @@ pub(crate) mod order;
 pub(crate) mod past;
 pub(crate) mod poison;
 pub(crate) mod progress;
+pub(crate) mod quiesce;
 pub(crate) mod quiet;
 pub(crate) mod removal;
 pub(crate) mod rounds;
 pub(crate) mod stall;
 pub(crate) mod starve;
+pub(crate) mod turns;
+pub(crate) mod yields;
 
 use std::collections::BTreeMap;
 

@@ -267,6 +267,8 @@ pub(crate) struct Fact {
 pub(crate) enum FactKind {
     Committed(TaskId, Attempt),
     Ended(JobId),
+    /// A task, an attempt and the number of its turn.
+    Turned((TaskId, Attempt, u64)),
 }
 
 impl World {
@@ -291,6 +293,7 @@ impl World {
         &mut self,
         stands: &[BatchState],
         commits: &[(TaskId, Attempt)],
+        turns: &[(TaskId, Attempt, u64)],
         ended: &[JobId],
     ) {
         if !self.homes_move() {
@@ -306,7 +309,8 @@ impl World {
             .map(|&(task, attempt)| (task.partition(), FactKind::Committed(task, attempt)));
         let ended =
             ended.iter().map(|&job| (kvs::job_partition(job, partitions), FactKind::Ended(job)));
-        for (partition, what) in commits.chain(ended).collect::<Vec<_>>() {
+        let turns = turns.iter().map(|&by| (by.0.partition(), FactKind::Turned(by)));
+        for (partition, what) in turns.chain(commits).chain(ended).collect::<Vec<_>>() {
             let position = at(partition).unwrap_or_default();
             self.facts.entry(partition).or_default().push(Fact { position, what });
         }
@@ -343,6 +347,10 @@ impl World {
                     FactKind::Committed(task, attempt) => {
                         self.judge(durable::on_task_undone(&self.jobs, task, attempt));
                         once::undo(&mut self.jobs, task, attempt);
+                    }
+                    FactKind::Turned(by) => {
+                        let verdict = self.turns.on_undone(&mut self.jobs, by);
+                        self.judge(verdict);
                     }
                     FactKind::Ended(job) => self.judge(durable::on_end_undone(&self.jobs, job)),
                 }

@@ -2,13 +2,13 @@
 
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
-use proto::event::{End, Event, Reason, RetryReason, Spared};
+use proto::event::{End, Event, Reason, RetryReason, Spared, Turned};
 use proto::limits::CRASHES_MAX;
-use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
+use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::{
-    bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
+    bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall, yields,
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
@@ -16,9 +16,6 @@ use crate::faults::machine::{self, PendingCrash, Unsynced};
 use crate::faults::options::Action;
 use crate::faults::story_lines::packet_line;
 use crate::faults::world::World;
-
-/// The share of attempts at an unreachable source after which the fetch fails.
-const FETCH_GIVES_UP_PERMILLE: u64 = 20;
 
 /// After a power cut, often at most one in `TORN_TAIL` of the unsynced writes remains.
 const TORN_TAIL: usize = 5;
@@ -49,6 +46,7 @@ struct Facts {
     crash_limits: Vec<((TaskId, Attempt), NodeId, u32)>,
     crashes: Vec<(TaskId, NodeId, u32)>,
     spared: Vec<(TaskId, (NodeId, u32), Spared)>,
+    turns: Vec<((TaskId, Attempt, u64), (Turned, u64, u64))>,
 }
 
 #[derive(Debug)]
@@ -69,6 +67,9 @@ impl Facts {
                 &Effect::Trace(Event::Committed { task, attempt, end, node, .. }) => {
                     let heard = facts.removing.contains(&task.job);
                     facts.commits.push(Committed { task, attempt, end, node, heard });
+                }
+                &Effect::Trace(Event::Turned { task, attempt, seq, turn, first, spawned }) => {
+                    facts.turns.push(((task, attempt, seq), (turn, first, spawned)));
                 }
                 Effect::Trace(Event::Removing { job }) => facts.removing.push(*job),
                 Effect::Trace(Event::Replaced { task, attempt, why }) => {
@@ -159,7 +160,8 @@ impl World {
         self.note_written(index, batch.seq, &stands);
         let facts = self.valid(index, facts);
         let commits: Vec<_> = facts.commits.iter().map(|c| (c.task, c.attempt)).collect();
-        self.note_facts(&stands, &commits, &facts.ended);
+        let turns: Vec<_> = facts.turns.iter().map(|(by, _)| *by).collect();
+        self.note_facts(&stands, &commits, &turns, &facts.ended);
         self.learn(index, Some(batch.seq), facts);
         if !self.machines[index].syncing {
             self.begin_sync(index);
@@ -172,6 +174,7 @@ impl World {
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
         facts.crash_limits.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
         facts.crashes.retain(|(task, ..)| self.speaks_for(index, task.partition()));
+        facts.turns.retain(|((task, ..), _)| self.speaks_for(index, task.partition()));
         facts.replaced.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
@@ -220,10 +223,19 @@ impl World {
             let verdict = poison::on_crash_limit(&mut self.jobs, task, of, killer, counts);
             self.judge(verdict);
         }
+        let mut turns = Vec::new();
+        for (by, made) in facts.turns {
+            let verdict = self.turns.on_turned(&mut self.jobs, by, made);
+            self.judge(verdict);
+            turns.push(by);
+        }
         let mut commits = Vec::new();
         for Committed { task, attempt, end, node, heard } in facts.commits {
             let verdict = once::on_committed(&mut self.jobs, self.now, task, attempt, end, node);
             self.judge(verdict);
+            if self.is_spawning(task) {
+                self.judge(yields::on_committed(task, end));
+            }
             let known = self.jobs.get(&task.job).is_some_and(|job| job.heard.contains(&index));
             let known = known && !self.homes_move();
             self.judge(removal::on_committed(task, end, heard || known));
@@ -238,7 +250,7 @@ impl World {
         removing.retain(|job| jobs.get_mut(job).is_some_and(|job| job.heard.insert(index)));
         let machine = &mut self.machines[index];
         if let Some(seq) = seq {
-            machine.unsynced.push(Unsynced { seq, commits, ended: facts.ended, removing });
+            machine.unsynced.push(Unsynced { seq, commits, turns, ended: facts.ended, removing });
         }
     }
 
@@ -248,7 +260,9 @@ impl World {
             Effect::Send { to, packet } => self.send(index, to.0 as usize, packet),
             Effect::Reply { client, response } => self.reply(index, client, response),
             Effect::Launch(launch) => self.launch(index, &launch),
-            Effect::TurnAnswer { .. } => {}
+            Effect::TurnAnswer { task, attempt, answer } => {
+                self.turn_answered(index, task, attempt, answer);
+            }
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));
@@ -257,8 +271,7 @@ impl World {
                 }
                 if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
                     // Its end was already scheduled.
-                    let (error, exit_code) = ("killed".to_string(), 137);
-                    let outcome = Outcome { error, exit_code, ..Outcome::default() };
+                    let outcome = Self::killed_outcome();
                     self.deliver(index, Input::Finished { task, attempt, outcome });
                 }
             }
@@ -404,6 +417,7 @@ impl World {
             now: self.now,
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
+        let script = self.begin_script(launch);
         let machine = &mut self.machines[index];
         machine.launches += 1;
         let job = &self.jobs[&task.job];
@@ -413,6 +427,7 @@ impl World {
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         let mut running = machine::run(launch, missing);
+        running.script = script.filter(|_| running.outcome.is_done());
         let (seed, permille) = (self.options.seed, self.options.varies_permille);
         let sums = self.bytes.on_launch(&mut self.jobs, launch, seed, permille);
         if running.outcome.is_done() {
@@ -436,6 +451,9 @@ impl World {
         if self.machines[index].running.get(&(task, attempt)).is_some_and(|it| it.poison) {
             return self.killed_by(index, task, attempt);
         }
+        if self.turn_due(index, task, attempt) {
+            return;
+        }
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.made(running.objects, running.stays);
@@ -448,42 +466,6 @@ impl World {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();
         }
         self.deliver(index, Input::Finished { task, attempt, outcome: running.outcome });
-    }
-
-    fn fetch(&mut self, index: usize, fetch: Fetch) {
-        self.tell(|| format!("n{index} fetches {:?} from {}", fetch.object, fetch.from));
-        self.starve.on_fetch(self.now, index);
-        let life = self.machines[index].life;
-        let options = &self.network.options;
-        let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
-        let at = self.now + latency + self.network.transfer(fetch.size_bytes);
-        self.schedule(at, SimEvent::Fetched { node: index, life, fetch: Box::new(fetch) });
-    }
-
-    pub(crate) fn fetch_ended(&mut self, index: usize, fetch: Box<Fetch>) {
-        let (object, number, from) = (fetch.object, fetch.number, fetch.from.0 as usize);
-        let cut = self.network.is_cut(self.now, from, index)
-            || self.network.is_cut(self.now, index, from);
-        let source = &self.machines[from];
-        let unreachable = !source.is_up() || cut || self.now < source.paused_until;
-        if unreachable && !self.dice.chance(FETCH_GIVES_UP_PERMILLE) {
-            // The shell of a node repeats its tries for a long time.
-            let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
-            let life = self.machines[index].life;
-            let what = SimEvent::Fetched { node: index, life, fetch };
-            return self.schedule(self.now + pause, what);
-        }
-        let result = if unreachable {
-            Err(FetchError::Unreachable(format!("n{from} is unreachable")))
-        } else if !self.machines[from].objects.contains_key(&object) {
-            Err(FetchError::NotThere)
-        } else {
-            self.machines[index].take(object, fetch.size_bytes, fetch.taken);
-            Ok(())
-        };
-        self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));
-        self.starve.on_fetched(self.now, index);
-        self.deliver(index, Input::Fetched { object, number, result });
     }
 
     pub(crate) fn synced(&mut self, index: usize, seq: u64, number: u64) {
@@ -562,7 +544,11 @@ impl World {
         if self.homes_move() {
             lost.clear(); // The next home decides which tasks are lost.
         }
-        for unsynced in lost {
+        for unsynced in lost.into_iter().rev() {
+            for by in unsynced.turns {
+                let verdict = self.turns.on_undone(&mut self.jobs, by);
+                self.judge(verdict);
+            }
             for (task, attempt) in unsynced.commits {
                 self.judge(durable::on_task_undone(&self.jobs, task, attempt));
                 once::undo(&mut self.jobs, task, attempt);

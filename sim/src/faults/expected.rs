@@ -17,6 +17,9 @@ pub const KIND_MENDED: &str = "mended";
 /// Every attempt kills the node that runs it.
 pub const KIND_POISON: &str = "poison";
 
+/// Attempts commit turns and spawn tasks; none fails.
+pub(crate) const KIND_SPAWNING: &str = "spawning";
+
 /// One commit of a task's end, as its home wrote it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commit {
@@ -49,6 +52,8 @@ pub(crate) struct ExpectedTask {
     pub kept: Vec<u32>,
     /// It stands for an uploaded file.
     pub upload: bool,
+    /// A task of its job has spawned it.
+    pub spawned: bool,
     pub commits: Vec<Commit>,
     /// Its outputs were lost and it runs again. A home that takes over meanwhile knows only the
     /// first end, which holds until there is another.

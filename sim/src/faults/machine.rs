@@ -11,6 +11,7 @@ use crate::faults::clock::{Clock, TRUE_PACE};
 use crate::faults::disk::Disk;
 use crate::faults::disk_faults::FlippedRecord;
 use crate::faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use crate::faults::spawning::Script;
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Running {
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
     pub stays: Vec<(ObjectId, Stay)>,
+    /// Of a task that commits turns.
+    pub script: Option<Box<Script>>,
 }
 
 /// The kind of death of a machine at its next step.
@@ -42,6 +45,7 @@ pub(crate) enum PendingCrash {
 pub(crate) struct Unsynced {
     pub seq: u64,
     pub commits: Vec<(TaskId, Attempt)>,
+    pub turns: Vec<(TaskId, Attempt, u64)>,
     pub ended: Vec<JobId>,
     /// Jobs that this node recorded as cancelled before any other node.
     pub removing: Vec<JobId>,
@@ -288,5 +292,6 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
         (object, Stay::of_output(output, is_upload))
     };
     let stays = objects.iter().map(stay).collect();
-    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects, stays }
+    let (slot, cpus) = (launch.slot, cpus_of(launch));
+    Running { slot, cpus, poison, outcome, objects, stays, script: None }
 }

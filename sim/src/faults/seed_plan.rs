@@ -22,6 +22,8 @@ const GENERATED_PERMILLE: u64 = 250;
 /// The share of jobs made of commands, where processes die. Half of these jobs have tasks that kill
 /// their process.
 const COMMANDS_PERMILLE: u64 = 300;
+/// The share of seeds with tasks that spawn tasks.
+const SPAWNING_PERMILLE: u64 = 250;
 /// The share of jobs that are retried while some tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
 /// The share of jobs that are finally forgotten.
@@ -40,6 +42,7 @@ const LEARNING_PERMILLE: u64 = 400;
 const HOURS_APART_PERMILLE: u64 = 150;
 /// Constants of separate random streams of a seed.
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
+const TURNS_STREAM: u64 = 0x7475_726e_7300_0000;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
 /// The duration of faults.
 const TROUBLE_MIN: Span = Span::from_millis(100);
@@ -174,6 +177,7 @@ impl Plan {
         for (work, homes) in works {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
+        spawn_some(&mut SimRng::new(seed ^ TURNS_STREAM), &mut jobs);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
@@ -298,6 +302,19 @@ fn wear(dice: &mut SimRng, world: &mut WorldOptions) {
     }
     if dice.chance(100) {
         world.network.repeated_permille = 500;
+    }
+}
+
+/// Makes some tasks of some jobs spawn others.
+fn spawn_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    if !dice.chance(SPAWNING_PERMILLE) {
+        return;
+    }
+    for (work, ..) in jobs {
+        let share = dice.pick(&[0, 50, 300]);
+        if let Work::Draft(draft) = work {
+            *draft = std::mem::take(draft).with_spawning(dice, share);
+        }
     }
 }
 

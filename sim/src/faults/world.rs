@@ -12,7 +12,7 @@ use scheduler::Mutant;
 
 use crate::checkers::{
     Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
-    starve,
+    starve, turns,
 };
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
@@ -82,6 +82,7 @@ pub struct World {
     pub(crate) stale: crate::faults::clients::stale_map_client::StaleMaps,
     pub(crate) acked: copies::Acked,
     pub(crate) bytes: one_attempt::Bytes,
+    pub(crate) turns: turns::Turns,
     /// Where homes move: the facts written to each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::faults::consensus_log::Fact>>,
     /// The last homes of inactive partitions, and until when nodes served partitions that others
@@ -167,6 +168,7 @@ impl World {
             stale: crate::faults::clients::stale_map_client::StaleMaps::default(),
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),
+            turns: turns::Turns::default(),
             facts: BTreeMap::new(),
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),

@@ -3,13 +3,14 @@
 mod forget;
 pub(crate) mod retention;
 mod rounds;
+mod spawned;
 mod stall_detector;
 mod tally_collection;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
-use proto::limits::{FAILURES_KEPT_PER_JOB, JOB_TASKS_MAX_DEFAULT, WATCHERS_MAX};
+use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
 use proto::wire::message::Body;
 use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
@@ -463,29 +464,6 @@ impl Job {
         }
         add(sum, &count);
         *known = count;
-    }
-
-    /// The number of tasks: the submitted ones, and those that tasks have spawned.
-    fn total(&self) -> u64 {
-        self.state.total + self.state.sum.as_ref().map_or(0, |sum| sum.spawned)
-    }
-
-    /// Cancels a job with more tasks than it may have.
-    fn end_if_spawning_too_much(&mut self, homes: &Homes, out: &mut Out) {
-        let limit = match self.state.settings.as_ref().map_or(0, |settings| settings.max_tasks) {
-            0 => JOB_TASKS_MAX_DEFAULT,
-            limit => limit,
-        };
-        let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
-        let is_over = !chain.is_empty() || self.total() > limit.max(self.state.total);
-        if self.state.phase() != wire::JobPhase::Running || !is_over {
-            return;
-        }
-        let chain = if chain.is_empty() { String::new() } else { format!(", spawned by {chain}") };
-        self.state.set_phase(wire::JobPhase::JobCancelled);
-        self.state.cancelled_by = format!("the limit of {limit} tasks (--max-tasks){chain}");
-        out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
-        self.cancel_everywhere(homes, out);
     }
 
     fn end_if_complete(&mut self, now: Time, homes: &Homes, mutant: Option<Mutant>, out: &mut Out) {

@@ -61,6 +61,10 @@ impl Part {
         let last = self.displaced.last_key_value().map(|(last, _)| last.saturating_add(1));
         (end, last.unwrap_or(self.segments.len() as u32))
     }
+    /// Whether the last segment still has its records.
+    pub(crate) fn may_extend(&self) -> bool {
+        self.segments.last().is_some_and(|last| !last.is_freed())
+    }
     /// Adds tasks to the last segment, which the same step has made.
     pub(crate) fn extend_last(&mut self, more: Segment) {
         self.tasks += u64::from(more.len());

@@ -113,6 +113,7 @@ impl Ledger {
         own.keys.extend(named);
         (own.seq, own.attempt, own.verdict) = (turn.seq, Attempt(turn.attempt), turn.verdict());
         own.awaits = std::mem::take(&mut turn.awaits);
+        own.spawned = count;
         if let Some(state) = turn.state.take() {
             own.state = Some(state);
         }
@@ -368,10 +369,10 @@ impl Scheduler {
     /// The answer to a turn that was committed before.
     fn repeat_reply(&self, task: TaskId, reply: &mut wire::TurnReply) {
         let Some(turns) = self.ledger.turns_of(task) else { return };
-        if let Some(last) = turns.children.last() {
-            // The children of the last turn are not known apart from those before it.
-            (reply.ordinal, reply.count) = (last.ordinal, last.count);
-            reply.first = LocalId::new(task.partition(), last.first).0;
+        (reply.ordinal, reply.count) = (turns.ordinals() - u64::from(turns.spawned), turns.spawned);
+        if let Some(last) = turns.children.last().filter(|_| turns.spawned > 0) {
+            let first = last.first + u64::from(last.count - turns.spawned);
+            reply.first = LocalId::new(task.partition(), first).0;
         }
         let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
         if goes_on {

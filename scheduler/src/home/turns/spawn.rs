@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{CHUNK_TASKS_MAX, JOB_TASKS_MAX_DEFAULT, SPAWN_CHAIN_NAMED_MAX};
+use proto::limits::{
+    CHUNK_TASKS_MAX, JOB_TASKS_MAX_DEFAULT, SHARED_CHUNK_SPECS_MAX, SPAWN_CHAIN_NAMED_MAX,
+};
 use proto::wire::message::Body;
 use proto::{JobId, LocalId, PartitionId, TaskId, Time, wire};
 
@@ -73,14 +75,17 @@ impl Ledger {
         let (job_id, partition) = (parent.job, parent.partition());
         let Some(part) = self.part(parent) else { return 0 };
         let depth = part.segment(parent.local.index()).map_or(0, |s| s.depth(parent.local.index()));
-        let (first, next_number) = part.next_spawned();
+        let ((first, next_number), may_extend) = (part.next_spawned(), part.may_extend());
         let tasks = spawned.tasks.len() as u64;
         let place = |chunk: &wire::Chunk| {
             chunk.spawned && (chunk.job, chunk.partition) == (job_id.0, partition.0)
         };
         let open = out.facts.chunks.iter_mut().rfind(|chunk| place(chunk)).filter(|chunk| {
             let end = chunk.first + chunk.tasks.len() as u64;
-            end == first && chunk.tasks.len() + spawned.tasks.len() <= CHUNK_TASKS_MAX
+            may_extend
+                && end == first
+                && chunk.tasks.len() + spawned.tasks.len() <= CHUNK_TASKS_MAX
+                && chunk.specs.len() + spawned.specs.len() <= SHARED_CHUNK_SPECS_MAX
         });
         let number = open.as_ref().map_or(next_number, |chunk| chunk.number);
         let piece = chunk_of(parent, depth, (first, number), spawned);

@@ -21,6 +21,8 @@ pub(super) struct TaskTurns {
     pub(super) seq: u64,
     pub(super) attempt: Attempt,
     pub(super) verdict: wire::TurnVerdict,
+    /// The number of children that the last turn has spawned.
+    pub(super) spawned: u32,
     pub(super) state: Option<Vec<u8>>,
     /// In the order of ordinals.
     pub(super) children: Vec<wire::ChildRange>,
@@ -65,6 +67,7 @@ impl TaskTurns {
             attempt: self.attempt.0,
             seq: self.seq,
             verdict: self.verdict as i32,
+            spawned: self.spawned,
             ..wire::TurnRecord::default()
         };
         if is_done {
@@ -87,6 +90,7 @@ impl TaskTurns {
             seq: record.seq,
             attempt: Attempt(record.attempt),
             verdict: record.verdict(),
+            spawned: record.spawned,
             state: record.state,
             children: record.children,
             keys,

@@ -3,7 +3,9 @@
 use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
-use crate::faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
+use crate::faults::expected::{
+    KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON, KIND_SPAWNING,
+};
 use crate::rng::SimRng;
 
 /// The share of partitions with lists of edges that span chunks.
@@ -136,6 +138,20 @@ impl Draft {
         for (at, task) in self.tasks.iter_mut().filter(plain).enumerate() {
             if at == 0 || dice.chance(permille) {
                 task.kind = KIND_MENDED;
+            }
+        }
+        self
+    }
+
+    /// Makes this share of plain tasks without outputs, and at least the first, spawn tasks.
+    #[must_use]
+    pub fn with_spawning(mut self, dice: &mut SimRng, permille: u64) -> Self {
+        let plain = |task: &&mut DraftTask| {
+            task.kind == KIND_PLAIN && !task.upload && !task.command && task.output_sizes.is_empty()
+        };
+        for (at, task) in self.tasks.iter_mut().filter(plain).enumerate() {
+            if at == 0 || dice.chance(permille) {
+                task.kind = KIND_SPAWNING;
             }
         }
         self

@@ -12,7 +12,10 @@ impl World {
     /// Cancels the whole job, one task, or a tenth of the tasks.
     pub(super) fn cancel(&mut self, index: usize) {
         let share_permille = self.dice.pick(&[0, 1, 100]);
-        let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
+        let tasks: Vec<LocalId> = {
+            let submitted = self.truth(index).tasks.iter().filter(|(_, task)| !task.spawned);
+            submitted.map(|(&local, _)| local).collect()
+        };
         if share_permille == 0 && self.clients[index].stage != Stage::Watching {
             // A home that does not know the job yet would report that, perhaps after the commit.
             return self.forbid(index);

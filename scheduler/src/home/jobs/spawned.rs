@@ -1,0 +1,33 @@
+//! Jobs whose tasks spawn tasks: their number, and its limit.
+
+use proto::limits::JOB_TASKS_MAX_DEFAULT;
+use proto::{JobId, wire};
+
+use super::Job;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+
+impl Job {
+    /// The number of tasks: the submitted ones, and those that tasks have spawned.
+    pub(super) fn total(&self) -> u64 {
+        self.state.total + self.state.sum.as_ref().map_or(0, |sum| sum.spawned)
+    }
+
+    /// Cancels a job with more tasks than it may have.
+    pub(super) fn end_if_spawning_too_much(&mut self, homes: &Homes, out: &mut Out) {
+        let limit = match self.state.settings.as_ref().map_or(0, |settings| settings.max_tasks) {
+            0 => JOB_TASKS_MAX_DEFAULT,
+            limit => limit,
+        };
+        let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
+        let is_over = !chain.is_empty() || self.total() > limit.max(self.state.total);
+        if self.state.phase() != wire::JobPhase::Running || !is_over {
+            return;
+        }
+        let chain = if chain.is_empty() { String::new() } else { format!(", spawned by {chain}") };
+        self.state.set_phase(wire::JobPhase::JobCancelled);
+        self.state.cancelled_by = format!("the limit of {limit} tasks (--max-tasks){chain}");
+        out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
+        self.cancel_everywhere(homes, out);
+    }
+}

@@ -1,0 +1,271 @@
+//! Turns at the home of a task: what counts, what exists afterwards, and what a later home knows.
+
+use std::collections::BTreeMap;
+
+use proto::wire::message::Body;
+use proto::wire::{TurnResult, TurnVerdict, task_ref};
+use proto::work::{Outcome, Turn, TurnAnswer};
+use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
+
+use crate::output::Out;
+use crate::tests::failover_tests::{MOVES, heir, task, until_visible};
+use crate::{LedgerRecord, Scheduler};
+
+const ME: NodeId = NodeId(0);
+const OTHER: NodeId = NodeId(1);
+
+/// A home with one slot, and the records that it has written.
+struct Home {
+    term: u32,
+    scheduler: Scheduler,
+    out: Out,
+    chunks: BTreeMap<u32, wire::Chunk>,
+    ends: Vec<wire::EndRecord>,
+    holders: Vec<wire::HolderRecord>,
+    turns: BTreeMap<u64, wire::TurnRecord>,
+}
+
+impl Home {
+    /// The home of one task, which runs here.
+    fn new() -> Self {
+        let [LedgerRecord::Chunk(chunk), _] = until_visible() else { unreachable!() };
+        let chunks = [(0, chunk)].into();
+        let bare = Self {
+            term: 1,
+            scheduler: heir(),
+            out: Out::default(),
+            chunks,
+            ends: Vec::new(),
+            holders: Vec::new(),
+            turns: BTreeMap::new(),
+        };
+        bare.next()
+    }
+
+    /// The next home of the partition, with all records that this one has written.
+    fn next(self) -> Self {
+        let [_, visible] = until_visible();
+        let chunks = self.chunks.values().cloned().map(LedgerRecord::Chunk);
+        let ends = self.ends.iter().cloned().map(LedgerRecord::End);
+        let holders = self.holders.iter().cloned().map(LedgerRecord::Holder);
+        let turns = self.turns.values().cloned().map(LedgerRecord::Turn);
+        let mut scheduler = heir();
+        for record in chunks.chain([visible]).chain(ends).chain(holders).chain(turns) {
+            scheduler.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+        }
+        let term = self.term + 1;
+        let mut next = Self { term, scheduler, out: Out::default(), ..self };
+        next.scheduler.serve(Time(0), MOVES, term, &mut next.out);
+        next.scheduler.slots.give_back(Some(0));
+        next.step();
+        next
+    }
+
+    /// Ends a step: its records are written.
+    fn step(&mut self) {
+        self.scheduler.settle(Time(1), &mut self.out);
+        self.scheduler.act(Time(1), &mut self.out);
+        let facts = std::mem::take(&mut self.out.facts);
+        self.chunks.extend(facts.chunks.into_iter().map(|chunk| (chunk.number, chunk)));
+        self.ends.extend(facts.ends.into_values());
+        self.holders.extend(facts.holders.into_values());
+        for ((_, index), turn) in facts.turns.into_iter().flat_map(|turns| *turns) {
+            self.turns.insert(index, turn.expect("no turn of these tests is deleted"));
+        }
+    }
+
+    /// The records are synced: messages of this node to itself arrive. Returns the replies to other
+    /// nodes.
+    fn sync(&mut self) -> Vec<wire::TurnReply> {
+        let mut replies = Vec::new();
+        for (to, body) in std::mem::take(&mut self.out.reliable) {
+            match body {
+                body if to == ME => {
+                    self.scheduler.on_message(Time(1), ME, body, &mut self.out);
+                }
+                Body::TurnReply(reply) => replies.push(reply),
+                _ => {}
+            }
+        }
+        self.step();
+        replies
+    }
+
+    fn attempt(&self) -> Attempt {
+        self.scheduler.ledger.cell(task()).expect("it is homed here").attempt
+    }
+
+    /// The tasks that were launched since the last call.
+    fn launched(&mut self) -> Vec<TaskId> {
+        std::mem::take(&mut self.out.launches).iter().map(|launch| launch.task).collect()
+    }
+
+    fn turn(&mut self, turn: Turn) {
+        let attempt = self.attempt();
+        self.scheduler.on_turn(Time(1), task(), attempt, turn, &mut self.out);
+        self.step();
+    }
+
+    fn finish(&mut self, task: TaskId) {
+        let attempt = self.scheduler.ledger.cell(task).expect("it is homed here").attempt;
+        self.scheduler.on_finished(Time(1), task, attempt, Outcome::default(), &mut self.out);
+        self.step();
+        self.sync();
+    }
+
+    fn open(&self) -> u64 {
+        self.scheduler.ledger.jobs[&JobId(1)].open
+    }
+}
+
+fn child(index: u64) -> TaskId {
+    TaskId { job: JobId(1), local: LocalId::new(MOVES, index) }
+}
+
+fn spawned(tasks: usize) -> wire::Spawned {
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep {}));
+    let specs = vec![wire::Spec { body, ..wire::Spec::default() }];
+    wire::Spawned { specs, tasks: vec![wire::Task::default(); tasks], ..Default::default() }
+}
+
+fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
+    let state = Some(vec![7]);
+    Turn { verdict, spawned: spawned(tasks), state, awaits: Vec::new() }
+}
+
+fn wait(tasks: usize, ordinals: &[u64]) -> Turn {
+    let name = |&ordinal| wire::TaskRef { task: Some(task_ref::Task::Child(ordinal)) };
+    Turn { awaits: ordinals.iter().map(name).collect(), ..turn(TurnVerdict::TurnWait, tasks) }
+}
+
+#[test]
+fn children_start_when_their_turn_is_synced_and_the_parent_when_they_have_ended() {
+    let mut home = Home::new();
+    assert_eq!(home.launched(), [task()]);
+    home.turn(wait(2, &[0, 1]));
+    assert_eq!(home.launched(), [], "the slot is free, and nothing is synced");
+    assert_eq!(home.open(), 3);
+    home.sync();
+    assert_eq!(home.launched(), [child(1)], "there is one slot");
+    home.finish(child(1));
+    assert_eq!(home.launched(), [child(2)]);
+    home.finish(child(2));
+    let again = home.out.launches.pop().expect("both have ended");
+    assert_eq!(again.task, task());
+    let resume = again.resume.expect("it has committed a turn");
+    assert_eq!((resume.seq, resume.state.as_deref()), (1, Some(&[7][..])));
+    let ends: Vec<_> = resume.awaited.iter().map(|end| (end.child, end.verdict())).collect();
+    assert_eq!(ends, [(1, wire::Verdict::Done), (2, wire::Verdict::Done)]);
+    home.finish(task());
+    assert_eq!(home.open(), 0);
+}
+
+#[test]
+fn each_later_home_continues_after_the_last_turn() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(wait(2, &[0, 1]));
+    let mut home = home.next();
+    home.sync();
+    assert_eq!(home.launched(), [child(1)], "the parent waits");
+    home.finish(child(1));
+    let mut home = home.next();
+    assert_eq!(home.launched(), [child(2)]);
+    home.finish(child(2));
+    assert_eq!(home.launched(), [task()]);
+    let mut home = home.next();
+    let again = home.out.launches.pop().expect("it runs under the next home");
+    assert_eq!((again.task, again.resume.map(|resume| resume.seq)), (task(), Some(1)));
+    home.turn(turn(TurnVerdict::TurnYield, 0));
+    let mut home = home.next();
+    let again = home.out.launches.pop().expect("it gave its slot back");
+    assert_eq!(
+        again.resume.map(|resume| (resume.seq, resume.state.clone())),
+        Some((2, Some(vec![7])))
+    );
+    home.finish(task());
+    let home = home.next();
+    assert_eq!(home.open(), 0);
+    assert!(home.scheduler.ledger.has_turned(task()), "it never runs again");
+}
+
+#[test]
+fn a_turn_counts_once_and_only_of_the_current_attempt() {
+    let mut home = Home::new();
+    home.launched();
+    let attempt = home.attempt();
+    let sent = |attempt: Attempt, seq| {
+        Body::Turn(wire::Turn {
+            job: 1,
+            local: task().local.0,
+            attempt: attempt.0,
+            seq,
+            verdict: TurnVerdict::TurnMore as i32,
+            spawned: Some(spawned(1)),
+            ..wire::Turn::default()
+        })
+    };
+    for (attempt, seq, result, open) in [
+        (Attempt(attempt.0 - 1), 1, TurnResult::Fenced, 1),
+        (attempt, 2, TurnResult::Fenced, 1),
+        (attempt, 1, TurnResult::Committed, 2),
+        (attempt, 1, TurnResult::Committed, 2),
+        (attempt, 2, TurnResult::Committed, 3),
+        (attempt, 1, TurnResult::Fenced, 3),
+    ] {
+        home.scheduler.on_message(Time(1), OTHER, sent(attempt, seq), &mut home.out);
+        home.step();
+        let replies = home.sync();
+        assert_eq!(replies.iter().map(|it| it.result()).collect::<Vec<_>>(), [result]);
+        assert_eq!(home.open(), open, "{attempt:?} {seq}");
+    }
+}
+
+#[test]
+fn a_wait_for_ended_tasks_goes_on_at_once() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(wait(1, &[0]));
+    home.sync();
+    home.finish(child(1));
+    home.launched();
+    home.turn(wait(0, &[0]));
+    home.sync();
+    let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
+    let Some(TurnAnswer::Committed(commit)) = answer else { panic!("{answer:?}") };
+    let awaited = commit.awaited.expect("it goes on");
+    assert_eq!((commit.seq, awaited.len(), awaited[0].verdict()), (2, 1, wire::Verdict::Done));
+    assert_eq!(home.launched(), [], "the attempt still runs");
+}
+
+#[test]
+fn what_exceeds_a_limit_is_refused_and_changes_nothing() {
+    let mut home = Home::new();
+    home.launched();
+    let large = Turn { state: Some(vec![0; 70_000]), ..turn(TurnVerdict::TurnMore, 1) };
+    for bad in [large, wait(1, &[1]), turn(TurnVerdict::TurnDone, 1)] {
+        home.turn(bad);
+        home.sync();
+        let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
+        assert!(matches!(answer, Some(TurnAnswer::Refused(_))), "{answer:?}");
+        assert_eq!(home.open(), 1);
+    }
+}
+
+/// Each turn has a step of its own, and so a chunk. If adding or finding one took a look at all
+/// others, this would take minutes.
+#[test]
+fn many_spawned_chunks_take_linear_time() {
+    const TURNS: u64 = 100_000;
+    let mut home = Home::new();
+    home.launched();
+    for _ in 0..TURNS {
+        home.turn(turn(TurnVerdict::TurnMore, 1));
+        home.sync();
+        home.out = Out::default();
+    }
+    assert_eq!(home.open(), 1 + TURNS);
+    let part = home.scheduler.ledger.part(task()).expect("it is homed here");
+    assert!((1..=TURNS as u32).all(|number| part.chunk(number).is_some()));
+    assert_eq!((part.chunks(), part.count.spawned, part.count.turns), (1, TURNS, TURNS));
+}

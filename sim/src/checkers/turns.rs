@@ -1,0 +1,147 @@
+//! *Turns*: the turns of a task have rising numbers, and each number belongs to one attempt. Every
+//! turn takes effect once: its children exist once, and the next attempt starts with its state.
+//!
+//! The file has the simulator's own record of turns, which `born.rs` and `yields.rs` use too.
+
+use std::collections::BTreeMap;
+
+use proto::event::Turned;
+use proto::work::TurnCommit;
+use proto::{Attempt, LocalId, Span, TaskId};
+
+use super::{Jobs, Verdict, Violation};
+use crate::faults::expected::{ExpectedTask, KIND_SPAWNING};
+
+const NAME: &str = "turns";
+
+/// A turn as an attempt requested it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The children, each by its own number.
+    pub children: Vec<u64>,
+    pub durations: Vec<Span>,
+    pub state: Option<Vec<u8>>,
+}
+
+/// A turn as its home committed it.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    pub attempt: Attempt,
+    pub first: u64,
+    pub request: Request,
+}
+
+/// The record of all turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    requested: BTreeMap<(TaskId, Attempt, u64), Request>,
+    pub committed: BTreeMap<TaskId, BTreeMap<u64, Committed>>,
+    /// The last turn of each task that some attempt knows to be durable.
+    pub durable: BTreeMap<TaskId, u64>,
+    /// The turn that spawned each child, and the place among its children.
+    pub parents: BTreeMap<u64, (TaskId, Attempt, u64, usize)>,
+    /// The task as which a child has run.
+    pub ran: BTreeMap<u64, TaskId>,
+    /// The number of children that attempts of each job have requested.
+    pub wanted: BTreeMap<proto::JobId, usize>,
+}
+
+impl Turns {
+    /// An attempt requests a turn, or repeats that as part of its end.
+    pub(crate) fn on_request(&mut self, by: (TaskId, Attempt, u64), request: Request) {
+        for (at, &child) in request.children.iter().enumerate() {
+            self.parents.insert(child, (by.0, by.1, by.2, at));
+        }
+        *self.wanted.entry(by.0.job).or_default() += request.children.len();
+        self.requested.insert(by, request);
+    }
+
+    /// A home commits a turn.
+    pub(crate) fn on_turned(
+        &mut self,
+        jobs: &mut Jobs,
+        (task, attempt, seq): (TaskId, Attempt, u64),
+        (_, first, spawned): (Turned, u64, u64),
+    ) -> Verdict {
+        let wrong = |text: String| Err(Violation::new(NAME, text));
+        let Some(request) = self.requested.get(&(task, attempt, seq)).cloned() else {
+            return wrong(format!("{task}: attempt {attempt} has not made turn {seq}"));
+        };
+        if request.children.len() as u64 != spawned {
+            return wrong(format!("{task}: turn {seq} has another number of children: {spawned}"));
+        }
+        let before = self.committed.entry(task).or_default();
+        let last = before.last_key_value().map(|(&last, _)| last).unwrap_or_default();
+        if seq != last + 1 {
+            return wrong(format!("{task}: attempt {attempt} committed turn {seq} after {last}"));
+        }
+        let Some(job) = jobs.get_mut(&task.job) else {
+            return wrong(format!("{task}: no client submitted its job"));
+        };
+        for (at, &duration) in (0..).zip(&request.durations) {
+            let local = LocalId::new(task.partition(), first + at);
+            let child = ExpectedTask {
+                kind: KIND_SPAWNING.to_owned(),
+                cpus: 1,
+                duration,
+                spawned: true,
+                ..ExpectedTask::default()
+            };
+            if job.tasks.insert(local, child).is_some() {
+                return wrong(format!("{task}: its child {local} exists already"));
+            }
+        }
+        before.insert(seq, Committed { attempt, first, request });
+        Ok(())
+    }
+
+    /// A power cut or a failover undoes a turn.
+    pub(crate) fn on_undone(
+        &mut self,
+        jobs: &mut Jobs,
+        (task, attempt, seq): (TaskId, Attempt, u64),
+    ) -> Verdict {
+        let Some(turns) = self.committed.get_mut(&task) else { return Ok(()) };
+        if turns.get(&seq).is_none_or(|turn| turn.attempt != attempt) {
+            return Ok(());
+        }
+        for (seq, turn) in turns.split_off(&seq) {
+            if self.durable.get(&task).is_some_and(|&durable| durable >= seq) {
+                let text = format!("{task}: turn {seq} was reported as committed, and is undone");
+                return Err(Violation::new(NAME, text));
+            }
+            let Some(job) = jobs.get_mut(&task.job) else { continue };
+            for at in 0..turn.request.children.len() as u64 {
+                let local = LocalId::new(task.partition(), turn.first + at);
+                let child = job.tasks.remove(&local);
+                if child.is_some_and(|child| !child.launched.is_empty()) {
+                    let text = format!("{task}: its turn {seq} is undone, but {local} has run");
+                    return Err(Violation::new("born", text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt that goes on receives the answer to its turn.
+    pub(crate) fn on_answered(&mut self, task: TaskId, commit: &TurnCommit) -> Verdict {
+        let turn = self.committed.get(&task).and_then(|turns| turns.get(&commit.seq));
+        let Some(turn) = turn else {
+            let text = format!("{task}: turn {} is answered, but no home has it", commit.seq);
+            return Err(Violation::new(NAME, text));
+        };
+        let first = LocalId::new(task.partition(), turn.first);
+        let spawned = turn.request.children.len();
+        if commit.count as usize != spawned || spawned > 0 && commit.first != first {
+            let text = format!(
+                "{task}: turn {} made {spawned} children from {first} on, and the answer is \
+                 {commit:?}",
+                commit.seq
+            );
+            return Err(Violation::new(NAME, text));
+        }
+        let durable = self.durable.entry(task).or_default();
+        *durable = (*durable).max(commit.seq);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! *Yield*: an attempt that gives its slot back is no failure, and the next attempt starts with the
+//! state of the last committed turn.
+
+use proto::TaskId;
+use proto::event::End;
+use proto::work::Launch;
+
+use super::turns::Turns;
+use super::{Verdict, Violation};
+
+const NAME: &str = "yield";
+
+/// An attempt starts.
+pub(crate) fn on_launch(turns: &Turns, launch: &Launch) -> Verdict {
+    let task = launch.task;
+    let wrong = |text: String| Err(Violation::new(NAME, text));
+    let (seq, state) = match &launch.resume {
+        Some(resume) => (resume.seq, resume.state.clone()),
+        None => (0, None),
+    };
+    let durable = turns.durable.get(&task).copied().unwrap_or(0);
+    // A holder that was declared failed may start an earlier attempt late; its turns are fenced.
+    let turn_of = |seq: u64| turns.committed.get(&task).and_then(|turns| turns.get(&seq));
+    let is_late = |seq: u64| turn_of(seq).is_some_and(|turn| turn.attempt > launch.attempt);
+    if is_late(durable) || is_late(seq) {
+        return Ok(());
+    }
+    if seq < durable {
+        return wrong(format!("{task} starts after turn {seq}, but turn {durable} is committed"));
+    }
+    match turn_of(seq) {
+        // A launch that waited for its batch may follow the loss of the turn; it is ended soon.
+        None => Ok(()),
+        Some(turn) if turn.request.state == state => Ok(()),
+        Some(_) => wrong(format!("{task} starts after turn {seq} with another state")),
+    }
+}
+
+/// A task has ended; its attempts never fail.
+pub(crate) fn on_committed(task: TaskId, end: End) -> Verdict {
+    if end == End::Failed {
+        return Err(Violation::new(NAME, format!("{task} failed, but none of its attempts did")));
+    }
+    Ok(())
+}

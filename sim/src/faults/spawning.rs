@@ -1,0 +1,242 @@
+//! A model of tasks that spawn tasks. The behaviour of an attempt follows from the task's own number
+//! and from the attempt, so a further attempt does other things than the first.
+
+use node::Input;
+use proto::work::{Launch, Outcome, Turn, TurnAnswer};
+use proto::{Attempt, Span, TaskId, wire};
+
+use crate::checkers::turns::Request;
+use crate::checkers::{Violation, born, yields};
+use crate::faults::event_queue::SimEvent;
+use crate::faults::expected::KIND_SPAWNING;
+use crate::faults::world::World;
+
+/// The most generations of one tree, and the most spawned tasks of one job.
+const DEPTH_MAX: u64 = 4;
+const SPAWNED_MAX: usize = 60;
+/// The longest duration of a child, and of the pause between two turns.
+const DURATION_MAX: Span = Span::from_millis(20);
+/// The lowest bits of a task's own number are the number of its ancestors.
+const DEPTH_BITS: u32 = 4;
+
+/// The progress of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// The task's own number.
+    own: u64,
+    /// The last committed turn.
+    seq: u64,
+    /// The number of turns before the last, as the state has it.
+    steps: u8,
+    /// The number of children so far.
+    children: u64,
+    /// The turn that waits for its answer.
+    pending: Option<wire::TurnVerdict>,
+}
+
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Script {
+    fn of(launch: &Launch) -> Self {
+        let is_child = launch.entry >> 63 == 1;
+        let own = match is_child {
+            true => launch.entry,
+            false => mix(launch.task.job.0, launch.task.local.0) >> DEPTH_BITS << DEPTH_BITS,
+        };
+        let resume = launch.resume.as_deref();
+        let last = resume.and_then(|resume| resume.children.last());
+        Self {
+            own,
+            seq: resume.map_or(0, |resume| resume.seq),
+            steps: resume.and_then(|it| it.state.as_ref()?.first().copied()).unwrap_or(0),
+            children: last.map_or(0, |last| last.ordinal + u64::from(last.count)),
+            pending: None,
+        }
+    }
+    fn depth(&self) -> u64 {
+        self.own & ((1 << DEPTH_BITS) - 1)
+    }
+    /// Whether the task often gives its slot back.
+    fn yields(&self) -> bool {
+        mix(self.own, 1).is_multiple_of(6)
+    }
+    fn steps_max(&self) -> u8 {
+        if self.yields() { 5 } else { (mix(self.own, 2) % 4) as u8 }
+    }
+}
+
+/// A turn, and its children in the simulator's terms.
+struct Planned {
+    turn: Turn,
+    request: Request,
+}
+
+impl World {
+    /// A task that spawns others starts here.
+    pub(crate) fn begin_script(&mut self, launch: &Launch) -> Option<Box<Script>> {
+        if launch.spec.kind != KIND_SPAWNING {
+            return None;
+        }
+        if launch.entry >> 63 == 1 {
+            let verdict = born::on_launch(&mut self.turns, launch);
+            self.judge(verdict);
+        }
+        let verdict = yields::on_launch(&self.turns, launch);
+        self.judge(verdict);
+        Some(Box::new(Script::of(launch)))
+    }
+
+    /// The attempt has run for its duration. Returns true if it commits a turn now, and false if it
+    /// ends.
+    pub(crate) fn turn_due(&mut self, index: usize, task: TaskId, attempt: Attempt) -> bool {
+        let running = self.machines[index].running.get(&(task, attempt));
+        let Some(script) = running.and_then(|running| running.script.clone()) else { return false };
+        if script.pending.is_some() {
+            return true;
+        }
+        let is_last = script.steps >= script.steps_max();
+        let Planned { turn, request } = self.plan_turn(task, attempt, &script, is_last);
+        let by = (task, attempt, script.seq + 1);
+        let running = self.machines[index].running.get_mut(&(task, attempt));
+        let Some(running) = running else { return false };
+        if is_last {
+            if script.seq > 0 || !request.children.is_empty() {
+                running.outcome.turn =
+                    (!request.children.is_empty()).then(|| Box::new(turn.clone()));
+                let state = self.turns.committed.get(&task).and_then(|turns| {
+                    turns.get(&script.seq).and_then(|turn| turn.request.state.clone())
+                });
+                let state =
+                    if running.outcome.turn.is_some() { request.state.clone() } else { state };
+                self.turns.on_request(by, Request { state, ..request });
+            }
+            return false;
+        }
+        let script = running.script.as_mut().expect("looked at above");
+        script.pending = Some(turn.verdict);
+        self.turns.on_request(by, request);
+        self.tell(|| format!("n{index}: {task} attempt {attempt} makes turn {}: {turn:?}", by.2));
+        self.deliver(index, Input::Turn { task, attempt, turn: Box::new(turn) });
+        true
+    }
+
+    fn plan_turn(&self, task: TaskId, attempt: Attempt, script: &Script, is_last: bool) -> Planned {
+        let dice = mix(mix(script.own, attempt.0), script.seq + 3);
+        let room = script.depth() < DEPTH_MAX
+            && self.turns.wanted.get(&task.job).copied().unwrap_or(0) < SPAWNED_MAX;
+        let count = if room { dice >> 8 & 3 } else { 0 };
+        let child = |at: u64| {
+            let own = mix(dice, at) >> DEPTH_BITS << DEPTH_BITS;
+            1 << 63 | own | (script.depth() + 1)
+        };
+        let children: Vec<u64> = (0..count).map(child).collect();
+        let duration = |child: &u64| Span(mix(*child, 5) % DURATION_MAX.0);
+        let durations: Vec<Span> = children.iter().map(duration).collect();
+        let tasks = children.iter().zip(&durations).map(|(&entry, duration)| wire::Task {
+            entry,
+            duration_ns: duration.0,
+            ..wire::Task::default()
+        });
+        let spec = wire::Spec {
+            kind: KIND_SPAWNING.to_owned(),
+            name: "child".to_owned(),
+            cpus: 1,
+            body: Some(wire::spec::Body::Sleep(wire::Sleep {})),
+            ..wire::Spec::default()
+        };
+        let spawned =
+            wire::Spawned { specs: vec![spec], tasks: tasks.collect(), ..wire::Spawned::default() };
+        let all = script.children + count;
+        let awaits = self.pick_awaited(task, dice, all);
+        let verdict = match dice & 3 {
+            _ if is_last => wire::TurnVerdict::TurnDone,
+            _ if script.yields() => wire::TurnVerdict::TurnYield,
+            0 | 1 if !awaits.is_empty() => wire::TurnVerdict::TurnWait,
+            2 => wire::TurnVerdict::TurnYield,
+            _ => wire::TurnVerdict::TurnMore,
+        };
+        let mut state = vec![script.steps + 1];
+        state.extend(dice.to_le_bytes());
+        let awaits = if verdict == wire::TurnVerdict::TurnWait { awaits } else { Vec::new() };
+        let request = Request { children, durations, state: Some(state.clone()) };
+        Planned { turn: Turn { verdict, spawned, awaits, state: Some(state) }, request }
+    }
+
+    /// Children, and sometimes a submitted task without parents: nothing that waits for this task.
+    fn pick_awaited(&self, task: TaskId, dice: u64, children: u64) -> Vec<wire::TaskRef> {
+        use wire::task_ref::Task::{Child, Local};
+        let mut named = Vec::new();
+        if children > 0 {
+            named.push(Child(dice % children));
+            named.push(Child(children - 1));
+        }
+        let job = self.jobs.get(&task.job);
+        let free = job.into_iter().flat_map(|job| &job.tasks).filter(|(local, other)| {
+            let is_plain = other.kind != KIND_SPAWNING && !other.spawned;
+            is_plain && other.slots.is_empty() && **local != task.local
+        });
+        let free: Vec<u64> = free.map(|(local, _)| local.0).take(8).collect();
+        if !free.is_empty() && dice >> 16 & 1 == 1 {
+            named.push(Local(free[dice as usize % free.len()]));
+        }
+        named.dedup();
+        named.into_iter().map(|task| wire::TaskRef { task: Some(task) }).collect()
+    }
+
+    /// The core answers a turn.
+    pub(crate) fn turn_answered(
+        &mut self,
+        index: usize,
+        task: TaskId,
+        attempt: Attempt,
+        answer: TurnAnswer,
+    ) {
+        self.tell(|| format!("n{index}: {task} attempt {attempt} is answered {answer:?}"));
+        let running = self.machines[index].running.get_mut(&(task, attempt));
+        let Some(running) = running else { return };
+        let Some(script) = running.script.as_mut() else { return };
+        let Some(verdict) = script.pending.take() else { return };
+        match answer {
+            TurnAnswer::Committed(commit) => {
+                let goes_on = verdict == wire::TurnVerdict::TurnMore || commit.awaited.is_some();
+                if !goes_on {
+                    script.pending = Some(verdict); // The attempt is ended next.
+                    return;
+                }
+                script.seq = commit.seq;
+                script.steps += 1;
+                script.children += u64::from(commit.count);
+                let pause = Span(mix(script.own, commit.seq) % DURATION_MAX.0);
+                let verdict = self.turns.on_answered(task, &commit);
+                self.judge(verdict);
+                let (at, life) = (self.now + pause, self.machines[index].life);
+                self.schedule(at, SimEvent::Ended { node: index, life, task, attempt });
+            }
+            TurnAnswer::Fenced => {
+                if let Some(running) = self.machines[index].running.remove(&(task, attempt)) {
+                    self.starve.on_ended(self.now, index, running.cpus);
+                }
+            }
+            TurnAnswer::Refused(error) => {
+                let text = format!("{task}: a turn of attempt {attempt} is refused: {error}");
+                self.judge(Err(Violation::new("turns", text)));
+            }
+        }
+    }
+
+    pub(crate) fn is_spawning(&self, task: TaskId) -> bool {
+        let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));
+        truth.is_some_and(|truth| truth.kind == KIND_SPAWNING)
+    }
+
+    /// A killed attempt reports nothing that it has spawned.
+    pub(crate) fn killed_outcome() -> Outcome {
+        let (error, exit_code) = ("killed".to_string(), 137);
+        Outcome { error, exit_code, ..Outcome::default() }
+    }
+}
