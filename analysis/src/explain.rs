@@ -105,9 +105,7 @@ impl Past {
                 let why = retry_reason(why);
                 format!("after attempt {attempt} its home gave it a further one, because {why}")
             }
-            Event::Turned { attempt, seq, turn, spawned, .. } => {
-                turned(attempt, seq, turn, spawned)
-            }
+            Event::Turned { .. } => turned(&event),
             Event::TakenOver { from, .. } => {
                 format!("{} took over what it had made from {}", name(node), name(from))
             }
@@ -306,7 +304,8 @@ fn span_text(span: Span) -> String {
     }
 }
 
-fn turned(attempt: Attempt, seq: u64, turn: Turned, spawned: u64) -> String {
+fn turned(event: &Event) -> String {
+    let Event::Turned { attempt, seq, turn, spawned, .. } = *event else { return String::new() };
     let then = match turn {
         Turned::Done => "and is done",
         Turned::Wait => "and waits for other tasks",

@@ -80,7 +80,7 @@ impl Door {
     /// # Errors
     /// The node refuses the call, or is gone.
     pub fn spawn(&mut self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, DoorError> {
-        match self.call(Asked::Spawn(call))? {
+        match self.call(Asked::Spawn(Box::new(call)))? {
             Answered::Spawned(spawned) => Ok(spawned),
             _ => Err(DoorError::BadAnswer),
         }

@@ -176,7 +176,7 @@ impl Commands {
         let running = state.running.get_mut(&number)?;
         self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
         running.key = (next.task, next.attempt);
-        running.launch = Box::new(next.clone());
+        *running.launch = next.clone();
         Some(!running.printed.captured.is_none())
     }
 
@@ -373,7 +373,7 @@ fn stage(
     };
     let (workspace, start) = match stage::prepare(&inner.shared, &launch, command, number) {
         Ok(ready) => ready,
-        Err(outcome) => return inner.shared.finish(key, outcome),
+        Err(error) => return inner.fail(key, &error),
     };
     let before = batch.len();
     wire::encode(batch, &SpawnerRequest { start: Some(start), ..SpawnerRequest::default() });

@@ -60,7 +60,7 @@ pub(crate) fn prepare(
     launch: &Launch,
     command: &wire::Command,
     number: u64,
-) -> Result<(Workspace, Start), Outcome> {
+) -> Result<(Workspace, Start), String> {
     // Making and removing a directory takes up to a fifth of the cost of a short command. A task
     // without files gets an empty directory of an earlier one. A task with files gets its own,
     // where no escaped process of an earlier task can write.
@@ -72,10 +72,9 @@ pub(crate) fn prepare(
         let directory = shared.tasks_dir.join(name);
         fs::create_dir(&directory).map(|()| (directory, None))
     };
-    let wrong = |error| Outcome { error, ..Outcome::default() };
     let (directory, spare) = made.map_err(|error| {
         let node = node(shared);
-        wrong(format!("cannot make the task's directory on {node}: {}", reason(&error)))
+        format!("cannot make the task's directory on {node}: {}", reason(&error))
     })?;
     let (outputs, inputs, guards) = (Vec::new(), Vec::new(), Vec::new());
     let workspace = Workspace { directory, spare, outputs, inputs, guards };
@@ -86,7 +85,7 @@ pub(crate) fn prepare(
         }
         Err(error) => {
             collect::clean_up(shared, &workspace);
-            Err(wrong(error))
+            Err(error)
         }
     }
 }

@@ -50,7 +50,7 @@ impl Table {
         self.running().get(&key).cloned()
     }
 
-    /// The command of an attempt is another attempt from now on. `None` if it was removed meanwhile.
+    /// The command of an attempt becomes another attempt. `None` if it was removed meanwhile.
     pub(crate) fn rename(&self, from: Key, to: Key) -> Option<()> {
         let mut running = self.running();
         let phase = running.remove(&from)?;

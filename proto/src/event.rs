@@ -5,6 +5,7 @@ Each block of events is self-contained, because times are deltas within it. So a
 any block. An event is one tag byte and LEB128 varints, about 12 bytes.
 */
 
+mod spawns_and_deaths;
 mod subject;
 mod turned;
 
@@ -282,14 +283,6 @@ impl Encoder {
         }
     }
 
-    fn turned(&mut self, event: &Event) -> u8 {
-        if let Event::Turned { task, attempt, seq, turn, first, spawned } = *event {
-            self.task(task, attempt);
-            self.numbers(&[seq, turn as u64, first, spawned]);
-        }
-        34
-    }
-
     /// Encodes the events that concern no single task.
     fn node_body(&mut self, event: &Event) -> u8 {
         match *event {
@@ -546,47 +539,6 @@ impl<'a> Decoder<'a> {
             27 | 28 | 32 | 34 => return self.counted_event(tag, task, attempt),
             29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
             _ => Event::MissedWakeupRepaired { task },
-        })
-    }
-
-    /// Deaths, stalls and turns.
-    fn counted_event(
-        &mut self,
-        tag: u8,
-        task: TaskId,
-        attempt: Attempt,
-    ) -> Result<Event, DecodeError> {
-        Ok(match tag {
-            27 => Event::CrashCounted {
-                task,
-                attempt,
-                node: NodeId(self.small()?),
-                incarnation: self.small()?,
-                count: u8::try_from(self.number()?)
-                    .map_err(|_| DecodeError::OutOfRange(self.at))?,
-            },
-            32 => Event::Spared {
-                task,
-                attempt,
-                node: NodeId(self.small()?),
-                incarnation: self.small()?,
-                why: Spared::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
-            },
-            28 => Event::Stalled {
-                task,
-                stall: Stall::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
-                home: NodeId(self.small()?),
-                holder: NodeId(self.small()?),
-                quiet: Span(self.number()?),
-            },
-            _ => Event::Turned {
-                task,
-                attempt,
-                seq: self.number()?,
-                turn: Turned::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
-                first: self.number()?,
-                spawned: self.number()?,
-            },
         })
     }
 }

@@ -141,7 +141,6 @@ pub struct Scheduler {
     pub(crate) recent_completions: RecentCompletions,
     pub(crate) job_tallies: Box<JobTallies>,
     /// Turns that their homes have not answered. Boxed, because most nodes never have any.
-    #[expect(clippy::box_collection, reason = "most nodes never have any: it takes less room")]
     pub(crate) pending_turns: Option<Box<PendingTurns>>,
 }
 
@@ -260,7 +259,7 @@ impl Scheduler {
                     self.complete(now, from, completion, out);
                 }
             }
-            Body::Turn(turn) => self.on_turn_of(now, from, turn, out),
+            Body::Turn(turn) => self.on_turn_of(now, from, *turn, out),
             Body::TurnReply(reply) => self.on_turn_reply(now, reply, out),
             Body::AwaitQuery(query) => self.on_await_query(query, out),
             Body::AwaitReply(reply) => self.on_await_reply(&reply),

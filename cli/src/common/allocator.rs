@@ -11,7 +11,7 @@ pub(crate) fn return_memory() {
     /// name them.
     const OPTIONS: [(mi_option_t, std::ffi::c_long); 2] = [(15, 10), (35, 1)];
     for (option, value) in OPTIONS {
-        // SAFETY: any thread may set an option at any time, and both are valid numbers of version 3.
+        // SAFETY: any thread may set an option at any time, and both numbers are of version 3.
         unsafe { mi_option_set(option, value) };
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of commands to the door. Each sends requests one after another; each gets one answer.
+//! Connections of commands to the door. Each sends one request after another, with one answer each.
 
 use std::io;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ async fn answer(
     };
     let door = host.door();
     match request.body {
-        Some(Asked::Spawn(call)) => Some(door.spawn(token, call).map(Answered::Spawned)),
+        Some(Asked::Spawn(call)) => Some(door.spawn(token, *call).map(Answered::Spawned)),
         Some(Asked::Commit(commit)) => {
             let begun = door.attempts().commit(token, commit);
             Some(committed(door.begin(begun)).await)

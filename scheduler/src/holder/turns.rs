@@ -104,7 +104,7 @@ impl Scheduler {
         if self.homes.is_home_of(task) {
             self.on_turn_of(now, self.options.me, turn, out);
         } else {
-            out.reliable.push((self.homes.home_of(task), Body::Turn(turn)));
+            out.reliable.push((self.homes.home_of(task), Body::Turn(Box::new(turn))));
         }
     }
 

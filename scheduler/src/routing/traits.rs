@@ -50,7 +50,7 @@ pub enum AddressedTo<'a> {
     TasksNotHeld(&'a [wire::TaskAttempt]),
     /// The owners of the tasks that made these outputs. One message for each.
     Makers(&'a [wire::OutputReaders]),
-    /// The owner of the task whose turn this is.
+    /// The owner of the task that took this turn.
     Turn(&'a wire::Turn),
     /// The owner of all these tasks. Never split, since one answer is about all of them.
     TasksMoved(&'a wire::TasksMoved),

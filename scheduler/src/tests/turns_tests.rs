@@ -195,7 +195,7 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
     home.launched();
     let attempt = home.attempt();
     let sent = |attempt: Attempt, seq| {
-        Body::Turn(wire::Turn {
+        Body::Turn(Box::new(wire::Turn {
             job: 1,
             local: task().local.0,
             attempt: attempt.0,
@@ -203,7 +203,7 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
             verdict: TurnVerdict::TurnMore as i32,
             spawned: Some(spawned(1)),
             ..wire::Turn::default()
-        })
+        }))
     };
     for (attempt, seq, result, open) in [
         (Attempt(attempt.0 - 1), 1, TurnResult::Fenced, 1),

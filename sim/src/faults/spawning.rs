@@ -1,4 +1,4 @@
-//! A model of tasks that spawn tasks. The behaviour of an attempt follows from the task's own number
+//! A model of tasks that spawn tasks. The behaviour of an attempt follows from the task's number
 //! and from the attempt, so a further attempt does other things than the first.
 
 use node::Input;

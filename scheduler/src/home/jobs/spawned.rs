@@ -1,4 +1,4 @@
-//! Jobs whose tasks spawn tasks: their number, and its limit.
+//! Jobs with tasks that spawn tasks: the number of tasks, and its limit.
 
 use proto::limits::JOB_TASKS_MAX_DEFAULT;
 use proto::{JobId, wire};

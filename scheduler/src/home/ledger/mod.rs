@@ -105,9 +105,9 @@ pub(crate) struct Ledger {
     /// Chunks that turns of this step have spawned.
     pub(crate) born: Option<Box<Born>>,
     /// When other homes are asked for tasks that tasks homed here await.
-    pub(crate) asks_of_waits: Option<Box<BTreeSet<(Time, TaskId)>>>,
+    pub(crate) asks_of_waits: BTreeSet<(Time, TaskId)>,
     /// Ended tasks that tasks of other partitions await, each with the turn that waits.
-    pub(crate) ended_awaited: Option<Box<Vec<(TaskId, u64, wire::Awaited)>>>,
+    pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -155,8 +155,8 @@ impl Ledger {
             ahead: Vec::new(),
             crashes: Box::default(),
             born: None,
-            asks_of_waits: None,
-            ended_awaited: None,
+            asks_of_waits: BTreeSet::new(),
+            ended_awaited: Vec::new(),
             mutant,
         }
     }

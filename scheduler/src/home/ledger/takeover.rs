@@ -241,9 +241,7 @@ impl Ledger {
         self.has_releases |= loaded.has_releases;
         self.take_crashes(*loaded.crashes);
         self.awaiting_lost_inputs.extend(loaded.awaiting_lost_inputs);
-        if let Some(asks) = loaded.asks_of_waits {
-            self.asks_of_waits.get_or_insert_default().extend(*asks);
-        }
+        self.asks_of_waits.extend(loaded.asks_of_waits);
         for (holder, tasks) in loaded.held_remotely {
             self.held_remotely.entry(holder).or_default().extend(tasks);
         }

@@ -1,5 +1,5 @@
-//! Waiting for tasks: a turn that waits names tasks of its job. The waiting task is ready again when
-//! all of them have ended, whatever their verdicts.
+//! Waiting for tasks: a turn that waits names tasks of its job. The waiting task is ready again
+//! when all of them have ended, whatever their verdicts.
 //!
 //! A task of the same partition is looked up. The home of another partition is asked, again and
 //! again until it has answered: it keeps the question in memory only.
@@ -100,7 +100,7 @@ impl Ledger {
         }
         task.pending = pending;
         if is_remote {
-            self.asks_of_waits.get_or_insert_default().insert((now, waiter));
+            self.asks_of_waits.insert((now, waiter));
         }
     }
 
@@ -154,14 +154,14 @@ impl Ledger {
             if local.partition() == task.partition() {
                 self.wake(waiter, ended);
             } else {
-                self.ended_awaited.get_or_insert_default().push((waiter, seq, ended));
+                self.ended_awaited.push((waiter, seq, ended));
             }
         }
     }
 
     /// Sends the ends of awaited tasks to the homes of the tasks that wait.
     fn send_ends(&mut self, homes: &Homes, out: &mut Out) {
-        let ended = self.ended_awaited.take().into_iter().flat_map(|ended| *ended);
+        let ended = std::mem::take(&mut self.ended_awaited).into_iter();
         for (waiter, seq, ended) in ended {
             if let Some(home) = homes.owner(waiter.partition()) {
                 out.reliable.push((home, reply(waiter, seq, vec![ended])));
@@ -203,7 +203,7 @@ impl Scheduler {
     /// Asks other homes for awaited tasks, where that is due.
     pub(crate) fn ask_for_awaited(&mut self, now: Time, out: &mut Out) {
         self.ledger.send_ends(&self.homes, out);
-        let Some(asks) = &mut self.ledger.asks_of_waits else { return };
+        let asks = &mut self.ledger.asks_of_waits;
         let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
         let due = std::mem::replace(&mut **asks, later);
         for (_, waiter) in due {
@@ -217,7 +217,7 @@ impl Scheduler {
                 let query = wire::AwaitQuery { job, waiter, seq, tasks, partition };
                 out.reliable.push((home, Body::AwaitQuery(query)));
             }
-            self.ledger.asks_of_waits.get_or_insert_default().insert((now + AWAIT_AGAIN, waiter));
+            self.ledger.asks_of_waits.insert((now + AWAIT_AGAIN, waiter));
         }
     }
 
@@ -240,7 +240,7 @@ impl Scheduler {
                 (None, None) => {}
                 (None, Some(_)) => {
                     let Some(part) = self.ledger.part_mut(task) else { continue };
-                    let waiters = &mut part.turns.get_or_insert_default().waiters;
+                    let waiters = &mut part.turns.waiters;
                     waiters.entry(task.local.index()).or_default().insert(waiter.local, query.seq);
                 }
             }
@@ -260,6 +260,6 @@ impl Scheduler {
 
     /// When homes of awaited tasks are asked again.
     pub(crate) fn next_ask_of_waits(&self) -> Option<Time> {
-        self.ledger.asks_of_waits.as_ref()?.first().map(|&(at, _)| at)
+        self.ledger.asks_of_waits.first().map(|&(at, _)| at)
     }
 }
