@@ -208,7 +208,6 @@ fn bad_input_is_an_error_in_the_task_that_did_it() {
     let lines = [
         "starling await 3",
         "starling await 77/0.1",
-        "starling await 1.99999",
         "starling await nonsense",
         "head -c 70000 /dev/zero > large; starling commit --state large",
         "STARLING_TOKEN=00112233445566778899aabbccddeeff starling spawn -- true",
