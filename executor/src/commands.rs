@@ -175,8 +175,7 @@ impl Commands {
         let mut state = self.inner.state();
         let running = state.running.get_mut(&number)?;
         self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
-        running.key = (next.task, next.attempt);
-        running.launch = Box::new(next.clone());
+        (running.key, running.launch) = ((next.task, next.attempt), Box::new(next.clone()));
         Some(!running.printed.captured.is_none())
     }
 

@@ -35,7 +35,7 @@ use crate::door::uncommitted::Children;
 
 pub(crate) type Key = (TaskId, Attempt);
 
-/// A turn of an attempt, on its way to the core.
+/// A turn of an attempt, for the core.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct AttemptTurn {
     pub(crate) task: TaskId,
@@ -112,7 +112,7 @@ struct Open {
 pub(crate) struct Attempts {
     by_token: HashMap<Token, Key>,
     open: HashMap<Key, Open>,
-    /// The attempts whose command waits without a slot.
+    /// The attempts with a command that waits without a slot.
     parked: HashMap<TaskId, Attempt>,
 }
 
@@ -237,7 +237,7 @@ impl Attempts {
         Order::Kill
     }
 
-    /// The next attempt of a task starts here. Returns the attempt whose command is still here, and
+    /// The next attempt of a task starts here. Returns the attempt with a command that is still here, and
     /// whether it can go on as the next attempt.
     pub(crate) fn parked(&self, task: TaskId, resume: &wire::Resume) -> Option<(Attempt, bool)> {
         let attempt = *self.parked.get(&task)?;
