@@ -237,8 +237,8 @@ impl Attempts {
         Order::Kill
     }
 
-    /// The next attempt of a task starts here. Returns the attempt with a command that is still here, and
-    /// whether it can go on as the next attempt.
+    /// The next attempt of a task starts here. Returns the attempt with a command that is still
+    /// here, and whether it can go on as the next attempt.
     pub(crate) fn parked(&self, task: TaskId, resume: &wire::Resume) -> Option<(Attempt, bool)> {
         let attempt = *self.parked.get(&task)?;
         let open = self.open.get(&(task, attempt));
