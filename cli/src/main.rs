@@ -1,5 +1,5 @@
 //! The one binary. Each verb has its file; this one reads the command line and selects it.
-//! `cluster` has the verbs for a running cluster, `inside` those for commands inside a task. `local`
+//! `cluster` has the verbs for a running cluster, `inside` those for commands in a task. `local`
 //! has those that start nodes, and `common` serves all verbs.
 
 mod args;
