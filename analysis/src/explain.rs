@@ -6,7 +6,7 @@ The live answer of the task's home comes first. The events of the task follow in
 */
 
 use proto::event::{End, Event, Reason, Turned};
-use proto::{Attempt, LocalId, NodeId, Policy, Span, Time, wire};
+use proto::{LocalId, NodeId, Policy, Span, Time, wire};
 
 use crate::events::Entry;
 use crate::trace::{end_word, retry_reason};

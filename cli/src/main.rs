@@ -1,6 +1,6 @@
 //! The one binary. Each verb has its file; this one reads the command line and selects it.
-//! `cluster` has the verbs for a running cluster, `inside` those for commands inside a task,
-//! `local` those that start nodes, and `common` serves all verbs.
+//! `cluster` has the verbs for a running cluster, `inside` those for commands in a task. `local`
+//! has those that start nodes, and `common` serves all verbs.
 
 mod args;
 mod bench;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use proto::wire::OutputForm;
-use proto::work::{Launch, Outcome};
+use proto::work::Launch;
 use proto::{limits, wire};
 
 use crate::collect;

@@ -35,7 +35,7 @@ use crate::door::uncommitted::Children;
 
 pub(crate) type Key = (TaskId, Attempt);
 
-/// A turn of an attempt that the core has not answered.
+/// A turn of an attempt, for the core.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct AttemptTurn {
     pub(crate) task: TaskId,

@@ -94,8 +94,8 @@ impl Door {
         self.attempts().ended((task, attempt), outcome) == End::Reported
     }
 
-    /// The attempt of the task with a command that waits here, and whether it can go on as the attempt
-    /// that begins with `resume`.
+    /// The attempt of the task with a command that waits here, and whether it can go on as the
+    /// attempt that begins with `resume`.
     pub(crate) fn parked(&self, task: TaskId, resume: &wire::Resume) -> Option<(Attempt, bool)> {
         self.attempts().parked(task, resume)
     }

@@ -205,7 +205,7 @@ impl Scheduler {
         self.ledger.send_ends(&self.homes, out);
         let asks = &mut self.ledger.asks_of_waits;
         let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
-        let due = std::mem::replace(&mut **asks, later);
+        let due = std::mem::replace(asks, later);
         for (_, waiter) in due {
             let (seq, open) = self.ledger.open_waits(waiter);
             if open.is_empty() {
@@ -240,7 +240,7 @@ impl Scheduler {
                 (None, None) => {}
                 (None, Some(_)) => {
                     let Some(part) = self.ledger.part_mut(task) else { continue };
-                    let waiters = &mut part.turns.waiters;
+                    let waiters = &mut part.turns.get_or_insert_default().waiters;
                     waiters.entry(task.local.index()).or_default().insert(waiter.local, query.seq);
                 }
             }
