@@ -43,3 +43,4 @@ mod tuning;
 mod unauthenticated;
 mod upgrade;
 mod uploads;
+mod witnesses;
