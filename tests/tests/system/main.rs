@@ -45,3 +45,4 @@ mod tuning;
 mod unauthenticated;
 mod upgrade;
 mod uploads;
+mod witnesses;
