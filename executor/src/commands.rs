@@ -5,11 +5,10 @@ The node's end of the spawner: one thread sends commands to it, another receives
 launch ─▶ queue ─▶ [launcher: files, arguments] ─orders─▶ spawner ─▶ commands
 outcome ◀─ [listener: packs streams, collects outputs] ◀─reports─┘
 ```
-A command without preparation is sent by the launching thread if the queue is empty, because one
-more hand-over to a thread costs more than its arguments.
+If the queue is empty, the launching thread sends a command without preparation itself.
 
-The spawner starts with the first command. When it dies unexpectedly, the listener kills the
-processes it left, fails the attempts it ran, and starts another one.
+The spawner starts with the first command. When it dies unexpectedly, the listener kills its
+processes, fails its attempts, and starts another one.
 */
 
 use std::collections::HashMap;

@@ -276,14 +276,7 @@ impl Node {
                 }
             }
             Input::MapCommitted { map } => self.on_map(now, *map),
-            Input::PeerConnected { peer } => {
-                if peer != self.own.node {
-                    self.links.reconnected(peer);
-                    if let Some(replica) = &mut self.replica {
-                        replica.reconnected(peer);
-                    }
-                }
-            }
+            Input::PeerConnected { peer } => self.on_peer_connected(peer),
             Input::PeerLost { peer } => {
                 if let Some(member) = &mut self.member {
                     member.peer_lost(now, peer);
@@ -300,6 +293,16 @@ impl Node {
                     member.on_time(now);
                 }
             }
+        }
+    }
+
+    fn on_peer_connected(&mut self, peer: NodeId) {
+        if peer == self.own.node {
+            return;
+        }
+        self.links.reconnected(peer);
+        if let Some(replica) = &mut self.replica {
+            replica.reconnected(peer);
         }
     }
 

@@ -1,10 +1,8 @@
 /*!
 The incarnations of a node: one after another, in the same directory and the same process.
 
-A stop request ends the node with its incarnation. Three other events also end an incarnation: the
-cluster has declared it failed, the cluster turns out to have begun without it, or its records are
-unreliable. Then the next incarnation begins. It keeps nothing of the previous one but the objects
-on disk.
+A stop request ends the node with its incarnation. A further one begins if the cluster declared this
+one failed or had begun without it, or if its records are unreliable. It keeps only the objects.
 */
 
 use std::collections::BTreeSet;
