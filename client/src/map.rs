@@ -81,13 +81,8 @@ mod tests {
     fn a_fetched_map_does_not_undo_a_redirect() {
         let mut known = map(1, &[0, 1], vec![entry(1, 0), entry(1, 1)]);
         let home = Member { node: 7, incarnation: 3, ..Member::default() };
-        let redirect = Redirect {
-            partition: 0,
-            entry: Some(entry(5, 7)),
-            home: Some(home),
-            map_epoch: 5,
-            ..Redirect::default()
-        };
+        let redirect =
+            Redirect { partition: 0, entry: Some(entry(5, 7)), home: Some(home), map_epoch: 5 };
         assert!(is_newer(&redirect, &known));
         correct(&mut known, redirect);
         let fetched = map(3, &[0, 1], vec![entry(2, 1), entry(3, 0)]);

@@ -210,7 +210,7 @@ fn content(found: &FoundPool) -> String {
         (PoolKind::Indexed(_), grouping) => {
             let list = text.split_once('=').map_or("", |(_, list)| list).to_owned();
             let grouping = grouping.as_ref().filter(|_| group_count(&found.pool) > 1);
-            grouping.map_or(list.clone(), |grouping| format!("{list} {grouping}"))
+            grouping.map_or_else(|| list.clone(), |grouping| format!("{list} {grouping}"))
         }
     }
 }

@@ -72,8 +72,9 @@ async fn commands_spawn_and_commit() {
         door.spawn(call()).unwrap()
     });
     assert_eq!(spawned.await, wire::DoorSpawned { first: 3, count: 3, known: false });
-    let stranger = with_door(&node, &"00".repeat(16), |door| door.spawn(call()).unwrap_err());
-    assert!(stranger.await.to_string().contains("has this token"));
+    let unknown = "00".repeat(16);
+    let refused = with_door(&node, &unknown, |door| door.spawn(call()).unwrap_err()).await;
+    assert!(refused.to_string().contains("has this token"));
     let answering = Arc::clone(&node);
     let core = tokio::spawn(async move {
         let Some(Local::Input(Input::Turn { task, attempt, turn })) = inputs.recv().await else {
@@ -106,7 +107,7 @@ async fn a_waiting_command_that_goes_ends_its_attempt() {
     node.door.answered(TASK, Attempt(1), commit);
     assert!(node.door.is_parked(TASK, Attempt(1)));
     drop(stream);
-    tokio::time::timeout(Duration::from_secs(20), async {
+    timeout(Duration::from_secs(20), async {
         while node.killed.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -19,7 +19,7 @@ pub const DOOR_IDLE_TIMEOUT: Span = Span::from_secs(60);
 /// The maximum number of commands that wait without a slot on one node. It leaves connections to
 /// commands that run.
 pub const WAITING_COMMANDS_MAX: usize = 2048;
-/// A node ends an attempt this long after its waiting command has gone, if the attempt has not ended
-/// by itself.
+/// A node ends an attempt this long after its waiting command has gone, if it has not ended by
+/// itself.
 pub const ABANDONED_WAIT_GRACE: Span = Span::from_millis(500);
 const _: () = assert!(WAITING_COMMANDS_MAX < DOOR_CONNECTIONS_MAX);

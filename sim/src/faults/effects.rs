@@ -46,8 +46,13 @@ struct Facts {
     crash_limits: Vec<((TaskId, Attempt), NodeId, u32)>,
     crashes: Vec<(TaskId, NodeId, u32)>,
     spared: Vec<(TaskId, (NodeId, u32), Spared)>,
-    turns: Vec<((TaskId, Attempt, u64), (Turned, u64, u64))>,
+    turns: Vec<(TurnNumber, TurnEffect)>,
 }
+
+/// A turn of an attempt, by its number.
+type TurnNumber = (TaskId, Attempt, u64);
+/// The verdict, the index of the first spawned task and the number of spawned tasks.
+type TurnEffect = (Turned, u64, u64);
 
 #[derive(Debug)]
 struct Committed {

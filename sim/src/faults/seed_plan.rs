@@ -170,13 +170,10 @@ impl Plan {
         }
         let faults_for = trouble_span(&mut dice, &works, total_slots(&world));
         if dice.chance(500) {
-            // Syncs as slow as the jobs, so that a power cut has much to undo.
-            world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
+            slow_syncs(&mut dice, &mut world, faults_for);
         }
-        let mut jobs = Vec::new();
-        for (work, homes) in works {
-            jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
-        }
+        let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
+        let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(&mut SimRng::new(seed ^ TURNS_STREAM), &mut jobs);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
@@ -303,6 +300,11 @@ fn wear(dice: &mut SimRng, world: &mut WorldOptions) {
     if dice.chance(100) {
         world.network.repeated_permille = 500;
     }
+}
+
+/// Syncs as slow as the jobs, so that a power cut has much to undo.
+fn slow_syncs(dice: &mut SimRng, world: &mut WorldOptions, faults_for: Span) {
+    world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
 }
 
 /// Makes some tasks of some jobs spawn others.

@@ -106,21 +106,23 @@ impl std::fmt::Debug for World {
     }
 }
 
+fn machine(options: &WorldOptions, node: usize) -> Machine {
+    let slots = options.slots[node % options.slots.len()];
+    let slowness = options.slowness[node % options.slowness.len()];
+    let pace = options.paces[node % options.paces.len()];
+    Machine { store: 100 + node as u64, pace, ..Machine::new(slots, slowness) }
+}
+
 impl World {
     /// A cluster with nodes that start at once.
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
         let WorldOptions { seed, nodes, partitions, copies, .. } = options;
         let mut map = kvs::make_replicated_map(seed | 1, nodes, partitions, copies);
-        let mut machines = Vec::new();
-        for node in 0..options.nodes as usize {
-            let slots = options.slots[node % options.slots.len()];
-            let slowness = options.slowness[node % options.slowness.len()];
-            let pace = options.paces[node % options.paces.len()];
-            let store = 100 + node as u64;
-            machines.push(Machine { store, pace, ..Machine::new(slots, slowness) });
-            map.members[node].slots = slots;
-            map.members[node].phase = wire::MemberPhase::Up as i32;
+        let machines: Vec<_> = (0..nodes as usize).map(|node| machine(&options, node)).collect();
+        for (member, machine) in map.members.iter_mut().zip(&machines) {
+            member.slots = machine.slots;
+            member.phase = wire::MemberPhase::Up as i32;
         }
         let map = Arc::new(map);
         let is_cramped = options.tuning.store_soft_bytes != u64::MAX;

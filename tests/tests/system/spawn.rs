@@ -26,7 +26,7 @@ fn text(path: PathBuf) -> String {
 
 /// The processes with this text in their command line.
 fn processes(part: &str) -> Vec<Pid> {
-    let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let entries = fs::read_dir("/proc").expect("Linux has it").filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_it = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
