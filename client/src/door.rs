@@ -50,29 +50,27 @@ pub enum DoorError {
     BadAnswer,
 }
 
-/// A connection of a running task to its node.
+/// The way of a running task to its node. Each call has a connection of its own, because a node
+/// closes idle ones.
 #[derive(Debug)]
 pub struct Door {
-    stream: UnixStream,
     path: String,
     token: Vec<u8>,
 }
 
 impl Door {
     /// # Errors
-    /// The process is not part of a task, or its node does not listen.
+    /// The process is not part of a task.
     pub fn of_environment() -> Result<Self, DoorError> {
         let variable = |name| env::var(name).map_err(|_| DoorError::Outside(name));
-        Self::connect(&variable(DOOR_VARIABLE)?, &variable(TOKEN_VARIABLE)?)
+        Self::new(&variable(DOOR_VARIABLE)?, &variable(TOKEN_VARIABLE)?)
     }
 
     /// # Errors
-    /// The token is malformed, or no node listens.
-    pub fn connect(path: &str, token: &str) -> Result<Self, DoorError> {
+    /// The token is malformed.
+    pub fn new(path: &str, token: &str) -> Result<Self, DoorError> {
         let token = bytes_of(token).ok_or(DoorError::BadToken)?;
-        let stream = UnixStream::connect(path)
-            .map_err(|error| DoorError::Unreachable { path: path.to_owned(), error })?;
-        Ok(Self { stream, path: path.to_owned(), token })
+        Ok(Self { path: path.to_owned(), token })
     }
 
     /// Spawns tasks, which exist when the attempt's next turn is committed.
@@ -129,20 +127,22 @@ impl Door {
         }
     }
 
-    fn exchange(&mut self, request: &wire::DoorRequest) -> io::Result<wire::DoorResponse> {
+    fn exchange(&self, request: &wire::DoorRequest) -> io::Result<wire::DoorResponse> {
         let body = request.encode_to_vec();
         let mut frame = Vec::with_capacity(4 + body.len());
         frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
         frame.extend_from_slice(&body);
-        self.stream.write_all(&frame)?;
+        let mut stream = UnixStream::connect(&self.path)?;
+        let sent = stream.write_all(&frame);
+        // A node without a free connection answers before it has read the request.
         let mut head = [0; 4];
-        self.stream.read_exact(&mut head)?;
+        stream.read_exact(&mut head).map_err(|error| sent.err().unwrap_or(error))?;
         let length = u32::from_le_bytes(head) as usize;
         if length > limits::DOOR_ANSWER_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
         }
         let mut body = vec![0; length];
-        self.stream.read_exact(&mut body)?;
+        stream.read_exact(&mut body)?;
         wire::DoorResponse::decode(&body[..])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }

@@ -9,12 +9,14 @@
 # children again.
 set -e
 n=$1 out=$2
+[ ! -s "$out" ] || exit 0 # An earlier attempt has written it.
 if [ "$n" -lt 2 ]; then
-  echo "$n" > "$out"
+  echo "$n" > "$out.new" && mv "$out.new" "$out"
   exit 0
 fi
 starling spawn --key left -- sh "$0" $((n - 1)) "$out.left"
 starling spawn --key right -- sh "$0" $((n - 2)) "$out.right"
 starling await > "$out.verdicts"
-echo $(($(cat "$out.left") + $(cat "$out.right"))) > "$out"
+echo $(($(cat "$out.left") + $(cat "$out.right"))) > "$out.new"
+mv "$out.new" "$out"
 rm "$out.left" "$out.right" "$out.verdicts"

@@ -175,6 +175,7 @@ impl Commands {
         let running = state.running.get_mut(&number)?;
         self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
         running.key = (next.task, next.attempt);
+        self.inner.shared.hand_on_staged(parked, running.key);
         *running.launch = next.clone();
         Some(!running.printed.captured.is_none())
     }
@@ -594,7 +595,12 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
         .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
     // First, because the next command may need the directory.
     collect::clean_up(shared, &workspace);
-    let outcome = outcome?;
-    let doubt = collect::doubt(&outcome, exit, since.elapsed());
-    Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
+    let ended = outcome.and_then(|outcome| {
+        let doubt = collect::doubt(&outcome, exit, since.elapsed());
+        Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
+    });
+    if let (None, Some(doorway)) = (&ended, &shared.config.doorway) {
+        doorway.leave(key.0, key.1);
+    }
+    ended
 }

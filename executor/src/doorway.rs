@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use proto::work::Launch;
+use proto::{Attempt, TaskId};
 
 use crate::environment::push_variable;
 use crate::error::reason;
@@ -27,6 +28,9 @@ pub trait Doorway: fmt::Debug + Send + Sync {
     /// # Errors
     /// The commands of the attempt could not be known: one line.
     fn enter(&self, launch: &Launch) -> Result<Entrance, String>;
+
+    /// The command of an attempt has ended, after the attempt was killed.
+    fn leave(&self, task: TaskId, attempt: Attempt);
 }
 
 /// Adds the variables by which a command finds its node and its state.

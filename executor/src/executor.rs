@@ -170,6 +170,13 @@ impl Shared {
         drop(released); // Outside the lock, because it may remove files.
     }
 
+    /// The staged files of an attempt are those of another one from now on.
+    pub(crate) fn hand_on_staged(&self, from: Key, to: Key) {
+        let mut in_use = self.in_use();
+        let files = in_use.remove(&from);
+        in_use.extend(files.map(|files| (to, files)));
+    }
+
     fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<SharedFile>>> {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
@@ -336,9 +343,6 @@ impl Executor {
         let Some(has_printed) = self.commands.go_on(number, (task, parked), launch) else {
             return false;
         };
-        if let Some(files) = self.shared.in_use().remove(&(task, parked)) {
-            self.shared.in_use().insert((task, next), files);
-        }
         self.commands.set_waiting(number, false);
         if !has_printed {
             then();

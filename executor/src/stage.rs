@@ -51,7 +51,8 @@ pub(crate) fn moves_no_files(launch: &Launch) -> bool {
 pub(crate) fn needs_nothing(launch: &Launch) -> bool {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return false };
     let looks_at_files = !command.cwd.is_empty() || !command.stdin.is_empty();
-    moves_no_files(launch) && !looks_at_files
+    let has_state = launch.resume.as_ref().is_some_and(|resume| resume.state.is_some());
+    moves_no_files(launch) && !looks_at_files && !has_state
 }
 
 /// Prepares a command. On an error nothing is left behind, and the error is one line.

@@ -32,7 +32,7 @@ pub(crate) struct SpawnArgs {
     /// all files that match
     #[arg(long = "out", value_name = "FILE", num_args = 1..)]
     outputs: Vec<String>,
-    /// Start after these tasks: children such as 0 or 2-5, tasks of the job such as 3.17
+    /// Start after these children of the same turn, such as 0 or 2-5
     #[arg(long, value_name = "ID", num_args = 1..)]
     after: Vec<Handles>,
     /// Slots of the task
@@ -87,7 +87,7 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
     }
     let job = std::env::var("STARLING_JOB_ID").ok();
     let (after, all) = handles::resolve(&args.after, job.as_deref()).map_err(|problem| {
-        Failure::refused(format!("--after: {problem}")).hint("name children and tasks of this job")
+        Failure::refused(format!("--after: {problem}")).hint("name children of the same turn, such as 0 or 2-5")
     })?;
     if all {
         return Err(Failure::usage("--after: 'all' is for 'starling await'")

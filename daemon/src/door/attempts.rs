@@ -93,6 +93,8 @@ enum Phase {
     /// It is the next attempt already, and gets the ends of the awaited tasks soon.
     Returns {
         ended: Vec<wire::Awaited>,
+        /// The number of awaited tasks.
+        named: usize,
         sender: oneshot::Sender<Answer>,
     },
 }
@@ -213,7 +215,7 @@ impl Attempts {
                     self.parked.insert(key.0, key.1);
                     return Order::Park;
                 };
-                send(sender, Ok(Accepted::Awaited(in_order(&awaits, ended))));
+                send(sender, awaited(in_order(&awaits, ended), awaits.len()));
             }
             (Phase::Commits { sender, .. } | Phase::Waits { sender, .. }, TurnAnswer::Fenced) => {
                 send(sender, Err(Refusal::fenced()));
@@ -253,7 +255,8 @@ impl Attempts {
         self.by_token.insert(open.token, next);
         open.phase = match std::mem::replace(&mut open.phase, Phase::Runs) {
             Phase::Parked { awaits, sender, .. } => {
-                Phase::Returns { ended: in_order(&awaits, resume.awaited.clone()), sender }
+                let ended = in_order(&awaits, resume.awaited.clone());
+                Phase::Returns { ended, named: awaits.len(), sender }
             }
             phase => phase,
         };
@@ -264,8 +267,8 @@ impl Attempts {
     pub(crate) fn release(&mut self, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         match std::mem::replace(&mut open.phase, Phase::Runs) {
-            Phase::Returns { ended, sender } => {
-                let _ = sender.send(Ok(Accepted::Awaited(ended))); // The command may be gone.
+            Phase::Returns { ended, named, sender } => {
+                let _ = sender.send(awaited(ended, named)); // The command may be gone.
             }
             phase => open.phase = phase,
         }
@@ -352,6 +355,17 @@ impl Open {
 
 fn of_attempt((task, attempt): Key, turn: Turn) -> AttemptTurn {
     AttemptTurn { task, attempt, turn: Box::new(turn) }
+}
+
+/// A missing end must not look like a success.
+fn awaited(ended: Vec<wire::Awaited>, named: usize) -> Answer {
+    match named - ended.len() {
+        0 => Ok(Accepted::Awaited(ended)),
+        missing => Err(Refusal::bad(
+            format!("the ends of {missing} awaited tasks are not known"),
+            "await tasks of other partitions in several calls",
+        )),
+    }
 }
 
 /// The ends in the order in which the command named the tasks.

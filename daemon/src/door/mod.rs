@@ -125,4 +125,8 @@ impl Doorway for Door {
         let state = resume.and_then(|resume| resume.state.clone());
         Ok(Entrance { door, token: token.text(), state })
     }
+
+    fn leave(&self, task: TaskId, attempt: Attempt) {
+        self.killed(task, attempt);
+    }
 }

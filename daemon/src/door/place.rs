@@ -1,7 +1,6 @@
 //! The place of a node's socket. The kernel limits the length of its path, so a node in a long
 //! directory uses one of the system's short ones.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -25,6 +24,8 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct BoundSocket {
     pub(crate) listener: UnixListener,
     path: PathBuf,
+    /// Device and inode: a later incarnation may have bound this path again.
+    file: (u64, u64),
 }
 
 impl BoundSocket {
@@ -54,7 +55,8 @@ impl BoundSocket {
             _ => {}
         }
         let listener = UnixListener::bind(&path)?;
-        Ok(Self { listener, path })
+        let file = file_of(&path)?;
+        Ok(Self { listener, path, file })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,23 +66,26 @@ impl BoundSocket {
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if file_of(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Device and inode.
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn fits(path: &Path) -> bool {
     path.as_os_str().len() < limits::SOCKET_PATH_BYTES_MAX
 }
 
-/// The user's runtime directory, or one for the user below the system's temporary directory.
+/// A directory of the user below the system's temporary directory. The user's runtime directory is
+/// no choice: the system removes it at the end of the user's last session, and nodes stay.
 fn short_directory() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute());
     let user = rustix::process::geteuid().as_raw();
-    let in_runtime = runtime.map(|dir| PathBuf::from(dir).join("starling-doors"));
-    let longest = |dir: &Path| dir.as_os_str().len() + 1 + 16 < limits::SOCKET_PATH_BYTES_MAX;
-    in_runtime
-        .filter(|dir| longest(dir) && dir.parent().is_some_and(Path::is_dir))
-        .unwrap_or_else(|| PathBuf::from(OsString::from(format!("/tmp/starling-doors-{user}"))))
+    PathBuf::from(format!("/tmp/starling-doors-{user}"))
 }
 
 /// Refuses a directory that other users could have made or may enter.
@@ -91,7 +96,7 @@ fn check_owner(directory: &Path) -> io::Result<()> {
         true => Ok(()),
         false => {
             let text = format!("{} is not a private directory of this user", directory.display());
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+            Err(io::Error::other(text))
         }
     }
 }

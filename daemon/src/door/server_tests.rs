@@ -59,7 +59,7 @@ async fn with_door<T: Send + 'static>(
     calls: impl FnOnce(&mut client::Door) -> T + Send + 'static,
 ) -> T {
     let (path, token) = (node.door.socket.path().display().to_string(), token.to_owned());
-    let run = move || calls(&mut client::Door::connect(&path, &token).unwrap());
+    let run = move || calls(&mut client::Door::new(&path, &token).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 

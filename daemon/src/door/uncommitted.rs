@@ -81,6 +81,7 @@ impl Children {
         }
         self.check_room(&call.key, count, bytes)?;
         let parents = self.places(&call.after)?;
+        self.check_edges(count, parents.len())?;
         self.keep(&spec, &call.entries)?;
         let first = self.next;
         self.next += count;
@@ -96,6 +97,12 @@ impl Children {
 
     fn check_room(&self, key: &str, count: u64, bytes: usize) -> Result<(), Refusal> {
         let uncommitted = (self.next - self.committed).saturating_add(count);
+        if count > limits::TURN_SPAWNS_MAX as u64 {
+            return Err(Refusal::bad(
+                format!("one call makes at most {} tasks", limits::TURN_SPAWNS_MAX),
+                "split the array into several calls, with 'starling commit' between them",
+            ));
+        }
         if uncommitted > limits::TURN_SPAWNS_MAX as u64
             || self.spawned_bytes.saturating_add(bytes) > SPAWNED_BYTES_MAX
         {
@@ -111,6 +118,18 @@ impl Children {
             return Err(Refusal::bad(text, "name an array of children by one key"));
         }
         Ok(())
+    }
+
+    fn check_edges(&self, count: u64, parents: usize) -> Result<(), Refusal> {
+        let edges = count.saturating_mul(parents as u64);
+        let most = limits::CHUNK_EDGES_MAX;
+        if edges.saturating_add(self.spawned.edges.len() as u64) <= most as u64 {
+            return Ok(());
+        }
+        Err(Refusal::bad(
+            format!("--after: more than {most} pairs of tasks in one turn"),
+            "spawn one task after all of them, and the others after that one",
+        ))
     }
 
     fn add(&mut self, spec: wire::Spec, entries: &[wire::EntryRange], parents: &[u32]) {

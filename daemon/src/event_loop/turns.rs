@@ -22,8 +22,8 @@ impl Loop {
     /// Ends the command of an attempt. A command that waits outlives its attempt.
     pub(super) fn kill(&self, task: TaskId, attempt: Attempt) {
         if !self.shared.door.is_parked(task, attempt) {
-            self.shared.door.killed(task, attempt);
             self.shared.executor.kill(task, attempt);
+            self.shared.door.killed(task, attempt);
         }
     }
 
@@ -35,8 +35,8 @@ impl Loop {
         let (task, next) = (launch.task, launch.attempt);
         let Some((parked, fits)) = door.parked(task, resume) else { return Some(launch) };
         if !fits {
-            door.killed(task, parked);
             executor.kill(task, parked);
+            door.killed(task, parked);
             return Some(launch);
         }
         door.adopt(task, parked, next, resume);
@@ -51,8 +51,8 @@ impl Loop {
     /// Ends the commands of a job that wait here: the job has ended.
     pub(super) fn kill_parked(&self, job: JobId) {
         for (task, attempt) in self.shared.door.parked_of(job) {
-            self.shared.door.killed(task, attempt);
             self.shared.executor.kill(task, attempt);
+            self.shared.door.killed(task, attempt);
         }
     }
 }
