@@ -11,6 +11,8 @@ The spawner starts with the first command. When it dies unexpectedly, the listen
 processes, fails its attempts, and starts another one.
 */
 
+mod waiting;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -31,7 +33,7 @@ use crate::captured::{OutputLoss, Printed};
 use crate::deliver;
 use crate::error::reason;
 use crate::executor::{AttemptOutcome, Shared};
-use crate::spawner::wire::{self, Exit, Report, SpawnerRequest, Waiting};
+use crate::spawner::wire::{self, Exit, Report, SpawnerRequest};
 use crate::spawner_liveness::{SilenceAction, SpawnerLiveness};
 use crate::stage::{self, Workspace};
 use crate::streams::Piece;
@@ -157,27 +159,6 @@ impl Commands {
         if let Some(Ok(threads)) = self.threads.get() {
             self.inner.queue(&threads.sender, Work::Request(kill(number)));
         }
-    }
-
-    pub(crate) fn set_waiting(&self, number: u64, waits: bool) {
-        if let Some(Ok(threads)) = self.threads.get() {
-            let waiting = Some(Waiting { number, waits });
-            let request = SpawnerRequest { waiting, ..SpawnerRequest::default() };
-            self.inner.queue(&threads.sender, Work::Request(request));
-        }
-    }
-
-    /// Makes a command the next attempt of its task. Returns whether it has printed something;
-    /// `None` if it has ended.
-    pub(crate) fn go_on(&self, number: u64, parked: Key, next: &Launch) -> Option<bool> {
-        // An end of the command is handled before or after this, as its key is read under the lock.
-        let mut state = self.inner.state();
-        let running = state.running.get_mut(&number)?;
-        self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
-        running.key = (next.task, next.attempt);
-        self.inner.shared.hand_on_staged(parked, running.key);
-        *running.launch = next.clone();
-        Some(!running.printed.captured.is_none())
     }
 
     pub(crate) fn any_runs(&self) -> bool {

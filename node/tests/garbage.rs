@@ -240,6 +240,7 @@ fn turn(dice: &mut Dice) -> Body {
             awaits: vec![wire::TaskRef { task: Some(name(dice)) }],
             state: (dice.below(2) == 0).then(|| vec![7; dice.below(70_000) as usize]),
             completion: None,
+            number: dice.below(3),
         })),
     }
 }

@@ -534,7 +534,7 @@ impl Scheduler {
             return;
         }
         let rules = self.rules();
-        let waiting = self.node_of_waiting(task, work.cpus());
+        let waiting = self.take_node_of_waiting(task, work.cpus());
         let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, rules.stays),

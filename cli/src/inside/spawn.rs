@@ -87,7 +87,8 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
     }
     let job = std::env::var("STARLING_JOB_ID").ok();
     let (after, all) = handles::resolve(&args.after, job.as_deref()).map_err(|problem| {
-        Failure::refused(format!("--after: {problem}")).hint("name children of the same turn, such as 0 or 2-5")
+        Failure::refused(format!("--after: {problem}"))
+            .hint("name children of the same turn, such as 0 or 2-5")
     })?;
     if all {
         return Err(Failure::usage("--after: 'all' is for 'starling await'")

@@ -15,6 +15,8 @@ pub const TURN_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of named children of one task, and the longest name.
 pub const CHILD_KEYS_MAX: usize = 4096;
 pub const CHILD_KEY_BYTES_MAX: usize = 256;
+/// The maximum number of ranges of children of one task.
+pub const CHILD_RANGES_MAX: usize = 1 << 16;
 /// The maximum number of awaited tasks in other partitions over all turns of one task.
 pub const KNOWN_ENDS_MAX: usize = 4096;
 /// The default maximum number of tasks in a job, with those that tasks spawn.

@@ -109,10 +109,17 @@ impl Scheduler {
                 return false;
             }
             self.drop_task(task, known, out);
+            self.report_dropped(task, known, out);
         }
         self.data.local_jobs.record_activity(task.job);
         self.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
         true
+    }
+
+    /// The home places the task again if it believes that this attempt is still held here.
+    pub(crate) fn report_dropped(&self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        let dropped = vec![task_attempt(task, attempt)];
+        send_tasks_not_held([(self.homes.home_of(task), dropped)].into(), out);
     }
 
     /// The attempt of this task that this node holds in any form, except for queued tasks of its

@@ -24,8 +24,8 @@ pub(crate) struct AttemptTurns {
     attempt: Attempt,
     /// The last committed turn of the task.
     seq: u64,
-    /// This attempt has sent turns, so its end is one too.
-    has_turned: bool,
+    /// The number of turns that this attempt has sent. If there are any, its end is one too.
+    sent: u64,
     /// The turn without an answer, and when it is sent again.
     pending: Option<(wire::Turn, Time)>,
     /// The attempt has ended meanwhile.
@@ -35,8 +35,7 @@ pub(crate) struct AttemptTurns {
 impl Scheduler {
     /// An attempt starts here. It continues the turns of earlier attempts.
     pub(crate) fn continue_turns(&mut self, task: TaskId, attempt: Attempt, resume: &wire::Resume) {
-        let fresh =
-            AttemptTurns { attempt, seq: resume.seq, has_turned: false, pending: None, end: None };
+        let fresh = AttemptTurns { attempt, seq: resume.seq, sent: 0, pending: None, end: None };
         self.pending_turns.get_or_insert_default().insert(task, fresh);
     }
 
@@ -82,8 +81,7 @@ impl Scheduler {
     }
 
     fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
-        let fresh =
-            || AttemptTurns { attempt, seq: 0, has_turned: false, pending: None, end: None };
+        let fresh = || AttemptTurns { attempt, seq: 0, sent: 0, pending: None, end: None };
         let own = self.pending_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
         if own.attempt != attempt {
             *own = fresh();
@@ -94,8 +92,8 @@ impl Scheduler {
     /// Numbers a turn and gives it to the task's home.
     fn send_turn(&mut self, now: Time, task: TaskId, mut turn: wire::Turn, out: &mut Out) {
         let own = self.turns_of_attempt(task, Attempt(turn.attempt));
-        turn.seq = own.seq + 1;
-        own.has_turned = true;
+        own.sent += 1;
+        (turn.seq, turn.number) = (own.seq + 1, own.sent);
         own.pending = Some((turn.clone(), now + TURN_AGAIN));
         self.give_turn(now, task, turn, out);
     }
@@ -121,7 +119,7 @@ impl Scheduler {
         let attempt = Attempt(completion.attempt);
         let known = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let known = known.filter(|own| own.attempt == attempt);
-        if turn.is_none() && !known.as_ref().is_some_and(|own| own.has_turned) {
+        if turn.is_none() && known.as_ref().is_none_or(|own| own.sent == 0) {
             self.forget_turns(task, attempt);
             return Some(completion);
         }
@@ -146,9 +144,9 @@ impl Scheduler {
         let (task, attempt) = (TaskId::new(reply.job, reply.local), Attempt(reply.attempt));
         let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let Some(own) = own.filter(|own| own.attempt == attempt) else { return };
-        let Some((turn, _)) = own.pending.take_if(|(turn, _)| turn.seq == reply.seq) else {
-            return;
-        };
+        // A repeated turn is answered twice. The second answer is not that of the next turn.
+        let is_answer = |turn: &wire::Turn| turn.seq == reply.seq && turn.number == reply.number;
+        let Some((turn, _)) = own.pending.take_if(|(turn, _)| is_answer(turn)) else { return };
         let verdict = turn.verdict();
         let ends = matches!(verdict, TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
         match reply.result() {
@@ -171,6 +169,7 @@ impl Scheduler {
             TurnResult::Fenced => {
                 out.turn_answers.push((task, attempt, TurnAnswer::Fenced));
                 self.drop_task(task, attempt, out);
+                self.report_dropped(task, attempt, out);
             }
             TurnResult::TurnRefused if ends => {
                 self.forget_turns(task, attempt);
@@ -215,7 +214,8 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let own = self.pending_turns.as_ref().and_then(|turns| turns.get(&task));
-        let seq = own.filter(|own| own.attempt == attempt).map_or(0, |own| own.seq);
+        let last = |own: &AttemptTurns| own.pending.as_ref().map_or(own.seq, |(turn, _)| turn.seq);
+        let seq = own.filter(|own| own.attempt == attempt).map_or(0, last);
         let running = self.running.get(&task).filter(|running| running.attempt == attempt);
         if let Some(running) = running {
             let commit = TurnCommit { seq, ..TurnCommit::default() };
@@ -302,5 +302,6 @@ fn wire_turn(
         awaits,
         state,
         completion,
+        number: 0,
     }
 }

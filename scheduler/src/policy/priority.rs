@@ -9,33 +9,35 @@ use crate::holder::task::Work;
 const RANK_FIRST: u64 = 1 << 63;
 /// Set for tasks on a critical path, which go before all others.
 const RANK_CRITICAL: u64 = 1 << 62;
-/// The place of a spawned task's depth in its rank: below the critical paths, above input bytes.
-const SPAWN_DEPTH_SHIFT: u32 = 48;
+/// Set for spawned tasks: below the critical paths, above input bytes.
+const RANK_SPAWNED: u64 = 1 << 61;
+/// The place of a spawned task's depth in its rank.
+const SPAWN_DEPTH_SHIFT: u32 = 47;
 const SPAWN_DEPTH_MAX: u32 = (1 << 14) - 1;
 
 /// The ranks of spawned tasks that wait for the first time. A thief takes the lowest of them, which
 /// is next to the root and has the most work below it.
-pub(crate) const SPAWNED_RANKS: RangeInclusive<u64> = 1 << SPAWN_DEPTH_SHIFT..=RANK_CRITICAL - 1;
+pub(crate) const SPAWNED_RANKS: RangeInclusive<u64> = RANK_SPAWNED..=RANK_CRITICAL - 1;
 /// A path is critical if it takes this part of the whole job's time on all slots, or more.
 const CRITICAL_PART: u64 = 10;
 
 /// The rank of a task; the highest is first. `slots` are those of all nodes.
 pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
     let rank = match order {
-        Order::Bytes => work.input_bytes(),
-        Order::Urgency => work.urgency,
+        Order::Bytes => work.input_bytes().min(RANK_SPAWNED - 1),
+        Order::Urgency => work.urgency.min(RANK_SPAWNED - 1),
         Order::Critical if is_critical(work, slots) => RANK_CRITICAL | work.urgency,
-        Order::Critical => work.input_bytes().min(RANK_CRITICAL - 1),
+        Order::Critical => work.input_bytes().min(RANK_SPAWNED - 1),
     };
+    if work.again && work.deaths > 0 {
+        // The task with the fewest deaths is the least suspect.
+        return RANK_FIRST | u64::from(u8::MAX - work.deaths);
+    }
     let first = if work.again { RANK_FIRST } else { 0 };
     if work.depth > 0 {
         // Deep tasks first: the queue stays as short as the tree is deep.
         let depth = u64::from(work.depth.min(SPAWN_DEPTH_MAX)) << SPAWN_DEPTH_SHIFT;
-        return first | depth | rank.min((1 << SPAWN_DEPTH_SHIFT) - 1);
-    }
-    if work.again && work.deaths > 0 {
-        // The task with the fewest deaths is the least suspect.
-        return RANK_FIRST | u64::from(u8::MAX - work.deaths);
+        return first | RANK_SPAWNED | depth | rank.min((1 << SPAWN_DEPTH_SHIFT) - 1);
     }
     first | rank.min(RANK_FIRST - 1)
 }

@@ -121,7 +121,7 @@ impl Job {
         let parts = parts.map(|it| it.parts.len() as u64).sum::<u64>();
         let printed = state.sum.as_ref().map_or(0, |sum| sum.captured_bytes);
         let printed = printed.saturating_mul(spread.copies);
-        let records = state.total.saturating_mul(HISTORY_TASK_BYTES).saturating_mul(spread.copies);
+        let records = self.total().saturating_mul(HISTORY_TASK_BYTES).saturating_mul(spread.copies);
         let (goes, stays) = if self.keeps_results() { (0, records) } else { (records, 0) };
         let pieces = parts + state.partitions.len() as u64 / 8;
         has_ended.then(|| Old {

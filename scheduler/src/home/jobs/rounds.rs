@@ -117,6 +117,7 @@ impl Job {
         let settings = self.state.settings.unwrap_or_default();
         Some(wire::JobState {
             phase: past.phase,
+            total: self.state.total + past.sum.as_ref().map_or(0, |sum| sum.spawned),
             sum: past.sum,
             ended_ns: past.ended_ns,
             cancelled_by: past.cancelled_by,

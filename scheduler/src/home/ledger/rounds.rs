@@ -133,6 +133,7 @@ impl Ledger {
         let round = job.round();
         let Some(part) = job.parts.get_mut(&partition) else { return false };
         (part.round, part.dirty) = (round, true);
+        part.count.spawn_chain.clear();
         let keeps = std::mem::take(&mut part.keeps);
         let record = job.visible_record(&job.parts[&partition]);
         out.facts.visible.insert((partition, job_id), record);

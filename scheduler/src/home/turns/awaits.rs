@@ -227,13 +227,15 @@ impl Scheduler {
         let mut ended = Vec::new();
         for &local in query.tasks.iter().take(TURN_AWAITS_MAX) {
             let task = TaskId::new(query.job, local);
-            if !self.homes.is_mine(task.partition()) || !self.ledger.jobs.contains_key(&task.job) {
+            if !self.homes.is_mine(task.partition()) {
                 continue;
             }
+            // All tasks of the job were stored before the waiting task ran.
+            let is_visible = self.ledger.part(task).is_none_or(|part| part.visible);
             match (self.ledger.ended(task), self.ledger.state(task)) {
                 (Some(end), _) => ended.push(end),
                 // The job has no such task, or its part is not visible here yet.
-                (None, None) if self.ledger.part(task).is_some_and(|part| part.visible) => {
+                (None, None) if is_visible => {
                     let verdict = End::Skipped as i32;
                     ended.push(wire::Awaited { local, verdict, ..wire::Awaited::default() });
                 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use proto::limits::{
-    CHILD_KEY_BYTES_MAX, CHILD_KEYS_MAX, CHUNK_EDGES_MAX, TURN_AWAITS_MAX, TURN_BYTES_MAX,
-    TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX,
+    CHILD_KEY_BYTES_MAX, CHILD_KEYS_MAX, CHILD_RANGES_MAX, CHUNK_EDGES_MAX, TURN_AWAITS_MAX,
+    TURN_BYTES_MAX, TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX,
 };
 use proto::wire::{self, TurnVerdict};
 
@@ -68,6 +68,16 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses a further range of children: each turn records all of them.
+pub(super) fn check_ranges(before: Option<&TaskTurns>) -> Result<(), String> {
+    match before.map_or(0, |turns| turns.children.len()) < CHILD_RANGES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "a task may spawn in at most {CHILD_RANGES_MAX} turns; hint: spawn more tasks a turn"
+        )),
+    }
+}
+
 /// Refuses names of children that are too long, too many, or taken.
 pub(super) fn check_keys(
     spawned: &wire::Spawned,
@@ -87,7 +97,7 @@ pub(super) fn check_keys(
             return Err("a name belongs to no spawned task".to_owned());
         }
         if known(&named.key) || !fresh.insert(named.key.as_str()) {
-            return Err(format!("there is a child with the name '{}' already", named.key));
+            return Err(format!("the task already has a child named '{}'", named.key));
         }
     }
     Ok(())

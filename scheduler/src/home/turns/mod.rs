@@ -73,7 +73,8 @@ impl Ledger {
         let Some(cell) = self.cell(task) else { return Fence::Fenced };
         let last = self.turns_of(task);
         let seq = last.map_or(0, |turns| turns.seq);
-        if last.is_some_and(|turns| turns.attempt == attempt) && turn.seq == seq {
+        let is_last = |turns: &TaskTurns| turns.attempt == attempt && turns.number == turn.number;
+        if last.is_some_and(is_last) && turn.seq == seq {
             return match self.mutant == Some(Mutant::SeqIgnored) {
                 true => Fence::Next,
                 false => Fence::Repeated,
@@ -92,7 +93,17 @@ impl Ledger {
         }
     }
 
-    /// The turn ends, and the task with it or not.
+    /// Whether the task was done before. Other tasks may have ended since because of it.
+    fn is_rebuilt(&self, task: TaskId) -> bool {
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        segment.is_some_and(|segment| {
+            let rebuilds = segment.cell(index).map_or(0, |cell| cell.rebuilds);
+            rebuilds > 0 || !segment.output_sums(index).is_empty()
+        })
+    }
+
+    /// Adds the children and the state of a turn.
     fn commit_turn(
         &mut self,
         now: Time,
@@ -112,7 +123,9 @@ impl Ledger {
         let named = keys.into_iter().map(|it| (it.key, ordinal + u64::from(it.task)));
         own.keys.extend(named);
         (own.seq, own.attempt, own.verdict) = (turn.seq, Attempt(turn.attempt), turn.verdict());
+        own.number = turn.number;
         own.awaits = std::mem::take(&mut turn.awaits);
+        own.forget_other_ends();
         own.spawned = count;
         if let Some(state) = turn.state.take() {
             own.state = Some(state);
@@ -203,6 +216,7 @@ impl Scheduler {
             local: turn.local,
             attempt: turn.attempt,
             seq: turn.seq,
+            number: turn.number,
             ..wire::TurnReply::default()
         };
         match self.ledger.fence(task, &turn) {
@@ -236,8 +250,15 @@ impl Scheduler {
         check::check_turn(turn)?;
         let before = self.ledger.turns_of(task);
         self.ledger.check_awaits(task, turn, before, &self.homes)?;
+        let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
+        if (turn.spawned.is_some() || !ends) && self.ledger.is_rebuilt(task) {
+            return Err("the task runs again for a lost output, and its end counts already: it \
+                        can neither spawn nor commit; hint: more replicas of its outputs"
+                .to_owned());
+        }
         let Some(spawned) = &turn.spawned else { return Ok(()) };
         check::check_keys(spawned, before)?;
+        check::check_ranges(before)?;
         self.ledger.check_room(now, task, spawned.tasks.len())
     }
 
@@ -320,9 +341,11 @@ impl Scheduler {
         self.attempt_over(now, from, task, turn, pending, out);
     }
 
-    /// The node where the command of a task waits that has no slot: it goes on there.
-    pub(crate) fn node_of_waiting(&self, task: TaskId, cpus: u32) -> Option<Decision> {
+    /// The node where the command of a task waits without a slot: the next attempt goes on there.
+    /// A later attempt is placed as any other.
+    pub(crate) fn take_node_of_waiting(&mut self, task: TaskId, cpus: u32) -> Option<Decision> {
         let node = self.ledger.turns_of(task)?.waits_at?;
+        self.set_waits_at(task, None);
         match node == self.options.me {
             true => Some(Decision::Local),
             false => self.homes.fits(node, cpus).then_some(Decision::Push(node)),

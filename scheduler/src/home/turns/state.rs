@@ -20,6 +20,8 @@ pub(crate) struct PartTurns {
 pub(super) struct TaskTurns {
     pub(super) seq: u64,
     pub(super) attempt: Attempt,
+    /// The number of the turn within its attempt.
+    pub(super) number: u64,
     pub(super) verdict: wire::TurnVerdict,
     /// The number of children that the last turn has spawned.
     pub(super) spawned: u32,
@@ -60,6 +62,15 @@ impl TaskTurns {
         }
         ordinal
     }
+    /// Keeps the ends of tasks that the last turn awaits.
+    pub(super) fn forget_other_ends(&mut self) {
+        let named = self.awaits.iter().filter_map(|it| match it.task? {
+            wire::task_ref::Task::Local(local) => Some(LocalId(local)),
+            wire::task_ref::Task::Child(_) => None,
+        });
+        let named: BTreeSet<LocalId> = named.collect();
+        self.known.retain(|local, _| named.contains(local));
+    }
     /// The record of the turn. A done task keeps only its number.
     pub(super) fn record(&self, index: u64, is_done: bool) -> wire::TurnRecord {
         let bare = wire::TurnRecord {
@@ -68,6 +79,7 @@ impl TaskTurns {
             seq: self.seq,
             verdict: self.verdict as i32,
             spawned: self.spawned,
+            number: self.number,
             ..wire::TurnRecord::default()
         };
         if is_done {
@@ -89,6 +101,7 @@ impl TaskTurns {
         Self {
             seq: record.seq,
             attempt: Attempt(record.attempt),
+            number: record.number,
             verdict: record.verdict(),
             spawned: record.spawned,
             state: record.state,

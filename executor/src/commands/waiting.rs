@@ -1,0 +1,30 @@
+//! Commands that wait without a slot, and go on as the next attempt of their task.
+
+use proto::work::Launch;
+
+use super::{Commands, Work};
+use crate::spawner::wire::{SpawnerRequest, Waiting};
+use crate::table::Key;
+
+impl Commands {
+    pub(crate) fn set_waiting(&self, number: u64, waits: bool) {
+        if let Some(Ok(threads)) = self.threads.get() {
+            let waiting = Some(Waiting { number, waits });
+            let request = SpawnerRequest { waiting, ..SpawnerRequest::default() };
+            self.inner.queue(&threads.sender, Work::Request(request));
+        }
+    }
+
+    /// Makes a command the next attempt of its task. Returns whether it has printed something;
+    /// `None` if it has ended.
+    pub(crate) fn go_on(&self, number: u64, parked: Key, next: &Launch) -> Option<bool> {
+        // An end of the command is handled before or after this, as its key is read under the lock.
+        let mut state = self.inner.state();
+        let running = state.running.get_mut(&number)?;
+        self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
+        running.key = (next.task, next.attempt);
+        self.inner.shared.hand_on_staged(parked, running.key);
+        *running.launch = next.clone();
+        Some(!running.printed.captured.is_none())
+    }
+}
