@@ -26,8 +26,11 @@ pub fn parse_pool(text: &str) -> Result<Pool, OfferError> {
         return Pool::sum(name, inner.parse()?);
     }
     if let Some(inner) = call("range", definition) {
-        let range = range(inner)?.ok_or_else(wrong)?;
-        return Pool::indexed(name, vec![range]);
+        return match range(inner) {
+            Ok(Some(indices)) => Pool::indexed(name, vec![indices]),
+            Ok(None) | Err(OfferError::Syntax(_)) => Err(wrong()),
+            Err(error) => Err(error),
+        };
     }
     if definition.starts_with('[') {
         let groups = List::new(definition).groups().ok_or_else(wrong)?;
@@ -78,7 +81,7 @@ fn grid(name: Name, groups: usize, size: usize) -> Result<Pool, OfferError> {
     Pool::indexed(name, (0..groups).map(group).collect())
 }
 
-/// `0-7` as indices, with both ends. `None`: not a range.
+/// `0-7` as indices, with both ends. `None`: not a range. `7-0` is a wrong one.
 fn range(text: &str) -> Result<Option<Vec<String>>, OfferError> {
     let Some((first, last)) = text.split_once('-') else { return Ok(None) };
     let (Ok(first), Ok(last)) = (first.trim().parse::<u32>(), last.trim().parse::<u32>()) else {
@@ -88,7 +91,10 @@ fn range(text: &str) -> Result<Option<Vec<String>>, OfferError> {
     if count > INDICES_MAX {
         return Err(OfferError::TooMany { things: "indices of a pool", count, most: INDICES_MAX });
     }
-    Ok((count > 0).then(|| (first..=last).map(|index| index.to_string()).collect()))
+    if count == 0 {
+        return Err(OfferError::Syntax(text.to_owned()));
+    }
+    Ok(Some((first..=last).map(|index| index.to_string()).collect()))
 }
 
 /// A reader of `[...]`.
@@ -153,6 +159,8 @@ impl<'t> List<'t> {
                     Ok(Some(range)) => indices.extend(range),
                     Ok(None) if word.is_empty() || word.contains(['[', '"']) => return None,
                     Ok(None) => indices.push(word.to_owned()),
+                    // The error of the whole text.
+                    Err(OfferError::Syntax(_)) => return None,
                     Err(error) => return Some(Err(error)),
                 }
             }

@@ -77,6 +77,7 @@ fn slots(tree: &Uts, slots: usize) -> Outcome {
     let vars = Incumbent::new(Goal::Minimise, None);
     let bag = TreeBag::new(Arc::new(tree.clone()), Enumerate);
     run(bag, slots, Goal::Minimise, &vars, Duration::from_secs(1), |_| Next::Continue)
+        .expect("the threads start")
 }
 
 /// Calls `work`; returns its result, and the CPU time of all threads in seconds, which does not

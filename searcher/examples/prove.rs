@@ -75,6 +75,7 @@ impl Solver for Prove {
         let outcome = run(bag, self.slots, P::GOAL, &vars, Duration::from_millis(50), |_| {
             if self.began.elapsed() > limit { Next::Stop } else { Next::Continue }
         });
+        let outcome = outcome.expect("the threads start");
         // With the time for the start solution and the root.
         let wall_s = self.began.elapsed().as_secs_f64();
         let solution =

@@ -1,6 +1,7 @@
 //! The slots of one search: which are idle, which are asked for a piece, and the end.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -220,7 +221,7 @@ impl<B: Bag, V: Vars> Pool<'_, B, V> {
     }
 }
 
-/// Ends the search when a slot panics, so that the others and the caller do not wait for it.
+/// Ends the search when a slot or the caller panics, so that the others do not wait for it.
 struct StopOnPanic<'p, 'v, B: Bag, V: Vars>(&'p Pool<'v, B, V>);
 
 impl<B: Bag, V: Vars> Drop for StopOnPanic<'_, '_, B, V> {
@@ -233,6 +234,10 @@ impl<B: Bag, V: Vars> Drop for StopOnPanic<'_, '_, B, V> {
 
 /// Searches `bag` on `slots` threads, and calls `watch` every `every`.
 ///
+/// # Errors
+///
+/// If a thread cannot start.
+///
 /// # Panics
 ///
 /// If the code of the problem does.
@@ -243,7 +248,7 @@ pub fn run<B: Bag, V: Vars + Sync>(
     vars: &V,
     every: Duration,
     mut watch: impl FnMut(&Snapshot) -> Next,
-) -> Outcome {
+) -> io::Result<Outcome> {
     let began = Instant::now();
     let queue = Queue {
         pieces: VecDeque::from([(bag, None)]),
@@ -261,15 +266,18 @@ pub fn run<B: Bag, V: Vars + Sync>(
         ended: Condvar::new(),
     };
     let (mut pieces, mut delays) = (0, Vec::new());
-    std::thread::scope(|scope| {
+    std::thread::scope(|scope| -> io::Result<()> {
         let pool = &pool;
+        let _stop = StopOnPanic(pool);
         let start = |slot| {
-            scope.spawn(move || {
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 let _stop = StopOnPanic(pool);
                 slot::run(pool, slot)
             })
         };
-        let threads: Vec<_> = (0..slots).map(start).collect();
+        let threads: io::Result<Vec<_>> = (0..slots).map(start).collect();
+        // The threads that have started wait for pieces, or search: they end.
+        let threads = threads.inspect_err(|_| pool.stop(false))?;
         pool.watch(began, every, &mut watch);
         for thread in threads {
             match thread.join() {
@@ -280,7 +288,8 @@ pub fn run<B: Bag, V: Vars + Sync>(
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-    });
+        Ok(())
+    })?;
     let is_complete = pool.queue().is_complete;
-    Outcome { last: pool.snapshot(began), is_complete, pieces, delays }
+    Ok(Outcome { last: pool.snapshot(began), is_complete, pieces, delays })
 }

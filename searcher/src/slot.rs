@@ -38,7 +38,7 @@ pub(crate) struct Ran {
 pub(crate) fn run<B: Bag, V: Vars>(pool: &Pool<'_, B, V>, slot: usize) -> Ran {
     let mut ran = Ran::default();
     let mut counts = Counts::default();
-    let mut budget = 64;
+    let mut budget = 1;
     while let Some((mut bag, split_at)) = pool.next_bag(slot) {
         ran.pieces += 1;
         let began = Instant::now();
@@ -97,8 +97,10 @@ fn run_bag<B: Bag, V: Vars>(
 fn next_budget(budget: u64, step: Duration) -> u64 {
     if step < STEP_MIN {
         (budget * 2).min(BUDGET_MAX)
+    } else if step > 4 * STEP_MAX {
+        (budget / 4).max(1)
     } else if step > STEP_MAX {
-        // A long pause of the thread says nothing about its nodes: the budget falls slowly.
+        // A pause of the thread says nothing about its nodes: the budget falls slowly.
         (budget - budget.div_ceil(4)).max(1)
     } else {
         budget

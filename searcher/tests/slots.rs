@@ -84,7 +84,7 @@ fn enumerate<P: Problem>(problem: P, slots: usize) -> (Tally, u64, u64) {
     let bag = TreeBag::new(Arc::new(problem), Enumerate);
     let vars = Incumbent::new(Goal::Minimise, None);
     let every = Duration::from_secs(10);
-    let outcome = run(bag, slots, Goal::Minimise, &vars, every, |_| Next::Continue);
+    let outcome = run(bag, slots, Goal::Minimise, &vars, every, |_| Next::Continue).unwrap();
     assert!(outcome.is_complete);
     assert_eq!(outcome.pieces, outcome.last.splits + 1, "each piece runs once");
     (outcome.last.tally, outcome.last.splits, outcome.pieces)
@@ -118,7 +118,7 @@ fn pruning_on_two_slots_finds_the_same_optimum() {
         let bag = TreeBag::new(Arc::new(subset()), Optimise { prune });
         let vars = Incumbent::new(Goal::Maximise, None);
         let every = Duration::from_secs(10);
-        let outcome = run(bag, slots, Goal::Maximise, &vars, every, |_| Next::Continue);
+        let outcome = run(bag, slots, Goal::Maximise, &vars, every, |_| Next::Continue).unwrap();
         let solution = vars.solution().expect("the empty subset is a solution");
         assert!(outcome.is_complete);
         assert_eq!((solution.value, vars.best()), (best, best), "{slots} slots, prune {prune}");
@@ -134,7 +134,7 @@ fn a_decision_ends_all_slots() {
         let bag = TreeBag::new(Arc::new(subset()), Decide { target });
         let vars = Incumbent::new(Goal::Maximise, None);
         let every = Duration::from_secs(10);
-        let outcome = run(bag, 3, Goal::Maximise, &vars, every, |_| Next::Continue);
+        let outcome = run(bag, 3, Goal::Maximise, &vars, every, |_| Next::Continue).unwrap();
         assert!(outcome.is_complete);
         assert_eq!(vars.solution().is_some_and(|it| it.value >= target), is_found);
     }
@@ -149,6 +149,7 @@ fn a_stop_ends_a_search_that_would_take_years() {
         snapshots += 1;
         if snapshot.tally.nodes > 0 { Next::Stop } else { Next::Continue }
     });
+    let outcome = outcome.unwrap();
     assert!(!outcome.is_complete);
     assert!(snapshots > 0 && outcome.last.tally.nodes > 0);
 }

@@ -1,10 +1,11 @@
 //! Run records as files.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use lens::Record;
+use lens::record::MAGIC;
 use proto::limits::RECORDS_KEPT;
 
 use crate::common::errors::Failure;
@@ -13,6 +14,8 @@ use crate::common::errors::Failure;
 pub(crate) const ENDING: &str = "srr";
 /// The record in the directory of a run.
 pub(crate) const NAME: &str = "record.srr";
+/// The largest record that is read.
+const BYTES_MAX: u64 = 4 << 30;
 
 pub(crate) fn bytes(record: &Record) -> Result<Vec<u8>, Failure> {
     record.write().map_err(|error| Failure::refused(error.to_string()).hint(error.hint()))
@@ -21,16 +24,32 @@ pub(crate) fn bytes(record: &Record) -> Result<Vec<u8>, Failure> {
 /// Reads a record, or the one in a directory.
 pub(crate) fn read(path: &Path) -> Result<Record, Failure> {
     let file = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
-    let bytes = fs::read(&file).map_err(|error| match error.kind() {
+    let bytes = read_bytes(&file).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound if path.is_dir() => {
             Failure::refused(format!("{}: there is no run record", path.display()))
                 .hint("name a directory below starling-runs, or a file that ends in .srr")
         }
         _ => Failure::file(&file, &error),
     })?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(Failure::refused(format!("{}: it is larger than 4 GiB", file.display()))
+            .hint("name a file that 'starling run' or 'starling report' has written"));
+    }
     Record::read(&bytes).map_err(|error| {
         Failure::refused(format!("{}: {error}", file.display())).hint(error.hint())
     })
+}
+
+/// The bytes of a record, or a few more than the largest one has. Of another file only the first
+/// bytes are read.
+fn read_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let mut bytes = Vec::new();
+    Read::take(&mut file, MAGIC.len() as u64).read_to_end(&mut bytes)?;
+    if bytes == MAGIC {
+        file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// Writes a file. It gets its name when it is complete, so no reader finds a part.

@@ -3,6 +3,8 @@
 mod progress;
 mod report;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +67,7 @@ pub(crate) fn run(context: &Context, args: &SearchArgs) -> Done {
     };
     let name = args.problem.clone();
     let search = move || problems::solve(&name, read, local);
-    let mut report = until_interrupted(&stop, search)??;
+    let mut report = until_interrupted(&stop, search)???;
     report.problem.clone_from(&args.problem);
     report.print(&context.output)?;
     Ok(match report.ended {
@@ -112,12 +114,19 @@ fn until_interrupted<T: Send + 'static>(
 
 fn read(path: &str) -> Result<String, Failure> {
     let path = Path::new(path);
-    let size = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?;
-    if size.len() > FILE_BYTES_MAX {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    // Pipes and devices have no size: the bound counts what is read.
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Failure::refused(format!("{}: it is larger than 64 MiB", path.display()))
             .hint("give a file with one problem"));
     }
-    std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))
+    String::from_utf8(bytes).map_err(|_| {
+        let reason = "stream did not contain valid UTF-8";
+        failed(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
+    })
 }
 
 impl From<ProblemError> for Failure {
@@ -145,49 +154,54 @@ impl Local {
         bag: B,
         incumbent: &Incumbent,
         is_optimised: bool,
-    ) -> (Outcome, Option<Ended>) {
+    ) -> Result<(Outcome, Option<Ended>), Failure> {
         let mut ended = None;
+        let slots = self.slots;
         let goal = incumbent.goal();
-        let outcome =
-            searcher::run(bag, self.slots, goal, incumbent, progress::EVERY, |snapshot| {
-                let best = incumbent.solution().map(|solution| solution.value);
-                self.progress.show(snapshot, is_optimised.then_some((goal, best)));
-                if self.stop.load(Ordering::Relaxed) {
-                    ended = Some(Ended::Interrupt);
-                } else if self.timeout.is_some_and(|timeout| snapshot.wall >= timeout) {
-                    ended = Some(Ended::Timeout);
-                }
-                if ended.is_some() { Next::Stop } else { Next::Continue }
-            });
+        let outcome = searcher::run(bag, slots, goal, incumbent, progress::EVERY, |snapshot| {
+            let best = incumbent.solution().map(|solution| solution.value);
+            self.progress.show(snapshot, is_optimised.then_some((goal, best)));
+            if self.stop.load(Ordering::Relaxed) {
+                ended = Some(Ended::Interrupt);
+            } else if self.timeout.is_some_and(|timeout| snapshot.wall >= timeout) {
+                ended = Some(Ended::Timeout);
+            }
+            if ended.is_some() { Next::Stop } else { Next::Continue }
+        });
         self.progress.end();
-        (outcome, ended)
+        let outcome = outcome.map_err(|error| {
+            let reason = errors::plain(&error);
+            Failure::lost(format!("cannot start {slots} threads: {reason}"))
+                .hint("choose fewer with --slots")
+        })?;
+        Ok((outcome, ended))
     }
 }
 
 impl Solver for Local {
-    type Output = Report;
+    type Output = Result<Report, Failure>;
 
-    fn enumerate<P: Problem>(self, problem: P, counted: Counted) -> Report {
+    fn enumerate<P: Problem>(self, problem: P, counted: Counted) -> Self::Output {
         let slots = self.slots;
         let bag = TreeBag::new(Arc::new(problem), Enumerate);
         let incumbent = Incumbent::new(Goal::Minimise, None);
-        let (outcome, ended) = self.search(bag, &incumbent, false);
+        let (outcome, ended) = self.search(bag, &incumbent, false)?;
         let mut report = Report::new(&outcome, ended, slots);
         report.result = Some(match counted {
             Counted::Nodes => i64::try_from(outcome.last.tally.nodes).unwrap_or(i64::MAX),
             Counted::Values => outcome.last.tally.sum,
         });
-        report
+        Ok(report)
     }
 
-    fn optimise<P: Problem>(self, problem: P) -> Report {
+    fn optimise<P: Problem>(self, problem: P) -> Self::Output {
         let slots = self.slots;
         let skeleton = Optimise { prune: self.prune };
         let incumbent = Incumbent::new(P::GOAL, problem.start());
         let bag = TreeBag::new(Arc::new(problem), skeleton);
-        let (outcome, ended) = self.search(bag, &incumbent, true);
+        let (outcome, ended) = self.search(bag, &incumbent, true)?;
         let mut report = Report::new(&outcome, ended, slots);
         report.optimum(P::GOAL, incumbent.solution(), outcome.last.bound);
-        report
+        Ok(report)
     }
 }

@@ -94,15 +94,20 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     let mut simulation = simulate(&graph, &options)?;
     let report = simulation.report();
     let collected = simulation.collected.take();
-    if let (Some(path), Some(collected)) = (&args.record, collected) {
-        record::write(path, collected, (&graph, &options), simulation.facts.ended, &report)?;
-    }
+    let recorded = match (&args.record, collected) {
+        (Some(path), Some(collected)) => {
+            record::write(path, collected, (&graph, &options), simulation.facts.ended, &report)
+        }
+        _ => Ok(()),
+    };
     let simulated = Simulated::new(&simulation, &report, &options);
     if context.output.json {
         context.output.json_with_schema(&SimReport { report: &report, simulated })?;
     } else {
         context.output.bytes(text(&report, &simulated).as_bytes())?;
     }
+    // The report is there even if its record could not be written.
+    recorded?;
     Ok(if report.tasks.done == report.tasks.total { Exit::Ok } else { Exit::Failed })
 }
 

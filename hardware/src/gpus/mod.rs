@@ -80,7 +80,9 @@ impl Devices {
                 Gpu { name: name.to_owned(), numa }
             };
             let mut gpus: Vec<Gpu> = Vec::new();
-            for name in names {
+            // As the drivers do: the list ends at a number that no GPU has.
+            let is_beyond = |name: &&str| name.parse::<usize>().is_ok_and(|at| at >= list.len());
+            for name in names.into_iter().take_while(|name| list.is_empty() || !is_beyond(name)) {
                 match gpus.iter().any(|gpu| gpu.name == name) {
                     true => notices.push(format!("{variable} lists {name} twice")),
                     false => gpus.push(gpu(name)),

@@ -4,12 +4,12 @@
 //! the node's slots by last end: a free slot takes the next task, so the place is nearly always 0.
 //! A start is the pause after that end. An index is a step from the last one of its partition.
 
-use proto::limits::RECORD_TIME_MAX_US;
+use proto::limits::{RECORD_TIME_MAX_US, SLOTS_MAX};
 use proto::{LocalId, PartitionId};
 
 use super::RecordError;
 use super::varint::{Reader, block, open_block, put, unzigzag, zigzag};
-use crate::attempt::{AttemptRow, Outcome, code, of_code};
+use crate::attempt::{AttemptRow, Outcome, SLOT_UNKNOWN, code, of_code};
 
 /// The numbers of the columns.
 const RUNS: usize = 0;
@@ -115,7 +115,13 @@ fn write_row(columns: &mut [Vec<u8>; COLUMNS], node: &mut Node, row: &AttemptRow
     node.partitions.insert(0, (partition, index));
 }
 
-pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<AttemptRow>) -> Result<(), RecordError> {
+/// Appends the rows of a block. Their further slots take from `more_left`.
+pub(super) fn read(
+    bytes: &[u8],
+    at: usize,
+    rows: &mut Vec<AttemptRow>,
+    more_left: &mut u64,
+) -> Result<(), RecordError> {
     let (number, mut columns) = open_block::<COLUMNS>(bytes, at)?;
     let mut left = number;
     while !columns[RUNS].is_empty() {
@@ -126,7 +132,7 @@ pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<AttemptRow>) -> Resul
             .ok_or_else(|| columns[RUNS].wrong("a run of rows that is too long"))?;
         let mut known = Node::default();
         for _ in 0..run {
-            let mut row = read_row(&mut columns, &mut known)?;
+            let mut row = read_row(&mut columns, &mut known, more_left)?;
             row.node = node;
             known.see(&row);
             rows.push(row);
@@ -141,11 +147,12 @@ pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<AttemptRow>) -> Resul
 fn read_row(
     columns: &mut [Reader<'_>; COLUMNS],
     node: &mut Node,
+    more_left: &mut u64,
 ) -> Result<AttemptRow, RecordError> {
     let place = columns[SLOT].number()? as usize;
     let (after, slot) = match node.slots.get(place) {
         Some(&known) => known,
-        None if place == node.slots.len() => (node.last_start, columns[SLOT_NEW].small()?),
+        None if place == node.slots.len() => (node.last_start, slot_of(&mut columns[SLOT_NEW])?),
         None => return Err(columns[SLOT].wrong("an unknown slot")),
     };
     let start_us = unzigzag(after, columns[PAUSE].number()?);
@@ -162,13 +169,15 @@ fn read_row(
     let end = columns[END].number()?;
     let again = u32::try_from(end >> 2).map_err(|_| columns[END].wrong("a number out of range"))?;
     let more = columns[MORE].number()?;
-    if more > proto::limits::SLOTS_MAX.into() {
+    if more > SLOTS_MAX.into() {
         return Err(columns[MORE].wrong("more slots than a node has"));
     }
+    *more_left =
+        more_left.checked_sub(more).ok_or(RecordError::TooLarge("the slots of wide attempts"))?;
     // No memory is taken before the slots are there.
     let mut slots = Vec::new();
     for _ in 0..more {
-        slots.push(columns[MORE_SLOTS].small()?);
+        slots.push(slot_of(&mut columns[MORE_SLOTS])?);
     }
     let (moved_bytes, local_bytes) = (columns[MOVED].number()?, columns[LOCAL].number()?);
     Ok(AttemptRow {
@@ -186,6 +195,15 @@ fn read_row(
         moved_bytes,
         local_bytes,
     })
+}
+
+/// The number of a slot.
+fn slot_of(column: &mut Reader<'_>) -> Result<u32, RecordError> {
+    let slot = column.small()?;
+    if slot >= SLOTS_MAX && slot != SLOT_UNKNOWN {
+        return Err(column.wrong("a slot out of range"));
+    }
+    Ok(slot)
 }
 
 fn read_task(columns: &mut [Reader<'_>; COLUMNS], node: &mut Node) -> Result<LocalId, RecordError> {

@@ -19,6 +19,11 @@ const HEAD_BYTES: usize = MAGIC.len() + 2;
 /// Tag, length before compression, stored length, checksum.
 const SECTION_HEAD_BYTES: usize = 13;
 
+/// The bytes of the names of all tasks.
+const NAMES_BYTES_MAX: usize = 1 << 30;
+/// The slots of wide attempts besides their first ones, in all attempts.
+const MORE_SLOTS_MAX: u64 = 1 << 26;
+
 const META: u8 = b'M';
 const TASKS: u8 = b'T';
 const ATTEMPTS: u8 = b'A';
@@ -27,6 +32,12 @@ const END: u8 = b'E';
 pub(super) fn write(record: &Record) -> Result<Vec<u8>, RecordError> {
     if record.attempts.len().max(record.tasks.len()) > RECORD_ROWS_MAX {
         return Err(RecordError::TooLarge("it has too many tasks or attempts"));
+    }
+    if record.tasks.iter().map(|row| row.name.len()).sum::<usize>() > NAMES_BYTES_MAX {
+        return Err(RecordError::TooLarge("the names of the tasks"));
+    }
+    if record.attempts.iter().map(|row| row.more.len() as u64).sum::<u64>() > MORE_SLOTS_MAX {
+        return Err(RecordError::TooLarge("the slots of wide attempts"));
     }
     let mut file = MAGIC.to_vec();
     file.extend_from_slice(&VERSION.to_le_bytes());
@@ -86,6 +97,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
     }
     let mut record = Record::default();
     let (mut at, mut sums, mut has_meta) = (HEAD_BYTES, Vec::new(), false);
+    let (mut names_left, mut more_left) = (NAMES_BYTES_MAX, MORE_SLOTS_MAX);
     for _ in 0..RECORD_SECTIONS_MAX {
         let section = open(bytes, at)?;
         let raw = section.raw(at)?;
@@ -94,8 +106,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
                 record.meta = meta(&raw, at)?;
                 has_meta = true;
             }
-            TASKS => tasks::read(&raw, at, &mut record.tasks)?,
-            ATTEMPTS => attempts::read(&raw, at, &mut record.attempts)?,
+            TASKS => tasks::read(&raw, at, &mut record.tasks, &mut names_left)?,
+            ATTEMPTS => attempts::read(&raw, at, &mut record.attempts, &mut more_left)?,
             END => {
                 let wrong = |what| Err(RecordError::Malformed { at, what });
                 if raw != crc32fast::hash(&sums).to_le_bytes() {

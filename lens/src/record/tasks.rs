@@ -102,7 +102,13 @@ fn shared(a: &str, b: &str) -> usize {
     (0..=equal).rev().find(|&at| b.is_char_boundary(at)).unwrap_or(0)
 }
 
-pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<TaskRow>) -> Result<(), RecordError> {
+/// Appends the rows of a block. Their names take from `names_left` bytes.
+pub(super) fn read(
+    bytes: &[u8],
+    at: usize,
+    rows: &mut Vec<TaskRow>,
+    names_left: &mut usize,
+) -> Result<(), RecordError> {
     let (number, mut columns) = open_block::<COLUMNS>(bytes, at)?;
     let mut templates = templates(&mut columns[TEMPLATES], number)?;
     let mut left = number;
@@ -128,6 +134,9 @@ pub(super) fn read(bytes: &[u8], at: usize, rows: &mut Vec<TaskRow>) -> Result<(
             };
             *last = unzigzag(*last, columns[NUMBER].number()?);
             let name = join(template, *last);
+            *names_left = names_left
+                .checked_sub(name.len())
+                .ok_or(RecordError::TooLarge("the names of the tasks"))?;
             let task = LocalId::new(PartitionId(partition), index);
             rows.push(TaskRow { task, name, state, exit_code });
         }

@@ -158,6 +158,28 @@ fn each_refusal_names_its_reason() {
 }
 
 #[test]
+fn slots_out_of_range_and_too_many_are_refused() {
+    let row = |slot| AttemptRow { slot, more: Box::new([1, 2, 3]), ..AttemptRow::default() };
+    let read = |slot, mut left: u64| {
+        attempts::read(&attempts::write(&[row(slot)]), 0, &mut Vec::new(), &mut left)
+    };
+    assert_eq!(read(proto::limits::SLOTS_MAX - 1, 3), Ok(()));
+    assert_eq!(read(crate::attempt::SLOT_UNKNOWN, 3), Ok(()));
+    let beyond = RecordError::Malformed { at: 0, what: "a slot out of range" };
+    assert_eq!(read(proto::limits::SLOTS_MAX, 3), Err(beyond));
+    assert_eq!(read(0, 2), Err(RecordError::TooLarge("the slots of wide attempts")));
+}
+
+#[test]
+fn the_names_of_all_tasks_are_bounded() {
+    let name = |name: &str| TaskRow { name: name.to_owned(), ..TaskRow::default() };
+    let block = tasks::write(&[name("abc"), name("abcd")]);
+    let read = |mut left: usize| tasks::read(&block, 0, &mut Vec::new(), &mut left);
+    assert_eq!(read(7), Ok(()));
+    assert_eq!(read(6), Err(RecordError::TooLarge("the names of the tasks")));
+}
+
+#[test]
 fn a_section_that_may_be_left_out_is_left_out() {
     let meta = serde_json::to_vec(&Meta::default()).unwrap();
     let file = sections::tests::of_sections(&[(b'M', &meta), (b'x', b"anything")]);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Report;
-use super::units::{bytes, count, percent, seconds};
+use super::units::{bytes, count, percent, seconds, shown};
 
 /// One figure of two runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -54,7 +54,7 @@ impl Difference {
             None if self.this == 0.0 => "equal".to_owned(),
             None => "new".to_owned(),
         };
-        [self.figure.clone(), show(self.this), show(self.against), change]
+        [shown(&self.figure), show(self.this), show(self.against), change]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::units::shown;
 use crate::record::Record;
 
 const HEADER: &str = "task,name,kind,attempt,node,slot,slots,start_s,end_s,waited_s,fetched_s,end,bytes_moved,bytes_read_local";
@@ -35,8 +36,9 @@ pub(super) fn attempts(record: &Record) -> String {
 
 /// In quotes where needed. A leading quote keeps spreadsheets from running a name as a formula.
 fn field(text: &str) -> String {
+    let text = shown(text);
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
+    let text = if is_formula { format!("'{text}") } else { text };
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,

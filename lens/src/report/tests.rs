@@ -54,7 +54,9 @@ fn hash(bytes: &[u8]) -> String {
 
 #[test]
 fn names_of_users_are_text_everywhere() {
-    let record = record();
+    let mut record = record();
+    record.meta.job = HOSTILE.to_owned();
+    record.meta.kinds[0].push('\u{202e}');
     let file = record.write().unwrap();
     let report = Report::of(&record);
     let page = report.to_page(&file, None, &hash);
@@ -63,6 +65,10 @@ fn names_of_users_are_text_everywhere() {
     assert_eq!(page.matches("</script>").count(), 2, "the record and the script");
     assert!(!report.to_text().contains('\u{202e}'), "{}", report.to_text());
     assert!(report.to_csv().lines().count() == 3, "{}", report.to_csv());
+    let comparison = Comparison::of(&report, &report).to_text();
+    assert!(comparison.contains("median length"), "{comparison}");
+    assert!(!comparison.contains('\u{202e}'), "{comparison}");
+    assert!(!report.to_csv().contains('\u{202e}'), "{}", report.to_csv());
     for outside in ["http:", "https:", "src=\"", "@import", "url(", "fetch(", "XMLHttp"] {
         assert!(!page.contains(outside), "the page needs no network: {outside}");
     }

@@ -55,7 +55,7 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<(&'static str, String)> {
     );
     let busy = format!("{} of all slot time was busy", percent(report.utilization));
     let mut lines = vec![
-        ("job", format!("{} {}", report.job, shown(report.name))),
+        ("job", format!("{} {}", shown(report.job), shown(report.name))),
         ("state", shown(report.state)),
         ("tasks", ended),
         ("attempts", count(report.attempts)),

@@ -78,6 +78,9 @@ impl Header {
             "TYPE" => {
                 return Err(format!("TYPE is {}, only TSP is supported", short(value)));
             }
+            "DIMENSION" if self.dimension.is_some() => {
+                return Err("DIMENSION is there twice".to_owned());
+            }
             "DIMENSION" => {
                 let cities = value.parse().ok().filter(|n| (3..=CITIES_MAX).contains(n));
                 self.dimension = Some(cities.ok_or_else(|| {

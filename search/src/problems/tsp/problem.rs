@@ -7,7 +7,7 @@ use crate::problems::tsp::one_tree::{Ascent, OneTree, no_prices, quick, thorough
 use crate::problems::tsp::{Instance, start, witness};
 use crate::{Problem, Solution};
 
-/// The most rounds of ascent and decisions at one node.
+/// The rounds of ascent and decisions at a node after which it gets children.
 const ROUNDS_MAX: usize = 4;
 
 /// The travelling salesman, with the bound of Held and Karp.
@@ -100,7 +100,9 @@ impl Tsp {
             edges.propagate()?;
             round += 1;
             let has = |state| best.tree.edges().any(|(one, other)| edges.get(one, other) == state);
-            if round == ROUNDS_MAX || !has(Edge::Forbidden) {
+            // Without a free edge there are no children: the next round finds the tour, if any.
+            let is_last = round >= ROUNDS_MAX && any(&edges, cities) != Branch::Leaf;
+            if is_last || !has(Edge::Forbidden) {
                 let branch = choose(&best.tree, &edges, &replacement);
                 return Ok(TspNode { edges, prices: best.prices, bound, tour: None, branch });
             }

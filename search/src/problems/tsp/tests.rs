@@ -126,6 +126,7 @@ fn errors_name_the_line() {
     for (text, error) in [
         (square("TYPE: TSP", "TYPE: ATSP"), "line 2: TYPE is ATSP, only TSP is supported"),
         (square("DIMENSION: 4", "DIMENSION: 2"), "line 3: DIMENSION is `2`, but it must be"),
+        (square("TYPE: TSP", "DIMENSION: 5"), "line 3: DIMENSION is there twice"),
         (square("EUC_2D", "XRAY1"), "line 4: EDGE_WEIGHT_TYPE is XRAY1, "),
         (square("3 10 0", "3 10"), "line 8: a city has 3 words, here are 2"),
         (square("3 10 0", "3 10 x"), "line 8: `x` is no coordinate"),
