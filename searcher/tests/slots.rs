@@ -84,7 +84,8 @@ fn enumerate<P: Problem>(problem: P, slots: usize) -> (Tally, u64, u64) {
     let bag = TreeBag::new(Arc::new(problem), Enumerate);
     let vars = Incumbent::new(Goal::Minimise, None);
     let every = Duration::from_secs(10);
-    let outcome = run(bag, slots, Goal::Minimise, &vars, every, |_| Next::Continue).unwrap();
+    let outcome =
+        run(bag, slots, Goal::Minimise, &vars, every, |_| Next::Continue).expect("threads start");
     assert!(outcome.is_complete);
     assert_eq!(outcome.pieces, outcome.last.splits + 1, "each piece runs once");
     (outcome.last.tally, outcome.last.splits, outcome.pieces)

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_dead_claim_is_given_up_by_many_and_the_next_is_not() {
-        for _ in 0..5 {
+        for _ in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("it");
             fs::write(claim_of(&path), "dead").unwrap();
@@ -170,7 +170,7 @@ mod tests {
             let make = |number: usize| {
                 let whole = dir.path().join(format!("whole-{number}"));
                 fs::write(&whole, number.to_string()).unwrap();
-                give_name_as(&whole, &path, Duration::from_millis(300), no_links, |from, to| {
+                give_name_as(&whole, &path, Duration::from_secs(2), no_links, |from, to| {
                     most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     // Slower than the polling interval of the waiting processes.
                     std::thread::sleep(Duration::from_millis(60));
