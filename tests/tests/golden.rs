@@ -197,6 +197,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "KvForgottenRecord" => again::<wire::KvForgottenRecord>(bytes),
         "HolderRecord" => again::<wire::HolderRecord>(bytes),
         "StartRecord" => again::<wire::StartRecord>(bytes),
+        "TurnRecord" => again::<wire::TurnRecord>(bytes),
         "VisibleRecord" => again::<wire::VisibleRecord>(bytes),
         other => panic!("{other} is not in this table"),
     }
