@@ -1,13 +1,13 @@
 /*!
 Hardware: the cpus, the memory and the GPUs that a node may offer, each with its source.
 
-[`detect`] reads files below one directory, `/` for this machine, and environment variables. Tests
+[`detect()`] reads files below one directory, `/` for this machine, and environment variables. Tests
 give it small trees with the files of other machines. It runs no program.
 
 | place | content |
 |---|---|
 | [`Machine`] | the directory and the variables |
-| [`detect`] | the offer, the source of each figure, the limits and the notices |
+| [`detect()`] | the offer, the source of each figure, the limits and the notices |
 | `cpus` | affinity mask, quota of control groups, NUMA groups, hyperthreads |
 | `memory` | the least of machine, control groups and batch system |
 | `gpus` | NVIDIA, AMD and Intel devices, and their NUMA groups |

@@ -13,16 +13,23 @@ use crate::common::errors::{Done, Exit, Failure};
 /// The resources of a node.
 #[derive(Args, Debug)]
 pub(crate) struct HardwareArgs {
-    /// A pool of this node, in place of the detected one of that name: 'gpus=[[0,1],[2,3]]',
-    /// 'cpus=[0-7]', 'licences=sum(100)', memory=64GiB; may be repeated
-    #[arg(long = "resource", value_name = "NAME=POOL")]
+    #[arg(
+        help = "A pool of this node, in place of the detected one of that name: \
+                'gpus=[[0,1],[2,3]]', 'cpus=[0-7]', 'licences=sum(100)', memory=64GiB; may be \
+                repeated",
+        long = "resource",
+        value_name = "NAME=POOL"
+    )]
     resources: Vec<String>,
     /// A label of this node, such as avx512; may be repeated
     #[arg(long = "label", value_name = "NAME")]
     labels: Vec<String>,
-    /// Groups that are near each other, in place of the detected couplings: 'cpus[0]:gpus[0]', or
-    /// with a weight 'cpus[0]:gpus[0]=64'; may be repeated
-    #[arg(long = "coupling", value_name = "GROUP:GROUP")]
+    #[arg(
+        help = "Groups that are near each other, in place of the detected couplings: \
+                'cpus[0]:gpus[0]', or with a weight 'cpus[0]:gpus[0]=64'; may be repeated",
+        long = "coupling",
+        value_name = "GROUP:GROUP"
+    )]
     couplings: Vec<String>,
     /// Which hyperthreads count as cpus
     #[arg(long, value_name = "WHICH", default_value = "logical")]
