@@ -277,7 +277,7 @@ mod tests {
         assert!(text(check_is_lost(&map, NodeId(2))).contains("wait for node n2"));
         let joins = wire::MemberJoin { store: 9, ..Default::default() };
         assert!(apply(&mut map, &command(Body::Join(joins))));
-        assert!(text(check_is_there(&map, NodeId(3))).contains("has not come"));
+        assert!(text(check_is_there(&map, NodeId(3))).contains("has never started"));
         check_is_lost(&map, NodeId(3)).unwrap();
     }
 }
