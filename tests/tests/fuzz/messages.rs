@@ -34,6 +34,7 @@ fn messages_are_refused_or_settle() {
             "KvForgottenRecord" => settles::<wire::KvForgottenRecord>(bytes),
             "HolderRecord" => settles::<wire::HolderRecord>(bytes),
             "StartRecord" => settles::<wire::StartRecord>(bytes),
+            "TurnRecord" => settles::<wire::TurnRecord>(bytes),
             "VisibleRecord" => settles::<wire::VisibleRecord>(bytes),
             "GroupMessage" => settles::<wire::GroupMessage>(bytes),
             "MembershipMessage" => settles::<wire::MembershipMessage>(bytes),
