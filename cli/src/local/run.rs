@@ -177,22 +177,36 @@ async fn execute(
         None => Ok(()),
     };
     let printed = if is_json { print(context, &report, &state, dir) } else { printed };
-    if let Some(file) = work.trace.take() {
-        let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
-        logs.write_trace(file, Some(Time(submitted_ns)), names)?;
-    }
-    if let Some(file) = work.instance.take() {
-        let span = (Time(submitted_ns), ended);
-        file.write(client, &logs, (work.graph, &plan), span).await?;
-    }
+    let span = (Time(submitted_ns), ended);
+    let described = describe(client, &mut work, (&logs, &plan), span).await;
+    let recorded = leave_record(context, client, &work, (&logs, &plan), &report, &state).await;
     delivered?;
     printed?;
-    leave_record(context, client, &work, (&logs, &plan), &report, &state).await?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }
+    described?;
+    recorded?;
     Ok(jobs::exit_of(&state))
+}
+
+/// Writes the trace and the instance file, if asked for. One that cannot be written costs neither
+/// the other nor the place of the results.
+async fn describe(
+    client: &Client,
+    work: &mut RunRequest<'_>,
+    (logs, plan): (&Logs, &Plan<'_>),
+    span: (Time, Time),
+) -> Result<(), Failure> {
+    let traced = work.trace.take().map_or(Ok(()), |file| {
+        let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
+        logs.write_trace(file, Some(span.0), names)
+    });
+    if let Some(file) = work.instance.take() {
+        file.write(client, logs, (work.graph, plan), span).await?;
+    }
+    traced
 }
 
 /// Writes the record of a run to the file that the user names, or into the run's own directory. A

@@ -1,13 +1,12 @@
 //! Model of several attempts at one task: exactly one counts, and the outputs of others are never
 //! used.
 
-#![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
-
 mod state;
 mod steps;
 
+use model::{assert_breaks, explore};
 use state::{Mutant, Options, State, Step};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 impl Model for Options {
     type State = State;
@@ -46,17 +45,6 @@ impl Model for Options {
     }
 }
 
-fn explore(name: &str, options: Options) {
-    let checker = options.checker().threads(2).spawn_bfs().join();
-    println!(
-        "{name}: {} states, {} with repetitions, depth {}",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
-}
-
 #[test]
 fn one_attempt_counts() {
     explore("attempts", Options { lives: 2, attempts: 2, mutant: None });
@@ -77,10 +65,6 @@ const FOUND: [(Mutant, &str); 7] = [
 fn every_mutant_is_found() {
     for (mutant, property) in FOUND {
         let options = Options { lives: 2, attempts: 2, mutant: Some(mutant) };
-        let found = HasDiscoveries::AnyOf([property].into());
-        let checker = options.checker().threads(2).finish_when(found).spawn_bfs().join();
-        let path = checker.discovery(property);
-        let path = path.unwrap_or_else(|| panic!("{mutant:?} does not break {property}"));
-        println!("{mutant:?}: {property} after {} steps", path.into_actions().len());
+        assert_breaks(&mutant, property, options);
     }
 }

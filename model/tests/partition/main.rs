@@ -1,7 +1,5 @@
 //! Model of the failover of a partition: no acknowledged write is lost, for any order of events.
 
-#![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
-
 mod activation;
 mod lives;
 mod map;
@@ -10,8 +8,9 @@ mod small;
 mod state;
 mod steps;
 
+use model::{assert_breaks, explore};
 use state::{Mutant, Options, State};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use steps::Step;
 
 impl Model for Options {
@@ -72,22 +71,6 @@ const READS: Options = Options { reads: true, writes: 1, cuts: 0, ..OPTIONS };
 const LAGS: Options =
     Options { copies: 3, one_lags: true, recent: 0, cuts: 0, evictions: 0, moves: 2, ..OPTIONS };
 
-fn check(options: Options, until: HasDiscoveries) -> impl Checker<Options> {
-    options.checker().threads(2).finish_when(until).spawn_bfs().join()
-}
-
-/// Visits every reachable state.
-fn explore(name: &str, options: Options) {
-    let checker = check(options, HasDiscoveries::AnyFailures);
-    println!(
-        "{name}: {} states, {} with repetitions, {} steps at most",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth() - 1
-    );
-    checker.assert_properties();
-}
-
 #[test]
 fn two_copies() {
     explore("two copies, an eviction and a move", Options { cuts: 0, ..OPTIONS });
@@ -135,11 +118,7 @@ const FOUND: [(Mutant, Options, &str); 11] = [
 fn every_mutant_is_found() {
     for (mutant, options, property) in FOUND {
         // Some violate several properties; it is random which one is found first.
-        let until = HasDiscoveries::AnyOf([property].into());
-        let checker = check(Options { mutant: Some(mutant), ..options }, until);
-        let path = checker.discovery(property);
-        let path = path.unwrap_or_else(|| panic!("{mutant:?} does not break '{property}'"));
-        println!("{mutant:?}: '{property}' {:?}", path.into_actions());
+        assert_breaks(&mutant, property, Options { mutant: Some(mutant), ..options });
     }
 }
 

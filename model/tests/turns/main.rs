@@ -1,8 +1,6 @@
 //! Model of the turns of one task: each child of a committed turn exists exactly once, and no child
 //! of any other turn exists.
 
-#![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
-
 mod child;
 mod home;
 mod properties;
@@ -10,9 +8,10 @@ mod settings;
 mod state;
 mod steps;
 
+use model::{assert_breaks, explore};
 use settings::Options;
 use state::State;
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use steps::Step;
 
 impl Model for Options {
@@ -50,17 +49,6 @@ impl Model for Options {
     }
 }
 
-fn explore(name: &str, options: Options) {
-    let checker = options.checker().threads(2).spawn_bfs().join();
-    println!(
-        "{name}: {} states, {} with repetitions, depth {}",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
-}
-
 #[test]
 fn children_exist_once() {
     for (name, options) in settings::ALL {
@@ -72,11 +60,6 @@ fn children_exist_once() {
 fn every_mutant_is_found() {
     for (mutant, property, options) in settings::found() {
         let options = Options { mutant: Some(mutant), ..options };
-        let found = HasDiscoveries::AnyOf([property].into());
-        let checker = options.checker().threads(2).finish_when(found).spawn_bfs().join();
-        let path = checker.discovery(property);
-        let path = path.unwrap_or_else(|| panic!("{mutant:?} does not break {property}"));
-        let steps = path.into_actions();
-        println!("{mutant:?}: {property} after {} steps: {steps:?}", steps.len());
+        assert_breaks(&mutant, property, options);
     }
 }

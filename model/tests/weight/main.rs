@@ -1,17 +1,16 @@
 //! Model of the weight of a job with tasks that make tasks. No end is announced while anything of
 //! the job lives; the end is announced when nothing does.
 
-#![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
-
 mod home;
 mod properties;
 mod settings;
 mod state;
 mod steps;
 
+use model::{assert_breaks, explore};
 use settings::Options;
 use state::State;
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use steps::Step;
 
 impl Model for Options {
@@ -49,17 +48,6 @@ impl Model for Options {
     }
 }
 
-fn explore(name: &str, options: Options) {
-    let checker = options.checker().threads(2).spawn_bfs().join();
-    println!(
-        "{name}: {} states, {} with repetitions, depth {}",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
-}
-
 #[test]
 fn chunks_carry_weight() {
     explore("chunks", settings::CHUNKS);
@@ -92,11 +80,6 @@ fn sums_of_ranges_are_counted_once() {
 fn every_mutant_is_found() {
     for (mutant, property, options) in settings::found() {
         let options = Options { mutant: Some(mutant), ..options };
-        let found = HasDiscoveries::AnyOf([property].into());
-        let checker = options.checker().threads(2).finish_when(found).spawn_bfs().join();
-        let path = checker.discovery(property);
-        let path = path.unwrap_or_else(|| panic!("{mutant:?} does not break {property}"));
-        let steps = path.into_actions();
-        println!("{mutant:?}: {property} after {} steps: {steps:?}", steps.len());
+        assert_breaks(&mutant, property, options);
     }
 }

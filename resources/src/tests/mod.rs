@@ -5,7 +5,6 @@ mod claim_tests;
 mod class_tests;
 mod random_claims;
 mod refusal_tests;
-mod speed;
 mod text_tests;
 
 use crate::{Claim, Offer, Pools, Request, parse_coupling, parse_pool};

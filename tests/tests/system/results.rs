@@ -162,7 +162,7 @@ fn an_output_directory_that_fills_up_costs_no_result() {
     assert!(unmounted.is_ok_and(|status| status.success()));
     let ran = ran.expect_code(4);
     assert_eq!(here, ["answer.txt"], "no part of a file stays");
-    let place = ran.stderr.split("lies in ").nth(1).expect("it says where").trim();
+    let place = ran.stderr.split("not written are in ").nth(1).expect("it says where").trim();
     let saved = fs::metadata(Path::new(place).join("big")).expect("it is there");
     assert_eq!(saved.len(), 5_000_000, "{}", ran.stderr);
 }
