@@ -13,14 +13,23 @@ use crate::waits::Waits;
 /// The tolerated clock difference between processes; larger values are shown.
 const CLOCKS_DIFFER: f64 = 1.02;
 
+/// The begin of the present round: the submission of the job, or the retry.
+#[must_use]
+pub fn begin(state: &JobState) -> Time {
+    Time(if round_of(state) > 0 { state.opened_ns } else { state.submitted_ns })
+}
+
+fn round_of(state: &JobState) -> u32 {
+    state.settings.map_or(0, |settings| settings.round)
+}
+
 /// `None` if the round has no summary (yet). `word`: its state.
 #[must_use]
 pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
     let summary = state.summary.as_ref()?;
     let mut all = NodeTally::default();
     summary.parts.iter().for_each(|part| tally::merge(&mut all, part));
-    let round = state.settings.map_or(0, |settings| settings.round);
-    let begin = Time(if round > 0 { state.opened_ns } else { state.submitted_ns });
+    let (round, begin) = (round_of(state), begin(state));
     let end = Time(state.ended_ns);
     let makespan_s = end.since(begin).as_secs_f64();
     let share = |ns: u64, slots: u32| {
@@ -239,6 +248,14 @@ mod tests {
         let series = &past.utilization_series;
         let busy_s: f64 = series.values.iter().map(|share| share * series.step_s * 4.0).sum();
         assert!((busy_s - 19.0).abs() < 0.1, "{busy_s}");
+    }
+
+    #[test]
+    fn a_later_round_begins_with_the_retry() {
+        let mut state = JobState { submitted_ns: 1, opened_ns: 5, ..JobState::default() };
+        assert_eq!(begin(&state), Time(1));
+        state.settings = Some(wire::JobSettings { round: 1, ..Default::default() });
+        assert_eq!(begin(&state), Time(5));
     }
 
     #[test]

@@ -7,7 +7,7 @@ attempt in its environment. A call blocks until the node answers.
 ```no_run
 # fn example() -> Result<(), client::DoorError> {
 use client::Door;
-let mut door = Door::of_environment()?;
+let door = Door::of_environment()?;
 door.commit(Some(b"half done".to_vec()), false)?;
 for task in door.await_tasks(&[])? {
     println!("{task:?}");
@@ -55,7 +55,7 @@ pub enum DoorError {
 #[derive(Debug)]
 pub struct Door {
     path: String,
-    token: Vec<u8>,
+    token: [u8; limits::DOOR_TOKEN_BYTES],
 }
 
 impl Door {
@@ -69,7 +69,7 @@ impl Door {
     /// # Errors
     /// The token is malformed.
     pub fn new(path: &str, token: &str) -> Result<Self, DoorError> {
-        let token = bytes_of(token).ok_or(DoorError::BadToken)?;
+        let token = security::from_hex(token).ok_or(DoorError::BadToken)?;
         Ok(Self { path: path.to_owned(), token })
     }
 
@@ -77,7 +77,7 @@ impl Door {
     ///
     /// # Errors
     /// The node refuses the call, or is gone.
-    pub fn spawn(&mut self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, DoorError> {
+    pub fn spawn(&self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, DoorError> {
         match self.call(Asked::Spawn(Box::new(call)))? {
             Answered::Spawned(spawned) => Ok(spawned),
             _ => Err(DoorError::BadAnswer),
@@ -88,29 +88,28 @@ impl Door {
     ///
     /// # Errors
     /// The node refuses the call, or is gone.
-    pub fn await_tasks(
-        &mut self,
-        tasks: &[wire::TaskRef],
-    ) -> Result<Vec<wire::Awaited>, DoorError> {
+    pub fn await_tasks(&self, tasks: &[wire::TaskRef]) -> Result<Vec<wire::Awaited>, DoorError> {
         match self.call(Asked::Await(wire::DoorAwait { tasks: tasks.to_vec() }))? {
             Answered::Awaited(awaited) => Ok(awaited.tasks),
             _ => Err(DoorError::BadAnswer),
         }
     }
 
-    /// Commits the children so far and the state. Returns the number of the turn.
+    /// Commits the children so far and the state. Returns the number of the turn. If the attempt
+    /// `ends` with it, the node answers nothing and ends the processes of the attempt, this one
+    /// included.
     ///
     /// # Errors
     /// The node refuses the call, or is gone.
-    pub fn commit(&mut self, state: Option<Vec<u8>>, ends: bool) -> Result<u64, DoorError> {
+    pub fn commit(&self, state: Option<Vec<u8>>, ends: bool) -> Result<u64, DoorError> {
         match self.call(Asked::Commit(wire::DoorCommit { state, r#yield: ends }))? {
             Answered::Committed(committed) => Ok(committed.turn),
             _ => Err(DoorError::BadAnswer),
         }
     }
 
-    fn call(&mut self, body: Asked) -> Result<Answered, DoorError> {
-        let request = wire::DoorRequest { token: self.token.clone(), body: Some(body) };
+    fn call(&self, body: Asked) -> Result<Answered, DoorError> {
+        let request = wire::DoorRequest { token: self.token.to_vec(), body: Some(body) };
         let bytes = request.encoded_len();
         if bytes > limits::DOOR_FRAME_BYTES_MAX {
             return Err(DoorError::TooLarge { bytes });
@@ -148,24 +147,15 @@ impl Door {
     }
 }
 
-/// The bytes of hexadecimal digits.
-fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let is_text = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
-    let pair = |pair: &[u8]| {
-        let text = std::str::from_utf8(pair).ok()?;
-        u8::from_str_radix(text, 16).ok()
-    };
-    is_text.then(|| digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>())?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_hexadecimal() {
-        assert_eq!(bytes_of("00fF"), Some(vec![0, 255]));
-        assert_eq!([bytes_of("0"), bytes_of("0x"), bytes_of("é")], [None, None, None]);
+    fn a_malformed_token_is_found_before_the_node_is_called() {
+        assert!(Door::new("nowhere", &"0f".repeat(limits::DOOR_TOKEN_BYTES)).is_ok());
+        for token in ["", "00fF", &"0x".repeat(16), &"00".repeat(17), &"é".repeat(16)] {
+            assert!(matches!(Door::new("nowhere", token), Err(DoorError::BadToken)), "{token}");
+        }
     }
 }

@@ -22,6 +22,12 @@ pub(crate) enum OutputLoss {
 }
 
 impl Printed {
+    /// Some output was not kept. Returns whether the command must be killed now.
+    pub(crate) fn lose(&mut self, loss: OutputLoss) -> bool {
+        let is_full = matches!(loss, OutputLoss::Full(_));
+        self.unkept.replace(loss).is_none() && is_full
+    }
+
     pub(crate) fn keep_tail(&mut self, data: &[u8]) {
         let tail = &mut self.stderr_tail;
         let data = &data[data.len().saturating_sub(limits::STDERR_TAIL_BYTES)..];
@@ -75,6 +81,15 @@ mod tests {
         printed.keep_tail(&vec![b'y'; limits::STDERR_TAIL_BYTES * 3]);
         assert!(printed.stderr_tail.iter().all(|byte| *byte == b'y'));
         assert_eq!(printed.stderr_tail.len(), limits::STDERR_TAIL_BYTES);
+    }
+
+    #[test]
+    fn a_command_is_killed_once_for_lost_output() {
+        let full = || OutputLoss::Full("full".to_owned());
+        let mut printed = Printed::default();
+        assert!(printed.lose(full()) && !printed.lose(full()));
+        assert_eq!(printed.unkept, Some(full()));
+        assert!(!Printed::default().lose(OutputLoss::Failed("no".to_owned())));
     }
 
     #[test]

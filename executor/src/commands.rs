@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
-use crate::captured::{OutputLoss, Printed};
+use crate::captured::Printed;
 use crate::deliver;
 use crate::error::reason;
 use crate::executor::{AttemptOutcome, Shared};
@@ -553,9 +553,8 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
         let Some(Running { printed, .. }) = state.running.get_mut(number) else { continue };
         match &kept {
             Ok(()) => printed.captured.add(*stderr, data.len() as u64),
-            Err(unkept) => {
-                let is_first = printed.unkept.replace(unkept.clone()).is_none();
-                if is_first && matches!(unkept, OutputLoss::Full(_)) {
+            Err(loss) => {
+                if printed.lose(loss.clone()) {
                     inner.queue(orders, Work::Request(kill(*number)));
                 }
             }
@@ -576,12 +575,10 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
         .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
     // First, because the next command may need the directory.
     collect::clean_up(shared, &workspace);
-    let ended = outcome.and_then(|outcome| {
-        let doubt = collect::doubt(&outcome, exit, since.elapsed());
-        Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
-    });
-    if let (None, Some(doorway)) = (&ended, &shared.config.doorway) {
-        doorway.leave(key.0, key.1);
-    }
-    ended
+    let Some(outcome) = outcome else {
+        shared.leave(key);
+        return None;
+    };
+    let doubt = collect::doubt(&outcome, exit, since.elapsed());
+    Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
 }

@@ -29,7 +29,7 @@ pub trait Doorway: fmt::Debug + Send + Sync {
     /// The commands of the attempt could not be known: one line.
     fn enter(&self, launch: &Launch) -> Result<Entrance, String>;
 
-    /// The command of an attempt has ended, after the attempt was killed.
+    /// The command of an attempt has ended, or was never started, after the attempt was killed.
     fn leave(&self, task: TaskId, attempt: Attempt);
 }
 

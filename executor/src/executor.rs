@@ -135,9 +135,17 @@ impl Shared {
         let (task, attempt) = key;
         if self.table.remove(key).is_none() {
             self.objects.discard(task, attempt);
+            self.leave(key);
             return None;
         }
         Some(AttemptOutcome { task, attempt, outcome, doubt: Duration::ZERO })
+    }
+
+    /// The command of a killed attempt has ended, or was never started.
+    pub(crate) fn leave(&self, (task, attempt): Key) {
+        if let Some(doorway) = &self.config.doorway {
+            doorway.leave(task, attempt);
+        }
     }
 
     /// Reports several ends at once, so that the receiver is woken once.
@@ -165,7 +173,7 @@ impl Shared {
     }
 
     /// Drops the staged files of an attempt, which only has links to them.
-    fn release(&self, key: Key) {
+    pub(crate) fn release(&self, key: Key) {
         let released = self.in_use().remove(&key);
         drop(released); // Outside the lock, because it may remove files.
     }
@@ -348,10 +356,16 @@ impl Executor {
             then();
             return true;
         }
-        let shared = self.shared.clone();
+        let (shared, commands) = (self.shared.clone(), self.commands.clone());
         let run = move || {
-            let _ = shared.streams.copy_attempt(task, parked, next); // Else that part is missing.
+            let keep = |piece: &Piece<'_>| shared.keep_pieces(std::slice::from_ref(piece));
+            let copied = shared.streams.copy_attempt(task, parked, next, keep);
+            let must_end = copied.is_err_and(|loss| commands.lose(number, loss));
             then();
+            // After that, because its end is not that of a command that waits.
+            if must_end {
+                commands.kill(number);
+            }
         };
         if let Err(error) = self.shared.pool.run(run) {
             self.commands.kill(number);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use resources::limits::INDICES_MAX;
 use resources::{
-    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, PoolKind, parse_coupling, parse_pool,
+    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_pool,
 };
 use thiserror::Error;
 
@@ -90,7 +90,7 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
     }
     for pool in own {
         let (source, grouping) = ("--resource".to_owned(), None);
-        let numa = vec![None; group_count(&pool)];
+        let numa = vec![None; pool.group_count()];
         pools.push(FoundPool { pool, source, grouping, numa, limits: Vec::new() });
     }
     add_labels(&mut pools, &settings.labels)?;
@@ -105,13 +105,6 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
     };
     let offer = Offer::new(pools.iter().map(|found| found.pool.clone()).collect(), couplings)?;
     Ok(Detection { offer, pools, couplings_source, notices })
-}
-
-fn group_count(pool: &Pool) -> usize {
-    match &pool.kind {
-        PoolKind::Indexed(groups) => groups.len(),
-        PoolKind::Sum(_) | PoolKind::Label => 0,
-    }
 }
 
 fn add_labels(pools: &mut Vec<FoundPool>, labels: &[String]) -> Result<(), DetectError> {

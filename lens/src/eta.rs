@@ -63,15 +63,13 @@ const FEW: f64 = 0.6;
 const TAIL: f64 = 1.5;
 
 /// The time until all remaining tasks have ended. `remaining`: the tasks of each kind that have not
-/// ended. `busy_slots`: the mean number of busy slots lately. `path_s`: the longest path of the
-/// remaining graph, if it is known.
+/// ended. `busy_slots`: the number of busy slots now.
 #[must_use]
 pub fn eta(
     view: &View,
     remaining: &BTreeMap<String, Remaining>,
     slots: u64,
     busy_slots: f64,
-    path_s: f64,
 ) -> Eta {
     if remaining.values().all(|it| it.tasks == 0) {
         return Eta::Done;
@@ -107,9 +105,7 @@ pub fn eta(
     let slots = slots.max(1) as f64;
     let busy = busy_slots.clamp(slots.min(1.0), slots);
     // The last tasks begin when others end, so up to one long task follows the mean end.
-    let high_s = (high / busy + longest).max(path_s);
-    let low_s = (low / slots).max(path_s.min(high_s));
-    Eta::Range(Range { low_s, high_s })
+    Eta::Range(Range { low_s: low / slots, high_s: high / busy + longest })
 }
 
 #[cfg(test)]
@@ -168,7 +164,7 @@ mod tests {
             };
             let remaining = BTreeMap::from([("a".to_owned(), left)]);
             let view = lens.finish(None);
-            let Eta::Range(range) = eta(&view, &remaining, slots as u64, slots as f64, 0.0) else {
+            let Eta::Range(range) = eta(&view, &remaining, slots as u64, slots as f64) else {
                 panic!("it is measured");
             };
             let left_s = (end - now) as f64 / 1e6;
@@ -200,8 +196,8 @@ mod tests {
     fn an_unmeasured_kind_has_no_range() {
         let remaining =
             BTreeMap::from([("b".to_owned(), Remaining { tasks: 3, ..Remaining::default() })]);
-        let unknown = eta(&View::default(), &remaining, 4, 4.0, 0.0);
+        let unknown = eta(&View::default(), &remaining, 4, 4.0);
         assert_eq!(unknown, Eta::NotMeasured(vec!["b".to_owned()]));
-        assert_eq!(eta(&View::default(), &BTreeMap::new(), 4, 4.0, 0.0), Eta::Done);
+        assert_eq!(eta(&View::default(), &BTreeMap::new(), 4, 4.0), Eta::Done);
     }
 }

@@ -131,23 +131,6 @@ impl Coarsen for LinkKey {
     }
 }
 
-/// A slot of a node. At level 1 a row is a node, above it several nodes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct RowKey {
-    pub node: u32,
-    pub slot: u32,
-}
-
-impl Coarsen for RowKey {
-    const LEVELS: u32 = 33;
-    fn at(self, level: u32) -> Self {
-        match level {
-            0 => self,
-            _ => Self { node: floor(self.node, level - 1), slot: 0 },
-        }
-    }
-}
-
 /// The first of the 2^level numbers that share a key.
 fn floor(number: u32, level: u32) -> u32 {
     number.checked_shr(level).and_then(|high| high.checked_shl(level)).unwrap_or(0)
@@ -164,14 +147,14 @@ mod tests {
         }
     }
 
-    type Rows = Levelled<RowKey, u64, 5>;
+    type Rows = Levelled<LinkKey, u64, 5>;
     type Few = Bounded<u32, u64, 4>;
     type Part = Vec<(u32, u32, u64)>;
 
     fn rows(parts: &[&Part]) -> Rows {
         let mut rows = Rows::default();
         for &(node, slot, n) in parts.iter().copied().flatten() {
-            rows.change(RowKey { node, slot }, |sum| *sum += n);
+            rows.change(LinkKey(node, slot), |sum| *sum += n);
         }
         rows
     }

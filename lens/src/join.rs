@@ -120,12 +120,6 @@ impl Joiner {
         self.stop(pending.into_iter().collect(), end, emit);
     }
 
-    /// Number of attempts that are queued or run.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.pending.len()
-    }
-
     /// A new incarnation runs nothing of the earlier one.
     fn node_started(&mut self, node: NodeId, incarnation: u32, emit: &mut dyn FnMut(AttemptRow)) {
         let earlier = self.seen.get(&node).map_or(0, |seen| seen.incarnation);

@@ -21,6 +21,7 @@ use crate::record::{MetaLink, Missing, Record, Tasks};
 use crate::view::{KindView, View};
 
 pub use compare::{Comparison, Difference};
+pub use units::count;
 
 /// The largest number of groups of failures, links and slow tasks in a report.
 const ROWS_MAX: usize = 64;
@@ -60,6 +61,8 @@ pub struct Report<'r> {
     pub more_failures: u64,
     pub per_node: Vec<NodeRow>,
     pub links: Vec<MetaLink>,
+    /// `2^link_level` neighbours, of which a link has the first, share it.
+    pub link_level: u32,
     pub slowest: Vec<SlowRow>,
     /// Parts of the timeline that are not known.
     pub missing: &'r [Missing],
@@ -180,6 +183,7 @@ impl<'r> Report<'r> {
             more_failures: other.max(meta.tasks.failed.saturating_sub(listed)),
             per_node: nodes(record, &view, makespan_s),
             links,
+            link_level: meta.link_level,
             slowest: slowest(record, &view),
             missing: &meta.missing,
             summary: &meta.report,

@@ -58,11 +58,6 @@ impl<const N: usize> Series<N> {
         self.width_us
     }
 
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
-    }
-
     /// The sums in buckets of a width that is a multiple of that of the series. `first`: the number
     /// of the first one. Sums outside go to the first and the last bucket.
     #[must_use]

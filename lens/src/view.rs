@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 
 use proto::event::End;
 use proto::limits::{
-    VIEW_FAILURES_MAX, VIEW_KINDS_MAX, VIEW_LINKS_MAX, VIEW_LONGEST_MAX, VIEW_NODES_MAX,
-    VIEW_ROWS_MAX, VIEW_SLOWEST_MAX,
+    VIEW_FAILURES_MAX, VIEW_KINDS_MAX, VIEW_LINKS_MAX, VIEW_NODES_MAX, VIEW_SLOWEST_MAX,
 };
 use proto::{Event, JobId, LocalId, NodeId, TaskId, Time};
 
 use crate::attempt::{AttemptRow, Outcome};
 use crate::failures::{FailureGroup, FailureKey};
-use crate::groups::{Bounded, Levelled, LinkKey, NodeKey, RowKey};
+use crate::groups::{Bounded, Levelled, LinkKey, NodeKey};
 use crate::histogram::Histogram;
 use crate::join::Joiner;
 use crate::series::Series;
@@ -96,12 +95,8 @@ pub struct View {
     pub failures: Bounded<FailureKey, FailureGroup, VIEW_FAILURES_MAX>,
     /// The slots of each node.
     pub slots: BTreeMap<u32, u32>,
-    /// The attempts of which waits, rows and single attempts are shown.
+    /// The attempts of which waits and single attempts are shown.
     pub detailed: u64,
-    /// The timeline: busy time by slot, or by nodes.
-    pub rows: Levelled<RowKey, Busy, VIEW_ROWS_MAX>,
-    /// The longest attempts one by one.
-    pub longest: Top<VIEW_LONGEST_MAX>,
 }
 
 /// Which tasks are shown in detail: one of `2^level`, the same ones on each node.
@@ -257,11 +252,6 @@ impl View {
         self.detailed += 1;
         kind.waited.add(row.wait_us);
         kind.slowest.add(row);
-        self.longest.add(row);
-        for &slot in std::iter::once(&row.slot).chain(&*row.more) {
-            let key = RowKey { node: row.node, slot };
-            self.rows.change(key, |busy| busy.add(lane, start, end, 1));
-        }
     }
 
     /// The number of attempts.
@@ -275,8 +265,6 @@ impl View {
     pub fn exact(&self) -> Self {
         let mut exact = self.clone();
         exact.detailed = 0;
-        exact.rows = Levelled::default();
-        exact.longest = Top::default();
         let kinds = exact.kinds.kept.values_mut().chain(&mut exact.kinds.rest);
         kinds.for_each(|kind| {
             kind.waited = Histogram::default();

@@ -41,11 +41,8 @@ pub(crate) fn write_facts(
     for (place, record) in facts.starts.iter().flat_map(|starts| starts.iter()) {
         writes.push(put(*place, START, number(place.0), record));
     }
-    for (&(place, index), turn) in facts.turns.iter().flat_map(|turns| turns.iter()) {
-        match turn {
-            Some(record) => writes.push(put(place, TURN, index, record)),
-            None => writes.push(drop_record(place, TURN, index)),
-        }
+    for (&(place, index), record) in facts.turns.iter().flat_map(|turns| turns.iter()) {
+        writes.push(put(place, TURN, index, record));
     }
     for (&job, state) in &facts.jobs {
         let partition = kvs::job_partition(job, partitions);

@@ -21,6 +21,7 @@ pub mod marks;
 mod member;
 mod past;
 pub mod policy;
+mod settings;
 pub mod spared;
 mod stall;
 pub mod tally;

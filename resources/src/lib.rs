@@ -15,7 +15,7 @@ not know tasks, nodes or messages.
 |---|---|
 | [`Amount`] | fixed point numbers of 1/10,000 |
 | [`Offer`], [`Pool`] | the pools of a node; the texts of `--resource`, `--label` and `--coupling` |
-| [`Request`], [`Variant`] | the needs of a task; the texts of `--resource` and `--variant` |
+| [`Request`], [`Variant`] | the needs of a task, and their text: needs, labels and a weight |
 | [`Classes`] | small numbers for the requests in use |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
 | [`Refusal`] | the reason why a request does not fit, now or ever |

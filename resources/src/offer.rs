@@ -142,7 +142,9 @@ impl Pool {
         groups.iter().flatten().nth(number.into()).map(String::as_str)
     }
 
-    fn group_count(&self) -> usize {
+    /// The number of groups; 0 for a label and for a sum.
+    #[must_use]
+    pub fn group_count(&self) -> usize {
         match &self.kind {
             PoolKind::Indexed(groups) => groups.len(),
             PoolKind::Label | PoolKind::Sum(_) => 0,

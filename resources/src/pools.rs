@@ -7,7 +7,7 @@ use crate::fit::{Fit, FitNeed, FitVariant, FitWant};
 use crate::groups::{Counts, Need, Set};
 use crate::mutant::Mutant;
 use crate::name::Name;
-use crate::offer::{Offer, Pool};
+use crate::offer::Offer;
 use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Shape};
 use crate::select::{Choice, Item, choose};
@@ -423,10 +423,5 @@ impl Pools {
             true => Reason::InParts { want, largest: Amount::from_units(largest.into()) },
             false => Reason::Taken { want, free, total },
         }
-    }
-
-    /// Each pool with its free amount, in the order of the offer.
-    pub fn amounts(&self) -> impl Iterator<Item = (&Pool, Option<Amount>)> {
-        self.offer.pools().iter().map(|pool| (pool, self.free_amount(&pool.name)))
     }
 }

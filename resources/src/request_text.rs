@@ -1,4 +1,4 @@
-//! The texts of `--resource` and `--variant` of a submission.
+//! The text of a request: needs, labels and a weight.
 
 use std::str::FromStr;
 

@@ -10,8 +10,8 @@ use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 /// The job and the partition to which facts belong.
 pub type Place = (PartitionId, JobId);
 
-/// The changed turns of a step: the record of each task, or that it is deleted.
-pub type Turns = BTreeMap<(Place, u64), Option<wire::TurnRecord>>;
+/// The changed turns of a step, by the index of the task.
+pub type Turns = BTreeMap<(Place, u64), wire::TurnRecord>;
 
 /// All changes of this step that must become durable, by kind of record.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Facts {
     pub holders: BTreeMap<Place, wire::HolderRecord>,
     /// Starts of commands. Boxed, because most nodes never run any.
     pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
-    /// The last turns of tasks, by index; `None` deletes one. Boxed as well.
+    /// The last turns of tasks. Boxed as well.
     pub turns: Option<Box<Turns>>,
     /// Records of jobs homed here.
     pub jobs: BTreeMap<JobId, wire::JobState>,

@@ -37,7 +37,7 @@ use crate::holder::slots::Slots;
 use crate::holder::staging::Staged;
 use crate::holder::start_permission::StartRequests;
 use crate::holder::task::{BundleBuilder, Work};
-use crate::holder::turns::PendingTurns;
+use crate::holder::turns::TurnsOfAttempts;
 use crate::home::death_evidence::DeathEvidence;
 use crate::home::failover::Loading;
 use crate::home::jobs::Jobs;
@@ -140,8 +140,8 @@ pub struct Scheduler {
     pub(crate) drain: Option<Box<Drain>>,
     pub(crate) recent_completions: RecentCompletions,
     pub(crate) job_tallies: Box<JobTallies>,
-    /// Turns that their homes have not answered. Boxed, because most nodes never have any.
-    pub(crate) pending_turns: Option<Box<PendingTurns>>,
+    /// The turns of attempts here, answered or not. Boxed, because most nodes never have any.
+    pub(crate) attempt_turns: Option<Box<TurnsOfAttempts>>,
 }
 
 impl Scheduler {
@@ -184,7 +184,7 @@ impl Scheduler {
             drain: None,
             recent_completions: RecentCompletions::default(),
             job_tallies: Box::default(),
-            pending_turns: None,
+            attempt_turns: None,
             homes,
             options,
         };
@@ -529,12 +529,17 @@ impl Scheduler {
         let attempt = self.ledger.begin_attempt(task, term);
         let input_bytes = work.input_bytes();
         let ready = self.ready(task, attempt, &work);
-        if work.cpus() > self.options.slots {
-            self.place_elsewhere(now, task, attempt, work, out);
-            return;
-        }
         let rules = self.rules();
         let waiting = self.take_node_of_waiting(task, work.cpus());
+        if work.cpus() > self.options.slots {
+            match waiting {
+                Some(Decision::Push(node)) => {
+                    self.push(now, task, attempt, work, node, rules.goes, out);
+                }
+                _ => self.place_elsewhere(now, task, attempt, work, out),
+            }
+            return;
+        }
         let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, rules.stays),

@@ -106,7 +106,12 @@ fn read_number(rest: &mut &[u8]) -> Result<u64, LoadError> {
     for shift in (0..64).step_by(7) {
         let (byte, after) = rest.split_first().ok_or(LoadError::Truncated)?;
         *rest = after;
-        number |= u64::from(byte & 0x7f) << shift;
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte has one bit of the number.
+        if shift == 63 && bits > 1 {
+            return Err(LoadError::Truncated);
+        }
+        number |= bits << shift;
         if byte & 0x80 == 0 {
             return Ok(number);
         }
@@ -116,4 +121,27 @@ fn read_number(rest: &mut &[u8]) -> Result<u64, LoadError> {
 
 fn read_index(rest: &mut &[u8]) -> Result<u32, LoadError> {
     u32::try_from(read_number(rest)?).map_err(|_| LoadError::NoNode { level: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_at_most_64_bits() {
+        for number in [0, 0x7f, 0x80, u64::MAX] {
+            let mut bytes = Vec::new();
+            write_number(&mut bytes, number);
+            assert_eq!(read_number(&mut bytes.as_slice()), Ok(number));
+        }
+        let with_last = |byte: u8| {
+            let mut bytes = vec![0xff_u8; 9];
+            bytes.push(byte);
+            read_number(&mut bytes.as_slice())
+        };
+        assert_eq!(with_last(0x01), Ok(u64::MAX));
+        for wrong in [0x02, 0x7f, 0x81, 0xff] {
+            assert_eq!(with_last(wrong), Err(LoadError::Truncated), "{wrong}");
+        }
+    }
 }

@@ -3,7 +3,6 @@
 //! ```text
 //! cargo run --release -p searcher --example measure -- overhead T1 10
 //! cargo run --release -p searcher --example measure -- efficiency T3L 5
-//! cargo run --release -p searcher --example measure -- delay T3 10
 //! ```
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
@@ -15,7 +14,7 @@ use search::problems::uts::Uts;
 use search::{Bag, Enumerate, Goal, Problem, Status, Tally, TreeBag};
 use searcher::{Incumbent, Next, Outcome, Snapshot, run};
 
-const USAGE: &str = "usage: measure overhead|efficiency|delay TREE ROUNDS";
+const USAGE: &str = "usage: measure overhead|efficiency TREE ROUNDS";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +24,6 @@ fn main() {
     match kind.as_str() {
         "overhead" => overhead(&tree, rounds),
         "efficiency" => efficiency(&tree, rounds),
-        "delay" => delay(&tree, rounds),
         _ => panic!("{USAGE}"),
     }
 }
@@ -140,22 +138,6 @@ fn efficiency(tree: &Uts, rounds: u32) {
     spread("efficiency against two loops, by wall time", &mut wall);
     spread("efficiency against two loops, by CPU time", &mut cpu);
     spread("part of the time in which the slots searched", &mut own);
-}
-
-fn delay(tree: &Uts, rounds: u32) {
-    let mut delays: Vec<f64> = Vec::new();
-    for _ in 0..rounds {
-        delays.extend(slots(tree, 2).delays.iter().map(Duration::as_secs_f64));
-    }
-    delays.sort_by(f64::total_cmp);
-    let at = |part: f64| delays[((delays.len() - 1) as f64 * part) as usize] * 1e6;
-    println!(
-        "split until the piece runs, {} splits: p50 {:.1} us, p90 {:.1} us, p99 {:.1} us",
-        delays.len(),
-        at(0.5),
-        at(0.9),
-        at(0.99)
-    );
 }
 
 fn spread(name: &str, values: &mut [f64]) {

@@ -42,8 +42,6 @@ pub struct Outcome {
     pub is_complete: bool,
     /// The bags that ran, with the first one.
     pub pieces: u64,
-    /// Of some splits: the time from the split until the piece ran.
-    pub delays: Vec<Duration>,
 }
 
 /// The state that the slots share.
@@ -76,12 +74,9 @@ impl Shared {
     }
 }
 
-/// A bag, and the time of the split that made it; None for the first bag.
-pub(crate) type Piece<B> = (B, Option<Instant>);
-
 struct Queue<B> {
     /// Pieces that no slot has taken yet.
-    pieces: VecDeque<Piece<B>>,
+    pieces: VecDeque<B>,
     /// Slots without a bag.
     idle: usize,
     /// The whole tree is searched.
@@ -96,7 +91,7 @@ impl<B: Bag, V: Vars> Pool<'_, B, V> {
     }
 
     /// Waits for a bag. None: the search has ended.
-    pub(crate) fn next_bag(&self, slot: usize) -> Option<Piece<B>> {
+    pub(crate) fn next_bag(&self, slot: usize) -> Option<B> {
         let mut queue = self.queue();
         queue.idle += 1;
         self.slots[slot].weight.store(0, Ordering::Relaxed);
@@ -108,9 +103,9 @@ impl<B: Bag, V: Vars> Pool<'_, B, V> {
             if let Some(piece) = queue.pieces.pop_front() {
                 queue.idle -= 1;
                 let shared = &self.slots[slot];
-                shared.weight.store(piece.0.weight().max(1), Ordering::Relaxed);
+                shared.weight.store(piece.weight().max(1), Ordering::Relaxed);
                 // A snapshot sees the bound of a piece here or in the queue.
-                shared.counts().bound = piece.0.bound();
+                shared.counts().bound = piece.bound();
                 // The request of another idle slot may have found no bag to split.
                 self.ask(&queue);
                 return Some(piece);
@@ -147,7 +142,7 @@ impl<B: Bag, V: Vars> Pool<'_, B, V> {
         let piece = if is_wanted(&queue) { bag.split() } else { None };
         let has_split = piece.is_some();
         if let Some(piece) = piece {
-            queue.pieces.push_back((piece, Some(Instant::now())));
+            queue.pieces.push_back(piece);
         }
         if is_wanted(&queue) {
             // The request stays here as well: the bag may grow.
@@ -182,7 +177,7 @@ impl<B: Bag, V: Vars> Pool<'_, B, V> {
         let wall = began.elapsed();
         let (mut tally, mut searched, mut splits) = (Tally::default(), Duration::ZERO, 0);
         let queue = self.queue();
-        let mut bounds: Vec<i64> = queue.pieces.iter().filter_map(|(bag, _)| bag.bound()).collect();
+        let mut bounds: Vec<i64> = queue.pieces.iter().filter_map(Bag::bound).collect();
         for slot in &self.slots {
             let counts = slot.counts();
             tally.add(&counts.tally);
@@ -250,12 +245,8 @@ pub fn run<B: Bag, V: Vars + Sync>(
     mut watch: impl FnMut(&Snapshot) -> Next,
 ) -> io::Result<Outcome> {
     let began = Instant::now();
-    let queue = Queue {
-        pieces: VecDeque::from([(bag, None)]),
-        idle: 0,
-        is_complete: false,
-        has_ended: false,
-    };
+    let queue =
+        Queue { pieces: VecDeque::from([bag]), idle: 0, is_complete: false, has_ended: false };
     let slots = slots.max(1);
     let pool = Pool {
         vars,
@@ -265,7 +256,7 @@ pub fn run<B: Bag, V: Vars + Sync>(
         changed: Condvar::new(),
         ended: Condvar::new(),
     };
-    let (mut pieces, mut delays) = (0, Vec::new());
+    let mut pieces = 0;
     std::thread::scope(|scope| -> io::Result<()> {
         let pool = &pool;
         let _stop = StopOnPanic(pool);
@@ -281,15 +272,12 @@ pub fn run<B: Bag, V: Vars + Sync>(
         pool.watch(began, every, &mut watch);
         for thread in threads {
             match thread.join() {
-                Ok(ran) => {
-                    pieces += ran.pieces;
-                    delays.extend(ran.delays);
-                }
+                Ok(ran) => pieces += ran,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
         Ok(())
     })?;
     let is_complete = pool.queue().is_complete;
-    Ok(Outcome { last: pool.snapshot(began), is_complete, pieces, delays })
+    Ok(Outcome { last: pool.snapshot(began), is_complete, pieces })
 }

@@ -13,8 +13,6 @@ const STEP_MAX: Duration = Duration::from_micros(50);
 const BUDGET_MAX: u64 = 1 << 20;
 /// The interval at which a slot publishes its counts.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
-/// The delays that a slot remembers.
-const DELAYS_MAX: usize = 10_000;
 
 /// The counts of one slot.
 #[derive(Clone, Debug, Default)]
@@ -27,29 +25,18 @@ pub(crate) struct Counts {
     pub(crate) bound: Option<i64>,
 }
 
-/// The bags that a slot has run.
-#[derive(Debug, Default)]
-pub(crate) struct Ran {
-    pub(crate) pieces: u64,
-    pub(crate) delays: Vec<Duration>,
-}
-
-/// Runs bags until the search has ended.
-pub(crate) fn run<B: Bag, V: Vars>(pool: &Pool<'_, B, V>, slot: usize) -> Ran {
-    let mut ran = Ran::default();
+/// Runs bags until the search has ended, and returns how many.
+pub(crate) fn run<B: Bag, V: Vars>(pool: &Pool<'_, B, V>, slot: usize) -> u64 {
+    let mut pieces = 0;
     let mut counts = Counts::default();
     let mut budget = 1;
-    while let Some((mut bag, split_at)) = pool.next_bag(slot) {
-        ran.pieces += 1;
-        let began = Instant::now();
-        if let Some(split_at) = split_at.filter(|_| ran.delays.len() < DELAYS_MAX) {
-            ran.delays.push(began - split_at);
-        }
+    while let Some(mut bag) = pool.next_bag(slot) {
+        pieces += 1;
         run_bag(pool, slot, &mut bag, &mut counts, &mut budget);
         counts.bound = bag.bound();
         pool.slots[slot].counts().clone_from(&counts);
     }
-    ran
+    pieces
 }
 
 /// Runs one bag until it is empty or the search ends.

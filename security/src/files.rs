@@ -12,7 +12,11 @@ use crate::{KeyError, once};
 /// The maximum size of a key file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+/// Random bytes that cannot be guessed.
+///
+/// # Errors
+/// The system returns no random numbers.
+pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| KeyError::Make("the system gives no random numbers".to_owned()))?;
@@ -27,11 +31,15 @@ pub fn random_number() -> Result<u64, KeyError> {
     random().map(u64::from_le_bytes)
 }
 
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+/// Two hexadecimal digits for each byte.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+/// The bytes of a text of exactly `2 * N` hexadecimal digits; `None` for another text.
+#[must_use]
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let is_hex = text.len() == 2 * N && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut bytes = [0; N];
     for (at, byte) in bytes.iter_mut().enumerate() {

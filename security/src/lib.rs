@@ -11,6 +11,7 @@ certificate of the authority learns nothing and costs little.
 * [`tls`] has the connection settings, and [`dial`] the client side of a gRPC channel.
 * [`race`] chooses one of several addresses; [`interfaces`] lists the addresses of this machine.
 * [`once`] creates a file exactly once among several processes.
+* [`random`], [`to_hex`] and [`from_hex`] make secrets and their texts.
 
 This crate never decides on the permissions of a role (the node does), and never listens.
 */
@@ -29,7 +30,7 @@ mod token;
 pub use authority::{Authority, Validity};
 pub use dial::Dialer;
 pub use error::KeyError;
-pub use files::random_number;
+pub use files::{from_hex, random, random_number, to_hex};
 pub use keyring::{Bundle, Keyring};
 pub use token::{SECRET_BYTES, Token, Tokens};
 

@@ -29,6 +29,9 @@ const QUICK_SEEDS: [(&str, &str, &str, &str); 2] = [
     ("scheduler", "takeover", "", "TAKEOVER_SEEDS"),
 ];
 
+/// Packages with another name than their folder: the folder, then the package.
+const RENAMED: [(&str, &str); 1] = [("tests", "starling-tests")];
+
 pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
     let mut tally = Tally::default();
     if arguments.is_empty() {
@@ -50,7 +53,12 @@ pub(crate) fn quick(root: &Path, crates: &[String]) -> ExitCode {
     tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
     let changed = if crates.is_empty() { changed_crates(root) } else { crates.to_vec() };
     for name in &changed {
-        tally.tests(cargo(root, &["test", "--quiet", "--lib", "--bins", "--package", name]));
+        let mut command = cargo(root, &["test", "--quiet", "--bins", "--package", name]);
+        // Cargo refuses `--lib` for a package without a library.
+        if root.join(folder(name)).join("src/lib.rs").is_file() {
+            command.arg("--lib");
+        }
+        tally.tests(command);
     }
     for (package, test, filter, seeds) in QUICK_SEEDS {
         let mut command = cargo(root, &["test", "--quiet", "-p", package, "--test", test, filter]);
@@ -60,20 +68,47 @@ pub(crate) fn quick(root: &Path, crates: &[String]) -> ExitCode {
     tally.end()
 }
 
-/// The members of the workspace with changes that are not committed.
+/// The members of the workspace with changes that are not committed. If git cannot tell: all.
 fn changed_crates(root: &Path) -> Vec<String> {
+    let is_member = |folder: &str| root.join(folder).join("src").is_dir();
     let mut command = Command::new("git");
     command.args(["status", "--porcelain", "--no-renames"]).current_dir(root);
-    let listed = command.output().map(|output| output.stdout).unwrap_or_default();
-    let listed = String::from_utf8_lossy(&listed);
-    let folders = listed.lines().filter_map(|line| line.get(3..)?.split('/').next());
-    let mut crates: Vec<String> = folders
-        .filter(|folder| root.join(folder).join("src").is_dir())
-        .map(str::to_owned)
-        .collect();
-    crates.sort();
-    crates.dedup();
-    crates
+    if let Ok(output) = command.output()
+        && output.status.success()
+    {
+        return changed_packages(&String::from_utf8_lossy(&output.stdout), is_member);
+    }
+    println!("ci: git status failed: the unit tests of all crates run");
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    packages(names.iter().map(String::as_str).filter(|name| is_member(name)))
+}
+
+/// The packages in a text of `git status --porcelain`. `is_member`: whether a folder is one.
+fn changed_packages(listed: &str, is_member: impl Fn(&str) -> bool) -> Vec<String> {
+    // A path with special characters is in quotes.
+    let paths = listed.lines().filter_map(|line| line.get(3..));
+    let folders = paths.filter_map(|path| path.trim_start_matches('"').split('/').next());
+    packages(folders.filter(|folder| is_member(folder)))
+}
+
+/// The packages of folders, sorted, each once.
+fn packages<'f>(folders: impl Iterator<Item = &'f str>) -> Vec<String> {
+    let package = |name: &'f str| {
+        let renamed = RENAMED.iter().find(|(folder, _)| *folder == name);
+        renamed.map_or(name, |&(_, package)| package).to_owned()
+    };
+    let mut packages: Vec<String> = folders.map(package).collect();
+    packages.sort();
+    packages.dedup();
+    packages
+}
+
+/// The folder of a package.
+fn folder(package: &str) -> &str {
+    let renamed = RENAMED.iter().find(|(_, renamed)| *renamed == package);
+    renamed.map_or(package, |&(folder, _)| folder)
 }
 
 /// All packages, unless the arguments choose some. What follows `--` goes to the test programs.
@@ -249,6 +284,17 @@ mod tests {
             of("recall -- --ignored"),
             "test --no-fail-fast --workspace recall -- --show-output --ignored"
         );
+    }
+
+    #[test]
+    fn changed_files_choose_packages() {
+        let listed = " M sim/src/lib.rs\nD  sim/Cargo.toml\n?? tests/src/new.rs\n?? cli/\n \
+            M docs/kv.md\n M Cargo.toml\n M \"kvs/caf\\303\\251\"\n";
+        let is_member = |name: &str| ["cli", "kvs", "lens", "sim", "tests"].contains(&name);
+        let changed = changed_packages(listed, is_member);
+        assert_eq!(changed, ["cli", "kvs", "sim", "starling-tests"]);
+        assert!(changed_packages("", is_member).is_empty());
+        assert_eq!((folder("starling-tests"), folder("sim")), ("tests", "sim"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("scheduler", &[]),
     ("workloads", &[]),
     ("lens", &[]),
-    ("analysis", &["workloads", "lens"]),
+    ("analysis", &["workloads"]),
     ("search", &[]),
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "lens", "analysis"]),

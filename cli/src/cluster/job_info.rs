@@ -178,12 +178,16 @@ pub(crate) async fn recorded(
 }
 
 /// The present facts from the nodes and their event logs.
-pub(crate) async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure> {
-    let job = JobId(state.job);
-    let mut logs = Logs::read(client, job, None).await?;
+async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure> {
+    let mut logs = Logs::read(client, JobId(state.job), None).await?;
     // Events after the end of this round belong to others.
     logs.end(state.ended_ns);
-    let fold = logs.fold(job, None)?;
+    of_logs(&logs, state)
+}
+
+/// The present facts from event logs that have been read.
+pub(crate) fn of_logs(logs: &Logs, state: &JobState) -> Result<RunReport, Failure> {
+    let fold = logs.fold(JobId(state.job), None)?;
     let mut facts = reports::facts(state, logs.states.clone());
     if facts.ended.is_none() {
         facts.ended = Some(proto::Time(now_ns()));

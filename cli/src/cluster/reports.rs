@@ -235,7 +235,7 @@ pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
         nodes: states.len() as u32,
         tasks: state.total,
         edges: state.edges,
-        submitted: Some(Time(state.submitted_ns)),
+        submitted: Some(analysis::past::begin(state)),
         ended: (state.ended_ns > 0).then_some(Time(state.ended_ns)),
         node_states: states,
         ..RunFacts::default()

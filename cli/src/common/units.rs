@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+pub(crate) use lens::report::count;
 use workloads::quantity;
 
 /// `90s`, `1h 30m`, `50ms`.
@@ -96,19 +97,6 @@ pub(crate) fn bytes(bytes: u64) -> String {
         .iter()
         .find(|(unit, _)| size >= *unit)
         .map_or_else(|| format!("{bytes} B"), |(unit, name)| format!("{:.1} {name}", size / unit))
-}
-
-/// `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `1 node`, `4 nodes`.

@@ -32,7 +32,7 @@ struct AwaitedTasks {
 }
 
 pub(crate) fn run(context: &Context, args: &AwaitArgs) -> Done {
-    let mut door = door()?;
+    let door = door()?;
     let job = std::env::var("STARLING_JOB_ID").ok();
     let (mut tasks, all) = handles::resolve(&args.tasks, job.as_deref()).map_err(|problem| {
         Failure::refused(problem).hint("a task awaits its children and tasks of its own job")

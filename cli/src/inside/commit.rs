@@ -30,7 +30,7 @@ struct CommittedTurn {
 }
 
 pub(crate) fn run(context: &Context, args: &CommitArgs) -> Done {
-    let mut door = door()?;
+    let door = door()?;
     let state = args.state.as_deref().map(read).transpose()?;
     let turn = door.commit(state, args.ends).map_err(failure)?;
     if context.output.json {

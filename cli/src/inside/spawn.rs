@@ -81,7 +81,7 @@ struct Spawned {
 }
 
 pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
-    let mut door = door()?;
+    let door = door()?;
     if args.key.as_deref() == Some("") {
         return Err(Failure::usage("--key: it is empty").hint("leave it out, or name the task"));
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use hardware::{Cores, DetectError, Detection, FoundPool, Limit, Machine, Settings};
-use resources::{Amount, Coupling, Name, Pool, PoolKind};
+use resources::{Amount, Coupling, Name, PoolKind};
 use serde::Serialize;
 
 use crate::Context;
@@ -216,16 +216,9 @@ fn content(found: &FoundPool) -> String {
         (PoolKind::Sum(_), _) => "sum".to_owned(),
         (PoolKind::Indexed(_), grouping) => {
             let list = text.split_once('=').map_or("", |(_, list)| list).to_owned();
-            let grouping = grouping.as_ref().filter(|_| group_count(&found.pool) > 1);
+            let grouping = grouping.as_ref().filter(|_| found.pool.group_count() > 1);
             grouping.map_or_else(|| list.clone(), |grouping| format!("{list} {grouping}"))
         }
-    }
-}
-
-fn group_count(pool: &Pool) -> usize {
-    match &pool.kind {
-        PoolKind::Indexed(groups) => groups.len(),
-        PoolKind::Sum(_) | PoolKind::Label => 0,
     }
 }
 

@@ -8,15 +8,18 @@ use client::Client;
 use lens::failures::{Example, common_text, kind_of_name};
 use lens::groups::Merge as _;
 use lens::record::{MetaNode, Missing, Tasks};
-use lens::{Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow, eta};
+use lens::{
+    AttemptRow, Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow, eta,
+};
 use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
-use proto::{JobId, LocalId, Time};
+use proto::{JobId, LocalId, NodeId, Time};
 use workloads::{Graph, Plan};
 
 use crate::Context;
 use crate::cluster::reports::{self, Logs};
 use crate::cluster::{job_info, jobs};
 use crate::common::errors::Failure;
+use crate::common::output::say;
 use crate::common::selector::Selector;
 
 /// The lines of error output that an example has.
@@ -36,11 +39,14 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
         let client = context.connect().await?;
         let job = one(&client, job, "a report is").await?;
         let state = job_info::recorded(&client, job, None).await?;
+        if let Some(text) = state.thinned_text() {
+            say(&format!("warning: {text}"));
+        }
         let mut logs = Logs::read(&client, job, None).await?;
         logs.end(state.ended_ns);
         let report = match analysis::past::report(&state, jobs::state_word(&state)) {
             Some(report) => report,
-            None => job_info::present(&client, &state).await?,
+            None => job_info::of_logs(&logs, &state)?,
         };
         let json = reports::json(&report, &state, None, true);
         let mut tasks = Vec::new();
@@ -144,13 +150,30 @@ pub(crate) fn record(
         ..Meta::default()
     };
     let mut record = Record { meta, tasks, attempts: Vec::new() };
-    let mut collector = Collector::new(JobId(state.job), Time(state.submitted_ns));
+    let begin = analysis::past::begin(state);
+    let is_later = jobs::later_round(state).is_some();
+    let mut collector = Collector::new(JobId(state.job), begin);
+    let mut seen = Seen::default();
     logs.for_each(|entry| {
+        let is_of_job = entry.event.job().is_some();
+        // Attempts of earlier rounds are not of this run.
+        if is_later && is_of_job && entry.time < begin {
+            return Ok(());
+        }
+        if is_of_job {
+            seen.told.insert(entry.node.0);
+        }
         collector.push(entry.node, entry.time, &entry.event);
         Ok(())
     })?;
     let ended = (state.ended_ns > 0).then_some(Time(state.ended_ns));
     let running = collector.finish(ended, Time(client::now_ns()), &mut record, &kind_of);
+    seen.count(record.attempts.iter().chain(&running));
+    let nodes = record.meta.nodes.iter().map(|node| node.node);
+    let present: Vec<u32> = nodes.filter(|&node| logs.has(NodeId(node))).collect();
+    let lost = lost(state, &present, &record.meta.missing, &seen);
+    record.meta.missing.extend(lost);
+    record.meta.missing.sort_by_key(|missing| missing.node);
     if ended.is_none() {
         let has_ended = |task: &&TaskRow| task.state >= TaskPhase::TaskDone as u8;
         let tasks = record.tasks.iter().filter(|task| !has_ended(task));
@@ -158,8 +181,8 @@ pub(crate) fn record(
         let remaining = eta::remaining(left, &running, |kind| record.kind(kind));
         let view = record.view();
         let slots = view.slots.values().map(|&slots| u64::from(slots)).sum();
-        let busy: u32 = running.iter().map(lens::AttemptRow::width).sum();
-        record.meta.eta = Some(eta::eta(&view, &remaining, slots, busy.into(), 0.0));
+        let busy: u32 = running.iter().map(AttemptRow::width).sum();
+        record.meta.eta = Some(eta::eta(&view, &remaining, slots, busy.into()));
     }
     Ok(record)
 }
@@ -167,7 +190,8 @@ pub(crate) fn record(
 /// The nodes of the job. The summary has the slots of its time.
 fn nodes(state: &JobState, logs: &Logs) -> Vec<MetaNode> {
     let mut nodes: BTreeMap<u32, MetaNode> = BTreeMap::new();
-    for member in logs.states.iter().filter_map(|state| state.member.as_ref()) {
+    let members = logs.states.iter().filter_map(|state| state.member.as_ref());
+    for member in members.filter(|member| was_there(state, member.node)) {
         let (node, slots, host) = (member.node, member.slots, member.host.clone());
         nodes.insert(node, MetaNode { node, slots, host });
     }
@@ -180,6 +204,18 @@ fn nodes(state: &JobState, logs: &Logs) -> Vec<MetaNode> {
     nodes.into_values().collect()
 }
 
+/// True if a present node was one of the job, as far as that is known.
+fn was_there(state: &JobState, node: u32) -> bool {
+    match &state.summary {
+        // A part of several nodes does not name them.
+        Some(summary) => {
+            let is_told = summary.parts.iter().any(|part| part.merged > 0 || part.node == node);
+            is_told || summary.missing.contains(&node)
+        }
+        None => state.ended_ns == 0 || state.members.is_empty() || state.members.contains(&node),
+    }
+}
+
 /// Nodes that ran for the job, without events here.
 fn missing(state: &JobState, logs: &Logs) -> Vec<Missing> {
     let mut missing: BTreeMap<u32, String> =
@@ -188,11 +224,53 @@ fn missing(state: &JobState, logs: &Logs) -> Vec<Missing> {
     let ran = summary.parts.iter().filter(|part| part.merged == 0 && part.executions > 0);
     let known: BTreeSet<u32> = ran.map(|part| part.node).chain(summary.missing).collect();
     for node in known {
-        if !logs.has(proto::NodeId(node)) {
+        if !logs.has(NodeId(node)) {
             missing.entry(node).or_insert_with(|| "it is not in the cluster any more".to_owned());
         }
     }
     missing.into_iter().map(|(node, why)| Missing { node, why }).collect()
+}
+
+/// What the event logs have of the job, by node.
+#[derive(Debug, Default)]
+struct Seen {
+    attempts: BTreeMap<u32, u64>,
+    /// Nodes with any event of the job.
+    told: BTreeSet<u32>,
+}
+
+impl Seen {
+    fn count<'r>(&mut self, attempts: impl Iterator<Item = &'r AttemptRow>) {
+        attempts.for_each(|row| *self.attempts.entry(row.node).or_default() += 1);
+    }
+}
+
+/// The present nodes of which the event logs have lost attempts, as by retention. `known`: nodes
+/// that are missing for another reason.
+fn lost(state: &JobState, present: &[u32], known: &[Missing], seen: &Seen) -> Vec<Missing> {
+    let parts = || state.summary.iter().flat_map(|summary| &summary.parts);
+    let mut lost: BTreeMap<u32, String> = BTreeMap::new();
+    for part in parts().filter(|part| part.merged == 0) {
+        let found = seen.attempts.get(&part.node).copied().unwrap_or(0);
+        let ran = part.executions;
+        // The last events of a slot may be counted only.
+        if found + u64::from(part.slots) < ran || (found == 0 && ran > 0) {
+            lost.insert(part.node, format!("its event log has {found} of {ran} attempts"));
+        }
+    }
+    // Homes count over all rounds.
+    let is_later = jobs::later_round(state).is_some();
+    let of_homes = if is_later { 0 } else { jobs::counts(state).executions };
+    let ran = parts().map(|part| part.executions).sum::<u64>().max(of_homes);
+    if seen.attempts.is_empty() && ran > 0 {
+        // Else the attempts may be those of nodes that are missing.
+        let is_lost = |node: &&u32| known.is_empty() || !seen.told.contains(*node);
+        for &node in present.iter().filter(is_lost) {
+            lost.entry(node).or_insert_with(|| "its event log is without the job".to_owned());
+        }
+    }
+    lost.retain(|node, _| known.iter().all(|missing| missing.node != *node));
+    lost.into_iter().map(|(node, why)| Missing { node, why }).collect()
 }
 
 /// The failed tasks in groups of alike ones. Homes keep the errors of the first ones only: a task
@@ -248,7 +326,52 @@ fn example(failure: &TaskFailure) -> Example {
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::{JobSummary, NodeTally, PartitionCount};
+
     use super::*;
+
+    fn part(node: u32, executions: u64, merged: u32) -> NodeTally {
+        NodeTally { node, slots: 2, executions, merged, ..NodeTally::default() }
+    }
+
+    fn summary(parts: Vec<NodeTally>, missing: Vec<u32>) -> Option<JobSummary> {
+        Some(JobSummary { parts, missing, ..JobSummary::default() })
+    }
+
+    #[test]
+    fn nodes_that_joined_later_have_no_idle_slots() {
+        let there =
+            |state: &JobState| (0..4).filter(|&node| was_there(state, node)).collect::<Vec<u32>>();
+        let mut state = JobState { members: vec![2], ..JobState::default() };
+        assert_eq!(there(&state), [0, 1, 2, 3], "it runs");
+        state.ended_ns = 1;
+        assert_eq!(there(&state), [2]);
+        state.summary = summary(vec![part(0, 1, 0)], vec![1]);
+        assert_eq!(there(&state), [0, 1]);
+        state.summary = summary(vec![part(0, 1, 3)], vec![1]);
+        assert_eq!(there(&state), [0, 1, 2, 3], "the others are not named");
+    }
+
+    #[test]
+    fn attempts_that_event_logs_have_lost_are_missing() {
+        let numbers = |lost: &[Missing]| lost.iter().map(|it| it.node).collect::<Vec<u32>>();
+        let present = [0, 1, 2, 3];
+        let parts = vec![part(0, 100, 0), part(1, 100, 0), part(2, 1, 0), part(3, 0, 0)];
+        let mut state = JobState { summary: summary(parts, Vec::new()), ..JobState::default() };
+        let (attempts, told) = (BTreeMap::from([(0, 98), (1, 97)]), BTreeSet::from([3]));
+        let found = lost(&state, &present, &[], &Seen { attempts, told: told.clone() });
+        assert_eq!(numbers(&found), [1, 2]);
+        assert_eq!(found[0].why, "its event log has 97 of 100 attempts");
+        let gone = Seen { attempts: BTreeMap::new(), told };
+        assert_eq!(numbers(&lost(&state, &present, &[], &gone)), present);
+        let known = [Missing { node: 1, why: String::new() }];
+        assert_eq!(numbers(&lost(&state, &present, &known, &gone)), [0, 2]);
+        state.summary = None;
+        assert!(lost(&state, &present, &[], &gone).is_empty(), "nothing ran");
+        state.sum = Some(PartitionCount { executions: 5, ..PartitionCount::default() });
+        let found = lost(&state, &present, &[], &gone);
+        assert_eq!((found.len(), found[0].why.as_str()), (4, "its event log is without the job"));
+    }
 
     #[test]
     fn alike_failures_are_one_group() {

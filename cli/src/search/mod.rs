@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::search::problems::{self, Counted, ErrorKind, ProblemError, Solver};
 use ::search::{Bag, Enumerate, Goal, Optimise, Problem, TreeBag};
@@ -59,6 +59,7 @@ pub(crate) fn run(context: &Context, args: &SearchArgs) -> Done {
     };
     let stop = Arc::new(AtomicBool::new(false));
     let local = Local {
+        began: Instant::now(),
         slots,
         prune: args.prune == Prune::Yes,
         progress: Progress::new(&context.output, slots),
@@ -141,6 +142,8 @@ impl From<ProblemError> for Failure {
 
 /// The slots of this machine.
 struct Local {
+    /// Before the file of the problem is read.
+    began: Instant,
     slots: usize,
     prune: bool,
     progress: Progress,
@@ -156,14 +159,15 @@ impl Local {
         is_optimised: bool,
     ) -> Result<(Outcome, Option<Ended>), Failure> {
         let mut ended = None;
-        let slots = self.slots;
+        let (began, slots) = (self.began, self.slots);
         let goal = incumbent.goal();
         let outcome = searcher::run(bag, slots, goal, incumbent, progress::EVERY, |snapshot| {
+            let elapsed = began.elapsed();
             let best = incumbent.solution().map(|solution| solution.value);
-            self.progress.show(snapshot, is_optimised.then_some((goal, best)));
+            self.progress.show(snapshot, elapsed, is_optimised.then_some((goal, best)));
             if self.stop.load(Ordering::Relaxed) {
                 ended = Some(Ended::Interrupt);
-            } else if self.timeout.is_some_and(|timeout| snapshot.wall >= timeout) {
+            } else if self.timeout.is_some_and(|timeout| elapsed >= timeout) {
                 ended = Some(Ended::Timeout);
             }
             if ended.is_some() { Next::Stop } else { Next::Continue }
@@ -182,11 +186,11 @@ impl Solver for Local {
     type Output = Result<Report, Failure>;
 
     fn enumerate<P: Problem>(self, problem: P, counted: Counted) -> Self::Output {
-        let slots = self.slots;
+        let (began, slots) = (self.began, self.slots);
         let bag = TreeBag::new(Arc::new(problem), Enumerate);
         let incumbent = Incumbent::new(Goal::Minimise, None);
         let (outcome, ended) = self.search(bag, &incumbent, false)?;
-        let mut report = Report::new(&outcome, ended, slots);
+        let mut report = Report::new(&outcome, ended, slots, began.elapsed());
         report.result = Some(match counted {
             Counted::Nodes => i64::try_from(outcome.last.tally.nodes).unwrap_or(i64::MAX),
             Counted::Values => outcome.last.tally.sum,
@@ -195,12 +199,12 @@ impl Solver for Local {
     }
 
     fn optimise<P: Problem>(self, problem: P) -> Self::Output {
-        let slots = self.slots;
+        let (began, slots) = (self.began, self.slots);
         let skeleton = Optimise { prune: self.prune };
         let incumbent = Incumbent::new(P::GOAL, problem.start());
         let bag = TreeBag::new(Arc::new(problem), skeleton);
         let (outcome, ended) = self.search(bag, &incumbent, true)?;
-        let mut report = Report::new(&outcome, ended, slots);
+        let mut report = Report::new(&outcome, ended, slots, began.elapsed());
         report.optimum(P::GOAL, incumbent.solution(), outcome.last.bound);
         Ok(report)
     }

@@ -36,8 +36,14 @@ impl Progress {
         Self { bar, is_quiet: output.quiet, slots, last: (Duration::ZERO, 0), rate: 0.0 }
     }
 
-    /// `optimum`: the goal and the value of the incumbent, of a search that has one.
-    pub(super) fn show(&mut self, snapshot: &Snapshot, optimum: Option<(Goal, Option<i64>)>) {
+    /// `elapsed`: the time with that before the slots ran. `optimum`: the goal and the value of the
+    /// incumbent, of a search that has one.
+    pub(super) fn show(
+        &mut self,
+        snapshot: &Snapshot,
+        elapsed: Duration,
+        optimum: Option<(Goal, Option<i64>)>,
+    ) {
         let (then, nodes) = self.last;
         let every = if self.bar.is_some() { Duration::from_secs(1) } else { LINE_EVERY };
         let is_due = snapshot.wall.saturating_sub(then) >= every;
@@ -50,9 +56,9 @@ impl Progress {
             if self.rate == 0.0 {
                 self.rate = snapshot.tally.nodes as f64 / snapshot.wall.as_secs_f64().max(1e-3);
             }
-            bar.set_message(line(snapshot, optimum, self.rate, self.slots));
+            bar.set_message(line(snapshot, elapsed, optimum, self.rate, self.slots));
         } else if is_due && !self.is_quiet {
-            say(&line(snapshot, optimum, self.rate, self.slots));
+            say(&line(snapshot, elapsed, optimum, self.rate, self.slots));
         }
     }
 
@@ -66,11 +72,12 @@ impl Progress {
 
 fn line(
     snapshot: &Snapshot,
+    elapsed: Duration,
     optimum: Option<(Goal, Option<i64>)>,
     rate: f64,
     slots: usize,
 ) -> String {
-    let mut parts = vec![units::seconds(snapshot.wall.as_secs_f64())];
+    let mut parts = vec![units::seconds(elapsed.as_secs_f64())];
     if let Some((goal, best)) = optimum {
         let known = bound(goal, best, snapshot.bound);
         let text =

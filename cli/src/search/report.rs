@@ -1,5 +1,7 @@
 //! The result of a search.
 
+use std::time::Duration;
+
 use ::search::{Goal, Solution};
 use searcher::Outcome;
 use serde::Serialize;
@@ -27,9 +29,11 @@ pub(super) struct Report {
     pieces: u64,
     /// The part of the slots' time in which they searched.
     efficiency: f64,
+    /// With the time before the slots ran.
     wall_s: f64,
     cpu_s: f64,
     slots: usize,
+    /// While the slots ran.
     nodes_per_s: f64,
     /// The value that no solution can beat; null for a count.
     bound: Option<i64>,
@@ -39,9 +43,13 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(outcome: &Outcome, ended: Option<Ended>, slots: usize) -> Self {
+    pub(super) fn new(
+        outcome: &Outcome,
+        ended: Option<Ended>,
+        slots: usize,
+        elapsed: Duration,
+    ) -> Self {
         let last = &outcome.last;
-        let wall_s = last.wall.as_secs_f64();
         Self {
             problem: String::new(),
             result: None,
@@ -54,10 +62,10 @@ impl Report {
             splits: last.splits,
             pieces: outcome.pieces,
             efficiency: last.efficiency,
-            wall_s,
+            wall_s: elapsed.as_secs_f64(),
             cpu_s: reports::own_cpu().as_secs_f64(),
             slots,
-            nodes_per_s: last.tally.nodes as f64 / wall_s.max(1e-9),
+            nodes_per_s: last.tally.nodes as f64 / last.wall.as_secs_f64().max(1e-9),
             bound: None,
             gap: None,
             // The tree may have been searched just before the request to stop.

@@ -203,10 +203,13 @@ impl Attempts {
         // The command may be gone, and then nothing waits for the answer.
         let send = |sender: oneshot::Sender<Answer>, answer| _ = sender.send(answer);
         match (phase, answer) {
-            (Phase::Commits { yields, sender }, TurnAnswer::Committed(_)) => {
+            (Phase::Commits { yields: true, .. }, TurnAnswer::Committed(_)) => {
+                // The command gets no answer: it could leave before the turn is on stable storage.
+                return self.over(key);
+            }
+            (Phase::Commits { sender, .. }, TurnAnswer::Committed(_)) => {
                 open.seq += 1;
                 send(sender, Ok(Accepted::Committed(open.seq)));
-                return if yields { self.over(key) } else { Order::Nothing };
             }
             (Phase::Waits { awaits, sender }, TurnAnswer::Committed(commit)) => {
                 open.seq += 1;
@@ -248,8 +251,9 @@ impl Attempts {
     }
 
     /// The parked command becomes the next attempt of its task. It waits until [`Self::release`].
-    pub(crate) fn adopt(&mut self, key: Key, next: Attempt, resume: &wire::Resume) {
-        let Some(mut open) = self.open.remove(&key) else { return };
+    /// False if it has gone meanwhile.
+    pub(crate) fn adopt(&mut self, key: Key, next: Attempt, resume: &wire::Resume) -> bool {
+        let Some(mut open) = self.open.remove(&key) else { return false };
         self.parked.remove(&key.0);
         let next = (key.0, next);
         self.by_token.insert(open.token, next);
@@ -261,6 +265,7 @@ impl Attempts {
             phase => phase,
         };
         self.open.insert(next, open);
+        true
     }
 
     /// The command goes on, with a slot.
@@ -300,6 +305,11 @@ impl Attempts {
         }
     }
 
+    /// True if the commands of the attempt are known here.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.open.contains_key(&key)
+    }
+
     /// True if the attempt is over for its home, and its command waits here.
     pub(crate) fn is_parked(&self, (task, attempt): Key) -> bool {
         self.parked.get(&task) == Some(&attempt)
@@ -321,6 +331,8 @@ impl Attempts {
                 self.parked.remove(&key.0);
                 return End::Over;
             }
+            // The reason why the command could not go on.
+            Phase::Returns { .. } if !outcome.is_done() && !is_killed(outcome) => {}
             Phase::Waits { .. } | Phase::Returns { .. } => end_while_waiting(outcome),
             Phase::Commits { .. } if outcome.is_done() => {
                 fail(outcome, "the task ended before its 'starling commit' was answered");
@@ -387,12 +399,17 @@ fn in_order(awaits: &[wire::TaskRef], ended: Vec<wire::Awaited>) -> Vec<wire::Aw
 /// A process that a signal ended while its turn was under way is not the task's failure: the task
 /// runs again. If the process ended by itself, it went on without waiting.
 fn end_while_waiting(outcome: &mut Outcome) {
-    if outcome.exit_code > 128 && !outcome.is_done() {
+    if is_killed(outcome) {
         outcome.lost = true;
         outcome.error.push_str(" while it awaited tasks");
     } else {
         fail(outcome, "the task ended while its 'starling await' waited");
     }
+}
+
+/// True if a signal has ended the process.
+fn is_killed(outcome: &Outcome) -> bool {
+    outcome.exit_code > 128 && !outcome.is_done()
 }
 
 fn fail(outcome: &mut Outcome, error: &str) {

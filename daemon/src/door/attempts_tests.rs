@@ -3,16 +3,16 @@
 use proto::wire::spec;
 use proto::work::TurnCommit;
 use proto::{JobId, LocalId};
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
-use crate::door::token::TokenSource;
 
 const TASK: TaskId = TaskId { job: JobId(7), local: LocalId(3) };
 const KEY: Key = (TASK, Attempt(1));
 const NEXT: Key = (TASK, Attempt(2));
 
 fn token() -> Token {
-    TokenSource::open().unwrap().draw().unwrap()
+    Token::draw().unwrap()
 }
 
 /// An attempt that runs.
@@ -133,7 +133,8 @@ fn a_command_waits_until_the_next_attempt_of_its_task() {
     }
     let resume = wire::Resume { seq: 1, awaited: ended(&[0, 1]), ..Default::default() };
     assert_eq!(attempts.parked(TASK, &resume), Some((Attempt(1), true)));
-    attempts.adopt(KEY, Attempt(2), &resume);
+    assert!(attempts.adopt(KEY, Attempt(2), &resume));
+    assert!(attempts.has(NEXT) && !attempts.has(KEY));
     assert!(answer.try_recv().is_err() && attempts.spawn(token, call("")).is_err());
     attempts.release(NEXT);
     assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Awaited(ended(&[1, 0]))));
@@ -192,6 +193,20 @@ fn a_process_that_dies_while_it_waits_runs_again() {
 }
 
 #[test]
+fn a_command_that_cannot_go_on_keeps_the_reason() {
+    let end = |mut outcome: Outcome| {
+        let (mut attempts, _, _answer) = parked();
+        assert!(attempts.adopt(KEY, Attempt(2), &wire::Resume::default()));
+        assert_eq!(attempts.ended(NEXT, &mut outcome), End::Reported);
+        assert_eq!((outcome.turn.as_ref(), attempts.len()), (None, [0, 0, 0]));
+        outcome
+    };
+    assert_eq!(end(failed(1)), failed(1));
+    assert!(end(failed(137)).lost);
+    assert!(end(Outcome::default()).error.contains("ended while"));
+}
+
+#[test]
 fn an_attempt_ends_if_its_waiting_command_has_gone() {
     let (mut attempts, token, answer) = parked();
     assert_eq!(attempts.abandon(token), None);
@@ -199,6 +214,13 @@ fn an_attempt_ends_if_its_waiting_command_has_gone() {
     assert_eq!(attempts.abandon(token), Some((KEY, End::Over)));
     assert_eq!(attempts.abandon(token), None);
     assert_eq!(attempts.len(), [0, 0, 0]);
+    assert!(!attempts.adopt(KEY, Attempt(2), &wire::Resume::default()));
+    // As the next attempt already, before its slot lets it go on.
+    let (mut attempts, token, answer) = parked();
+    assert!(attempts.adopt(KEY, Attempt(2), &wire::Resume::default()));
+    drop(answer);
+    assert_eq!(attempts.abandon(token), Some((NEXT, End::Reported)));
+    assert!(!attempts.has(NEXT));
     let (mut attempts, token) = running();
     attempts.spawn(token, call("")).unwrap();
     drop(attempts.wait(token, vec![]).unwrap());
@@ -230,7 +252,7 @@ fn a_yield_ends_the_attempt() {
     let (turn, mut answer) = attempts.commit(token, commit).unwrap();
     assert_eq!(turn.turn.verdict, TurnVerdict::TurnYield);
     assert_eq!(attempts.answered(KEY, committed(1)), Order::Kill);
-    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Committed(1)));
+    assert_eq!(answer.try_recv(), Err(TryRecvError::Closed), "no answer");
     assert_eq!(attempts.len(), [0, 0, 0]);
 }
 

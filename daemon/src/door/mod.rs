@@ -29,7 +29,7 @@ use crate::event_loop::inbox::Local;
 use attempts::{Answer, AttemptTurn, Attempts, End};
 use place::BoundSocket;
 use refusal::Refusal;
-use token::{Token, TokenSource};
+use token::Token;
 
 pub(crate) use attempts::Order;
 pub(crate) use server::serve;
@@ -37,26 +37,34 @@ pub(crate) use server::serve;
 /// The door of one incarnation of a node.
 #[derive(Debug)]
 pub(crate) struct Door {
-    socket: BoundSocket,
-    tokens: TokenSource,
+    /// `None`: no place could hold it, and tasks of this node cannot spawn tasks.
+    socket: Option<BoundSocket>,
     attempts: Mutex<Attempts>,
     /// To the run loop: at most one turn of each attempt.
     inputs: mpsc::UnboundedSender<Local>,
 }
 
 impl Door {
-    /// Opens the door of the node with this state directory.
-    pub(crate) fn open(state: &Path, inputs: mpsc::UnboundedSender<Local>) -> io::Result<Self> {
-        let (socket, tokens) = (BoundSocket::bind(state)?, TokenSource::open()?);
-        Ok(Self { socket, tokens, attempts: Mutex::default(), inputs })
+    /// Opens the door of the node with this state directory. If it has no socket, this returns the
+    /// reason as well.
+    pub(crate) fn open(
+        state: &Path,
+        inputs: mpsc::UnboundedSender<Local>,
+    ) -> (Self, Option<String>) {
+        let (socket, lacks) = match BoundSocket::bind(state) {
+            Ok(socket) => (Some(socket), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        (Self { socket, attempts: Mutex::default(), inputs }, lacks)
     }
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
         self.attempts.lock().expect("no holder of the attempts panics")
     }
 
-    fn listener(&self) -> io::Result<UnixListener> {
-        self.socket.listener.try_clone()
+    /// `None`: the door has no socket.
+    fn listener(&self) -> Option<io::Result<UnixListener>> {
+        self.socket.as_ref().map(|socket| socket.listener.try_clone())
     }
 
     fn spawn(&self, token: Token, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, Refusal> {
@@ -100,9 +108,21 @@ impl Door {
         self.attempts().parked(task, resume)
     }
 
-    /// A parked command becomes the next attempt. It waits until [`Self::release`].
-    pub(crate) fn adopt(&self, task: TaskId, parked: Attempt, next: Attempt, by: &wire::Resume) {
-        self.attempts().adopt((task, parked), next, by);
+    /// A parked command becomes the next attempt. It waits until [`Self::release`]. False if it has
+    /// gone meanwhile.
+    pub(crate) fn adopt(
+        &self,
+        task: TaskId,
+        parked: Attempt,
+        next: Attempt,
+        by: &wire::Resume,
+    ) -> bool {
+        self.attempts().adopt((task, parked), next, by)
+    }
+
+    /// True if the commands of the attempt are known here.
+    pub(crate) fn has(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.attempts().has((task, attempt))
     }
 
     /// The waiting command of an attempt goes on.
@@ -118,10 +138,11 @@ impl Door {
 
 impl Doorway for Door {
     fn enter(&self, launch: &Launch) -> Result<Entrance, String> {
-        let token = self.tokens.draw().map_err(|error| format!("no random bytes: {error}"))?;
+        let socket = self.socket.as_ref().ok_or("this node has no socket for tasks")?;
+        let token = Token::draw().map_err(|error| error.to_string())?;
         let resume = launch.resume.as_deref();
         self.attempts().enter((launch.task, launch.attempt), token, resume);
-        let door = self.socket.path().to_string_lossy().into_owned();
+        let door = socket.path().to_string_lossy().into_owned();
         let state = resume.and_then(|resume| resume.state.clone());
         Ok(Entrance { door, token: token.text(), state })
     }

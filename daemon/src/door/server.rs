@@ -1,4 +1,5 @@
-//! Connections of commands to the door. Each sends one request after another, with one answer each.
+//! Connections of commands to the door. A connection may carry several requests; `starling` sends
+//! one.
 
 use std::io;
 use std::sync::Arc;
@@ -44,9 +45,10 @@ impl Host for Shared {
     }
 }
 
-/// Serves the door until the runtime ends.
+/// Serves the door, if it has a socket, until the runtime ends.
 pub(crate) async fn serve(host: Arc<impl Host>) {
-    let listener = host.door().listener().and_then(|listener| {
+    let Some(listener) = host.door().listener() else { return };
+    let listener = listener.and_then(|listener| {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)
     });
@@ -108,13 +110,13 @@ async fn talk(host: &impl Host, reads: &Semaphore, stream: &mut UnixStream) -> i
         let body = match answer(host, stream, request).await {
             Some(Ok(body)) => wire::DoorResponse { body: Some(body) },
             Some(Err(refusal)) => refusal.into(),
-            None => return Ok(()), // The command is gone.
+            None => return Ok(()), // The command is gone, or ends.
         };
         in_time(limits::DOOR_FRAME_TIMEOUT, frames::write(stream, &body)).await?;
     }
 }
 
-/// `None`: the command has gone while it waited.
+/// `None`: the command has gone while it waited, or is killed.
 async fn answer(
     host: &impl Host,
     stream: &UnixStream,
@@ -127,8 +129,12 @@ async fn answer(
     match request.body {
         Some(Asked::Spawn(call)) => Some(door.spawn(token, *call).map(Answered::Spawned)),
         Some(Asked::Commit(commit)) => {
+            let yields = commit.r#yield;
             let begun = door.attempts().commit(token, commit);
-            Some(committed(door.begin(begun)).await)
+            match door.begin(begun) {
+                Ok(answer) => committed(stream, yields, answer).await,
+                Err(refusal) => Some(Err(refusal)),
+            }
         }
         Some(Asked::Await(awaited)) => {
             let begun = door.attempts().wait(token, awaited.tasks);
@@ -144,13 +150,24 @@ async fn answer(
     }
 }
 
-async fn committed(begun: Result<oneshot::Receiver<Answer>, Refusal>) -> Result<Answered, Refusal> {
-    match begun?.await {
+/// Waits until the turn is committed.
+async fn committed(
+    stream: &UnixStream,
+    yields: bool,
+    answer: oneshot::Receiver<Answer>,
+) -> Option<Result<Answered, Refusal>> {
+    Some(match answer.await {
         Ok(Ok(Accepted::Committed(turn))) => Ok(Answered::Committed(wire::DoorCommitted { turn })),
         Ok(Err(refusal)) => Err(refusal),
+        Err(_) if yields => {
+            // The command is being killed. It must not see an end of its connection before that,
+            // which it would report.
+            let _ = timeout(span(limits::DOOR_IDLE_TIMEOUT), gone(stream)).await;
+            return None;
+        }
         // The attempt has ended.
         Ok(Ok(Accepted::Awaited(_))) | Err(_) => Err(Refusal::fenced()),
-    }
+    })
 }
 
 /// Waits for the end of the awaited tasks, or of the command.

@@ -1,6 +1,7 @@
 //! Tests of the socket.
 
 use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Plain;
 use std::sync::Mutex;
 
@@ -9,6 +10,7 @@ use proto::{Attempt, JobId, LocalId, TaskId};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::door::Order;
 
 const TASK: TaskId = TaskId { job: JobId(7), local: LocalId(3) };
 
@@ -33,8 +35,9 @@ impl Host for Node {
 fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     let dir = tempfile::tempdir().unwrap();
     let (sender, inputs) = mpsc::unbounded_channel();
-    let door = Door::open(dir.path(), sender).unwrap();
-    let token = door.tokens.draw().unwrap();
+    let (door, lacks) = Door::open(dir.path(), sender);
+    assert_eq!(lacks, None);
+    let token = Token::draw().unwrap();
     door.attempts().enter((TASK, Attempt(1)), token, None);
     let node = Arc::new(Node { door, token, killed: Mutex::default(), _dir: dir });
     tokio::spawn(serve(Arc::clone(&node)));
@@ -52,14 +55,28 @@ fn call() -> wire::DoorSpawn {
     }
 }
 
+fn path(node: &Node) -> String {
+    node.door.socket.as_ref().unwrap().path().display().to_string()
+}
+
+/// Sends a request, and returns the connection.
+fn ask(node: &Node, body: Asked) -> Plain {
+    let request = wire::DoorRequest { token: node.token.bytes(), body: Some(body) };
+    let body = prost::Message::encode_to_vec(&request);
+    let mut stream = Plain::connect(path(node)).unwrap();
+    stream.write_all(&(body.len() as u32).to_le_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    stream
+}
+
 /// Calls the door on another thread, as a command does.
 async fn with_door<T: Send + 'static>(
     node: &Node,
     token: &str,
-    calls: impl FnOnce(&mut client::Door) -> T + Send + 'static,
+    calls: impl FnOnce(&client::Door) -> T + Send + 'static,
 ) -> T {
-    let (path, token) = (node.door.socket.path().display().to_string(), token.to_owned());
-    let run = move || calls(&mut client::Door::new(&path, &token).unwrap());
+    let (path, token) = (path(node), token.to_owned());
+    let run = move || calls(&client::Door::new(&path, &token).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
@@ -93,15 +110,7 @@ async fn a_waiting_command_that_goes_ends_its_attempt() {
     let (node, mut inputs) = node();
     let token = node.token.text();
     with_door(&node, &token, |door| door.spawn(call()).unwrap()).await;
-    let path = node.door.socket.path().display().to_string();
-    let request = wire::DoorRequest {
-        token: node.token.bytes(),
-        body: Some(Asked::Await(wire::DoorAwait::default())),
-    };
-    let body = prost::Message::encode_to_vec(&request);
-    let mut stream = Plain::connect(path).unwrap();
-    stream.write_all(&(body.len() as u32).to_le_bytes()).unwrap();
-    stream.write_all(&body).unwrap();
+    let stream = ask(&node, Asked::Await(wire::DoorAwait::default()));
     assert!(matches!(inputs.recv().await, Some(Local::Input(Input::Turn { .. }))));
     let commit = TurnAnswer::Committed(TurnCommit { seq: 1, ..TurnCommit::default() });
     node.door.answered(TASK, Attempt(1), commit);
@@ -120,9 +129,39 @@ async fn a_waiting_command_that_goes_ends_its_attempt() {
 }
 
 #[tokio::test]
+async fn a_command_that_yields_gets_no_answer() {
+    let (node, mut inputs) = node();
+    let commit = wire::DoorCommit { state: Some(vec![1]), r#yield: true };
+    let mut stream = ask(&node, Asked::Commit(commit));
+    assert!(matches!(inputs.recv().await, Some(Local::Input(Input::Turn { .. }))));
+    let commit = TurnAnswer::Committed(TurnCommit { seq: 1, ..TurnCommit::default() });
+    assert_eq!(node.door.answered(TASK, Attempt(1), commit), Order::Kill);
+    // The node closes the connection when the command has gone.
+    stream.shutdown(Shutdown::Write).unwrap();
+    let rest = tokio::task::spawn_blocking(move || {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).map(|_| rest)
+    });
+    assert_eq!(rest.await.unwrap().unwrap(), Vec::<u8>::new());
+}
+
+#[tokio::test]
+async fn a_door_without_a_socket_is_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("door"), "no directory").unwrap();
+    let (sender, _inputs) = mpsc::unbounded_channel();
+    let (door, lacks) = Door::open(dir.path(), sender);
+    assert!(lacks.unwrap().contains("no socket in"));
+    let (token, killed) = (Token::draw().unwrap(), Mutex::default());
+    timeout(Duration::from_secs(20), serve(Arc::new(Node { door, token, killed, _dir: dir })))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn frames_are_bounded_and_garbage_ends_only_its_connection() {
     let (node, _inputs) = node();
-    let path = node.door.socket.path().display().to_string();
+    let path = path(&node);
     let too_long = (limits::DOOR_FRAME_BYTES_MAX as u32 + 1).to_le_bytes().to_vec();
     let garbage = [&4u32.to_le_bytes()[..], &[0xff; 4]].concat();
     for bytes in [too_long, garbage] {

@@ -22,6 +22,9 @@ struct Keyed {
     count: Option<u64>,
 }
 
+/// Ranges of entries that do not overlap: the last one by the first one.
+type Entries = BTreeMap<u64, u64>;
+
 /// The children that a task has made, by the names that its attempt gave them.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
@@ -30,8 +33,9 @@ pub(crate) struct Children {
     /// The ordinal of the first uncommitted child.
     committed: u64,
     keys: BTreeMap<String, Keyed>,
-    /// The kept outputs of this attempt's children, which land in one directory.
-    kept: BTreeSet<String>,
+    /// The kept outputs of this attempt's children, which land in one directory: the entries by
+    /// the name with its placeholders.
+    kept: BTreeMap<String, Entries>,
     spawned: wire::Spawned,
     spawned_bytes: usize,
 }
@@ -208,18 +212,31 @@ impl Children {
 
     /// Two children that keep an output of one name would overwrite each other's results.
     fn keep(&mut self, spec: &wire::Spec, entries: &[wire::EntryRange]) -> Result<(), Refusal> {
-        let mut names = BTreeSet::new();
+        let all = [wire::EntryRange { first: 0, last: u64::MAX }];
+        let is_array = count_of(entries).is_ok_and(|count| count > 1);
+        let mut new: BTreeMap<&str, Entries> = BTreeMap::new();
         for output in spec.outputs.iter().filter(|output| output.keep) {
-            let is_template = entry::is_template(&output.file) || output.file.contains("{task}");
-            let many = count_of(entries).is_ok_and(|count| count > 1);
-            let is_new = is_template || !many && names.insert(output.file.clone());
-            if !is_new || self.kept.contains(&output.file) {
-                let text = format!("two children keep an output of the name '{}'", output.file);
-                let hint = "put {i} into the name for an array, or another word into each name";
-                return Err(Refusal::bad(text, hint));
+            let name = output.file.as_str();
+            if name.contains("{task}") {
+                continue;
+            }
+            let has_entry = entry::is_template(name);
+            let known = self.kept.get(name);
+            let own = new.entry(name).or_default();
+            let ranges = if has_entry { entries } else { &all[..] };
+            for range in ranges {
+                let is_known = known.is_some_and(|known| overlap(known, range));
+                if is_known || overlap(own, range) || is_array && !has_entry {
+                    let text = format!("two children keep an output of the name '{name}'");
+                    let hint = "put {i} into the name for an array, or another word into each name";
+                    return Err(Refusal::bad(text, hint));
+                }
+                own.insert(range.first, range.last);
             }
         }
-        self.kept.append(&mut names);
+        for (name, mut own) in new {
+            self.kept.entry(name.to_owned()).or_default().append(&mut own);
+        }
         Ok(())
     }
 }
@@ -238,6 +255,12 @@ impl Keyed {
         }
         Ok(wire::DoorSpawned { first, count, known: true })
     }
+}
+
+/// True if some entry of the range is among these.
+fn overlap(entries: &Entries, range: &wire::EntryRange) -> bool {
+    let before = entries.range(..=range.last).next_back();
+    before.is_some_and(|(_, &last)| last >= range.first)
 }
 
 fn unnamed() -> Refusal {
@@ -381,6 +404,23 @@ mod tests {
         assert!(children.spawn(keeping("b", 2)).is_err());
         assert!(children.spawn(keeping("b-{i}", 2)).is_ok());
         assert!(children.spawn(keeping("b", 1)).is_ok());
+        // Of another call, with some of the same entries.
+        let of = |file: &str, ranges: &[(u64, u64)]| {
+            let range = |&(first, last): &(u64, u64)| wire::EntryRange { first, last };
+            let entries = ranges.iter().map(range).collect();
+            wire::DoorSpawn { entries, ..keeping(file, 1) }
+        };
+        let refused = children.spawn(of("b-{i}", &[(1, 4)])).unwrap_err();
+        assert!(refused.text().contains("of the name 'b-{i}'"), "{refused:?}");
+        assert!(children.spawn(of("b-{i}", &[(2, 4), (8, 9)])).is_ok());
+        for entries in [&[(0, 20)][..], &[(4, 4)], &[(5, 7), (9, 9)], &[(6, 7), (5, 6)]] {
+            assert!(children.spawn(of("b-{i}", entries)).is_err(), "{entries:?}");
+        }
+        assert!(children.spawn(of("b-{i}", &[(5, 7), (10, 10)])).is_ok());
+        assert!(children.spawn(of("c-{i}", &[(0, 20)])).is_ok());
+        for _ in 0..2 {
+            assert!(children.spawn(of("{task}-{i}", &[(0, 1)])).is_ok());
+        }
     }
 
     #[test]

@@ -34,14 +34,20 @@ impl Loop {
         let (door, executor) = (&self.shared.door, &self.shared.executor);
         let (task, next) = (launch.task, launch.attempt);
         let Some((parked, fits)) = door.parked(task, resume) else { return Some(launch) };
-        if !fits {
+        if !fits || !door.adopt(task, parked, next, resume) {
             executor.kill(task, parked);
             door.killed(task, parked);
             return Some(launch);
         }
-        door.adopt(task, parked, next, resume);
         let released = Arc::clone(door);
-        if executor.go_on(parked, &launch, move || released.release(task, next)) {
+        let goes_on = executor.go_on(parked, &launch, move || released.release(task, next));
+        if !door.has(task, next) {
+            // The attempt is over already, and its end was reported. If its 'starling await' has
+            // gone, the door may have killed it before the command had the key of this attempt.
+            executor.kill(task, next);
+            return None;
+        }
+        if goes_on {
             return None;
         }
         door.killed(task, next); // The command has just ended.

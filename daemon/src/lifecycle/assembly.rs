@@ -43,15 +43,18 @@ pub(crate) fn start_executor(
     cluster: u64,
     local: mpsc::UnboundedSender<Local>,
 ) -> Result<(Executor, Arc<Door>), StartError> {
-    let door = Door::open(state.path(), local.clone())
-        .map_err(|error| StartError::io("make the socket of", state.path(), error))?;
+    let (door, lacks) = Door::open(state.path(), local.clone());
+    if let Some(reason) = &lacks {
+        let node = options.node;
+        (options.say)(&format!("node {node}: warning: tasks cannot spawn tasks: {reason}"));
+    }
     let door = Arc::new(door);
     let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
     config.spawner_program.clone_from(&options.spawner_program);
     config.mark = format!("{cluster:016x}-{:016x}", state.store());
     config.say = options.say;
     config.instance_dir = Some(options.dir.clone());
-    config.doorway = Some(Arc::clone(&door) as Arc<dyn Doorway>);
+    config.doorway = lacks.is_none().then(|| Arc::clone(&door) as Arc<dyn Doorway>);
     config.hides_slurm = options.hides_slurm;
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let ends = Arc::clone(&door);

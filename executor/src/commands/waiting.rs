@@ -3,6 +3,7 @@
 use proto::work::Launch;
 
 use super::{Commands, Work};
+use crate::captured::OutputLoss;
 use crate::spawner::wire::{SpawnerRequest, Waiting};
 use crate::table::Key;
 
@@ -19,12 +20,24 @@ impl Commands {
     /// `None` if it has ended.
     pub(crate) fn go_on(&self, number: u64, parked: Key, next: &Launch) -> Option<bool> {
         // An end of the command is handled before or after this, as its key is read under the lock.
+        let (key, shared) = ((next.task, next.attempt), &self.inner.shared);
         let mut state = self.inner.state();
         let running = state.running.get_mut(&number)?;
-        self.inner.shared.table.rename(parked, (next.task, next.attempt))?;
-        running.key = (next.task, next.attempt);
-        self.inner.shared.hand_on_staged(parked, running.key);
+        // Before the table changes: a kill from then on releases the staged files.
+        shared.hand_on_staged(parked, key);
+        if shared.table.rename(parked, key).is_none() {
+            shared.release(key); // The attempt was killed, which has not found them.
+            return None;
+        }
+        running.key = key;
         *running.launch = next.clone();
         Some(!running.printed.captured.is_none())
+    }
+
+    /// Some output of a command was not kept. Returns whether the command must be killed now.
+    pub(crate) fn lose(&self, number: u64, loss: OutputLoss) -> bool {
+        let mut state = self.inner.state();
+        let running = state.running.get_mut(&number);
+        running.is_some_and(|running| running.printed.lose(loss))
     }
 }

@@ -23,7 +23,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use proto::{Attempt, JobId, LocalId, TaskId, limits};
 
-use crate::error::ExecutorError;
+use crate::captured::OutputLoss;
+use crate::error::{ExecutorError, reason};
 pub use copies::{CopiedPacks, CopiedRecords};
 pub use reader::{StreamPiece, StreamReader};
 use segment::Segment;
@@ -216,21 +217,25 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// Keeps what an attempt has printed for the next attempt of the task as well: its command goes
-    /// on as that attempt.
+    /// Passes what an attempt has printed to `keep`, as output of the next attempt of the task: its
+    /// command goes on as that attempt.
     pub(crate) fn copy_attempt(
         &self,
         task: TaskId,
         attempt: Attempt,
         next: Attempt,
-    ) -> io::Result<()> {
+        keep: impl Fn(&Piece<'_>) -> Result<(), OutputLoss>,
+    ) -> Result<(), OutputLoss> {
         for stderr in [false, true] {
             for piece in self.read(task.job, &[task.local], stderr) {
-                let StreamPiece { data, .. } = match piece? {
-                    piece if piece.attempt == attempt => piece,
-                    _ => continue,
+                let data = match piece {
+                    Ok(piece) if piece.attempt == attempt => piece.data,
+                    Ok(_) => continue,
+                    // The pack was removed to make room, as the oldest packs are.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(OutputLoss::Failed(reason(&error))),
                 };
-                self.append(&[Piece { task, attempt: next, stderr, data: &data }])?;
+                keep(&Piece { task, attempt: next, stderr, data: &data })?;
             }
         }
         Ok(())

@@ -38,6 +38,36 @@ fn pieces_come_back_by_job_task_and_kind() {
 }
 
 #[test]
+fn the_output_of_an_attempt_is_passed_on_to_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open_with(directory.path(), 1).unwrap();
+    let other = Piece { attempt: Attempt(9), ..piece(1, 1, false, b"x") };
+    let own = [piece(1, 1, false, b"a"), piece(1, 1, true, b"b"), piece(1, 2, false, b"y")];
+    streams.append(&own).unwrap();
+    streams.append(&[other, piece(1, 1, false, b"c")]).unwrap();
+    let copy = |keep: &dyn Fn(&Piece<'_>) -> Result<(), OutputLoss>| {
+        streams.copy_attempt(TaskId::new(1, 1), Attempt(1), Attempt(2), keep)
+    };
+    copy(&|piece| {
+        assert_eq!(piece.attempt, Attempt(2));
+        streams.append(std::slice::from_ref(piece)).unwrap();
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(text(&streams, 1, &[1], false), "1:a1:x1:c1:a1:c");
+    assert_eq!(text(&streams, 1, &[1], true), "1:b1:b");
+    let full = || Err::<(), _>(OutputLoss::Full("full".to_owned()));
+    assert_eq!(copy(&|_| full()), full());
+    // A damaged pack is a loss. A pack that was removed to make room is none.
+    let pack = segment::path(directory.path(), 0);
+    let bytes = fs::read(&pack).unwrap();
+    fs::write(&pack, vec![0; bytes.len()]).unwrap();
+    assert!(matches!(copy(&|_| Ok(())), Err(OutputLoss::Failed(_))));
+    fs::remove_file(&pack).unwrap();
+    assert_eq!(copy(&|_| Ok(())), Ok(()));
+}
+
+#[test]
 fn a_torn_tail_is_ignored_wherever_it_is_torn() {
     let directory = tempfile::tempdir().unwrap();
     let streams = Streams::open(directory.path()).unwrap();

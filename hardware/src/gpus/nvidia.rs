@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, by the files of their driver.
 //!
-//! Programs count GPUs by PCI address if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, which tasks get. The
-//! names of parts (MIG) are only known to the driver's library. So a node offers parts if
-//! `CUDA_VISIBLE_DEVICES` names them, as batch systems do.
+//! Programs count GPUs by PCI address if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`. The names of parts
+//! (MIG) are only known to the driver's library. So a node offers parts if `CUDA_VISIBLE_DEVICES`
+//! names them, as batch systems do.
 
 use super::{Device, Devices, FoundGpus};
 use crate::machine::Machine;

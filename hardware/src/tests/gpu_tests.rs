@@ -74,6 +74,7 @@ fn the_variable_names_the_gpus() {
     assert_eq!(deciding(&found, "gpus/nvidia"), "CUDA_VISIBLE_DEVICES");
     assert_eq!(pool(&by("GPU-ab,GPU-bb"), "gpus/nvidia"), "gpus/nvidia=[[GPU-bb],[GPU-ab]]");
     assert_eq!(pool(&by("0,-1,2"), "gpus/nvidia"), "gpus/nvidia=[0]", "the list ends at -1");
+    assert_eq!(pool(&by("0,4,2"), "gpus/nvidia"), "gpus/nvidia=[0]", "there is no GPU 4");
     for none in ["", "-1", "NoDevFiles"] {
         assert_eq!(pool(&by(none), "gpus/nvidia"), "none", "{none}");
     }

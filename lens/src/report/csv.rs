@@ -34,12 +34,13 @@ pub(super) fn attempts(record: &Record) -> String {
     csv
 }
 
-/// In quotes where needed. A leading quote keeps spreadsheets from running a name as a formula.
+/// On one line, in quotes where needed. A leading quote keeps spreadsheets from running a name as a
+/// formula.
 fn field(text: &str) -> String {
     let text = shown(text);
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let is_formula = text.starts_with(['=', '+', '-', '@']);
     let text = if is_formula { format!("'{text}") } else { text };
-    match text.contains([',', '"', '\n', '\r']) {
+    match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,
     }
@@ -54,5 +55,6 @@ mod tests {
         assert_eq!(field("a-b"), "a-b");
         assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(field("=1+1"), "'=1+1");
+        assert_eq!(field("a\r\n=1"), "a\\r\\n=1");
     }
 }

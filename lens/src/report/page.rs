@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::text::{KIND_HEADER, headline, kind_cells, lines};
-use super::units::{bytes, count, html, percent, seconds};
+use super::units::{bytes, count, html, html_lines, percent, seconds};
 use super::{Comparison, Report, ratio, svg};
 use crate::causes::CAUSES;
 
@@ -143,10 +143,10 @@ fn failures(report: &Report<'_>) -> String {
                 html(name),
                 html(&example.task),
                 example.node,
-                html(&example.error)
+                html_lines(&example.error)
             );
             if !example.stderr.is_empty() {
-                let _ = writeln!(text, "<pre>{}</pre>", html(&example.stderr));
+                let _ = writeln!(text, "<pre>{}</pre>", html_lines(&example.stderr));
             }
         }
         text.push_str("</details>\n");
@@ -177,8 +177,8 @@ fn links(report: &Report<'_>) -> String {
     let row = |link: &crate::record::MetaLink| {
         let rate = ratio(link.bytes as f64, link.took_us as f64 / 1e6);
         vec![
-            format!("n{}", link.from),
-            format!("n{}", link.to),
+            neighbours(link.from, report.link_level),
+            neighbours(link.to, report.link_level),
             count(link.objects),
             bytes(link.bytes),
             format!("{}/s", bytes(rate as u64)),
@@ -186,6 +186,15 @@ fn links(report: &Report<'_>) -> String {
     };
     let rows: Vec<_> = report.links.iter().map(row).collect();
     table(&["from", "to", "objects", "bytes", "rate of a transfer"], &rows)
+}
+
+/// `n4`, or `n4-n7` where `2^level` neighbours share a row.
+fn neighbours(first: u32, level: u32) -> String {
+    let others = u32::MAX.checked_shl(level).map_or(u32::MAX, |high| !high);
+    match others {
+        0 => format!("n{first}"),
+        _ => format!("n{first}-n{}", first | others),
+    }
 }
 
 fn nodes(report: &Report<'_>) -> String {

@@ -6,7 +6,8 @@ use crate::failures::Example;
 use crate::record::tests::large;
 use crate::record::{MetaNode, TaskRow};
 
-const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}";
+/// HTML, a mark of direction, and a forged line of a report.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}\nstate        finished";
 
 /// A run of two tasks with hostile names; one failed.
 fn record() -> Record {
@@ -56,18 +57,23 @@ fn hash(bytes: &[u8]) -> String {
 fn names_of_users_are_text_everywhere() {
     let mut record = record();
     record.meta.job = HOSTILE.to_owned();
-    record.meta.kinds[0].push('\u{202e}');
+    record.meta.kinds[0].push_str(HOSTILE);
     let file = record.write().unwrap();
     let report = Report::of(&record);
     let page = report.to_page(&file, None, &hash);
     assert!(!page.contains("<img") && !page.contains("<script>alert"), "{page}");
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;\\u{202e}"));
     assert_eq!(page.matches("</script>").count(), 2, "the record and the script");
-    assert!(!report.to_text().contains('\u{202e}'), "{}", report.to_text());
+    let text = report.to_text();
+    assert!(!text.contains('\u{202e}'), "{text}");
+    let states: Vec<&str> = text.lines().filter(|line| line.starts_with("state")).collect();
+    assert_eq!(states, ["state        failed"], "{text}");
+    assert!(text.contains("\\u{202e}\\nstate        finished"), "{text}");
     assert!(report.to_csv().lines().count() == 3, "{}", report.to_csv());
     let comparison = Comparison::of(&report, &report).to_text();
     assert!(comparison.contains("median length"), "{comparison}");
     assert!(!comparison.contains('\u{202e}'), "{comparison}");
+    assert!(!comparison.contains("\nstate"), "{comparison}");
     assert!(!report.to_csv().contains('\u{202e}'), "{}", report.to_csv());
     for outside in ["http:", "https:", "src=\"", "@import", "url(", "fetch(", "XMLHttp"] {
         assert!(!page.contains(outside), "the page needs no network: {outside}");
@@ -116,6 +122,17 @@ fn missing_nodes_are_named_and_their_slots_are_unknown() {
     assert!(report.to_text().contains("missing      n7: no answer"), "{}", report.to_text());
     assert!((report.causes.seconds.unknown - 0.2).abs() < 1e-9);
     assert_eq!(report.slots, 4);
+}
+
+#[test]
+fn neighbours_that_share_a_link_are_named_together() {
+    let mut record = record();
+    record.meta.links = vec![MetaLink { from: 0, to: 4, objects: 1, bytes: 9, took_us: 1 }];
+    let page = |record: &Record| Report::of(record).to_page(&[], None, &hash);
+    assert!(page(&record).contains("<td>n0</td><td>n4</td>"));
+    record.meta.link_level = 2;
+    assert!(page(&record).contains("<td>n0-n3</td><td>n4-n7</td>"));
+    assert!(Report::of(&record).to_json().contains("\"link_level\":2"));
 }
 
 #[test]

@@ -1,7 +1,10 @@
-//! Figures for people.
+//! Figures and texts for people.
+
+use crate::terminal_text;
 
 /// `1,234,567`.
-pub(super) fn count(n: u64) -> String {
+#[must_use]
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -40,27 +43,24 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A text from a user without signs that change what follows: control characters and marks of
-/// direction are shown by number.
+/// A text of a user on one line, without characters that change what follows.
 pub(super) fn shown(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        let is_control = letter.is_control() && letter != '\n' && letter != '\t';
-        let is_direction = matches!(letter,
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        let is_odd = is_control || is_direction || matches!(letter, '\u{feff}' | '\u{61c}');
-        match is_odd {
-            true => safe.push_str(&format!("\\u{{{:x}}}", letter as u32)),
-            false => safe.push(letter),
-        }
-    }
-    safe
+    terminal_text::shown(text).into_owned()
 }
 
-/// A text of a user as text of a page.
+/// A text of a user as one line of a page.
 pub(super) fn html(text: &str) -> String {
+    escaped(&terminal_text::shown(text))
+}
+
+/// A text of a user as text of a page, with its line ends.
+pub(super) fn html_lines(text: &str) -> String {
+    escaped(&terminal_text::shown_lines(text))
+}
+
+fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for letter in shown(text).chars() {
+    for letter in text.chars() {
         match letter {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
@@ -87,6 +87,8 @@ mod tests {
     #[test]
     fn texts_of_users_stay_texts() {
         assert_eq!(html("<img src=\"x\">&'"), "&lt;img src=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(html("a\n<b"), "a\\n&lt;b");
+        assert_eq!(html_lines("a\n<b\r"), "a\n&lt;b\\r");
         assert_eq!(html("a\u{202e}b\u{1b}[2J"), "a\\u{202e}b\\u{1b}[2J");
     }
 }

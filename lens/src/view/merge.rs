@@ -17,8 +17,6 @@ impl View {
             *known = slots.max(*known);
         }
         self.detailed += other.detailed;
-        self.rows.merge(&other.rows);
-        self.longest.merge(&other.longest);
     }
 }
 

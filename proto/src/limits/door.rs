@@ -4,6 +4,8 @@ use crate::time::Span;
 
 /// The length of a socket's path, with the zero byte at its end, that the kernel accepts.
 pub const SOCKET_PATH_BYTES_MAX: usize = 108;
+/// The length of the secret of an attempt.
+pub const DOOR_TOKEN_BYTES: usize = 16;
 /// The size of one frame. It is checked before memory is taken.
 pub const DOOR_FRAME_BYTES_MAX: usize = 1 << 20;
 /// The size of an answer: one verdict for each awaited task.

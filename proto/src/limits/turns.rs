@@ -17,8 +17,6 @@ pub const CHILD_KEYS_MAX: usize = 4096;
 pub const CHILD_KEY_BYTES_MAX: usize = 256;
 /// The maximum number of ranges of children of one task.
 pub const CHILD_RANGES_MAX: usize = 1 << 16;
-/// The maximum number of awaited tasks in other partitions over all turns of one task.
-pub const KNOWN_ENDS_MAX: usize = 4096;
 /// The default maximum number of tasks in a job, with those that tasks spawn.
 pub const JOB_TASKS_MAX_DEFAULT: u64 = 100_000_000;
 /// An error about too many tasks names at most this number of ancestors.
@@ -27,3 +25,5 @@ pub const SPAWN_CHAIN_NAMED_MAX: usize = 8;
 /// tasks.
 pub const TURN_AGAIN: Span = Span::from_secs(1);
 pub const AWAIT_AGAIN: Span = Span::from_secs(5);
+/// Each repetition waits twice as long as the one before it, up to this.
+pub const REPEAT_MAX: Span = Span::from_secs(60);

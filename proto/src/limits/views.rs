@@ -2,9 +2,8 @@
 
 /// The number of buckets of a series. Beyond it neighbouring buckets merge and the width doubles.
 pub const VIEW_BUCKETS_MAX: usize = 512;
-/// The number of separate rows of a timeline, of nodes, and of pairs of nodes between which data
-/// moved. Beyond it neighbours share a row.
-pub const VIEW_ROWS_MAX: usize = 512;
+/// The number of separate nodes, and of pairs of nodes between which data moved. Beyond it
+/// neighbours share a sum.
 pub const VIEW_NODES_MAX: usize = 256;
 pub const VIEW_LINKS_MAX: usize = 4096;
 /// The number of separate kinds of tasks in a view; further ones are added together.
@@ -15,8 +14,7 @@ pub const VIEW_FAILURES_MAX: usize = 1024;
 pub const VIEW_EXAMPLES_MAX: usize = 3;
 /// The length of the common text of alike failures, in characters.
 pub const VIEW_FAILURE_CHARS_MAX: usize = 200;
-/// The number of attempts that a timeline has one by one: the longest. Slower kinds name some too.
-pub const VIEW_LONGEST_MAX: usize = 4096;
+/// The number of attempts of a kind that a view has one by one: the longest.
 pub const VIEW_SLOWEST_MAX: usize = 32;
 /// The number of attempts or tasks in one section of a run record.
 pub const RECORD_BLOCK_ROWS: usize = 1 << 16;

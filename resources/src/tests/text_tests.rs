@@ -124,6 +124,7 @@ fn bad_offers_have_clear_errors() {
         "gpus=1.5",
         "gpus=range(3)",
         "gpus=range(3-1)",
+        "cpus=[7-0]",
         "gpus=[a\"b\"]",
         "gpus=[[[0]]]",
     ];

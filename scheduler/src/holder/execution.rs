@@ -116,8 +116,11 @@ impl Scheduler {
         true
     }
 
-    /// The home places the task again if it believes that this attempt is still held here.
-    pub(crate) fn report_dropped(&self, task: TaskId, attempt: Attempt, out: &mut Out) {
+    /// The attempt was dropped here. Its home places the task again if it counts on the attempt.
+    pub(crate) fn report_dropped(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        if self.homes.is_home_of(task) {
+            return self.ledger.replace_dropped(task, attempt, out);
+        }
         let dropped = vec![task_attempt(task, attempt)];
         send_tasks_not_held([(self.homes.home_of(task), dropped)].into(), out);
     }
@@ -214,7 +217,7 @@ impl Scheduler {
                 running.reads.moved_bytes,
             );
         }
-        if outcome.turn.is_some() || self.pending_turns.is_some() {
+        if outcome.turn.is_some() || self.attempt_turns.is_some() {
             self.keep_outputs_of_parent(task, &mut running, &outcome);
         }
         self.keep_outputs(task, &running, &outcome);
@@ -259,7 +262,7 @@ impl Scheduler {
     /// A task that has committed turns cannot run again, so its outputs are on as many nodes as its
     /// record.
     fn keep_outputs_of_parent(&self, task: TaskId, running: &mut Running, outcome: &Outcome) {
-        let turned = self.pending_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
+        let turned = self.attempt_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
         if outcome.turn.is_some() || turned {
             let copies = self.homes.copies();
             let spec = Arc::make_mut(&mut running.spec);
@@ -315,7 +318,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let mut completion = completion;
-        if turn.is_some() || self.pending_turns.is_some() {
+        if turn.is_some() || self.attempt_turns.is_some() {
             match self.end_with_turn(now, task, completion, turn, out) {
                 Some(plain) => completion = plain,
                 None => return,

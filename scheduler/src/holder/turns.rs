@@ -6,18 +6,18 @@
 use std::collections::BTreeMap;
 
 use proto::event::{End as EventEnd, Event};
-use proto::limits::TURN_AGAIN;
+use proto::limits::{REPEAT_MAX, TURN_AGAIN};
 use proto::wire::message::Body;
 use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::work::{Turn, TurnAnswer, TurnCommit};
-use proto::{Attempt, LocalId, PartitionId, TaskId, Time};
+use proto::{Attempt, LocalId, PartitionId, Span, TaskId, Time};
 
 use crate::Scheduler;
 use crate::home::turns::check::check_turn;
 use crate::output::Out;
 
-/// The turns of attempts here, if they or earlier attempts of their tasks have committed some.
-pub(crate) type PendingTurns = BTreeMap<TaskId, AttemptTurns>;
+/// The turns of attempts here, answered or not, if they or earlier attempts have sent some.
+pub(crate) type TurnsOfAttempts = BTreeMap<TaskId, AttemptTurns>;
 
 #[derive(Debug)]
 pub(crate) struct AttemptTurns {
@@ -26,17 +26,32 @@ pub(crate) struct AttemptTurns {
     seq: u64,
     /// The number of turns that this attempt has sent. If there are any, its end is one too.
     sent: u64,
-    /// The turn without an answer, and when it is sent again.
-    pending: Option<(wire::Turn, Time)>,
+    pending: Option<Unanswered>,
     /// The attempt has ended meanwhile.
     end: Option<Box<(wire::Completion, Option<Turn>)>>,
+}
+
+/// A turn without an answer.
+#[derive(Debug)]
+struct Unanswered {
+    turn: wire::Turn,
+    /// When it is sent again, and the pause after that.
+    due: Time,
+    pause: Span,
+}
+
+impl AttemptTurns {
+    /// `seq`: the last turn that earlier attempts have committed.
+    fn new(attempt: Attempt, seq: u64) -> Self {
+        Self { attempt, seq, sent: 0, pending: None, end: None }
+    }
 }
 
 impl Scheduler {
     /// An attempt starts here. It continues the turns of earlier attempts.
     pub(crate) fn continue_turns(&mut self, task: TaskId, attempt: Attempt, resume: &wire::Resume) {
-        let fresh = AttemptTurns { attempt, seq: resume.seq, sent: 0, pending: None, end: None };
-        self.pending_turns.get_or_insert_default().insert(task, fresh);
+        let fresh = AttemptTurns::new(attempt, resume.seq);
+        self.attempt_turns.get_or_insert_default().insert(task, fresh);
     }
 
     /// An attempt that runs here commits a turn.
@@ -81,8 +96,8 @@ impl Scheduler {
     }
 
     fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
-        let fresh = || AttemptTurns { attempt, seq: 0, sent: 0, pending: None, end: None };
-        let own = self.pending_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
+        let fresh = || AttemptTurns::new(attempt, 0);
+        let own = self.attempt_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
         if own.attempt != attempt {
             *own = fresh();
         }
@@ -94,7 +109,8 @@ impl Scheduler {
         let own = self.turns_of_attempt(task, Attempt(turn.attempt));
         own.sent += 1;
         (turn.seq, turn.number) = (own.seq + 1, own.sent);
-        own.pending = Some((turn.clone(), now + TURN_AGAIN));
+        let (due, pause) = (now + TURN_AGAIN, TURN_AGAIN);
+        own.pending = Some(Unanswered { turn: turn.clone(), due, pause });
         self.give_turn(now, task, turn, out);
     }
 
@@ -117,7 +133,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> Option<wire::Completion> {
         let attempt = Attempt(completion.attempt);
-        let known = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let known = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let known = known.filter(|own| own.attempt == attempt);
         if turn.is_none() && known.as_ref().is_none_or(|own| own.sent == 0) {
             self.forget_turns(task, attempt);
@@ -142,11 +158,13 @@ impl Scheduler {
     /// The home has answered a turn.
     pub(crate) fn on_turn_reply(&mut self, now: Time, reply: wire::TurnReply, out: &mut Out) {
         let (task, attempt) = (TaskId::new(reply.job, reply.local), Attempt(reply.attempt));
-        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let Some(own) = own.filter(|own| own.attempt == attempt) else { return };
         // A repeated turn is answered twice. The second answer is not that of the next turn.
         let is_answer = |turn: &wire::Turn| turn.seq == reply.seq && turn.number == reply.number;
-        let Some((turn, _)) = own.pending.take_if(|(turn, _)| is_answer(turn)) else { return };
+        let Some(Unanswered { turn, .. }) = own.pending.take_if(|it| is_answer(&it.turn)) else {
+            return;
+        };
         let verdict = turn.verdict();
         let ends = matches!(verdict, TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
         match reply.result() {
@@ -199,7 +217,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         out.turn_answers.push((task, attempt, answer));
-        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         if let Some((completion, turn)) = own.and_then(|own| own.end.take()).map(|end| *end) {
             self.report_end(now, task, completion, turn, out);
         }
@@ -213,8 +231,8 @@ impl Scheduler {
         attempt: Attempt,
         out: &mut Out,
     ) {
-        let own = self.pending_turns.as_ref().and_then(|turns| turns.get(&task));
-        let last = |own: &AttemptTurns| own.pending.as_ref().map_or(own.seq, |(turn, _)| turn.seq);
+        let own = self.attempt_turns.as_ref().and_then(|turns| turns.get(&task));
+        let last = |own: &AttemptTurns| own.pending.as_ref().map_or(own.seq, |it| it.turn.seq);
         let seq = own.filter(|own| own.attempt == attempt).map_or(0, last);
         let running = self.running.get(&task).filter(|running| running.attempt == attempt);
         if let Some(running) = running {
@@ -230,47 +248,47 @@ impl Scheduler {
 
     /// The attempt has no more turns here.
     pub(crate) fn forget_turns(&mut self, task: TaskId, attempt: Attempt) {
-        let Some(turns) = &mut self.pending_turns else { return };
+        let Some(turns) = &mut self.attempt_turns else { return };
         if turns.get(&task).is_some_and(|own| own.attempt == attempt) {
             turns.remove(&task);
         }
         if turns.is_empty() {
-            self.pending_turns = None;
+            self.attempt_turns = None;
         }
     }
 
     /// Whether the attempt waits for the answer to its last turn. The turn is sent again soon: the
     /// home may have lost it.
     pub(crate) fn awaits_turn_reply(&mut self, task: TaskId, attempt: Attempt) -> bool {
-        let own = self.pending_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let pending = own.filter(|own| own.attempt == attempt).and_then(|own| own.pending.as_mut());
-        let Some((_, due)) = pending else { return false };
-        *due = Time::ZERO;
+        let Some(unanswered) = pending else { return false };
+        (unanswered.due, unanswered.pause) = (Time::ZERO, TURN_AGAIN);
         true
     }
 
     /// Attempts of a partition with turns that are not answered.
     pub(crate) fn unanswered_turns(&self, partition: PartitionId) -> Vec<(TaskId, Attempt)> {
-        let turns = self.pending_turns.iter().flat_map(|turns| turns.iter());
-        let open =
-            turns.filter(|(task, own)| task.partition() == partition && own.pending.is_some());
-        open.map(|(&task, own)| (task, own.attempt)).collect()
+        self.attempts_with_turns().filter(|(task, _)| task.partition() == partition).collect()
     }
 
     /// Attempts that wait for answers to their turns. Some have ended.
     pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
-        let turns = self.pending_turns.iter().flat_map(|turns| turns.iter());
+        let turns = self.attempt_turns.iter().flat_map(|turns| turns.iter());
         turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
     }
 
-    /// Sends unanswered turns again.
+    /// Sends unanswered turns again. While a partition has no active home, its turns wait in the
+    /// queue of undelivered messages.
     pub(crate) fn repeat_turns(&mut self, now: Time, out: &mut Out) {
-        let Some(turns) = &mut self.pending_turns else { return };
+        let Some(turns) = &mut self.attempt_turns else { return };
         let mut due = Vec::new();
         for (&task, own) in turns.iter_mut() {
-            if let Some((turn, at)) = own.pending.as_mut().filter(|(_, at)| *at <= now) {
-                *at = now + TURN_AGAIN;
-                due.push((task, turn.clone()));
+            let Some(it) = own.pending.as_mut().filter(|it| it.due <= now) else { continue };
+            it.pause = Span(it.pause.0 * 2).min(REPEAT_MAX);
+            it.due = now + it.pause;
+            if self.homes.active_owner(task.partition()).is_some() {
+                due.push((task, it.turn.clone()));
             }
         }
         for (task, turn) in due {
@@ -280,8 +298,8 @@ impl Scheduler {
 
     /// When an unanswered turn is sent again.
     pub(crate) fn next_repeated_turn(&self) -> Option<Time> {
-        let turns = self.pending_turns.as_ref()?;
-        turns.values().filter_map(|own| Some(own.pending.as_ref()?.1)).min()
+        let turns = self.attempt_turns.as_ref()?;
+        turns.values().filter_map(|own| Some(own.pending.as_ref()?.due)).min()
     }
 }
 

@@ -232,7 +232,7 @@ impl Scheduler {
             && self.unacked_grants.is_empty()
             && self.pending_moves.is_empty()
             && self.undelivered.is_empty()
-            && self.pending_turns.is_none()
+            && self.attempt_turns.is_none()
     }
 
     /// Whether all other nodes have recently reported no space for the next offer. This node cannot

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::wire::message::Body;
 use proto::wire::{TurnResult, TurnVerdict, task_ref};
 use proto::work::{Outcome, Turn, TurnAnswer};
-use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
 use crate::tests::failover_tests::{MOVES, heir, task, until_visible};
@@ -70,7 +70,7 @@ impl Home {
         self.ends.extend(facts.ends.into_values());
         self.holders.extend(facts.holders.into_values());
         for ((_, index), turn) in facts.turns.into_iter().flat_map(|turns| *turns) {
-            self.turns.insert(index, turn.expect("no turn of these tests is deleted"));
+            self.turns.insert(index, turn);
         }
     }
 
@@ -194,30 +194,99 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
     let mut home = Home::new();
     home.launched();
     let attempt = home.attempt();
-    let sent = |attempt: Attempt, seq| {
+    let sent = |attempt: Attempt, seq, number| {
         Body::Turn(Box::new(wire::Turn {
             job: 1,
             local: task().local.0,
             attempt: attempt.0,
             seq,
+            number,
             verdict: TurnVerdict::TurnMore as i32,
             spawned: Some(spawned(1)),
             ..wire::Turn::default()
         }))
     };
-    for (attempt, seq, result, open) in [
-        (Attempt(attempt.0 - 1), 1, TurnResult::Fenced, 1),
-        (attempt, 2, TurnResult::Fenced, 1),
-        (attempt, 1, TurnResult::Committed, 2),
-        (attempt, 1, TurnResult::Committed, 2),
-        (attempt, 2, TurnResult::Committed, 3),
-        (attempt, 1, TurnResult::Fenced, 3),
+    for (attempt, seq, number, result, open) in [
+        (Attempt(attempt.0 - 1), 1, 1, TurnResult::Fenced, 1),
+        (attempt, 2, 2, TurnResult::Fenced, 1),
+        // The first turn of the attempt was refused, and comes again after the second.
+        (attempt, 1, 2, TurnResult::Committed, 2),
+        (attempt, 1, 2, TurnResult::Committed, 2),
+        (attempt, 1, 1, TurnResult::Fenced, 2),
+        (attempt, 2, 3, TurnResult::Committed, 3),
+        (attempt, 1, 2, TurnResult::Fenced, 3),
     ] {
-        home.scheduler.on_message(Time(1), OTHER, sent(attempt, seq), &mut home.out);
+        home.scheduler.on_message(Time(1), OTHER, sent(attempt, seq, number), &mut home.out);
         home.step();
         let replies = home.sync();
         assert_eq!(replies.iter().map(|it| it.result()).collect::<Vec<_>>(), [result]);
         assert_eq!(home.open(), open, "{attempt:?} {seq}");
+    }
+}
+
+fn reply(home: &Home, number: u64, result: TurnResult) -> Body {
+    let attempt = home.attempt().0;
+    let (job, local) = (1, task().local.0);
+    let reply = wire::TurnReply { job, local, attempt, seq: 1, number, ..Default::default() };
+    Body::TurnReply(wire::TurnReply { result: result as i32, ..reply })
+}
+
+#[test]
+fn the_second_answer_to_a_refused_turn_is_not_that_of_the_next_one() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(turn(TurnVerdict::TurnMore, 1));
+    let late = reply(&home, 7, TurnResult::TurnRefused);
+    home.scheduler.on_message(Time(1), ME, late, &mut home.out);
+    assert!(home.out.turn_answers.is_empty(), "it belongs to another turn");
+    home.sync();
+    let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
+    assert!(matches!(answer, Some(TurnAnswer::Committed(_))), "{answer:?}");
+}
+
+/// The home counts on the attempt that its holder dropped: it places the task again.
+#[test]
+fn a_dropped_attempt_is_reported_and_the_task_runs_again() {
+    let mut home = Home::new();
+    assert_eq!(home.launched(), [task()]);
+    home.turn(turn(TurnVerdict::TurnMore, 0));
+    let (dropped, fenced) = (home.attempt(), reply(&home, 1, TurnResult::Fenced));
+    home.scheduler.on_message(Time(1), ME, fenced, &mut home.out);
+    home.sync();
+    assert!(home.attempt() > dropped, "the next attempt has begun");
+}
+
+#[test]
+fn a_task_that_was_done_before_neither_spawns_nor_commits() {
+    let mut home = Home::new();
+    home.launched();
+    let part = home.scheduler.ledger.part_mut(task()).expect("it is homed here");
+    let segment = part.segment_mut(task().local.index()).expect("it is homed here");
+    segment.keep_output_sums(task().local.index(), vec![1]);
+    home.turn(turn(TurnVerdict::TurnMore, 1));
+    home.sync();
+    let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
+    let Some(TurnAnswer::Refused(error)) = answer else { panic!("{answer:?}") };
+    assert!(error.contains("can neither spawn nor commit"), "{error}");
+    assert_eq!(home.open(), 1);
+}
+
+#[test]
+fn an_answer_to_an_earlier_wait_wakes_no_task() {
+    let mut home = Home::new();
+    home.launched();
+    let other = LocalId::new(PartitionId(u32::from(MOVES == PartitionId(0))), 4);
+    let named = wire::TaskRef { task: Some(task_ref::Task::Local(other.0)) };
+    home.turn(Turn { awaits: vec![named], ..turn(TurnVerdict::TurnWait, 0) });
+    home.sync();
+    assert_eq!(home.launched(), []);
+    let end = wire::Awaited { local: other.0, ..wire::Awaited::default() };
+    for (seq, launched) in [(0, vec![]), (1, vec![task()])] {
+        let (job, waiter) = (1, task().local.0);
+        let answer = wire::AwaitReply { job, waiter, seq, ended: vec![end] };
+        home.scheduler.on_message(Time(1), OTHER, Body::AwaitReply(answer), &mut home.out);
+        home.step();
+        assert_eq!(home.launched(), launched, "the answer to turn {seq}");
     }
 }
 

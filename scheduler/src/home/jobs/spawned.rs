@@ -1,6 +1,5 @@
 //! Jobs with tasks that spawn tasks: the number of tasks, and its limit.
 
-use proto::limits::JOB_TASKS_MAX_DEFAULT;
 use proto::{JobId, wire};
 
 use super::Job;
@@ -15,10 +14,7 @@ impl Job {
 
     /// Cancels a job with more tasks than it may have.
     pub(super) fn end_if_spawning_too_much(&mut self, homes: &Homes, out: &mut Out) {
-        let limit = match self.state.settings.as_ref().map_or(0, |settings| settings.max_tasks) {
-            0 => JOB_TASKS_MAX_DEFAULT,
-            limit => limit,
-        };
+        let limit = self.state.settings.unwrap_or_default().tasks_max();
         let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
         let is_over = !chain.is_empty() || self.total() > limit.max(self.state.total);
         if self.state.phase() != wire::JobPhase::Running || !is_over {

@@ -412,6 +412,13 @@ impl Ledger {
         self.ready.push_back(task);
     }
 
+    /// This node has dropped an attempt of its own task.
+    pub(crate) fn replace_dropped(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        if self.cell(task).is_some_and(|cell| cell.attempt == attempt) {
+            self.replace_ready(task, RetryReason::NotHeld, out);
+        }
+    }
+
     /// A home asks for credits that it expects. If this node still knows another home of the child,
     /// it does not answer. It sends the credits to the asker once it knows the new home.
     pub(crate) fn on_credit_query(

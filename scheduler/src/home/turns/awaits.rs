@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{AWAIT_AGAIN, KNOWN_ENDS_MAX, TURN_AWAITS_MAX};
+use proto::limits::{AWAIT_AGAIN, REPEAT_MAX, TURN_AWAITS_MAX};
 use proto::wire::message::Body;
 use proto::wire::task_ref::Task as Named;
-use proto::{LocalId, PartitionId, TaskId, Time, wire};
+use proto::{LocalId, PartitionId, Span, TaskId, Time, wire};
 
 use super::state::TaskTurns;
 use crate::Scheduler;
@@ -100,6 +100,7 @@ impl Ledger {
         }
         task.pending = pending;
         if is_remote {
+            task.asks = Some((now, AWAIT_AGAIN));
             self.asks_of_waits.insert((now, waiter));
         }
     }
@@ -133,7 +134,7 @@ impl Ledger {
         if !task.pending.remove(&local) {
             return;
         }
-        if local.partition() != waiter.partition() && task.known.len() < KNOWN_ENDS_MAX {
+        if local.partition() != waiter.partition() {
             task.known.insert(local, ended);
         }
         let Some(cell) = self.cell_mut(waiter) else { return };
@@ -167,6 +168,18 @@ impl Ledger {
                 out.reliable.push((home, reply(waiter, seq, vec![ended])));
             }
         }
+    }
+
+    /// The time of the next question, if this one is the last that was planned. Each is twice as
+    /// far from the next as from the one before.
+    fn plan_question(&mut self, at: Time, waiter: TaskId, now: Time) -> bool {
+        let planned = self.turns_of_mut(waiter).and_then(|task| task.asks.as_mut());
+        let Some((due, every)) = planned.filter(|(due, _)| *due == at) else { return false };
+        *due = now + *every;
+        *every = Span(every.0 * 2).min(REPEAT_MAX);
+        let due = *due;
+        self.asks_of_waits.insert((due, waiter));
+        true
     }
 
     /// The remote tasks that a task still waits for, by partition, and the turn that waits.
@@ -206,18 +219,18 @@ impl Scheduler {
         let asks = &mut self.ledger.asks_of_waits;
         let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
         let due = std::mem::replace(asks, later);
-        for (_, waiter) in due {
+        for (at, waiter) in due {
             let (seq, open) = self.ledger.open_waits(waiter);
-            if open.is_empty() {
+            if open.is_empty() || !self.ledger.plan_question(at, waiter, now) {
                 continue;
             }
             for (PartitionId(partition), tasks) in open {
-                let Some(home) = self.homes.owner(PartitionId(partition)) else { continue };
+                let home = self.homes.active_owner(PartitionId(partition));
+                let Some(home) = home else { continue };
                 let (job, waiter) = (waiter.job.0, waiter.local.0);
                 let query = wire::AwaitQuery { job, waiter, seq, tasks, partition };
                 out.reliable.push((home, Body::AwaitQuery(query)));
             }
-            self.ledger.asks_of_waits.insert((now + AWAIT_AGAIN, waiter));
         }
     }
 
@@ -255,6 +268,9 @@ impl Scheduler {
     /// Tasks that a task homed here waits for have ended.
     pub(crate) fn on_await_reply(&mut self, reply: &wire::AwaitReply) {
         let waiter = TaskId::new(reply.job, reply.waiter);
+        if self.ledger.turns_of(waiter).is_none_or(|task| task.seq != reply.seq) {
+            return; // The answer to an earlier wait.
+        }
         for ended in &reply.ended {
             self.ledger.wake(waiter, *ended);
         }

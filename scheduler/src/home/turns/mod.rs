@@ -56,6 +56,10 @@ impl Ledger {
         }))
     }
 
+    fn turns_of_mut(&mut self, task: TaskId) -> Option<&mut TaskTurns> {
+        self.part_mut(task)?.turns.as_mut()?.tasks.get_mut(&task.local.index())
+    }
+
     fn turns_of(&self, task: TaskId) -> Option<&TaskTurns> {
         self.part(task)?.turns.as_ref()?.tasks.get(&task.local.index())
     }
@@ -139,7 +143,7 @@ impl Ledger {
         if let Some(turns) = self.turns_of(task) {
             let record = turns.record(index, is_done);
             let place = (task.partition(), task.job);
-            out.facts.turns.get_or_insert_default().insert((place, index), Some(record));
+            out.facts.turns.get_or_insert_default().insert((place, index), record);
         }
     }
 
@@ -252,8 +256,8 @@ impl Scheduler {
         self.ledger.check_awaits(task, turn, before, &self.homes)?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
         if (turn.spawned.is_some() || !ends) && self.ledger.is_rebuilt(task) {
-            return Err("the task runs again for a lost output, and its end counts already: it \
-                        can neither spawn nor commit; hint: more replicas of its outputs"
+            return Err("the task was done before and runs again for a lost output: it can \
+                        neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());
         }
         let Some(spawned) = &turn.spawned else { return Ok(()) };
@@ -353,19 +357,13 @@ impl Scheduler {
     }
 
     fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
-        let index = task.local.index();
-        if let Some(turns) = self.ledger.part_mut(task).and_then(|part| part.turns.as_mut())
-            && let Some(own) = turns.tasks.get_mut(&index)
-        {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
             own.waits_at = node;
         }
     }
 
     fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
-        let index = task.local.index();
-        if let Some(turns) = self.ledger.part_mut(task).and_then(|part| part.turns.as_mut())
-            && let Some(own) = turns.tasks.get_mut(&index)
-        {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
             own.verdict = verdict;
         }
     }

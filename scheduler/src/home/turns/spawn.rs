@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{
-    CHUNK_TASKS_MAX, JOB_TASKS_MAX_DEFAULT, SHARED_CHUNK_SPECS_MAX, SPAWN_CHAIN_NAMED_MAX,
-};
+use proto::limits::{CHUNK_TASKS_MAX, SHARED_CHUNK_SPECS_MAX, SPAWN_CHAIN_NAMED_MAX};
 use proto::wire::message::Body;
 use proto::{JobId, LocalId, PartitionId, TaskId, Time, wire};
 
@@ -24,10 +22,7 @@ impl Ledger {
         tasks: usize,
     ) -> Result<(), String> {
         let Some(job) = self.jobs.get(&parent.job) else { return Ok(()) };
-        let limit = match job.settings.max_tasks {
-            0 => JOB_TASKS_MAX_DEFAULT,
-            limit => limit,
-        };
+        let limit = job.settings.tasks_max();
         let here: u64 = job.parts.values().map(|part| part.tasks).sum();
         if tasks == 0 || here.saturating_add(tasks as u64) <= limit {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::{Attempt, LocalId, NodeId, wire};
+use proto::{Attempt, LocalId, NodeId, Span, Time, wire};
 
 /// The turns of the tasks of one job in one partition.
 #[derive(Debug, Default)]
@@ -33,6 +33,8 @@ pub(super) struct TaskTurns {
     pub(super) awaits: Vec<wire::TaskRef>,
     /// Those that have not ended, as far as this home knows.
     pub(super) pending: BTreeSet<LocalId>,
+    /// When other homes are asked again, and the pause after that.
+    pub(super) asks: Option<(Time, Span)>,
     /// Awaited tasks of other partitions that have ended.
     pub(super) known: BTreeMap<LocalId, wire::Awaited>,
     /// The node where the command of the last attempt waits, as far as this home knows. It is not
@@ -109,6 +111,7 @@ impl TaskTurns {
             keys,
             awaits: record.awaits,
             pending: BTreeSet::new(),
+            asks: None,
             known,
             waits_at: None,
         }

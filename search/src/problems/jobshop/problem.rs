@@ -55,11 +55,6 @@ impl JobShop {
         Self { instance, start, cutoff }
     }
 
-    #[must_use]
-    pub fn instance(&self) -> &Instance {
-        &self.instance
-    }
-
     fn node(&self, mut orders: Orders) -> Result<JobShopNode, Infeasible> {
         orders.propagate(&self.instance, self.cutoff)?;
         let bound = orders.bound();

@@ -26,15 +26,3 @@ pub struct Instance {
     pub(crate) items: Vec<Item>,
     pub(crate) capacity: i64,
 }
-
-impl Instance {
-    #[must_use]
-    pub fn items(&self) -> &[Item] {
-        &self.items
-    }
-
-    #[must_use]
-    pub fn capacity(&self) -> i64 {
-        self.capacity
-    }
-}

@@ -68,11 +68,6 @@ impl Qap {
         }
     }
 
-    #[must_use]
-    pub fn instance(&self) -> &Instance {
-        &self.instance
-    }
-
     fn node(&self, partial: Partial) -> QapNode {
         let bounded = self.sorted.bound(&self.instance, &partial);
         let completion = bounded.complete(&partial);

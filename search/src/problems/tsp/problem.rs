@@ -72,11 +72,6 @@ impl Tsp {
         Self { instance, start, cutoff }
     }
 
-    #[must_use]
-    pub fn instance(&self) -> &Instance {
-        &self.instance
-    }
-
     /// The node of some decisions. `prices` are those of its parent, none at the root.
     fn node(&self, mut edges: Edges, prices: Option<&[i64]>) -> Result<TspNode, Infeasible> {
         let cities = self.instance.cities();
