@@ -283,9 +283,11 @@ impl Ledger {
     pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
         let job = self.jobs.get(&task.job)?;
         let index = task.local.index();
-        let segment = job.parts.get(task.partition())?.segment(index)?;
+        let part = job.parts.get(task.partition())?;
+        let segment = part.segment(index)?;
         let cell = segment.cell(index)?;
-        let (deaths, alone) = suspicion(segment.side(index));
+        let side = segment.side(index);
+        let (deaths, alone) = suspicion(side);
         Some(Work {
             spec: job.specs[cell.spec as usize].clone(),
             settings: job.settings.clone(),
@@ -294,12 +296,12 @@ impl Ledger {
             urgency: cell.urgency,
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
-            inputs: self.inputs(task).cloned().collect(),
+            inputs: side.into_iter().flat_map(|it| it.inputs.values()).cloned().collect(),
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
             depth: segment.depth(index),
-            resume: self.resume_of(task),
+            resume: part.turns.as_ref().and_then(|_| self.resume_of(task)),
         })
     }
     /// The inputs that the task has so far, with their places, by slot.
