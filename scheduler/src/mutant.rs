@@ -133,6 +133,14 @@ mutants! {
         EndsAtSubmittedTotal "ends-at-submitted-total",
         /// Spawned tasks start before the turn that made them is synced.
         BornBeforeSync "born-before-sync",
+        /// A later home counts on the attempt that has given its slot back with its last turn.
+        YieldKeepsAttempt "yield-keeps-attempt",
+        /// A node does not report an attempt that it drops for a later one or after a fence.
+        ReplacedUnreported "replaced-unreported",
+        /// A home asks once for awaited tasks of other partitions: a lost answer stays lost.
+        AwaitReplyLost "await-reply-lost",
+        /// The second answer to a refused turn counts as the answer to the next turn.
+        TurnNumberIgnored "turn-number-ignored",
     }
 
     /// Mutants of replicated partitions.

@@ -338,3 +338,41 @@ fn many_spawned_chunks_take_linear_time() {
     assert!((1..=TURNS as u32).all(|number| part.chunk(number).is_some()));
     assert_eq!((part.chunks(), part.count.spawned, part.count.turns), (1, TURNS, TURNS));
 }
+
+fn explained(home: &mut Home, task: TaskId) -> Vec<String> {
+    home.scheduler.ledger.explain(task).expect("it is homed here").lines
+}
+
+#[test]
+fn a_parent_that_waits_is_explained_by_its_children() {
+    let mut home = Home::new();
+    home.launched();
+    let mut named = wait(3, &[0, 1, 2, 1]);
+    named.spawned.keys = vec![wire::SpawnKey { task: 1, key: "left".to_owned() }];
+    home.turn(named);
+    home.sync();
+    home.finish(child(1));
+    let lines = explained(&mut home, task());
+    let ids = [2, 3].map(|index| child(index).local.to_string()).join(", ");
+    assert!(lines.contains(&format!("it waits for 2 of 3 children: {ids}")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("dependencies")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("it has spawned 3 tasks: ")), "{lines:?}");
+    let lines = explained(&mut home, child(2));
+    let parent = task().local;
+    let line = lines.iter().find(|line| line.starts_with("it is child 1 ('left') of task"));
+    assert!(line.is_some_and(|line| line.ends_with(&format!("({parent})"))), "{lines:?}");
+}
+
+#[test]
+fn the_children_of_a_done_parent_are_named() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(turn(TurnVerdict::TurnMore, 2));
+    home.sync();
+    home.finish(task());
+    let lines = explained(&mut home, task());
+    let ids = [1, 2].map(|index| child(index).local.to_string()).join(", ");
+    assert!(lines.contains(&format!("it has spawned {ids}")), "{lines:?}");
+    let lines = explained(&mut home, child(1));
+    assert!(lines.iter().any(|line| line.starts_with("it is a child of task '")), "{lines:?}");
+}
