@@ -1,9 +1,9 @@
 //! *Yield*: an attempt that gives its slot back is no failure, and the next attempt starts with the
-//! state of the last committed turn.
+//! state of the last committed turn, and with the children of all turns and their names.
 
-use proto::TaskId;
 use proto::event::End;
 use proto::work::Launch;
+use proto::{TaskId, wire};
 
 use super::turns::Turns;
 use super::{Verdict, Violation};
@@ -31,9 +31,23 @@ pub(crate) fn on_launch(turns: &Turns, launch: &Launch) -> Verdict {
     match turn_of(seq) {
         // A launch that waited for its batch may follow the loss of the turn; it is ended soon.
         None => Ok(()),
-        Some(turn) if turn.request.state == state => Ok(()),
-        Some(_) => wrong(format!("{task} starts after turn {seq} with another state")),
+        Some(turn) if turn.request.state != state => {
+            wrong(format!("{task} starts after turn {seq} with another state"))
+        }
+        Some(_) => match &launch.resume {
+            Some(resume) if !knows_children(turns, task, resume) => {
+                wrong(format!("{task} starts after turn {seq} with other children: {resume:?}"))
+            }
+            _ => Ok(()),
+        },
     }
+}
+
+fn knows_children(turns: &Turns, task: TaskId, resume: &wire::Resume) -> bool {
+    let (count, names) = turns.children_at(task, resume.seq);
+    let last = resume.children.last().map_or(0, |last| last.ordinal + u64::from(last.count));
+    let known = resume.keys.iter().map(|named| (named.key.clone(), named.ordinal));
+    last == count && known.eq(names)
 }
 
 /// A task has ended; its attempts never fail.
