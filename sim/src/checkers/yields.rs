@@ -57,3 +57,33 @@ pub(crate) fn on_committed(task: TaskId, end: End) -> Verdict {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, JobId, LocalId, PartitionId};
+
+    use super::*;
+    use crate::checkers::turns::{Committed, Request};
+
+    #[test]
+    fn the_next_attempt_knows_the_children_of_all_turns_and_their_names() {
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        let mut turns = Turns::default();
+        let keys = vec![(1, "left".to_owned())];
+        for (seq, keys) in [(1, Vec::new()), (2, keys)] {
+            let request = Request { children: vec![7, 8], keys, ..Request::default() };
+            let turn = Committed { attempt: Attempt(1), first: 2 * seq, request };
+            turns.committed.entry(task).or_default().insert(seq, turn);
+        }
+        let resume = |seq, count, ordinal| wire::Resume {
+            seq,
+            children: vec![wire::ChildRange { ordinal: 0, first: 2, count }],
+            keys: vec![wire::ChildKey { key: "left".to_owned(), ordinal }],
+            ..wire::Resume::default()
+        };
+        assert!(knows_children(&turns, task, &resume(2, 4, 3)));
+        assert!(!knows_children(&turns, task, &resume(2, 4, 1)), "the name of another child");
+        assert!(!knows_children(&turns, task, &resume(2, 2, 3)), "two children are missing");
+        assert!(!knows_children(&turns, task, &resume(1, 2, 3)), "the name came later");
+    }
+}

@@ -177,10 +177,7 @@ impl Plan {
         }
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
-        if spawn_some(&mut SimRng::new(seed ^ TURNS_STREAM), &mut jobs) {
-            let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
-            world.more_turns = spawn_more(&mut more, &mut jobs);
-        }
+        spawn_some(seed, &mut world, &mut jobs);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
@@ -313,18 +310,21 @@ fn slow_syncs(dice: &mut SimRng, world: &mut WorldOptions, faults_for: Span) {
     world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
 }
 
-/// Makes some tasks of some jobs spawn others. Returns true if the seed has such tasks.
-fn spawn_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) -> bool {
+/// Makes some tasks of some jobs spawn others.
+fn spawn_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    let mut dice = SimRng::new(seed ^ TURNS_STREAM);
     if !dice.chance(SPAWNING_PERMILLE) {
-        return false;
+        return;
     }
     for (work, ..) in jobs {
         let share = dice.pick(&[0, 50, 300]);
         if let Work::Draft(draft) = work {
-            *draft = std::mem::take(draft).with_spawning(dice, share);
+            *draft = std::mem::take(draft).with_spawning(&mut dice, share);
         }
     }
-    true
+    // A separate stream, so that other draws of a seed stay as they are.
+    let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
+    world.more_turns = spawn_more(&mut more, jobs);
 }
 
 /// Makes some tasks with outputs spawn others. Returns the number for names, edges and refusals.
