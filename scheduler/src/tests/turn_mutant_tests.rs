@@ -32,9 +32,10 @@ fn every_mutant_of_one_home_is_found() {
 /// The answer to the last turn is lost, and the home changes. The next home places the task itself.
 fn an_attempt_that_gave_its_slot_back_is_over(mutant: Option<Mutant>) -> bool {
     let mut home = Home::with(mutant);
+    let attempt = home.attempt();
     home.holders.push(wire::HolderRecord {
         index: vec![task().local.index()],
-        attempt: vec![home.attempt().0],
+        attempt: vec![attempt.0],
         node: vec![OTHER.0],
         incarnation: vec![1],
         ..wire::HolderRecord::default()
