@@ -137,7 +137,7 @@ mutants! {
         BornBeforeSync "born-before-sync",
     }
 
-    /// More mutants of turns, which seeds hardly ever show. Each is found by a test of one home
+    /// More mutants of turns. Each is found by a test of one home
     /// (`src/tests/turn_mutant_tests.rs` of this crate).
     OF_ONE_HOME by HomeTests {
         /// A later home counts on the attempt that has given its slot back with its last turn.

@@ -1,4 +1,4 @@
-//! Mutants of turns that seeds hardly ever show: each is wrong in one order of events at one home.
+//! Mutants of turns: each is wrong in one order of events at one home.
 
 use proto::limits::AWAIT_AGAIN;
 use proto::wire::message::Body;
