@@ -10,6 +10,8 @@ pub enum FoundBy {
     NodeTests,
     /// The take-over simulation: `scheduler/tests/takeover/`.
     TakeOverTests,
+    /// Tests of one home: `scheduler/src/tests/turn_mutant_tests.rs`.
+    HomeTests,
 }
 
 macro_rules! mutants {
@@ -133,6 +135,19 @@ mutants! {
         EndsAtSubmittedTotal "ends-at-submitted-total",
         /// Spawned tasks start before the turn that made them is synced.
         BornBeforeSync "born-before-sync",
+    }
+
+    /// More mutants of turns. Each is found by a test of one home
+    /// (`src/tests/turn_mutant_tests.rs` of this crate).
+    OF_ONE_HOME by HomeTests {
+        /// A later home counts on the attempt that has given its slot back with its last turn.
+        YieldKeepsAttempt "yield-keeps-attempt",
+        /// A node does not report an attempt that it drops for a later one or after a fence.
+        ReplacedUnreported "replaced-unreported",
+        /// A home asks once for awaited tasks of other partitions: a lost answer stays lost.
+        AwaitReplyLost "await-reply-lost",
+        /// The second answer to a refused turn counts as the answer to the next turn.
+        TurnNumberIgnored "turn-number-ignored",
     }
 
     /// Mutants of replicated partitions.

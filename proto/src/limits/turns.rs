@@ -21,6 +21,9 @@ pub const CHILD_RANGES_MAX: usize = 1 << 16;
 pub const JOB_TASKS_MAX_DEFAULT: u64 = 100_000_000;
 /// An error about too many tasks names at most this number of ancestors.
 pub const SPAWN_CHAIN_NAMED_MAX: usize = 8;
+/// Children that an explanation names, and tasks that are searched for the children of a done task.
+pub const CHILDREN_NAMED_MAX: usize = 16;
+pub const CHILDREN_SCAN_MAX: usize = 1 << 16;
 /// A holder repeats an unanswered turn after this time, and a home an unanswered query for awaited
 /// tasks.
 pub const TURN_AGAIN: Span = Span::from_secs(1);

@@ -118,6 +118,9 @@ impl Scheduler {
 
     /// The attempt was dropped here. Its home places the task again if it counts on the attempt.
     pub(crate) fn report_dropped(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::ReplacedUnreported) {
+            return;
+        }
         if self.homes.is_home_of(task) {
             return self.ledger.replace_dropped(task, attempt, out);
         }

@@ -12,9 +12,9 @@ use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::work::{Turn, TurnAnswer, TurnCommit};
 use proto::{Attempt, LocalId, PartitionId, Span, TaskId, Time};
 
-use crate::Scheduler;
 use crate::home::turns::check::check_turn;
 use crate::output::Out;
+use crate::{Mutant, Scheduler};
 
 /// The turns of attempts here, answered or not, if they or earlier attempts have sent some.
 pub(crate) type TurnsOfAttempts = BTreeMap<TaskId, AttemptTurns>;
@@ -161,7 +161,10 @@ impl Scheduler {
         let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let Some(own) = own.filter(|own| own.attempt == attempt) else { return };
         // A repeated turn is answered twice. The second answer is not that of the next turn.
-        let is_answer = |turn: &wire::Turn| turn.seq == reply.seq && turn.number == reply.number;
+        let any_number = self.options.mutant == Some(Mutant::TurnNumberIgnored);
+        let is_answer = |turn: &wire::Turn| {
+            turn.seq == reply.seq && (turn.number == reply.number || any_number)
+        };
         let Some(Unanswered { turn, .. }) = own.pending.take_if(|it| is_answer(&it.turn)) else {
             return;
         };

@@ -237,10 +237,11 @@ impl Scheduler {
         Scanned { alive: stall.is_none() && unfinished, stall: stall.or(waits) }
     }
 
-    /// A parent for which the task waits: one that has ended here, or one of another home.
+    /// A parent or an awaited task for which the task waits: one that has ended here, or one of
+    /// another home.
     fn waits_for(&self, task: TaskId) -> Option<wire::Stall> {
-        let parents = self.ledger.awaited(task).take(STALL_PARENTS_SCAN_MAX);
-        for local in parents {
+        let parents = self.ledger.awaited(task).chain(self.ledger.open_awaited(task));
+        for local in parents.take(STALL_PARENTS_SCAN_MAX) {
             let parent = TaskId { job: task.job, local };
             let home = self.homes.owner(local.partition()).unwrap_or_default();
             let why = match self.ledger.state(parent) {
@@ -257,6 +258,9 @@ impl Scheduler {
     /// The last event of the task that its home knows.
     fn last_event(&self, task: TaskId) -> String {
         let Some(cell) = self.ledger.cell(task) else { return String::new() };
+        if let Some(wait) = self.ledger.explain_wait(task) {
+            return wait;
+        }
         match cell.state {
             State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
                 "attempt {} made other bytes than the one before; homes of readers are asked",

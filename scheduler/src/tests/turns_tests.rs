@@ -9,28 +9,34 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
 use crate::tests::failover_tests::{MOVES, heir, task, until_visible};
-use crate::{LedgerRecord, Scheduler};
+use crate::{LedgerRecord, Mutant, Scheduler};
 
-const ME: NodeId = NodeId(0);
-const OTHER: NodeId = NodeId(1);
+pub(super) const ME: NodeId = NodeId(0);
+pub(super) const OTHER: NodeId = NodeId(1);
 
 /// A home with one slot, and the records that it has written.
-struct Home {
+pub(super) struct Home {
+    mutant: Option<Mutant>,
     term: u32,
-    scheduler: Scheduler,
-    out: Out,
+    pub(super) scheduler: Scheduler,
+    pub(super) out: Out,
     chunks: BTreeMap<u32, wire::Chunk>,
     ends: Vec<wire::EndRecord>,
-    holders: Vec<wire::HolderRecord>,
+    pub(super) holders: Vec<wire::HolderRecord>,
     turns: BTreeMap<u64, wire::TurnRecord>,
 }
 
 impl Home {
-    /// The home of one task, which runs here.
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// The home of one task, which runs here.
+    pub(super) fn with(mutant: Option<Mutant>) -> Self {
         let [LedgerRecord::Chunk(chunk), _] = until_visible() else { unreachable!() };
         let chunks = [(0, chunk)].into();
         let bare = Self {
+            mutant,
             term: 1,
             scheduler: heir(),
             out: Out::default(),
@@ -43,13 +49,15 @@ impl Home {
     }
 
     /// The next home of the partition, with all records that this one has written.
-    fn next(self) -> Self {
+    pub(super) fn next(self) -> Self {
         let [_, visible] = until_visible();
         let chunks = self.chunks.values().cloned().map(LedgerRecord::Chunk);
         let ends = self.ends.iter().cloned().map(LedgerRecord::End);
         let holders = self.holders.iter().cloned().map(LedgerRecord::Holder);
         let turns = self.turns.values().cloned().map(LedgerRecord::Turn);
         let mut scheduler = heir();
+        scheduler.options.mutant = self.mutant;
+        scheduler.ledger.mutant = self.mutant;
         for record in chunks.chain([visible]).chain(ends).chain(holders).chain(turns) {
             scheduler.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
         }
@@ -62,7 +70,7 @@ impl Home {
     }
 
     /// Ends a step: its records are written.
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.scheduler.settle(Time(1), &mut self.out);
         self.scheduler.act(Time(1), &mut self.out);
         let facts = std::mem::take(&mut self.out.facts);
@@ -76,7 +84,7 @@ impl Home {
 
     /// The records are synced: messages of this node to itself arrive. Returns the replies to other
     /// nodes.
-    fn sync(&mut self) -> Vec<wire::TurnReply> {
+    pub(super) fn sync(&mut self) -> Vec<wire::TurnReply> {
         let mut replies = Vec::new();
         for (to, body) in std::mem::take(&mut self.out.reliable) {
             match body {
@@ -91,16 +99,16 @@ impl Home {
         replies
     }
 
-    fn attempt(&self) -> Attempt {
+    pub(super) fn attempt(&self) -> Attempt {
         self.scheduler.ledger.cell(task()).expect("it is homed here").attempt
     }
 
     /// The tasks that were launched since the last call.
-    fn launched(&mut self) -> Vec<TaskId> {
+    pub(super) fn launched(&mut self) -> Vec<TaskId> {
         std::mem::take(&mut self.out.launches).iter().map(|launch| launch.task).collect()
     }
 
-    fn turn(&mut self, turn: Turn) {
+    pub(super) fn turn(&mut self, turn: Turn) {
         let attempt = self.attempt();
         self.scheduler.on_turn(Time(1), task(), attempt, turn, &mut self.out);
         self.step();
@@ -128,7 +136,7 @@ fn spawned(tasks: usize) -> wire::Spawned {
     wire::Spawned { specs, tasks: vec![wire::Task::default(); tasks], ..Default::default() }
 }
 
-fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
+pub(super) fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
     let state = Some(vec![7]);
     Turn { verdict, spawned: spawned(tasks), state, awaits: Vec::new() }
 }
@@ -224,7 +232,7 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
     }
 }
 
-fn reply(home: &Home, number: u64, result: TurnResult) -> Body {
+pub(super) fn reply(home: &Home, number: u64, result: TurnResult) -> Body {
     let attempt = home.attempt().0;
     let (job, local) = (1, task().local.0);
     let reply = wire::TurnReply { job, local, attempt, seq: 1, number, ..Default::default() };
@@ -337,4 +345,42 @@ fn many_spawned_chunks_take_linear_time() {
     let part = home.scheduler.ledger.part(task()).expect("it is homed here");
     assert!((1..=TURNS as u32).all(|number| part.chunk(number).is_some()));
     assert_eq!((part.chunks(), part.count.spawned, part.count.turns), (1, TURNS, TURNS));
+}
+
+fn explained(home: &mut Home, task: TaskId) -> Vec<String> {
+    home.scheduler.ledger.explain(task).expect("it is homed here").lines
+}
+
+#[test]
+fn a_parent_that_waits_is_explained_by_its_children() {
+    let mut home = Home::new();
+    home.launched();
+    let mut named = wait(3, &[0, 1, 2, 1]);
+    named.spawned.keys = vec![wire::SpawnKey { task: 1, key: "left".to_owned() }];
+    home.turn(named);
+    home.sync();
+    home.finish(child(1));
+    let lines = explained(&mut home, task());
+    let ids = [2, 3].map(|index| child(index).local.to_string()).join(", ");
+    assert!(lines.contains(&format!("it waits for 2 of 3 children: {ids}")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("dependencies")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("it has spawned 3 tasks: ")), "{lines:?}");
+    let lines = explained(&mut home, child(2));
+    let parent = task().local;
+    let line = lines.iter().find(|line| line.starts_with("it is child 1 ('left') of task"));
+    assert!(line.is_some_and(|line| line.ends_with(&format!("({parent})"))), "{lines:?}");
+}
+
+#[test]
+fn the_children_of_a_done_parent_are_named() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(turn(TurnVerdict::TurnMore, 2));
+    home.sync();
+    home.finish(task());
+    let lines = explained(&mut home, task());
+    let ids = [1, 2].map(|index| child(index).local.to_string()).join(", ");
+    assert!(lines.contains(&format!("it has spawned {ids}")), "{lines:?}");
+    let lines = explained(&mut home, child(1));
+    assert!(lines.iter().any(|line| line.starts_with("it is a child of task '")), "{lines:?}");
 }

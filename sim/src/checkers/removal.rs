@@ -13,19 +13,25 @@ const NAME: &str = "removal";
 /// The longest time until a holder knows of a cancellation, without faults.
 const HEARD_WITHIN: Span = Span::from_secs(15);
 
-/// The answer to a cancellation of named tasks: each must have ended, durably.
+/// The answer to a cancellation of named tasks: each must have ended, durably. `of_the_past`: the
+/// records of tasks of the job may have been removed. They are removed by partition, so the home
+/// may know some of the tasks and not others.
 pub(crate) fn on_answered(
     job: &ExpectedJob,
     named: &[LocalId],
     answer: &wire::Cancelled,
+    of_the_past: bool,
 ) -> Verdict {
     let open = named.iter().find(|local| job.tasks[local].current().is_none());
     if let Some(local) = open {
         let text = format!("{}: {local} is told as cancelled, but has not ended", job.job);
         return Err(Violation::new(NAME, text));
     }
-    let all = answer.cancelled + answer.ended;
-    if all != named.len() as u64 || !answer.unknown.is_empty() {
+    let all = answer.cancelled + answer.ended + answer.unknown.len() as u64;
+    let unknown: BTreeSet<LocalId> = answer.unknown.iter().map(|&local| LocalId(local)).collect();
+    let is_gone = |local: &LocalId| of_the_past && named.contains(local);
+    let counts_once = unknown.len() == answer.unknown.len();
+    if all != named.len() as u64 || !counts_once || !unknown.iter().all(is_gone) {
         let text =
             format!("{}: {} tasks were named, the answer is {answer:?}", job.job, named.len());
         return Err(Violation::new(NAME, text));
@@ -120,4 +126,64 @@ pub(crate) fn below(job: &ExpectedJob, roots: &BTreeSet<LocalId>) -> BTreeSet<Lo
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, JobId, NodeId, PartitionId};
+
+    use super::*;
+    use crate::faults::expected::ExpectedTask;
+
+    /// A job with two tasks that have ended.
+    fn job() -> ExpectedJob {
+        let mut job = ExpectedJob::new(JobId(1), &[], false);
+        let commit = Commit {
+            attempt: Attempt(1),
+            end: End::Cancelled,
+            node: NodeId(0),
+            undone: false,
+            made_again_by: None,
+            at: Time(1),
+        };
+        for local in named() {
+            let task = ExpectedTask { commits: vec![commit], ..ExpectedTask::default() };
+            job.tasks.insert(local, task);
+        }
+        job
+    }
+
+    fn named() -> [LocalId; 2] {
+        [1, 2].map(|partition| LocalId::new(PartitionId(partition), 0))
+    }
+
+    fn answer(ended: u64, unknown: &[LocalId]) -> wire::Cancelled {
+        let unknown = unknown.iter().map(|local| local.0).collect();
+        wire::Cancelled { cancelled: 0, ended, unknown }
+    }
+
+    #[test]
+    fn a_home_knows_each_task_of_a_job_that_no_client_has_forgotten() {
+        let [first, second] = named();
+        let verdict = |answer: wire::Cancelled| on_answered(&job(), &named(), &answer, false);
+        assert!(verdict(answer(2, &[])).is_ok());
+        assert!(verdict(answer(1, &[second])).is_err());
+        assert!(verdict(answer(0, &[first, second])).is_err());
+        assert!(verdict(answer(1, &[])).is_err());
+    }
+
+    #[test]
+    fn a_home_may_lack_one_partition_of_a_job_of_the_past() {
+        let [_, second] = named();
+        let verdict = |answer: wire::Cancelled| on_answered(&job(), &named(), &answer, true);
+        assert!(verdict(answer(1, &[second])).is_ok());
+        assert!(verdict(answer(2, &[second])).is_err(), "one task is counted twice");
+        assert!(verdict(answer(0, &[second, second])).is_err(), "one task is named twice");
+        let other = LocalId::new(PartitionId(3), 0);
+        assert!(verdict(answer(1, &[other])).is_err(), "no client has named it");
+        let mut open = job();
+        open.tasks.insert(second, ExpectedTask::default());
+        let lost = on_answered(&open, &named(), &answer(1, &[second]), true);
+        assert!(lost.is_err(), "a task that has not ended is not of the past");
+    }
 }

@@ -10,17 +10,22 @@ use proto::work::TurnCommit;
 use proto::{Attempt, LocalId, Span, TaskId};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::expected::{ExpectedTask, KIND_SPAWNING};
+use crate::faults::expected::{ExpectedTask, KIND_SPAWNING, Slot};
 
 const NAME: &str = "turns";
 
 /// A turn as an attempt requested it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     /// The children, each by its own number.
     pub children: Vec<u64>,
     pub durations: Vec<Span>,
     pub state: Option<Vec<u8>>,
+    /// The names of some children, by their places.
+    pub keys: Vec<(u64, String)>,
+    /// The output of the child before it that each child reads: 0 orders it only, 1 is the output.
+    /// Empty if no child has an edge.
+    pub edges: Vec<Option<u32>>,
 }
 
 /// A turn as its home committed it.
@@ -80,7 +85,13 @@ impl Turns {
         };
         for (at, &duration) in (0..).zip(&request.durations) {
             let local = LocalId::new(task.partition(), first + at);
+            let edge = request.edges.get(at as usize).copied().flatten();
+            let slot = |output| {
+                let parent = LocalId::new(task.partition(), first + at - 1);
+                Some(Slot { parent, output })
+            };
             let child = ExpectedTask {
+                slots: edge.map(slot).into_iter().collect(),
                 kind: KIND_SPAWNING.to_owned(),
                 cpus: 1,
                 duration,
@@ -93,6 +104,18 @@ impl Turns {
         }
         before.insert(seq, Committed { attempt, first, request });
         Ok(())
+    }
+
+    /// The number of children that the task has after this turn, and their names.
+    pub(crate) fn children_at(&self, task: TaskId, seq: u64) -> (u64, BTreeMap<String, u64>) {
+        let (mut count, mut names) = (0, BTreeMap::new());
+        let turns = self.committed.get(&task).into_iter().flat_map(|turns| turns.range(..=seq));
+        for (_, turn) in turns {
+            let own = turn.request.keys.iter().map(|(at, key)| (key.clone(), count + at));
+            names.extend(own);
+            count += turn.request.children.len() as u64;
+        }
+        (count, names)
     }
 
     /// A power cut or a failover undoes a turn.

@@ -1,9 +1,9 @@
 //! *Yield*: an attempt that gives its slot back is no failure, and the next attempt starts with the
-//! state of the last committed turn.
+//! state of the last committed turn, and with the children of all turns and their names.
 
-use proto::TaskId;
 use proto::event::End;
 use proto::work::Launch;
+use proto::{TaskId, wire};
 
 use super::turns::Turns;
 use super::{Verdict, Violation};
@@ -31,9 +31,23 @@ pub(crate) fn on_launch(turns: &Turns, launch: &Launch) -> Verdict {
     match turn_of(seq) {
         // A launch that waited for its batch may follow the loss of the turn; it is ended soon.
         None => Ok(()),
-        Some(turn) if turn.request.state == state => Ok(()),
-        Some(_) => wrong(format!("{task} starts after turn {seq} with another state")),
+        Some(turn) if turn.request.state != state => {
+            wrong(format!("{task} starts after turn {seq} with another state"))
+        }
+        Some(_) => match &launch.resume {
+            Some(resume) if !knows_children(turns, task, resume) => {
+                wrong(format!("{task} starts after turn {seq} with other children: {resume:?}"))
+            }
+            _ => Ok(()),
+        },
     }
+}
+
+fn knows_children(turns: &Turns, task: TaskId, resume: &wire::Resume) -> bool {
+    let (count, names) = turns.children_at(task, resume.seq);
+    let last = resume.children.last().map_or(0, |last| last.ordinal + u64::from(last.count));
+    let known = resume.keys.iter().map(|named| (named.key.clone(), named.ordinal));
+    last == count && known.eq(names)
 }
 
 /// A task has ended; its attempts never fail.
@@ -42,4 +56,34 @@ pub(crate) fn on_committed(task: TaskId, end: End) -> Verdict {
         return Err(Violation::new(NAME, format!("{task} failed, but none of its attempts did")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, JobId, LocalId, PartitionId};
+
+    use super::*;
+    use crate::checkers::turns::{Committed, Request};
+
+    #[test]
+    fn the_next_attempt_knows_the_children_of_all_turns_and_their_names() {
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        let mut turns = Turns::default();
+        let keys = vec![(1, "left".to_owned())];
+        for (seq, keys) in [(1, Vec::new()), (2, keys)] {
+            let request = Request { children: vec![7, 8], keys, ..Request::default() };
+            let turn = Committed { attempt: Attempt(1), first: 2 * seq, request };
+            turns.committed.entry(task).or_default().insert(seq, turn);
+        }
+        let resume = |seq, count, ordinal| wire::Resume {
+            seq,
+            children: vec![wire::ChildRange { ordinal: 0, first: 2, count }],
+            keys: vec![wire::ChildKey { key: "left".to_owned(), ordinal }],
+            ..wire::Resume::default()
+        };
+        assert!(knows_children(&turns, task, &resume(2, 4, 3)));
+        assert!(!knows_children(&turns, task, &resume(2, 4, 1)), "the name of another child");
+        assert!(!knows_children(&turns, task, &resume(2, 2, 3)), "two children are missing");
+        assert!(!knows_children(&turns, task, &resume(1, 2, 3)), "the name came later");
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) mod network;
 pub(crate) mod options;
 mod permanent_loss;
 mod seed_plan;
+pub(crate) mod spawned_extras;
 pub(crate) mod spawning;
 mod story_lines;
 pub(crate) mod world;

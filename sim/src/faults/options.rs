@@ -44,6 +44,9 @@ pub struct WorldOptions {
     pub stalls: bool,
     /// The share of tasks that make other bytes in each attempt. With 0, outputs have no checksums.
     pub varies_permille: u64,
+    /// A number from which outputs, names and edges of spawned tasks and refused turns are drawn. A
+    /// world without it has none of them.
+    pub more_turns: Option<u64>,
     /// Clients know the first map, and learn changes from the nodes that answer them.
     pub clients_learn: bool,
     /// Nodes join a cluster that was created with more replicas than nodes.
@@ -87,6 +90,7 @@ impl WorldOptions {
             faultless: true,
             stalls: false,
             varies_permille: 0,
+            more_turns: None,
             clients_learn: false,
             grows: None,
         }

@@ -24,6 +24,8 @@ const GENERATED_PERMILLE: u64 = 250;
 const COMMANDS_PERMILLE: u64 = 300;
 /// The share of seeds with tasks that spawn tasks.
 const SPAWNING_PERMILLE: u64 = 250;
+/// The share of these seeds with outputs, names and edges of such tasks and with refused turns.
+const SPAWNING_MORE_PERMILLE: u64 = 500;
 /// The share of jobs that are retried while some tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
 /// The share of jobs that are finally forgotten.
@@ -43,6 +45,7 @@ const HOURS_APART_PERMILLE: u64 = 150;
 /// Constants of separate random streams of a seed.
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 const TURNS_STREAM: u64 = 0x7475_726e_7300_0000;
+const MORE_TURNS_STREAM: u64 = 0x6d6f_7265_7475_726e;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
 /// The duration of faults.
 const TROUBLE_MIN: Span = Span::from_millis(100);
@@ -174,7 +177,7 @@ impl Plan {
         }
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
-        spawn_some(&mut SimRng::new(seed ^ TURNS_STREAM), &mut jobs);
+        spawn_some(seed, &mut world, &mut jobs);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
@@ -308,16 +311,34 @@ fn slow_syncs(dice: &mut SimRng, world: &mut WorldOptions, faults_for: Span) {
 }
 
 /// Makes some tasks of some jobs spawn others.
-fn spawn_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
+fn spawn_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    let mut dice = SimRng::new(seed ^ TURNS_STREAM);
     if !dice.chance(SPAWNING_PERMILLE) {
         return;
     }
     for (work, ..) in jobs {
         let share = dice.pick(&[0, 50, 300]);
         if let Work::Draft(draft) = work {
-            *draft = std::mem::take(draft).with_spawning(dice, share);
+            *draft = std::mem::take(draft).with_spawning(&mut dice, share);
         }
     }
+    // A separate stream, so that other draws of a seed stay as they are.
+    let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
+    world.more_turns = spawn_more(&mut more, jobs);
+}
+
+/// Makes some tasks with outputs spawn others. Returns the number for names, edges and refusals.
+fn spawn_more(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) -> Option<u64> {
+    if !dice.chance(SPAWNING_MORE_PERMILLE) {
+        return None;
+    }
+    for (work, ..) in jobs {
+        let share = dice.pick(&[0, 50, 300]);
+        if let Work::Draft(draft) = work {
+            *draft = std::mem::take(draft).with_spawning_outputs(dice, share);
+        }
+    }
+    Some(dice.number())
 }
 
 /// Makes some clients retry their jobs. In most of these jobs something fails at first.

@@ -9,6 +9,7 @@ use crate::checkers::turns::Request;
 use crate::checkers::{Violation, born, yields};
 use crate::faults::event_queue::SimEvent;
 use crate::faults::expected::KIND_SPAWNING;
+use crate::faults::spawned_extras;
 use crate::faults::world::World;
 
 /// The most generations of one tree, and the most spawned tasks of one job.
@@ -16,6 +17,8 @@ const DEPTH_MAX: u64 = 4;
 const SPAWNED_MAX: usize = 60;
 /// The longest duration of a child, and of the pause between two turns.
 const DURATION_MAX: Span = Span::from_millis(20);
+/// The pause between a refused turn and the next one.
+const REFUSED_PAUSE: Span = Span::from_millis(1);
 /// The lowest bits of a task's own number are the number of its ancestors.
 const DEPTH_BITS: u32 = 4;
 
@@ -30,11 +33,17 @@ pub(crate) struct Script {
     steps: u8,
     /// The number of children so far.
     children: u64,
+    /// The name of a child.
+    key: Option<String>,
     /// The turn that waits for its answer.
     pending: Option<wire::TurnVerdict>,
+    /// The waiting turn must be refused.
+    is_refused: bool,
+    /// The number of the turn that was refused last, plus one.
+    refused_seq: u64,
 }
 
-fn mix(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -55,7 +64,10 @@ impl Script {
             seq: resume.map_or(0, |resume| resume.seq),
             steps: resume.and_then(|it| it.state.as_ref()?.first().copied()).unwrap_or(0),
             children: last.map_or(0, |last| last.ordinal + u64::from(last.count)),
+            key: resume.and_then(|resume| Some(resume.keys.first()?.key.clone())),
             pending: None,
+            is_refused: false,
+            refused_seq: 0,
         }
     }
     fn depth(&self) -> u64 {
@@ -82,6 +94,10 @@ impl World {
         if launch.spec.kind != KIND_SPAWNING {
             return None;
         }
+        let truth = self.jobs.get(&launch.task.job)?.tasks.get(&launch.task.local)?;
+        if !launch.spec.outputs.is_empty() && (truth.was_done || truth.ever_done()) {
+            return None; // It makes its outputs again.
+        }
         if launch.entry >> 63 == 1 {
             let verdict = born::on_launch(&mut self.turns, launch);
             self.judge(verdict);
@@ -102,6 +118,9 @@ impl World {
         let is_last = script.steps >= script.steps_max();
         let Planned { turn, request } = self.plan_turn(task, attempt, &script, is_last);
         let by = (task, attempt, script.seq + 1);
+        if !is_last && self.sends_refused(index, (task, attempt), &script, &turn) {
+            return true;
+        }
         let running = self.machines[index].running.get_mut(&(task, attempt));
         let Some(running) = running else { return false };
         if is_last {
@@ -123,6 +142,39 @@ impl World {
         self.tell(|| format!("n{index}: {task} attempt {attempt} makes turn {}: {turn:?}", by.2));
         self.deliver(index, Input::Turn { task, attempt, turn: Box::new(turn) });
         true
+    }
+
+    /// Sends a turn that must be refused, if this one is to follow such a turn.
+    fn sends_refused(
+        &mut self,
+        index: usize,
+        (task, attempt): (TaskId, Attempt),
+        script: &Script,
+        turn: &Turn,
+    ) -> bool {
+        let Some(extra) = self.extra(mix(script.own, attempt.0), script.seq + 9) else {
+            return false;
+        };
+        if script.refused_seq == script.seq + 1 {
+            return false;
+        }
+        let key = script.key.as_deref();
+        let bad = spawned_extras::refused(extra, task, turn, script.children, key);
+        let Some(bad) = bad else { return false };
+        let running = self.machines[index].running.get_mut(&(task, attempt));
+        let Some(script) = running.and_then(|running| running.script.as_mut()) else {
+            return false;
+        };
+        (script.pending, script.is_refused) = (Some(bad.verdict), true);
+        script.refused_seq = script.seq + 1;
+        self.tell(|| format!("n{index}: {task} attempt {attempt} makes a bad turn: {bad:?}"));
+        self.deliver(index, Input::Turn { task, attempt, turn: Box::new(bad) });
+        true
+    }
+
+    /// A number for more than turns without names, edges and refusals, where the seed has them.
+    fn extra(&self, own: u64, salt: u64) -> Option<u64> {
+        self.options.more_turns.map(|seed| mix(mix(seed, own), salt))
     }
 
     fn plan_turn(&self, task: TaskId, attempt: Attempt, script: &Script, is_last: bool) -> Planned {
@@ -152,7 +204,11 @@ impl World {
         let spawned =
             wire::Spawned { specs: vec![spec], tasks: tasks.collect(), ..wire::Spawned::default() };
         let all = script.children + count;
-        let awaits = self.pick_awaited(task, dice, all);
+        let extra = self.extra(dice, 0);
+        let mut awaits = self.pick_awaited(task, dice, all);
+        awaits.extend(
+            extra.and_then(|extra| spawned_extras::unknown_task(extra, task, self.partitions())),
+        );
         let verdict = match dice & 3 {
             _ if is_last => wire::TurnVerdict::TurnDone,
             _ if script.yields() => wire::TurnVerdict::TurnYield,
@@ -163,8 +219,13 @@ impl World {
         let mut state = vec![script.steps + 1];
         state.extend(dice.to_le_bytes());
         let awaits = if verdict == wire::TurnVerdict::TurnWait { awaits } else { Vec::new() };
-        let request = Request { children, durations, state: Some(state.clone()) };
-        Planned { turn: Turn { verdict, spawned, awaits, state: Some(state) }, request }
+        let mut request =
+            Request { children, durations, state: Some(state.clone()), ..Request::default() };
+        let mut turn = Turn { verdict, spawned, awaits, state: Some(state) };
+        if let Some(extra) = extra {
+            spawned_extras::enrich(extra, &mut turn, &mut request);
+        }
+        Planned { turn, request }
     }
 
     /// Children, and sometimes a submitted task without parents: nothing that waits for this task.
@@ -201,7 +262,16 @@ impl World {
         let Some(running) = running else { return };
         let Some(script) = running.script.as_mut() else { return };
         let Some(verdict) = script.pending.take() else { return };
+        let is_refused = std::mem::take(&mut script.is_refused);
         match answer {
+            TurnAnswer::Refused(_) if is_refused => {
+                let (at, life) = (self.now + REFUSED_PAUSE, self.machines[index].life);
+                self.schedule(at, SimEvent::Ended { node: index, life, task, attempt });
+            }
+            TurnAnswer::Committed(_) if is_refused => {
+                let text = format!("{task}: a bad turn of attempt {attempt} is committed");
+                self.judge(Err(Violation::new("turns", text)));
+            }
             TurnAnswer::Committed(commit) => {
                 let goes_on = verdict == wire::TurnVerdict::TurnMore || commit.awaited.is_some();
                 if !goes_on {

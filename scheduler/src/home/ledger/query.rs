@@ -127,6 +127,7 @@ impl Ledger {
         let Some(cell) = self.cell(task) else {
             lines
                 .push("it ended; its record has left memory, the event log has its history".into());
+            lines.extend(self.explain_family(task));
             let (task, argv) = (Some(state), self.argv(task));
             return Some(wire::Explanation { task, lines, argv, ..Default::default() });
         };
@@ -136,15 +137,8 @@ impl Ledger {
         match cell.state {
             State::Waiting if cell.missing > 0 => {
                 missing_parents = self.missing_parents(task).take(PARENTS_NAMED_MAX).collect();
-                let named: Vec<_> =
-                    missing_parents.iter().map(|&p| LocalId(p).to_string()).collect();
-                let more = if cell.missing as usize > named.len() { ", ..." } else { "" };
-                lines.push(format!(
-                    "it waits for {} of {} dependencies: {}{more}",
-                    cell.missing,
-                    cell.slots,
-                    named.join(", ")
-                ));
+                lines.extend(self.explain_missing(task, &missing_parents));
+                lines.extend(self.explain_wait(task));
             }
             State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
                 "all its dependencies are met; it is about to be placed".into()
@@ -165,8 +159,20 @@ impl Ledger {
                 ));
             }
         }
+        lines.extend(self.explain_family(task));
         let (task, argv) = (Some(state), self.argv(task));
         Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
+    }
+
+    /// The edges without an end of their parent. A task that awaits others misses these as well.
+    fn explain_missing(&self, task: TaskId, parents: &[u64]) -> Option<String> {
+        let cell = self.cell(task)?;
+        let missing = (cell.missing as usize).saturating_sub(self.open_awaited(task).count());
+        let named: Vec<_> = parents.iter().map(|&p| LocalId(p).to_string()).collect();
+        let more = if missing > named.len() { ", ..." } else { "" };
+        let (slots, named) = (cell.slots, named.join(", "));
+        (missing > 0)
+            .then(|| format!("it waits for {missing} of {slots} dependencies: {named}{more}"))
     }
 
     /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`.

@@ -5,10 +5,12 @@
 //! exactly once, and nothing of any other turn exists. The next attempt starts where the last turn
 //! ended, on whichever node.
 //!
-//! `spawn.rs` has the places of children, `awaits.rs` the waits, `check.rs` the limits.
+//! `spawn.rs` has the places of children, `awaits.rs` the waits, `check.rs` the limits,
+//! `explain.rs` the sentences for a reader.
 
 mod awaits;
 pub(crate) mod check;
+mod explain;
 mod recovery;
 mod spawn;
 mod state;

@@ -6,6 +6,7 @@ use proto::wire::{self, TurnVerdict};
 use proto::{Attempt, TaskId, Time};
 
 use super::state::TaskTurns;
+use crate::Mutant;
 use crate::home::ledger::{End, Ledger, RecordError, State};
 
 impl Ledger {
@@ -32,7 +33,8 @@ impl Ledger {
         if matches!(state, State::Ended(_)) {
             return Ok(());
         }
-        let is_over = matches!(verdict, TurnVerdict::TurnWait | TurnVerdict::TurnYield);
+        let is_over = matches!(verdict, TurnVerdict::TurnWait | TurnVerdict::TurnYield)
+            && self.mutant != Some(Mutant::YieldKeepsAttempt);
         let current = self.cell(task).map_or(Attempt(0), |cell| cell.attempt);
         // The holder of an earlier attempt holds nothing. So does the holder of this attempt, if
         // the turn has ended it.

@@ -157,6 +157,21 @@ impl Draft {
         self
     }
 
+    /// Makes this share of plain tasks with outputs spawn tasks.
+    #[must_use]
+    pub fn with_spawning_outputs(mut self, dice: &mut SimRng, permille: u64) -> Self {
+        let plain = |task: &&mut DraftTask| {
+            let has_outputs = !task.output_sizes.is_empty() && !task.keep;
+            task.kind == KIND_PLAIN && !task.upload && !task.command && has_outputs
+        };
+        for task in self.tasks.iter_mut().filter(plain) {
+            if dice.chance(permille) {
+                task.kind = KIND_SPAWNING;
+            }
+        }
+        self
+    }
+
     /// A random shape.
     #[must_use]
     pub fn random(dice: &mut SimRng, job_mix: &JobMix) -> Self {

@@ -435,7 +435,8 @@ impl World {
             (Ask::Forget, Some(response::Body::Accepted(_))) => self.forgotten(index),
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
             (Ask::CancelTasks(named), Some(response::Body::Cancelled(answer))) => {
-                let verdict = removal::on_answered(self.truth(index), &named, &answer);
+                let past = self.is_of_the_past(index, &Ask::CancelTasks(named.clone()));
+                let verdict = removal::on_answered(self.truth(index), &named, &answer, past);
                 self.judge(verdict);
             }
             // An answer may overtake answers about the previous round.

@@ -1,0 +1,78 @@
+//! Mutants of turns: each is wrong in one order of events at one home.
+
+use proto::limits::AWAIT_AGAIN;
+use proto::wire::message::Body;
+use proto::wire::{TurnResult, TurnVerdict, task_ref};
+use proto::work::{Turn, TurnAnswer};
+use proto::{LocalId, PartitionId, Time, wire};
+
+use super::turns_tests::{Home, ME, OTHER, reply, turn};
+use crate::Mutant;
+use crate::tests::failover_tests::{MOVES, task};
+
+/// A scenario that returns whether it ends well.
+type ScenarioRun = fn(Option<Mutant>) -> bool;
+
+const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
+    (Mutant::YieldKeepsAttempt, an_attempt_that_gave_its_slot_back_is_over),
+    (Mutant::ReplacedUnreported, a_dropped_attempt_is_replaced),
+    (Mutant::AwaitReplyLost, a_question_about_an_awaited_task_is_repeated),
+    (Mutant::TurnNumberIgnored, a_second_refusal_is_not_that_of_the_next_turn),
+];
+
+#[test]
+fn every_mutant_of_one_home_is_found() {
+    for (mutant, ends_well) in SCENARIOS {
+        assert!(Mutant::OF_ONE_HOME.contains(&mutant));
+        assert!(ends_well(None), "{} is wrong without the bug", mutant.name());
+        assert!(!ends_well(Some(mutant)), "{} is not found", mutant.name());
+    }
+}
+
+/// The answer to the last turn is lost, and the home changes. The next home places the task itself.
+fn an_attempt_that_gave_its_slot_back_is_over(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    let attempt = home.attempt();
+    home.holders.push(wire::HolderRecord {
+        index: vec![task().local.index()],
+        attempt: vec![attempt.0],
+        node: vec![OTHER.0],
+        incarnation: vec![1],
+        ..wire::HolderRecord::default()
+    });
+    home.turn(turn(TurnVerdict::TurnYield, 0));
+    home.next().launched() == [task()]
+}
+
+fn a_dropped_attempt_is_replaced(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    home.turn(turn(TurnVerdict::TurnMore, 0));
+    let (dropped, fenced) = (home.attempt(), reply(&home, 1, TurnResult::Fenced));
+    home.scheduler.on_message(Time(1), ME, fenced, &mut home.out);
+    home.sync();
+    home.attempt() > dropped
+}
+
+/// The first question, or its answer, is lost with a home.
+fn a_question_about_an_awaited_task_is_repeated(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    let other = LocalId::new(PartitionId(u32::from(MOVES == PartitionId(0))), 4);
+    let named = wire::TaskRef { task: Some(task_ref::Task::Local(other.0)) };
+    home.turn(Turn { awaits: vec![named], ..turn(TurnVerdict::TurnWait, 0) });
+    let mut asks = |at: Time| {
+        home.scheduler.act(at, &mut home.out);
+        let sent = std::mem::take(&mut home.out.reliable).into_iter();
+        sent.filter(|(_, body)| matches!(body, Body::AwaitQuery(_))).count()
+    };
+    (asks(Time(1)), asks(Time(1) + AWAIT_AGAIN), asks(Time(1) + AWAIT_AGAIN)) == (1, 1, 0)
+}
+
+fn a_second_refusal_is_not_that_of_the_next_turn(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    home.turn(turn(TurnVerdict::TurnMore, 1));
+    let late = reply(&home, 7, TurnResult::TurnRefused);
+    home.scheduler.on_message(Time(1), ME, late, &mut home.out);
+    home.sync();
+    let answers = std::mem::take(&mut home.out.turn_answers);
+    matches!(&answers[..], [(_, _, TurnAnswer::Committed(_))])
+}
