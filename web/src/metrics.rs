@@ -224,3 +224,126 @@ fn kinds(writer: &mut Writer, states: &[(u32, &NodeState)]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proto::wire::{KindLength, Member, PartitionEntry};
+
+    use super::*;
+
+    fn facts() -> Facts {
+        let kind = KindLength {
+            kind: "odd \"name\" \\ with\na line".to_owned(),
+            tasks: 7,
+            mean_ns: 2_000_000_000,
+            ..KindLength::default()
+        };
+        let state = NodeState {
+            member: Some(Member { slots: 4, incarnation: 2, ..Member::default() }),
+            running: 3,
+            steals_tried: 9,
+            cpu_ns: 1_500_000_000,
+            bytes_moved: 5,
+            inputs: 4,
+            inputs_local: 1,
+            inputs_copied: 1,
+            policy: "mdl".to_owned(),
+            kinds: vec![kind],
+            ..NodeState::default()
+        };
+        let active = PartitionEntry { active: true, ..PartitionEntry::default() };
+        let lost = PartitionEntry { lost: true, active: true, ..PartitionEntry::default() };
+        let partitions = vec![active, lost, PartitionEntry::default()];
+        Facts {
+            version: "0.1.0".to_owned(),
+            nodes: vec![(0, Some(state)), (1, None)],
+            map: ClusterMap { epoch: 12, partitions, ..ClusterMap::default() },
+            jobs: vec![("running", 1)],
+        }
+    }
+
+    /// Reads the text by the rules of OpenMetrics: the samples by name, with their labels.
+    fn read(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
+        let mut samples: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+        let mut kinds: BTreeMap<String, String> = BTreeMap::new();
+        let mut family = String::new();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.last(), Some(&"# EOF"));
+        for line in &lines[..lines.len() - 1] {
+            if let Some(rest) = line.strip_prefix("# ") {
+                let words: Vec<&str> = rest.splitn(3, ' ').collect();
+                assert!(matches!(words[0], "HELP" | "TYPE" | "UNIT"), "{line}");
+                words[1].clone_into(&mut family);
+                if words[0] == "TYPE" {
+                    let known = kinds.insert(words[1].to_owned(), words[2].to_owned());
+                    assert_eq!(known, None, "{line}: a family comes once");
+                }
+                if words[0] == "UNIT" {
+                    assert!(family.ends_with(&format!("_{}", words[2])), "{line}");
+                }
+                continue;
+            }
+            let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let labels = labels.strip_suffix('}').expect("labels end");
+            assert!(name.starts_with(&family), "{line}: it is of the family before it");
+            match kinds.get(&family).map(String::as_str) {
+                Some("counter") => assert_eq!(name, format!("{family}_total")),
+                Some("gauge") => assert_eq!(name, family),
+                other => panic!("{line}: {other:?}"),
+            }
+            let value = value.parse().expect("it is a number");
+            samples.entry(name.to_owned()).or_default().push((labels.to_owned(), value));
+        }
+        samples
+    }
+
+    #[test]
+    fn the_text_is_open_metrics_and_has_the_figures() {
+        let samples = read(&text(&facts()));
+        let of = |name: &str, labels: &str| {
+            let all = samples.get(name).unwrap_or_else(|| panic!("no {name}"));
+            all.iter().find(|it| it.0 == labels).map(|it| it.1)
+        };
+        assert_eq!(of("starling_node_up", "node=\"n0\""), Some(1.0));
+        assert_eq!(of("starling_node_up", "node=\"n1\""), Some(0.0));
+        assert_eq!(of("starling_slots", "node=\"n0\""), Some(4.0));
+        assert_eq!(of("starling_slots", "node=\"n1\""), None, "a silent node has no zeros");
+        assert_eq!(of("starling_steal_requests_total", "node=\"n0\""), Some(9.0));
+        assert_eq!(of("starling_node_cpu_seconds_total", "node=\"n0\""), Some(1.5));
+        assert_eq!(of("starling_input_bytes_total", "node=\"n0\",source=\"remote\""), Some(5.0));
+        assert_eq!(of("starling_input_reads_total", "node=\"n0\",source=\"remote\""), Some(2.0));
+        assert_eq!(of("starling_partitions", "state=\"active\""), Some(1.0));
+        assert_eq!(of("starling_partitions", "state=\"lost\""), Some(1.0));
+        assert_eq!(of("starling_jobs", "state=\"running\""), Some(1.0));
+        assert_eq!(of("starling_map_epoch", ""), Some(12.0));
+    }
+
+    #[test]
+    fn names_of_users_cannot_add_lines() {
+        let text = text(&facts());
+        assert!(text.contains(r#"kind="odd \"name\" \\ with\na line""#), "{text}");
+    }
+
+    #[test]
+    fn the_board_asks_for_metrics_that_exist() {
+        let samples = read(&text(&facts()));
+        let board = include_str!("../../docs/grafana/starling.json");
+        let board: serde_json::Value = serde_json::from_str(board).expect("it is JSON");
+        let mut asked = 0;
+        for panel in board["panels"].as_array().expect("there are panels") {
+            for target in panel["targets"].as_array().expect("a panel asks") {
+                let expression = target["expr"].as_str().expect("it has an expression");
+                let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                let words = expression.split(|letter| !is_part(letter));
+                for name in words.filter(|word| word.starts_with("starling_")) {
+                    assert!(samples.contains_key(name), "{name} in {expression}");
+                    asked += 1;
+                }
+            }
+        }
+        assert!(asked >= 20, "{asked}");
+    }
+}

@@ -136,9 +136,9 @@ async fn page() -> Response {
 }
 
 async fn file(Path(name): Path<String>) -> Response {
-    let Some((kind, bytes)) = assets::find(&name) else { return absent().await };
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_ENCODING, "gzip")];
-    (headers, bytes).into_response()
+    let Some(file) = assets::find(&name) else { return absent().await };
+    let headers = [(header::CONTENT_TYPE, file.kind), (header::CONTENT_ENCODING, "gzip")];
+    (headers, file.gzip.as_slice()).into_response()
 }
 
 async fn overview(State(server): Server, headers: HeaderMap) -> Response {
