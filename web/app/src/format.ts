@@ -11,6 +11,7 @@ export const number = (n: number, noun: string): string => `${count(n)} ${noun}$
 
 export const seconds = (s: number): string => {
   if (!Number.isFinite(s)) return "-";
+  if (s === 0) return "0 s";
   if (s < 0.001) return `${Math.round(s * 1e6)} us`;
   if (s < 1) return `${(s * 1e3).toFixed(s < 0.1 ? 1 : 0)} ms`;
   if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;

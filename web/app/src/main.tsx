@@ -185,5 +185,6 @@ effect(() => {
 
 readRoute();
 const root = document.getElementById("app");
+root?.replaceChildren();
 if (root) render(<App />, root);
 void poll();

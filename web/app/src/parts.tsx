@@ -52,7 +52,7 @@ export function Table<Row>(
     order.value = { by: at, isDown: by?.by === at ? !by.isDown : columns[at]?.isNumber === true };
   };
   return (
-    <div class="wide" tabIndex={0} role="region" aria-label={label}>
+    <div class="wide" tabIndex={0} role="region" aria-label={`${label}, table`}>
       <table>
         <thead><tr>
           {columns.map((column, at) => (
