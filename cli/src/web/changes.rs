@@ -86,14 +86,18 @@ fn of_node(node: &NodeRow, last: Option<(u32, &'static str, bool)>) -> Vec<(Stri
     texts
 }
 
+/// The state of a job in which some of its work is not done.
+fn is_bad(state: &str) -> bool {
+    matches!(state, "failed" | "lost")
+}
+
 fn of_job(job: &JobRow, last: Option<(&'static str, bool, u32)>) -> Vec<(String, bool)> {
     let Some((state, is_stalled, round)) = last else {
-        return vec![(format!("is {}", job.state), false)];
+        return vec![(format!("is {}", job.state), is_bad(job.state))];
     };
     let mut texts = Vec::new();
     if state != job.state {
-        let bad = matches!(job.state, "failed" | "lost");
-        texts.push((format!("is {} (was {state})", job.state), bad));
+        texts.push((format!("is {} (was {state})", job.state), is_bad(job.state)));
     }
     if let Some(next) = job.round.filter(|&next| next > round) {
         texts.push((format!("is run again, round {next}"), false));

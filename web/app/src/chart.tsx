@@ -12,8 +12,8 @@ interface Line { name: string; of: (sample: Sample, before: Sample | undefined) 
 const LINES: Line[] = [
   { name: "slots", cls: "slots", of: (it) => it.slots },
   { name: "running", cls: "running", isArea: true, of: (it) => it.running },
-  { name: "ready", cls: "ready", of: (it) => it.ready },
 ];
+const READY: Line[] = [{ name: "tasks ready", cls: "ready", isArea: true, of: (it) => it.ready }];
 const RATE: Line[] = [{
   name: "tasks ended per second", cls: "rate", isArea: true,
   of: (it, before) => (before && it.at > before.at ? Math.max(0, it.ended - before.ended) / (it.at - before.at) : 0),
@@ -39,7 +39,7 @@ const Chart = ({ samples, lines, label }: { samples: Sample[]; lines: Line[]; la
         <span>{lines.map((line, at) => (
           <span class="entry"><span class={`key ${line.cls}`} aria-hidden="true" /> {line.name} {count(values[at]?.[samples.length - 1] ?? 0)}</span>
         ))}</span>
-        <span>last {seconds(last - first)}, most {count(most)}</span>
+        <span>last {seconds(last - first)}, most {count(Math.max(0, ...values.flat()))}</span>
       </figcaption>
     </figure>
   );
@@ -49,6 +49,7 @@ const Chart = ({ samples, lines, label }: { samples: Sample[]; lines: Line[]; la
 export const Recent = ({ samples }: { samples: Sample[] }): JSX.Element => (
   <>
     <Chart samples={samples} lines={LINES} label="Slots" />
+    <Chart samples={samples} lines={READY} label="Ready tasks" />
     <Chart samples={samples} lines={RATE} label="Rate" />
   </>
 );

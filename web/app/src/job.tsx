@@ -267,7 +267,7 @@ const describe = async (data: Attempts, line: Timeline, x: number, y: number): P
 
 const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Element => {
   const canvas = useRef<HTMLCanvasElement>(null), line = useRef<Timeline | null>(null), data = useRef<Attempts | null>(null);
-  const note = useSignal("The record of the run is read."), under = useSignal(""), kinds = useSignal<string[]>([]);
+  const note = useSignal("The record of the run is read."), under = useSignal(""), kinds = useSignal<[number, string][]>([]);
   const live = useRef(isLive), dragged = useRef<number | null>(null), moved = useRef(0);
   live.current = isLive;
   useEffect(() => {
@@ -277,7 +277,8 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
       const read = await readRecord(new Uint8Array(await response.arrayBuffer()));
       if (stop.signal.aborted || !canvas.current) return;
       data.current = read;
-      kinds.value = read.meta.kinds.slice(0, 16);
+      const used = new Set(read.kind);
+      kinds.value = read.meta.kinds.map((it, at): [number, string] => [at, it]).filter((it) => used.has(it[0])).slice(0, 16);
       note.value = read.total ? `${count(read.total)} attempts on ${count(read.rows.length)} slots` : "No attempt has ended yet.";
       if (line.current) line.current.update(read);
       else line.current = new Timeline(canvas.current, read);
@@ -372,7 +373,7 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
         }} />
       <p class="under" role="status">{under.value || "Point at an attempt; Ctrl and a click open its task."}</p>
       <p class="legend">
-        {kinds.value.map((kind, number) => <span class="entry"><span class={`key k${number % 8}`} aria-hidden="true" /> {plain(kind)}</span>)}
+        {kinds.value.map(([number, kind]) => <span class="entry"><span class={`key k${number % 8}`} aria-hidden="true" /> {plain(kind)}</span>)}
         <span class="entry"><span class="key kbad" aria-hidden="true" /> did not succeed</span>
       </p>
       {isLive && <p class="note">Attempts that run are not shown before they end.</p>}

@@ -2,7 +2,7 @@
 
 import type { Attempts } from "./record";
 
-const BAD = 8, KINDS = 8;
+const BAD = 8, KINDS = 8, GAP_FROM = 4, NAMED_ROWS_MAX = 80;
 export const WORDS = ["done", "failed", "cancelled", "stopped"] as const;
 
 type Rgb = [number, number, number];
@@ -110,6 +110,21 @@ export class Timeline {
     const image = context.createImageData(width, height);
     this.paint(image.data, this.sum(width, lines), width, height, lines);
     context.putImageData(image, 0, 0);
+    if (data.rows.length <= NAMED_ROWS_MAX) this.name(context, height / data.rows.length, ratio);
+  }
+
+  /** Writes the name of each node on its first row. */
+  private name(context: CanvasRenderingContext2D, rowHeight: number, ratio: number): void {
+    context.font = `${10 * ratio}px system-ui, sans-serif`;
+    context.textBaseline = "middle";
+    this.data.rows.forEach(({ node }, row) => {
+      if (row > 0 && this.data.rows[row - 1]?.node === node) return;
+      const text = `n${node}`, y = (row + 0.5) * rowHeight;
+      context.fillStyle = `rgb(${this.back.join(" ")} / 0.85)`;
+      context.fillRect(0, y - 6 * ratio, context.measureText(text).width + 6 * ratio, 12 * ratio);
+      context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--text");
+      context.fillText(text, 3 * ratio, y);
+    });
   }
 
   /** For each pixel: busy time, and the colour that has most of it with its lead. */
@@ -143,8 +158,10 @@ export class Timeline {
           add(line + Math.min(width - 1, Math.floor(from)), Math.max(to - from, 0.02) * share, of);
           continue;
         }
-        for (let x = Math.floor(from); x < to; x++) {
-          add(line + x, (Math.min(to, x + 1) - Math.max(from, x)) * share, of);
+        // A gap of a pixel parts attempts that follow each other.
+        const visible = to - from > GAP_FROM ? from + 1 : from;
+        for (let x = Math.floor(visible); x < to; x++) {
+          add(line + x, (Math.min(to, x + 1) - Math.max(visible, x)) * share, of);
         }
       }
     }
