@@ -77,7 +77,12 @@ fn of(node: u32) -> Labels {
 }
 
 fn with(node: u32, key: &'static str, value: &str) -> Labels {
-    vec![("node", format!("n{node}")), (key, value.to_owned())]
+    vec![("node", format!("n{node}")), (key, escaped(value))]
+}
+
+/// The text of a user as the value of a label. The library writes values as they are.
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 fn cluster(writer: &mut Writer, facts: &Facts) {

@@ -77,7 +77,7 @@ pub(crate) fn run(context: &Context, args: &WebArgs) -> Done {
             false => {
                 context.output.line(&url)?;
                 context.output.note(&format!("from another machine first: {ssh}"));
-                context.output.note("only who has this address sees the page; Ctrl-C ends it");
+                context.output.note("the page opens with this whole address only; Ctrl-C ends it");
             }
         }
         let settings = Settings { prefix: prefix.to_owned(), metrics_only: false };
