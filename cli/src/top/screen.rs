@@ -17,6 +17,8 @@ use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::web::live::{Live, Overview};
 use crate::web::record_rows::Progress;
 
+/// Wider texts are cut, except in the last column.
+const COLUMN_MAX: usize = 24;
 const KEYS: &str = " 1-6 view · arrows select · Enter kinds of a job · / filter · q quit";
 
 /// The state of the screen.
@@ -222,8 +224,14 @@ impl Screen {
             frame.render_widget(Paragraph::new(text), area);
             return;
         }
-        let widths = table.widths();
-        let widths = widths.iter().map(|&width| Constraint::Length(width.min(60) as u16));
+        let mut widths: Vec<Constraint> = table
+            .widths()
+            .into_iter()
+            .map(|width| Constraint::Length(width.min(COLUMN_MAX) as u16))
+            .collect();
+        // The last column takes what is left: names and reasons are long.
+        widths.pop();
+        widths.push(Constraint::Fill(1));
         let rows =
             table.rows.iter().map(|row| Row::new(row.iter().map(|it| Cell::from(it.as_str()))));
         let header = Row::new(table.header.iter().copied().map(Cell::from));
@@ -232,5 +240,51 @@ impl Screen {
             .header(header)
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         frame.render_stateful_widget(widget, area, &mut self.selected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn drawn(table: &Table) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let mut screen = Screen::new();
+        terminal.draw(|frame| screen.draw_table(frame, frame.area(), table)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_long_name_does_not_hide_figures_on_80_columns() {
+        let name = "bag:tasks=600,duration=uniform(50ms,400ms) and more".to_owned();
+        let cells = ["12", "cancelled", "##########", "1,000,000", "999,999", "0", "1", "16.84 s"];
+        let row = cells.iter().map(|it| (*it).to_owned()).chain([name]).collect();
+        let header =
+            vec!["job", "state", "ended", "tasks", "done", "failed", "skipped", "time", "name"];
+        let table = Table { title: String::new(), header, rows: vec![row], empty: "nothing" };
+        let text = drawn(&table);
+        for cell in cells {
+            assert!(text.contains(cell), "{cell} in {text}");
+        }
+        assert!(text.contains("bag:"), "{text}");
+    }
+
+    #[test]
+    fn a_view_without_rows_gives_the_reason() {
+        let table = Table { empty: "every job makes progress", ..Table::default() };
+        assert!(drawn(&table).contains("every job makes progress"));
+    }
+
+    #[test]
+    fn keys_select_views_and_filters() {
+        let mut screen = Screen::new();
+        let mut press = |code| screen.press(KeyEvent::from(code));
+        assert!(!press(KeyCode::Char('4')));
+        assert!(!press(KeyCode::Char('/')) && !press(KeyCode::Char('q')));
+        assert!(!press(KeyCode::Enter) && press(KeyCode::Char('q')), "q is typed, then quits");
+        assert_eq!((screen.view, screen.filter.as_str()), (View::Nodes, "q"));
     }
 }

@@ -166,7 +166,7 @@ impl Tables<'_> {
         let row = |kind: &Progress| {
             vec![
                 clean(&kind.kind),
-                bar(kind.done, kind.total, 20),
+                bar(kind.done, kind.total, 10),
                 units::count(kind.total),
                 units::count(kind.waiting),
                 units::count(kind.ready),
