@@ -138,7 +138,9 @@ const App = (): JSX.Element => {
       }}>To the content</a>
       <Header seen={seen} />
       <nav class="rail" aria-label="Pages">
-        {pages.map(([to, word]) => <a href={`#${to}`} aria-current={isCurrent(to) ? "page" : undefined}>{word}</a>)}
+        {pages.map(([to, word]) => (
+          <a href={`#${to}`} aria-current={isCurrent(to) || pages.length === 1 ? "page" : undefined}>{pages.length === 1 ? "Runs" : word}</a>
+        ))}
       </nav>
       <main id="main" tabIndex={-1}>
         {needsToken.value ? <Login /> : (
