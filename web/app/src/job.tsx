@@ -418,11 +418,12 @@ export const TaskView = ({ job, task }: { job: string; task: string }): JSX.Elem
         <>
           {(value?.missing_nodes ?? []).map((node) => <Warning>without the events of n{node}</Warning>)}
           <Figures items={[
-            ["id", found.id], ["attempt", found.attempt ?? "-"], ["node", found.node === undefined || found.node === null ? "-" : <a href={`#/nodes/${found.node}`}>n{found.node}</a>],
+            ["id", found.id], found.attempts === undefined ? ["attempt", found.attempt ?? "-"] : ["attempts", count(found.attempts)], ["node", found.node === undefined || found.node === null ? "-" : <a href={`#/nodes/${found.node}`}>n{found.node}</a>],
             ["exit code", String(found.exit_code ?? "-")],
-            ["started", found.started_s ? moment(found.started_s) : "-"],
-            ["length", found.started_s && found.ended_s ? seconds(found.ended_s - found.started_s) : "-"],
-            ["outputs", (value?.output_sizes ?? []).map(bytes).join(", ") || "-"],
+            ["started", found.start_s !== undefined ? `after ${seconds(found.start_s)}` : found.started_s ? moment(found.started_s) : "-"],
+            ["length", found.ran_s !== undefined ? seconds(found.ran_s)
+              : found.started_s && found.ended_s ? seconds(found.ended_s - found.started_s) : "-"],
+            ...(isRecord ? [] : [["outputs", (value?.output_sizes ?? []).map(bytes).join(", ") || "-"] as [string, string]]),
           ]} />
           {value?.command && <><h2>Command</h2><pre tabIndex={0} aria-label="Command">{plain(value.command.join(" "))}</pre></>}
           <h2>Explanation</h2>

@@ -81,7 +81,9 @@ export interface TaskLines { matching: number; skip: number; tasks: TaskLine[] }
 
 export interface TaskPage {
   task: { id: string; name: string; state: string; attempt?: string; node?: number | null; exit_code?: number | null;
-    started_s?: number | null; ended_s?: number | null };
+    started_s?: number | null; ended_s?: number | null;
+    /** Of a run record. */
+    kind?: string; attempts?: number; start_s?: number; ran_s?: number };
   lines: string[]; command?: string[]; missing_nodes?: number[]; stdout_bytes?: number; stderr_bytes?: number;
   output_sizes?: number[]; missing_parents?: string[];
 }
