@@ -168,7 +168,7 @@ const Failures = ({ report, job }: { report: Report; job: string }): JSX.Element
     {report.failures.length === 0 && <Empty>No task has failed.</Empty>}
     {report.failures.map((it) => <Group it={it} job={job} />)}
     {report.more_failures > 0 && <p>and {count(report.more_failures)} more</p>}
-    {report.failures.length > 0 && <p class="note"><code>starling job retry {job} --failed</code> runs failed tasks again.</p>}
+    {report.failures.length > 0 && report.source === "cluster" && <p class="note"><code>starling job retry {job} --failed</code> runs failed tasks again.</p>}
   </>
 );
 
