@@ -62,7 +62,7 @@ export const OverviewPage = ({ seen }: { seen: Overview }): JSX.Element => {
         ["tasks ready", count(sum((node) => node.ready_local + node.ready_shared))],
         ["tasks waiting", count(sum((node) => node.waiting))],
         ["jobs active", `${active.length} of ${seen.jobs.length}`],
-        ["moved between nodes", bytes(moved)],
+        ["moved to the nodes up", bytes(moved)],
         ["failures survived", String(seen.losses_survived ?? 0)],
       ]} />
       <section aria-labelledby="h-recent">
