@@ -253,7 +253,11 @@ mod tests {
     fn drawn(table: &Table) -> String {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         let mut screen = Screen::new();
-        terminal.draw(|frame| screen.draw_table(frame, frame.area(), table)).unwrap();
+        let draw = |frame: &mut Frame<'_>| {
+            let area = frame.area();
+            screen.draw_table(frame, area, table);
+        };
+        terminal.draw(draw).unwrap();
         terminal.backend().to_string()
     }
 
