@@ -80,6 +80,12 @@ pub(crate) enum Verb {
     Report(crate::report::ReportArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
     Trace(crate::report::trace::TraceArgs),
+    /// Serve a live page of the cluster, or of run records, to browsers of this machine
+    Web(crate::web::WebArgs),
+    /// Show the cluster in the terminal: nodes, jobs, kinds, stalls
+    Top(crate::top::TopArgs),
+    /// Print or serve metrics of all nodes for Prometheus
+    Metrics(crate::web::metrics::MetricsArgs),
     /// Settings and their origins
     #[command(subcommand)]
     Config(crate::cluster::config::ConfigVerb),

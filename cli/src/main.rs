@@ -16,6 +16,8 @@ mod local;
 mod report;
 mod search;
 mod sim;
+mod top;
+mod web;
 mod workload;
 
 use std::process::ExitCode;
@@ -92,14 +94,29 @@ impl Context {
     /// A client of the instance.
     pub(crate) async fn connect(&self) -> Result<client::Client, Failure> {
         let dir = self.dir()?;
-        client::Client::connect(&dir).await.map_err(|error| match &error {
-            // Nodes that ran in the background have the reason of their end in their logs.
-            client::ClientError::ClusterUnreachable(_) => match processes::last_error(&dir) {
-                Some(reason) => Failure::from(error).because(&reason),
-                None => error.into(),
-            },
-            _ => error.into(),
-        })
+        client::Client::connect(&dir).await.map_err(|error| with_reason(&dir, error))
+    }
+
+    /// A client of the instance that can change nothing. It gives up a request after this long.
+    pub(crate) async fn connect_to_read(
+        &self,
+        request_timeout: std::time::Duration,
+    ) -> Result<client::Client, Failure> {
+        let dir = self.dir()?;
+        let options = client::ClientOptions { request_timeout };
+        let connected = client::Client::connect_to_read(&dir, options).await;
+        connected.map_err(|error| with_reason(&dir, error))
+    }
+}
+
+/// Nodes that ran in the background have the reason of their end in their logs.
+fn with_reason(dir: &std::path::Path, error: client::ClientError) -> Failure {
+    match error {
+        client::ClientError::ClusterUnreachable(_) => match processes::last_error(dir) {
+            Some(reason) => Failure::from(error).because(&reason),
+            None => error.into(),
+        },
+        _ => error.into(),
     }
 }
 
@@ -163,6 +180,9 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Eval(args) => eval::run(context, &args),
         Verb::Report(args) => report::run(context, &args),
         Verb::Trace(args) => report::trace::run(context, &args),
+        Verb::Web(args) => web::run(context, &args),
+        Verb::Top(args) => top::run(context, &args),
+        Verb::Metrics(args) => web::metrics::run(context, &args),
         Verb::Config(verb) => config::run(context, &verb),
         Verb::Completion(args) => generated::completion(context, &args),
         Verb::Man(args) => generated::man(context, &args),

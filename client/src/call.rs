@@ -85,6 +85,23 @@ impl Client {
         let instance = Instance::new(dir);
         instance.cluster()?;
         let dialer = instance.dialer()?;
+        Self::connect_as(dir, options, instance, dialer).await
+    }
+
+    /// Connects with the key of an observer: nodes refuse each change.
+    pub async fn connect_to_read(dir: &Path, options: ClientOptions) -> Result<Self, ClientError> {
+        let instance = Instance::new(dir);
+        instance.cluster()?;
+        let dialer = instance.observer()?;
+        Self::connect_as(dir, options, instance, dialer).await
+    }
+
+    async fn connect_as(
+        dir: &Path,
+        options: ClientOptions,
+        instance: Instance,
+        dialer: Dialer,
+    ) -> Result<Self, ClientError> {
         let client = Self::unconnected(Some(instance.clone()), dialer, options);
         let deadline = Instant::now() + options.request_timeout.min(CONTACT_TIMEOUT);
         let mut backoff = BACKOFF_START;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use security::{Dialer, KeyError, Keyring};
+use security::{Bundle, Dialer, KeyError, Keyring, Role};
 use serde::Deserialize;
 
 use crate::ClientError;
@@ -64,6 +64,20 @@ impl Instance {
             KeyError::Mode { path, mode } => ClientError::KeyMode { path, mode },
             KeyError::Damaged { .. } => ClientError::BadKey(error.to_string()),
             error => self.missing(&error.to_string()),
+        })?;
+        Dialer::new(&bundle).map_err(|error| self.missing(&format!("bad keys: {error}")))
+    }
+
+    /// The dialer with the key of an observer, with which nodes answer questions only. Without
+    /// that key as [`Self::dialer`].
+    pub fn observer(&self) -> Result<Dialer, ClientError> {
+        let path = Keyring::of_instance(&self.dir).path(Role::Observer);
+        if self.cluster()?.insecure || !path.exists() {
+            return self.dialer();
+        }
+        let bundle = Bundle::read(&path).map_err(|error| match error {
+            KeyError::Mode { path, mode } => ClientError::KeyMode { path, mode },
+            error => ClientError::BadKey(error.to_string()),
         })?;
         Dialer::new(&bundle).map_err(|error| self.missing(&format!("bad keys: {error}")))
     }

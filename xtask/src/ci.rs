@@ -142,6 +142,10 @@ impl Tally {
         );
         doc.env("RUSTDOCFLAGS", "-D warnings");
         self.command("doc", doc);
+        // It prints the reason where it is skipped.
+        let mut page = Command::new(root.join("scripts/build-page"));
+        page.arg("--check").stdin(Stdio::null());
+        self.command("page", page);
         self.dependencies(root);
     }
 

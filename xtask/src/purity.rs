@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("proto", &[]),
     ("resources", &[]),
     ("kvs", &[]),
@@ -24,11 +24,13 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("security", &[]),
     ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
+    ("web", &[]),
     (
         "cli",
         &[
             "daemon",
             "client",
+            "web",
             "security",
             "executor",
             "hardware",

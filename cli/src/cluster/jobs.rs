@@ -133,7 +133,7 @@ pub(crate) fn exit_of(state: &JobState) -> Exit {
 }
 
 /// A job in a list.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(crate) struct JobRow {
     pub(crate) job: String,
     pub(crate) name: String,

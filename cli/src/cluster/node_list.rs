@@ -18,23 +18,38 @@ use crate::common::units;
 /// The time after which a silent node counts as down.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize)]
-struct NodeList {
+#[derive(Clone, Serialize)]
+pub(crate) struct NodeList {
     /// Every partition is served and has all its replicas, so do results and uploads, and enough
     /// nodes vote. With one replica: every node is up.
-    fully_replicated: bool,
+    pub(crate) fully_replicated: bool,
     /// Any nodes up to this number may fail permanently at once.
-    losses_survived: usize,
+    pub(crate) losses_survived: usize,
     /// Nodes that are down and have the only replicas of some partitions, and the number of these
     /// partitions.
-    waits_for: Vec<u32>,
+    pub(crate) waits_for: Vec<u32>,
     waiting_partitions: usize,
-    nodes: Vec<NodeRow>,
+    pub(crate) nodes: Vec<NodeRow>,
 }
 
 impl NodeList {
+    pub(crate) fn of(
+        map: &wire::ClusterMap,
+        states: &[(NodeId, Result<NodeState, ClientError>)],
+    ) -> Self {
+        let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(map, *node, it)).collect();
+        let said: Vec<Said> = nodes.iter().filter_map(NodeRow::said).collect();
+        let (fully_replicated, losses_survived) = match map.copies > 1 {
+            true => (has_all_copies(map, &said), losses_survived_by(map, &said)),
+            false => (nodes.iter().all(|node| node.state == "up"), 0),
+        };
+        let waits = awaited(map);
+        let (waits_for, waiting_partitions) = (waits.nodes.into_iter().collect(), waits.partitions);
+        Self { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
+    }
+
     /// The partitions that wait for nodes, in words.
-    fn waits(&self) -> Option<String> {
+    pub(crate) fn waits(&self) -> Option<String> {
         let nodes: Vec<String> = self.waits_for.iter().map(|node| format!("n{node}")).collect();
         let held = units::number_of(self.waiting_partitions as u64, "partition");
         (!nodes.is_empty()).then(|| {
@@ -49,34 +64,34 @@ impl NodeList {
     }
 }
 
-#[derive(Serialize)]
-struct NodeRow {
-    id: u32,
-    incarnation: u32,
+#[derive(Clone, Serialize)]
+pub(crate) struct NodeRow {
+    pub(crate) id: u32,
+    pub(crate) incarnation: u32,
     /// The first of the addresses.
     addr: String,
     addrs: Vec<String>,
     /// The name of its machine; empty: unknown.
-    host: String,
+    pub(crate) host: String,
     pid: u32,
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// The others have declared it failed. Otherwise a down node may only not answer this client.
     given_up: bool,
     /// The others wait far longer for its answers than for each other's, and assign it nothing new.
-    slow: bool,
+    pub(crate) slow: bool,
     /// True for a node without slots: it keeps replicas and votes, and runs nothing.
-    keeper: bool,
+    pub(crate) keeper: bool,
     /// True if the node votes on the map.
     votes: bool,
     /// Partitions that it is home of.
-    homes: usize,
+    pub(crate) homes: usize,
     /// Tasks with outputs on that node and on too few others.
     lacking_copies: u64,
-    slots: u32,
-    ready_local: u64,
-    ready_shared: u64,
-    running: u64,
-    waiting: u64,
+    pub(crate) slots: u32,
+    pub(crate) ready_local: u64,
+    pub(crate) ready_shared: u64,
+    pub(crate) running: u64,
+    pub(crate) waiting: u64,
     #[serde(skip)]
     map_epoch: u64,
 }
@@ -106,7 +121,7 @@ impl NodeRow {
             map_epoch: state.map_epoch,
         }
     }
-    fn down(node: NodeId) -> Self {
+    pub(crate) fn down(node: NodeId) -> Self {
         Self {
             id: node.0,
             incarnation: 0,
@@ -180,15 +195,7 @@ fn first(list: &str) -> String {
 async fn look(client: &Client) -> NodeList {
     let map = client.newest_map(PATIENCE).await;
     let states = client.node_states(PATIENCE).await;
-    let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(&map, *node, it)).collect();
-    let said: Vec<Said> = nodes.iter().filter_map(NodeRow::said).collect();
-    let (fully_replicated, losses_survived) = match map.copies > 1 {
-        true => (has_all_copies(&map, &said), losses_survived_by(&map, &said)),
-        false => (nodes.iter().all(|node| node.state == "up"), 0),
-    };
-    let waits = awaited(&map);
-    let (waits_for, waiting_partitions) = (waits.nodes.into_iter().collect(), waits.partitions);
-    NodeList { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
+    NodeList::of(&map, &states)
 }
 
 /// The value of `fully_replicated`.
@@ -249,7 +256,7 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
 }
 
 #[derive(Serialize)]
-struct NodeInfo {
+pub(crate) struct NodeInfo {
     #[serde(flatten)]
     row: NodeRow,
     policy: String,
@@ -347,6 +354,29 @@ impl NodeData {
 }
 
 impl NodeInfo {
+    pub(crate) fn of(row: NodeRow, state: &NodeState) -> Self {
+        Self {
+            row,
+            policy: state.policy.clone(),
+            steals_tried: state.steals_tried,
+            steals_won: state.steals_won,
+            steals_tasks: state.steals_tasks,
+            pushes: state.pushes,
+            messages: state.messages,
+            reconciler_wakeups: state.reconciler_wakeups,
+            stalls: state.stalls,
+            stalled_jobs: state.stalled_jobs,
+            cpu_s: state.cpu_ns as f64 / 1e9,
+            peak_rss_bytes: state.peak_rss_bytes,
+            records: Records::of(state),
+            data: NodeData::of(state),
+            measured: Measured::of(state),
+            leaving_objects: state.leaving_objects,
+            leaving_bytes: state.leaving_bytes,
+            tuning: (&state.tuning.clone().unwrap_or_default()).into(),
+        }
+    }
+
     fn rows(&self) -> [Vec<String>; 20] {
         let row = |key: &str, value: String| vec![key.to_owned(), value];
         let steals = format!(
@@ -385,26 +415,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
         let client = context.connect().await?;
         known(&client, node)?;
         let state = client.node_state(node, PATIENCE).await?;
-        let info = NodeInfo {
-            row: NodeRow::up(node, &state),
-            policy: state.policy.clone(),
-            steals_tried: state.steals_tried,
-            steals_won: state.steals_won,
-            steals_tasks: state.steals_tasks,
-            pushes: state.pushes,
-            messages: state.messages,
-            reconciler_wakeups: state.reconciler_wakeups,
-            stalls: state.stalls,
-            stalled_jobs: state.stalled_jobs,
-            cpu_s: state.cpu_ns as f64 / 1e9,
-            peak_rss_bytes: state.peak_rss_bytes,
-            records: Records::of(&state),
-            data: NodeData::of(&state),
-            measured: Measured::of(&state),
-            leaving_objects: state.leaving_objects,
-            leaving_bytes: state.leaving_bytes,
-            tuning: (&state.tuning.clone().unwrap_or_default()).into(),
-        };
+        let info = NodeInfo::of(NodeRow::up(node, &state), &state);
         if context.output.json {
             context.output.json(&info)?;
             return Ok(Exit::Ok);

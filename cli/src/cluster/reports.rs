@@ -52,6 +52,19 @@ impl Logs {
         job: JobId,
         task: Option<LocalId>,
     ) -> Result<Self, Failure> {
+        let read = Self::read_quietly(client, job, task).await?;
+        for (node, why) in &read.missing {
+            say(&format!("warning: without the events of {node}: {why}"));
+        }
+        Ok(read)
+    }
+
+    /// As [`Self::read`], without a warning.
+    pub(crate) async fn read_quietly(
+        client: &Client,
+        job: JobId,
+        task: Option<LocalId>,
+    ) -> Result<Self, Failure> {
         let mut read = Self::default();
         for (node, state) in client.node_states(STATE_TIMEOUT).await {
             let events = match state {
@@ -65,7 +78,6 @@ impl Logs {
                 }
                 // The node may also stop, or fail, during the read.
                 Err(ClientError::ClusterUnreachable(why)) => {
-                    say(&format!("warning: without the events of {node}: {why}"));
                     read.missing.push((node, why));
                 }
                 Err(error) => return Err(error.into()),

@@ -64,7 +64,7 @@ struct TaskList {
 }
 
 #[derive(Serialize)]
-struct Explained {
+pub(crate) struct Explained {
     task: TaskRow,
     lines: Vec<String>,
     #[serde(flatten)]
@@ -299,6 +299,15 @@ async fn entries(
     task: LocalId,
 ) -> Result<Vec<analysis::Entry>, Failure> {
     let logs = Logs::read(client, job, Some(task)).await?;
+    entries_of(&logs, job, task)
+}
+
+/// The events of a task.
+pub(crate) fn entries_of(
+    logs: &Logs,
+    job: JobId,
+    task: LocalId,
+) -> Result<Vec<analysis::Entry>, Failure> {
     let mut entries = Vec::new();
     logs.for_each(|entry| {
         let about = entry.event.task();
@@ -310,6 +319,27 @@ async fn entries(
     Ok(entries)
 }
 
+/// The explanation of a task.
+pub(crate) async fn explained(
+    client: &Client,
+    job: JobId,
+    task: &TaskState,
+    entries: &[analysis::Entry],
+) -> Result<Explained, Failure> {
+    let local = LocalId(task.local);
+    let live = client.explain(job, local).await?;
+    let rules = analysis::explain::Rules::default();
+    let mut lines = analysis::explain::explain(entries, Some(&live), &rules);
+    let cause = Cause::of(client, job, task, &live).await?;
+    lines.extend(cause.lines.iter().cloned());
+    for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
+        lines.push(parent_line(client, job, LocalId(*parent)).await?);
+    }
+    let missing_parents = live.missing_parents.iter().map(|id| LocalId(*id).to_string());
+    let missing_parents = missing_parents.collect();
+    Ok(Explained { task: TaskRow::new(task), lines, cause, missing_parents })
+}
+
 async fn explain(
     context: &Context,
     client: &Client,
@@ -317,28 +347,15 @@ async fn explain(
     task: &TaskState,
 ) -> Result<(), Failure> {
     let local = LocalId(task.local);
-    let live = client.explain(job, local).await?;
     let entries = entries(client, job, local).await?;
-    let rules = analysis::explain::Rules::default();
-    let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
-    let cause = Cause::of(client, job, task, &live).await?;
-    lines.extend(cause.lines.iter().cloned());
-    for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
-        lines.push(parent_line(client, job, LocalId(*parent)).await?);
-    }
+    let explained = explained(client, job, task, &entries).await?;
     if context.output.json {
-        let missing_parents = live.missing_parents.iter().map(|id| LocalId(*id).to_string());
-        return context.output.json(&Explained {
-            task: TaskRow::new(task),
-            lines,
-            cause,
-            missing_parents: missing_parents.collect(),
-        });
+        return context.output.json(&explained);
     }
     let name = if task.name.is_empty() { local.to_string() } else { task.name.clone() };
     let name = shown(&name);
     let mut text = format!("task '{name}' ({local}) is {}\n", state_word(task.phase()));
-    lines.iter().for_each(|line| text.push_str(&format!("  {}\n", shown(line))));
+    explained.lines.iter().for_each(|line| text.push_str(&format!("  {}\n", shown(line))));
     context.output.text(&text)
 }
 

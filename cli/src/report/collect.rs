@@ -42,28 +42,37 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
         if let Some(text) = state.thinned_text() {
             say(&format!("warning: {text}"));
         }
-        let mut logs = Logs::read(&client, job, None).await?;
-        logs.end(state.ended_ns);
-        let report = match analysis::past::report(&state, jobs::state_word(&state)) {
-            Some(report) => report,
-            None => job_info::of_logs(&logs, &state)?,
-        };
-        let json = reports::json(&report, &state, None, true);
-        let mut tasks = Vec::new();
-        client.tasks(job, |task| tasks.push(task)).await?;
-        let mut kinds = KindNumbers::default();
-        let mut of_task = HashMap::new();
-        // By id, so that kinds are numbered in the same way each time.
-        tasks.sort_unstable_by_key(|task| task.local);
-        for task in &tasks {
-            of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
-        }
-        let unknown = kinds.number("task");
-        let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
-        let run = Run { source: "cluster", name, policy, json, kinds };
-        let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
-        record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
+        let logs = Logs::read(&client, job, None).await?;
+        of_logs(&client, &state, logs).await
     })
+}
+
+/// The record of a job with this state and these logs.
+pub(crate) async fn of_logs(
+    client: &Client,
+    state: &JobState,
+    mut logs: Logs,
+) -> Result<Record, Failure> {
+    logs.end(state.ended_ns);
+    let report = match analysis::past::report(state, jobs::state_word(state)) {
+        Some(report) => report,
+        None => job_info::of_logs(&logs, state)?,
+    };
+    let json = reports::json(&report, state, None, true);
+    let mut tasks = Vec::new();
+    client.tasks(JobId(state.job), |task| tasks.push(task)).await?;
+    let mut kinds = KindNumbers::default();
+    let mut of_task = HashMap::new();
+    // By id, so that kinds are numbered in the same way each time.
+    tasks.sort_unstable_by_key(|task| task.local);
+    for task in &tasks {
+        of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
+    }
+    let unknown = kinds.number("task");
+    let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
+    let run = Run { source: "cluster", name, policy, json, kinds };
+    let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
+    record(state, &logs, run, tasks.iter().map(row).collect(), kind_of)
 }
 
 /// What a record has beside the state of its job and the logs.

@@ -1,0 +1,131 @@
+//! `starling web`: a live page of a cluster or of run records, for browsers of this machine.
+
+pub(crate) mod changes;
+mod files;
+pub(crate) mod live;
+mod metric_facts;
+pub(crate) mod metrics;
+pub(crate) mod record_rows;
+mod task_rows;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use web::{Guard, Settings, Source, Token};
+
+use crate::Context;
+use crate::common::errors::{Done, Failure, plain};
+
+/// The time after which a request to silent nodes is given up.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Threads of the server: one may sum up a large job meanwhile.
+const THREADS: usize = 2;
+
+#[derive(Args, Debug)]
+pub(crate) struct WebArgs {
+    /// The port on loopback [default: any free one]
+    #[arg(long, value_name = "P")]
+    port: Option<u16>,
+    /// Show run records instead of a cluster: a file, the directory of a run, or a directory of
+    /// runs such as starling-runs
+    #[arg(long, value_name = "FILE|DIR")]
+    from: Option<PathBuf>,
+    /// A further name under which a proxy passes requests on
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// The path before all addresses, if a proxy does not remove it
+    #[arg(long, value_name = "PATH", value_parser = prefix)]
+    prefix: Option<String>,
+}
+
+/// A path such as `/node/h/123`.
+fn prefix(text: &str) -> Result<String, String> {
+    let is_good = |letter: char| letter.is_ascii_alphanumeric() || "/-_.~".contains(letter);
+    match text.starts_with('/') && text.chars().all(is_good) && !text.contains("//") {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is not a path such as /node/h/123")),
+    }
+}
+
+#[derive(Serialize)]
+struct Served {
+    url: String,
+    /// The command that forwards the port from another machine.
+    ssh: String,
+}
+
+/// `starling web`.
+pub(crate) fn run(context: &Context, args: &WebArgs) -> Done {
+    serve(async {
+        let source: Arc<dyn Source> = match &args.from {
+            Some(path) => Arc::new(files::Files::open(path)?),
+            None => Arc::new(live::Live::connect(context).await?),
+        };
+        let listener = listen(args.port.unwrap_or(0)).await?;
+        let port = port_of(&listener)?;
+        let token = Token::random().map_err(|error| Failure::refused(plain(&error)))?;
+        let prefix = args.prefix.as_deref().map_or("", |it| it.trim_matches('/'));
+        let path = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let url = format!("http://127.0.0.1:{port}/{path}#t={}", token.text());
+        let ssh = format!("ssh -L {port}:127.0.0.1:{port} {}", host_name());
+        match context.output.json {
+            true => context.output.json(&Served { url, ssh })?,
+            false => {
+                context.output.line(&url)?;
+                context.output.note(&format!("from another machine first: {ssh}"));
+                context.output.note("the page opens with this whole address only; Ctrl-C ends it");
+            }
+        }
+        let settings = Settings { prefix: prefix.to_owned(), metrics_only: false };
+        let guard = Guard::new(token, args.host.clone());
+        let served = web::serve(listener, source, guard, &settings).await;
+        Err(Failure::lost(served.err().map_or_else(String::new, |error| plain(&error))))
+    })
+}
+
+/// Runs a server until an interrupt, which is its normal end.
+fn serve(server: impl Future<Output = Done>) -> Done {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let runtime = runtime
+        .map_err(|error| Failure::lost(format!("cannot start the runtime: {}", plain(&error))))?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = crate::interrupted() => Ok(crate::common::errors::Exit::Ok),
+            done = server => done,
+        }
+    });
+    // Requests in progress end with the process.
+    runtime.shutdown_background();
+    done
+}
+
+/// A listener on loopback.
+async fn listen(port: u16) -> Result<TcpListener, Failure> {
+    TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Failure::refused(format!("port {port} is taken"))
+            .hint("leave --port out for a free one"),
+        std::io::ErrorKind::PermissionDenied => {
+            Failure::refused(format!("port {port} is only for root"))
+                .hint("name one above 1023, or leave --port out")
+        }
+        _ => Failure::refused(format!("port {port}: {}", plain(&error))),
+    })
+}
+
+fn port_of(listener: &TcpListener) -> Result<u16, Failure> {
+    let address = listener.local_addr().map_err(|error| Failure::refused(plain(&error)))?;
+    Ok(address.port())
+}
+
+/// The name of this machine, for another one.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "HOST".to_owned() } else { name.to_owned() }
+}

@@ -1,0 +1,20 @@
+/*!
+The live page of a cluster: a server for browsers on loopback.
+
+* [`Source`] has the answers: a running cluster, or run records. The server never knows which.
+* [`Guard`] refuses requests: of other sites, under other names, and without the token.
+* [`serve`] answers requests; [`assets`] has the page, which `web/app` has the sources of.
+* [`metrics`] writes the state of all nodes as OpenMetrics text.
+
+This crate never connects to a node, and it has no request that changes anything.
+*/
+
+pub mod assets;
+mod guard;
+pub mod metrics;
+mod server;
+mod source;
+
+pub use guard::{Guard, Token};
+pub use server::{Settings, serve};
+pub use source::{Answer, Body, Problem, ProblemKind, Question, Source, TaskFilter};
