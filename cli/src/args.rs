@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
-    /// Run a workflow on a temporary cluster, and summarize the run
+    /// Run a workflow, or a command for each entry of a list, on a temporary cluster
     Run(crate::local::run::RunArgs),
     /// Start a local cluster in the background, or its missing nodes
     Up(crate::local::up::UpArgs),
@@ -99,7 +99,8 @@ pub(crate) struct ClusterArgs {
     /// Executing threads of each node; 0 makes keepers, which keep replicas, vote and run no tasks.
     /// On an existing instance this applies to joining nodes; if none joins, it gives stopped
     /// keepers slots again [default: as before; else a share of the CPUs]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
+    #[arg(long, short_alias = 'j',
+          value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,

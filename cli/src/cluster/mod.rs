@@ -18,7 +18,7 @@ mod replicas;
 pub(crate) mod reports;
 pub(crate) mod results;
 mod retry;
-mod streams;
+pub(crate) mod streams;
 pub(crate) mod submit;
 pub(crate) mod task;
 pub(crate) mod token;

@@ -188,7 +188,7 @@ fn tell_missing(
     }
 }
 
-fn cannot_gather(error: &std::io::Error) -> Failure {
+pub(crate) fn cannot_gather(error: &std::io::Error) -> Failure {
     Failure::refused(format!("cannot write to a temporary file: {}", plain(error)))
         .hint("set TMPDIR to a directory with space")
 }
@@ -268,7 +268,7 @@ impl Sources {
 }
 
 /// Pieces of streams on disk, by task and attempt.
-struct Gathered {
+pub(crate) struct Gathered {
     file: File,
     length: u64,
     /// The places of the pieces, in their order.
@@ -276,11 +276,11 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self { file: tempfile::tempfile()?, length: 0, pieces: BTreeMap::new() })
     }
 
-    fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
+    pub(crate) fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
         if piece.data.is_empty() {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Gathered {
     }
 
     /// The received bytes of an attempt; of the latest one if the attempt that counted is unknown.
-    fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
+    pub(crate) fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
         let pieces = match attempt {
             Some(attempt) => self.pieces.get(&(task, attempt)),
             None => {
@@ -307,7 +307,7 @@ impl Gathered {
     }
 
     /// Calls `see` with the bytes of one attempt, in pieces of bounded size.
-    fn read(
+    pub(crate) fn read(
         &mut self,
         task: LocalId,
         attempt: Attempt,

@@ -6,6 +6,7 @@ mod growth;
 mod hardware;
 mod instance;
 mod launch_context;
+mod lists;
 mod member_slots;
 pub(crate) mod node;
 pub(crate) mod processes;
