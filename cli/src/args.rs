@@ -83,6 +83,12 @@ pub(crate) enum Verb {
     /// Settings and their origins
     #[command(subcommand)]
     Config(crate::cluster::config::ConfigVerb),
+    /// Check this machine and the instance: disk, keys, clock, limits, nodes
+    Doctor(crate::local::doctor::DoctorArgs),
+    /// List the examples that the program carries, or write one
+    Example(crate::local::example::ExampleArgs),
+    /// Write a small workflow file with comments, to begin with
+    Init(crate::local::example::InitArgs),
     /// Print the completion script of a shell
     Completion(crate::generated::CompletionArgs),
     /// Print the manual page of a verb

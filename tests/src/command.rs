@@ -148,6 +148,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Its standard output so far.
+    #[must_use]
+    pub fn output_so_far(&self) -> String {
+        read(&self.stdout)
+    }
+
     /// Its standard error so far.
     #[must_use]
     pub fn errors_so_far(&self) -> String {

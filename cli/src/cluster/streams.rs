@@ -124,7 +124,7 @@ async fn of_job(
     let mut records = Records::read(client, job, named, args.stderr, some_are_away).await?;
     let committed = logs.committed(job)?;
     records.complete(&committed);
-    let filter = StreamFilter { tasks, stderr: args.stderr, copies_of: None };
+    let filter = StreamFilter { tasks, stderr: args.stderr, ..StreamFilter::default() };
     let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
     let (mut away, mut damaged) = (BTreeSet::new(), BTreeSet::new());
     for node in client.nodes() {
@@ -213,7 +213,8 @@ impl Sources {
             if tasks.len() > TASKS_NAMED_MAX {
                 tasks.clear(); // All tasks of the job.
             }
-            let filter = StreamFilter { tasks, stderr, copies_of: Some(maker) };
+            let filter =
+                StreamFilter { tasks, stderr, copies_of: Some(maker), ..StreamFilter::default() };
             for keeper in client.nodes() {
                 if keeper == maker || away.contains(&keeper) {
                     continue;
@@ -292,6 +293,11 @@ impl Gathered {
         }
         self.length += piece.data.len() as u64;
         Ok(())
+    }
+
+    /// The attempts with output, by task.
+    pub(crate) fn keys(&self) -> Vec<(LocalId, Attempt)> {
+        self.pieces.keys().copied().collect()
     }
 
     /// The received bytes of an attempt; of the latest one if the attempt that counted is unknown.

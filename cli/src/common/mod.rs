@@ -8,6 +8,7 @@ pub(crate) mod path_templates;
 pub(crate) mod progress;
 pub(crate) mod selector;
 pub(crate) mod settings;
+pub(crate) mod settings_file;
 pub(crate) mod summary;
 pub(crate) mod terminal_text;
 pub(crate) mod units;

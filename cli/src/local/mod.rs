@@ -1,7 +1,9 @@
 //! Verbs that start nodes on this machine.
 
 mod differing;
+pub(crate) mod doctor;
 pub(crate) mod embed;
+pub(crate) mod example;
 mod growth;
 mod hardware;
 mod instance;

@@ -182,6 +182,7 @@ async fn execute(
         ..reports::facts(&state, logs.states.clone())
     };
     let report = reports::report(&fold, &facts, &state);
+    jobs::tell_failures(&context.output, client, &state).await;
     // First the unique report, then the files, which may be unwritable.
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
     let is_json = context.output.json;
@@ -275,7 +276,6 @@ fn print(
     state: &JobState,
     dir: Option<&Path>,
 ) -> Result<(), Failure> {
-    jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
         true => context.output.raw_line(&reports::json(report, state, dir, false)),
         false => context.output.text(&summary::text(report)),

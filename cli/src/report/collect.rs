@@ -33,37 +33,42 @@ pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<J
     }
 }
 
-/// The record of a job, from all nodes that answer.
+/// The record of a selected job.
 pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Failure> {
     crate::block_on(async {
         let client = context.connect().await?;
         let job = one(&client, job, "a report is").await?;
-        let state = job_info::recorded(&client, job, None).await?;
-        if let Some(text) = state.thinned_text() {
-            say(&format!("warning: {text}"));
-        }
-        let mut logs = Logs::read(&client, job, None).await?;
-        logs.end(state.ended_ns);
-        let report = match analysis::past::report(&state, jobs::state_word(&state)) {
-            Some(report) => report,
-            None => job_info::of_logs(&logs, &state)?,
-        };
-        let json = reports::json(&report, &state, None, true);
-        let mut tasks = Vec::new();
-        client.tasks(job, |task| tasks.push(task)).await?;
-        let mut kinds = KindNumbers::default();
-        let mut of_task = HashMap::new();
-        // By id, so that kinds are numbered in the same way each time.
-        tasks.sort_unstable_by_key(|task| task.local);
-        for task in &tasks {
-            of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
-        }
-        let unknown = kinds.number("task");
-        let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
-        let run = Run { source: "cluster", name, policy, json, kinds };
-        let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
-        record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
+        of_job(&client, job).await
     })
+}
+
+/// The record of a job, from all nodes that answer.
+pub(super) async fn of_job(client: &Client, job: JobId) -> Result<Record, Failure> {
+    let state = job_info::recorded(client, job, None).await?;
+    if let Some(text) = state.thinned_text() {
+        say(&format!("warning: {text}"));
+    }
+    let mut logs = Logs::read(client, job, None).await?;
+    logs.end(state.ended_ns);
+    let report = match analysis::past::report(&state, jobs::state_word(&state)) {
+        Some(report) => report,
+        None => job_info::of_logs(&logs, &state)?,
+    };
+    let json = reports::json(&report, &state, None, true);
+    let mut tasks = Vec::new();
+    client.tasks(job, |task| tasks.push(task)).await?;
+    let mut kinds = KindNumbers::default();
+    let mut of_task = HashMap::new();
+    // By id, so that kinds are numbered in the same way each time.
+    tasks.sort_unstable_by_key(|task| task.local);
+    for task in &tasks {
+        of_task.insert(task.local, kinds.number(&kind_of_name(&task.name)));
+    }
+    let unknown = kinds.number("task");
+    let (name, policy, kinds) = (state.name.clone(), report.policy.clone(), kinds.names);
+    let run = Run { source: "cluster", name, policy, json, kinds };
+    let kind_of = |task: LocalId| of_task.get(&task.0).copied().unwrap_or(unknown);
+    record(&state, &logs, run, tasks.iter().map(row).collect(), kind_of)
 }
 
 /// What a record has beside the state of its job and the logs.
@@ -108,7 +113,7 @@ pub(crate) fn kinds(graph: &Graph) -> (Vec<u32>, Vec<String>) {
     (of_spec, kinds.names)
 }
 
-fn row(task: &TaskState) -> TaskRow {
+pub(crate) fn row(task: &TaskState) -> TaskRow {
     TaskRow {
         task: LocalId(task.local),
         name: task.name.clone(),
@@ -275,7 +280,7 @@ fn lost(state: &JobState, present: &[u32], known: &[Missing], seen: &Seen) -> Ve
 
 /// The failed tasks in groups of alike ones. Homes keep the errors of the first ones only: a task
 /// without one has the text that all kept errors of its kind and exit code share.
-fn failures(
+pub(crate) fn failures(
     tasks: &[TaskRow],
     kept: &[TaskFailure],
     kind_of: impl Fn(LocalId) -> String,

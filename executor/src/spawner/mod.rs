@@ -65,6 +65,8 @@ enum Alarm {
     Watch,
     /// Look for processes that left the group of a command.
     Orphans,
+    /// Send the output that is in memory.
+    Flush,
 }
 
 #[derive(Default)]
@@ -194,6 +196,8 @@ struct Loop<'a> {
     orphans: Orphans,
     /// There is an alarm for `Orphans`.
     will_look: bool,
+    /// There is an alarm for `Flush`.
+    will_flush: bool,
     grace: Duration,
     /// This number of commands is a crowd.
     crowd: usize,
@@ -216,6 +220,7 @@ impl<'a> Loop<'a> {
             will_watch: false,
             orphans: Orphans::new(),
             will_look: false,
+            will_flush: false,
             grace,
             crowd,
             has_ended: false,
@@ -331,6 +336,9 @@ impl<'a> Loop<'a> {
             self.shared.children().read(&self.shared.epoll, number, stderr, &mut self.buffer);
         if let Some(output) = output {
             wire::encode(&mut self.reports, &Report { output: Some(output), ..Report::default() });
+        } else if !self.will_flush {
+            self.will_flush = true;
+            self.alarm(Duration::from_nanos(limits::STREAM_HELD_TIME.0), Alarm::Flush, 0);
         }
         if is_too_much {
             self.alarm(self.grace, Alarm::Kill, number);
@@ -395,6 +403,13 @@ impl<'a> Loop<'a> {
                 Alarm::Orphans => {
                     drop(children);
                     self.look_for_orphans();
+                }
+                Alarm::Flush => {
+                    self.will_flush = false;
+                    for output in children.take_held() {
+                        let report = Report { output: Some(output), ..Report::default() };
+                        wire::encode(&mut self.reports, &report);
+                    }
                 }
             }
         }

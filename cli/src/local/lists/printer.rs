@@ -214,7 +214,7 @@ impl<'c> Printer<'c> {
                     new.insert(Gathered::new().map_err(|error| cannot_gather(&error))?)
                 }
             };
-            let filter = StreamFilter { tasks, stderr, copies_of: None };
+            let filter = StreamFilter { tasks, stderr, ..StreamFilter::default() };
             let see = |piece| gathered.push(&piece).map_err(|error| cannot_gather(&error));
             match self.client.streams(NodeId(node), job, &filter, see).await {
                 Err(failure) if failure.exit == Exit::Lost => {
