@@ -23,7 +23,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Alike {
     key: FailureKey,
     group: FailureGroup,
-    /// The first failure whose error is kept.
+    /// The first failure with a kept error.
     first: Option<TaskFailure>,
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod allocator;
 pub(crate) mod errors;
 pub(crate) mod history;
 pub(crate) mod output;
+pub(crate) mod pace;
 pub(crate) mod path_templates;
 pub(crate) mod progress;
 pub(crate) mod selector;

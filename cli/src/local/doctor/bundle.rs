@@ -17,7 +17,7 @@ use crate::report::files;
 
 /// The end of each log that is taken.
 const LOG_BYTES_MAX: u64 = 4 << 20;
-/// Nodes whose logs are taken.
+/// The maximum of nodes with logs in the bundle.
 const NODES_MAX: usize = 256;
 /// The logs of a node. Only these files are taken: no other file can be a key.
 const LOGS: [&str; 2] = ["node.log", "state/log"];

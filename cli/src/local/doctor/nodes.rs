@@ -41,7 +41,7 @@ pub(super) fn checks(context: &Context, dir: &Path) -> Result<Vec<Check>, Failur
     Ok(checks)
 }
 
-/// Address files of nodes of this host whose process is gone.
+/// Address files of nodes of this host without their process.
 fn stale(instance: &Instance, dir: &Path) -> Vec<Check> {
     let mut checks = Vec::new();
     for (node, file) in instance.addresses() {

@@ -61,8 +61,8 @@ fn items(path: &str, null: bool) -> Result<Items<BufReader<Box<dyn Read + Send>>
     Ok(Items::new(BufReader::with_capacity(64 << 10, from), name, null))
 }
 
-/// The sources of a command line: files of `-a` come first, and standard input is read if there is
-/// no other list and the command has a replacement string.
+/// The sources of a command line: files of `-a` come first. Standard input is read if there is no
+/// other list and the command has a replacement string.
 fn sources(args: &ListArgs, split: lists::Split) -> Result<Vec<Source>, Failure> {
     let of_file = |file: &String| Source { kind: SourceKind::File(file.clone()), is_linked: false };
     let mut sources: Vec<Source> = args.arg_file.iter().map(of_file).collect();

@@ -18,7 +18,7 @@ use crate::common::output::say;
 use crate::common::terminal_text::shown;
 use crate::common::units::{count, number_of};
 
-/// Entries whose output is fetched at once.
+/// The maximum of entries in one fetch of output.
 const FETCHED_AT_ONCE: usize = 1024;
 /// Failed entries that are named for each exit code.
 const EXAMPLES_MAX: usize = 5;
@@ -163,7 +163,7 @@ impl<'c> Printer<'c> {
         self.waiting.insert(ended.work.number, ended);
     }
 
-    /// Prints all entries whose turn it is. Returns how many of each job were printed.
+    /// Prints all entries that may be printed now. Returns how many of each job were printed.
     pub(super) async fn print(&mut self) -> Result<Vec<(JobId, usize)>, Failure> {
         let mut printed: BTreeMap<JobId, usize> = BTreeMap::new();
         loop {
