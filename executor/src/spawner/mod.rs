@@ -33,7 +33,7 @@ use rustix::process::Signal;
 use children::{Children, Token, UNWATCHED};
 use orphans::Orphans;
 use program::Failure;
-use wire::{Frames, Report, SpawnerRequest, Start, Waiting};
+use wire::{Frames, Output, Report, SpawnerRequest, Start, Waiting};
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
@@ -51,6 +51,8 @@ const CROWD_PER_CPU: usize = 4;
 /// time make one round, one report and one step of the node. That saves a thread switch at four
 /// places for each command.
 const REST_IN_CROWD: Duration = Duration::from_millis(1);
+/// Output of running commands is sent when it has this size.
+const FLUSHED_BYTES: usize = 1 << 20;
 
 /// The purpose of a timer in the spawner's heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -365,6 +367,19 @@ impl<'a> Loop<'a> {
         }
     }
 
+    /// Sends output in frames of bounded size.
+    fn flush(&mut self, held: Vec<Output>) {
+        for output in held {
+            let report = Report { output: Some(output), ..Report::default() };
+            wire::encode(&mut self.reports, &report);
+            if self.reports.len() >= FLUSHED_BYTES {
+                // A closed connection is noticed when orders are read.
+                let _ = self.shared.send(&self.reports);
+                self.reports.clear();
+            }
+        }
+    }
+
     /// Handles the due alarms.
     fn ring(&mut self) {
         while let Some(Reverse((at, alarm, number))) = self.alarms.peek().copied() {
@@ -406,10 +421,9 @@ impl<'a> Loop<'a> {
                 }
                 Alarm::Flush => {
                     self.will_flush = false;
-                    for output in children.take_held() {
-                        let report = Report { output: Some(output), ..Report::default() };
-                        wire::encode(&mut self.reports, &report);
-                    }
+                    let held = children.take_held();
+                    drop(children);
+                    self.flush(held);
                 }
             }
         }

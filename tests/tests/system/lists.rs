@@ -208,7 +208,11 @@ fn a_log_of_another_command_is_refused() {
     };
     run("echo", &[], &["a", "b"]).ok();
     let other = run("true", &["--resume"], &["a", "b"]).expect_code(4);
-    assert!(other.stderr.contains("entry 1 has another command in the job log"), "{}", other.stderr);
+    assert!(
+        other.stderr.contains("entry 1 has another command in the job log"),
+        "{}",
+        other.stderr
+    );
     let shorter = run("echo", &["--resume"], &["a"]).ok();
     assert!(shorter.stderr.contains("1 row beyond the end of the list"), "{}", shorter.stderr);
     let longer = run("echo", &["--resume"], &["a", "b", "c"]).ok();

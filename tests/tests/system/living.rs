@@ -2,9 +2,12 @@
 //! settings and examples.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
-use starling_tests::{Instance, Sandbox, wait_until};
+use starling_tests::{Instance, Sandbox, files_below, wait_until};
 
 /// The id of the job that a submission prints.
 fn submitted(instance: &Instance, arguments: &[&str]) -> String {
@@ -121,6 +124,67 @@ fn alike_failures_are_told_once_and_records_show_the_run() {
         assert!(refused.stderr.contains(error), "{words:?}: {}", refused.stderr);
         assert!(refused.stderr.contains("hint: "), "{words:?}: {}", refused.stderr);
     }
+}
+
+/// After an orderly stop the directory of the instance shows its jobs.
+#[test]
+fn a_stopped_instance_shows_its_jobs() {
+    let instance = Instance::up(2, 2);
+    let script = "sleep 0.05; [ {i} != 3 ] || exit 4";
+    let job = submitted(&instance, &["--array", "1-9", "--", "sh", "-c", script]);
+    instance.starling(&["job", "wait", &job]).expect_code(1);
+    wait_until("the summary", || instance.json(&["job", "info", &job])["recorded"] == true);
+    let before = instance.json(&["job", "info", &job]);
+    instance.starling(&["down"]).ok();
+    let dir = instance.directory().to_str().unwrap().to_owned();
+    let sandbox = instance.sandbox();
+    assert_eq!(sandbox.starling(&["--dir", &dir, "job", "list"]).code, 3, "no node answers");
+    let after = sandbox.starling(&["job", "info", &job, "--from", &dir, "--json"]).ok().json();
+    assert_eq!(after, before);
+    let listed = sandbox.starling(&["job", "list", "--from", &dir, "--json"]).ok().json();
+    assert_eq!((&listed["jobs"][0]["total"], &listed["jobs"][0]["failed"]), (&9.into(), &1.into()));
+    let words = ["task", "list", &job, "--from", &dir, "--state", "failed", "--json"];
+    assert_eq!(sandbox.starling(&words).ok().json()["tasks"][0]["name"], "sh-3");
+    let report = sandbox.starling(&["report", &job, "--from", &dir, "--json"]).ok().json();
+    assert_eq!((&report["attempts"], &report["missing"]), (&9.into(), &Value::Array(Vec::new())));
+    sandbox.starling(&["trace", "--from", &dir, "-o", "trace.json"]).ok();
+    instance.starling(&["up"]).ok();
+    instance.starling(&["job", "forget", &job]).ok();
+    let gone = sandbox.starling(&["job", "info", &job, "--from", &dir]).expect_code(4);
+    assert!(gone.stderr.contains("no run record"), "{}", gone.stderr);
+    instance.down();
+}
+
+#[test]
+fn the_doctor_finds_troubles_and_tells_no_secrets() {
+    let instance = Instance::up(1, 1);
+    let (sandbox, dir) = (instance.sandbox(), instance.directory().to_owned());
+    let healthy = instance.json(&["doctor"]);
+    assert_eq!(healthy["healthy"], true, "{healthy}");
+    let checks = healthy["checks"].as_array().unwrap();
+    let cluster = checks.iter().find(|check| check["check"] == "cluster").unwrap();
+    assert_eq!(cluster["text"], "1 of 1 nodes answer", "{healthy}");
+    instance.starling(&["doctor", "--bundle", "bundle.tgz"]).ok();
+    let mut tar = Command::new("tar");
+    tar.args(["-xzf", "bundle.tgz"]);
+    sandbox.start_command(tar).end().ok();
+    let files = files_below(&sandbox.path("starling-doctor"));
+    let names = |end: &str| files.iter().any(|path| path.ends_with(end));
+    assert!(names("doctor.json") && names("nodes/0/state-log"), "{files:?}");
+    let is_secret = |path: &PathBuf| {
+        let text = fs::read(path).unwrap();
+        String::from_utf8_lossy(&text).contains("PRIVATE KEY")
+    };
+    assert!(!files.iter().any(is_secret), "{files:?}");
+    let key = dir.join("keys/client.pem");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = instance.starling(&["doctor"]).expect_code(1);
+    assert!(open.stdout.contains("FAIL  keys"), "{}", open.stdout);
+    assert!(open.stdout.contains("cure: chmod 600"), "{}", open.stdout);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    instance.down();
+    let nothing = sandbox.starling(&["doctor", "--dir", "absent"]).ok();
+    assert!(nothing.stdout.contains("no cluster is here"), "{}", nothing.stdout);
 }
 
 #[test]
