@@ -182,9 +182,9 @@ fn the_doctor_finds_troubles_and_tells_no_secrets() {
     assert!(open.stdout.contains("FAIL  keys"), "{}", open.stdout);
     assert!(open.stdout.contains("cure: chmod 600"), "{}", open.stdout);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    instance.down();
     let nothing = sandbox.starling(&["doctor", "--dir", "absent"]).ok();
     assert!(nothing.stdout.contains("no cluster is here"), "{}", nothing.stdout);
+    instance.down();
 }
 
 #[test]
