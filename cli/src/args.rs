@@ -108,8 +108,6 @@ pub(crate) struct ClusterArgs {
     #[arg(long, short_alias = 'j',
           value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
-    #[command(flatten)]
-    pub(crate) tuning: TuningArgs,
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With
     /// 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
@@ -123,6 +121,9 @@ pub(crate) struct ClusterArgs {
     /// No keys: connections are not encrypted, and every user of this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
+    // The last one: its heading is for all arguments that follow.
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
 }
 
 /// `--scrub-every 24h`.

@@ -3,7 +3,7 @@
 //! Each node is asked for the output behind the last place that was read. Commands that run give
 //! their output to the node at least once a second.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -18,6 +18,7 @@ use crate::common::errors::{Done, Exit, Failure};
 use crate::common::output::say;
 use crate::common::selector::Selector;
 use crate::common::terminal_text::shown;
+use crate::common::units;
 
 /// The interval of reading.
 const READ_EVERY: Duration = Duration::from_millis(500);
@@ -80,6 +81,8 @@ struct Follower<'c> {
     latest: HashMap<LocalId, Attempt>,
     /// Nodes that did not answer at the last reading.
     away: HashSet<NodeId>,
+    /// Bytes of each stream that were read.
+    came_bytes: HashMap<Stream, u64>,
 }
 
 pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> Done {
@@ -119,6 +122,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
         names: HashMap::new(),
         latest: HashMap::new(),
         away: HashSet::new(),
+        came_bytes: HashMap::new(),
     };
     let mut watch = client.watch_job(job);
     while args.follow && !client::is_ended(&state) {
@@ -136,9 +140,14 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
     }
     // What was printed before the end is on the nodes now.
     follower.read().await?;
+    let lacking = follower.read_copies().await?;
     follower.finish()?;
-    let away: Vec<NodeId> = follower.away.iter().copied().collect();
-    streams::missing("the output of tasks that ran there is missing", &away)
+    if lacking > 0 {
+        let tasks = units::number_of(lacking, "task");
+        return Err(Failure::lost(format!("output of {tasks} is missing"))
+            .hint("'starling up' starts the nodes that are missing"));
+    }
+    Ok(Exit::Ok)
 }
 
 impl Follower<'_> {
@@ -160,6 +169,82 @@ impl Follower<'_> {
                     Err(failure) => return Err(failure),
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The streams of ended tasks on nodes that are away, as far as they were not read.
+    async fn lacking(&self) -> Result<Vec<(NodeId, Stream)>, Failure> {
+        let mut lacking = Vec::new();
+        let see = |task: wire::TaskState| {
+            let local = LocalId(task.local);
+            let is_wanted = self.tasks.is_empty() || self.tasks.contains(&local);
+            if !is_wanted || !self.away.contains(&NodeId(task.node)) {
+                return;
+            }
+            for &stderr in &self.kinds {
+                let printed = if stderr { task.stderr_bytes } else { task.stdout_bytes };
+                let stream = (local, Attempt(task.attempt), stderr);
+                if printed > self.came_bytes.get(&stream).copied().unwrap_or(0) {
+                    lacking.push((NodeId(task.node), stream));
+                }
+            }
+        };
+        self.client.tasks(self.job, see).await?;
+        Ok(lacking)
+    }
+
+    /// Reads the output of nodes that are away from the copies on other nodes. Returns the number
+    /// of streams that lack a part.
+    async fn read_copies(&mut self) -> Result<u64, Failure> {
+        if self.away.is_empty() {
+            return Ok(0);
+        }
+        let lacking = self.lacking().await?;
+        let makers: BTreeSet<(NodeId, bool)> =
+            lacking.iter().map(|(maker, stream)| (*maker, stream.2)).collect();
+        for (maker, stderr) in makers {
+            for keeper in self.client.nodes() {
+                if self.away.contains(&keeper) {
+                    continue;
+                }
+                let mut copies =
+                    streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
+                let copies_of = Some(maker);
+                let tasks = self.tasks.clone();
+                let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
+                let see = |piece: wire::TaskStream| {
+                    copies.push(&piece).map_err(|error| streams::cannot_gather(&error))
+                };
+                match self.client.streams(keeper, self.job, &filter, see).await {
+                    Err(failure) if failure.exit != Exit::Lost => return Err(failure),
+                    // The rest may be on other nodes; missing output is counted.
+                    _ => self.print_rest(&mut copies, &lacking, stderr).await?,
+                }
+            }
+        }
+        Ok(self.lacking().await?.len() as u64)
+    }
+
+    /// Prints the parts of copies that were not read before.
+    async fn print_rest(
+        &mut self,
+        copies: &mut streams::Gathered,
+        lacking: &[(NodeId, Stream)],
+        stderr: bool,
+    ) -> Result<(), Failure> {
+        for &(_, stream) in lacking.iter().filter(|(_, stream)| stream.2 == stderr) {
+            let (task, attempt, _) = stream;
+            let mut skipped = self.came_bytes.get(&stream).copied().unwrap_or(0);
+            if copies.came_bytes(task, Some(attempt)) <= skipped {
+                continue;
+            }
+            self.begin(task, attempt).await?;
+            copies.read(task, attempt, |bytes| {
+                let skip = skipped.min(bytes.len() as u64);
+                skipped -= skip;
+                self.print(stream, &bytes[skip as usize..])
+            })?;
         }
         Ok(())
     }
@@ -223,6 +308,7 @@ impl Follower<'_> {
     }
 
     fn print(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
+        *self.came_bytes.entry(stream).or_default() += bytes.len() as u64;
         if !self.by_lines {
             return self.context.output.bytes(bytes);
         }

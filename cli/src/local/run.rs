@@ -33,15 +33,11 @@ pub(crate) struct RunArgs {
     #[arg(required_unless_present = "command", conflicts_with = "command")]
     workflow: Option<String>,
     #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
-    #[command(flatten)]
     pub(super) load: LoadArgs,
     #[command(flatten)]
     pub(super) place: PlaceArgs,
     #[command(flatten)]
     pub(super) timeout: TimeoutArgs,
-    #[command(flatten)]
-    list: ListArgs,
     /// Run each node as a separate process
     #[arg(long)]
     pub(super) processes: bool,
@@ -59,6 +55,11 @@ pub(crate) struct RunArgs {
     /// starling-runs]
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
+    // The last ones: their headings are for all arguments that follow.
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 /// The submission of a run, and its options.

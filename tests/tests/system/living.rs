@@ -49,6 +49,29 @@ fn output_is_followed_while_tasks_run() {
     instance.down();
 }
 
+/// A node dies with its tasks and its output. The tasks run again, and the output is complete.
+#[test]
+fn output_is_followed_past_the_death_of_a_node() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    let go = instance.sandbox().path("go");
+    let wait = format!("while [ ! -e '{}' ]; do sleep 0.1; done", go.display());
+    let script = format!("echo begin {{i}}; {wait}; echo end {{i}}");
+    let job = submitted(&instance, &["--array", "1-3", "--", "sh", "-c", &script]);
+    let follower = instance.start(&["job", "logs", &job, "-f", "--stdout"]);
+    wait_until("the first lines", || {
+        let text = follower.output_so_far();
+        (1..=3).all(|n| text.contains(&format!("begin {n}\n")))
+    });
+    instance.kill(2);
+    wait_until("the warning", || follower.errors_so_far().contains("n2 does not answer"));
+    fs::write(go, "").unwrap();
+    let ran = follower.end().ok();
+    for number in 1..=3 {
+        assert!(ran.stdout.contains(&format!("sh-{number} | end {number}\n")), "{ran:?}");
+    }
+    instance.down();
+}
+
 #[test]
 fn tasks_are_selected_and_in_order() {
     let instance = Instance::up(1, 4);
