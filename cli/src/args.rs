@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(
             wrong("starling run"),
             "error: the following required arguments were not provided: <WORKFLOW>\n\
-             hint: usage: starling run <WORKFLOW>\n"
+             hint: usage: starling run <WORKFLOW> [-- <COMMAND>...]\n"
         );
         assert_eq!(
             wrong("starling run bag:tasks=1 --timeout soon"),

@@ -10,7 +10,7 @@ use proto::wire::{Failure as TaskFailure, JobState, TaskPhase};
 use proto::{JobId, LocalId};
 
 use crate::cluster::jobs;
-use crate::common::units::{count, number_of};
+use crate::common::units::count;
 use crate::report::collect;
 
 /// Larger jobs are not listed for their failures: the kept ones stand for all.
@@ -25,6 +25,8 @@ pub(crate) struct Alike {
     group: FailureGroup,
     /// The first failure with a kept error.
     first: Option<TaskFailure>,
+    /// A task of the group, where no error is kept.
+    name: String,
 }
 
 /// The failures of a job, the most frequent first. Homes keep the errors of the first failures
@@ -68,7 +70,13 @@ fn group(mut failed: HashMap<LocalId, lens::TaskRow>, kept: &[TaskFailure]) -> V
                 group.examples.iter().any(|example| example.task == task)
             };
             let first = kept.iter().find(is_of_group).cloned();
-            Alike { key, group, first }
+            let is_unkept = |row: &&lens::TaskRow| {
+                row.exit_code == key.exit_code && kind_of_name(&row.name) == key.kind
+            };
+            let unkept = first.is_none().then(|| rows.iter().filter(is_unkept));
+            let unkept = unkept.and_then(|rows| rows.min_by_key(|row| row.task));
+            let name = unkept.map(|row| row.name.clone()).unwrap_or_default();
+            Alike { key, group, first, name }
         })
         .collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.group.tasks));
@@ -79,9 +87,15 @@ impl Alike {
     /// The lines about these failures.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Some(first) = &self.first else {
-            let tasks = number_of(self.group.tasks, "task");
             let FailureKey { kind, exit_code, .. } = &self.key;
-            return vec![format!("error: {tasks} of kind '{kind}' failed: exit code {exit_code}")];
+            let name = &self.name;
+            return vec![match self.group.tasks {
+                1 => format!("error: task '{name}' failed: exit code {exit_code}"),
+                tasks => format!(
+                    "error: {} tasks of kind '{kind}' failed, such as '{name}': exit code {exit_code}",
+                    count(tasks)
+                ),
+            }];
         };
         let mut lines = vec![format!("error: {}", jobs::failure_line(first))];
         let tail = String::from_utf8_lossy(&first.stderr_tail);
@@ -131,7 +145,10 @@ mod tests {
         assert!(lines[0].contains("task 'work-1' failed on node n0"), "{lines:?}");
         assert_eq!(lines.last().unwrap(), "  and 298 alike, such as 'work-2'");
         assert_eq!(groups[1].lines().len(), 1);
-        let none = Alike { first: None, ..groups[0].clone() };
-        assert_eq!(none.lines(), ["error: 299 tasks of kind 'work' failed: exit code 3"]);
+        let unkept = group(HashMap::from([(LocalId(4), row(4)), (LocalId(5), row(5))]), &[]);
+        let expected = "error: 2 tasks of kind 'work' failed, such as 'work-4': exit code 3";
+        assert_eq!(unkept[0].lines(), [expected]);
+        let unkept = group(HashMap::from([(LocalId(5), row(5))]), &[]);
+        assert_eq!(unkept[0].lines(), ["error: task 'work-5' failed: exit code 3"]);
     }
 }

@@ -76,6 +76,7 @@ struct RunRequest<'a> {
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let Some(workflow) = &args.workflow else { return lists::run(context, args, &args.list) };
+    args.list.check_unused()?;
     let (plan, options) = cluster_of(context, args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let mut graph = load(context, workflow, &args.load)?;

@@ -179,7 +179,7 @@ fn mistakes_are_explained() {
         (&["-a", "d", "--", "echo"], 4, "d: it is a directory"),
         (&["--trace", "t", "--", "echo", ":::", "a"], 2, "cannot be used with"),
         (&["bag:tasks=1", "--", "echo", ":::", "a"], 2, "cannot be used with"),
-        (&["-k", "bag:tasks=1"], 2, "required"),
+        (&["-k", "bag:tasks=1"], 2, "--keep-order is for a list of commands"),
         (&["--", "no-such-program", ":::", "a"], 1, "'no-such-program'"),
     ];
     for (words, code, text) in cases {

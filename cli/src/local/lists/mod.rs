@@ -33,13 +33,13 @@ pub(crate) struct ListArgs {
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
     /// Read a list from this file, one entry a line; - is standard input
-    #[arg(short = 'a', long = "arg-file", value_name = "FILE", requires = "command")]
+    #[arg(short = 'a', long = "arg-file", value_name = "FILE")]
     arg_file: Vec<String>,
     /// Entries of files and of standard input end with a NUL byte
-    #[arg(short = '0', long, requires = "command")]
+    #[arg(short = '0', long)]
     null: bool,
     /// Log each ended entry in GNU parallel's nine columns
-    #[arg(long, value_name = "FILE", requires = "command")]
+    #[arg(long, value_name = "FILE")]
     joblog: Option<PathBuf>,
     /// Leave out the entries that the job log has
     #[arg(long, requires = "joblog", conflicts_with = "resume_failed")]
@@ -49,23 +49,42 @@ pub(crate) struct ListArgs {
     resume_failed: bool,
     /// End early: soon,fail=1 starts no further entry after a failed one, now,fail=3 also ends the
     /// running ones; also success=N, done=N, and N% [default: never]
-    #[arg(long, value_name = "WHEN", requires = "command")]
+    #[arg(long, value_name = "WHEN")]
     halt: Option<HaltRule>,
     /// Begin each line of output with the entry
-    #[arg(long, requires = "command")]
+    #[arg(long)]
     tag: bool,
     /// Print the output in the order of the list
-    #[arg(short, long, requires = "command")]
+    #[arg(short, long)]
     keep_order: bool,
     /// Further attempts after a failed one
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "command")]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
     /// Print the commands, and run nothing
-    #[arg(long, requires = "command")]
+    #[arg(long)]
     dry_run: bool,
 }
 
 impl ListArgs {
+    /// Refuses flags of lists beside a workflow.
+    pub(super) fn check_unused(&self) -> Result<(), Failure> {
+        let given = [
+            ("--arg-file", !self.arg_file.is_empty()),
+            ("--null", self.null),
+            ("--joblog", self.joblog.is_some()),
+            ("--halt", self.halt.is_some()),
+            ("--tag", self.tag),
+            ("--keep-order", self.keep_order),
+            ("--retries", self.retries > 0),
+            ("--dry-run", self.dry_run),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Failure::usage(format!("{flag} is for a list of commands"))
+                .hint("write the command behind --: starling run -- gzip {} ::: *.log")),
+        }
+    }
+
     /// The entries of an existing job log that run again; `None`: the log must be new.
     fn again(&self) -> Option<Again> {
         match (self.resume, self.resume_failed) {
