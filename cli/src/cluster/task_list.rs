@@ -156,7 +156,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ListArgs) -> 
 
 /// As [`run`], from a run record.
 pub(crate) fn offline(context: &Context, args: &ListArgs) -> Done {
-    let from = args.from.as_deref().unwrap_or(Path::new("."));
+    let from = args.from.as_deref().unwrap_or_else(|| Path::new("."));
     let found = offline::tasks(from, &args.job, args.tasks.as_deref())?;
     print(context, args, found, None)
 }
