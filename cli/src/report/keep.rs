@@ -17,7 +17,7 @@ use crate::common::output::say;
 /// The records of an instance, in its directory.
 pub(crate) const DIRECTORY: &str = "records";
 /// The time for all records, so that the nodes stop soon.
-const WITHIN: Duration = Duration::from_secs(10);
+const WITHIN: Duration = Duration::from_secs(5);
 /// A job with more tasks gets no record: its nodes would wait for it.
 const TASKS_MAX: u64 = 1 << 20;
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,6 +49,9 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
     let mut states = client.jobs(LIST_TIMEOUT).await?.states;
     states.retain(|state| client::is_ended(state) && state.ended_ns > 0);
     states.sort_unstable_by_key(|state| std::cmp::Reverse(Time(state.ended_ns)));
+    // A summary waits for the nodes that are away.
+    let nodes = client.node_states(LIST_TIMEOUT).await;
+    let all_answer = nodes.iter().all(|(_, state)| state.is_ok());
     for state in states.iter().take(RECORDS_KEPT) {
         let path = path_of(dir, JobId(state.job));
         if is_recorded(&path, state) || state.thinned_text().is_some() {
@@ -61,7 +64,11 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
             ));
             continue;
         }
-        let record = collect::of_job(client, JobId(state.job)).await?;
+        let job = JobId(state.job);
+        if !all_answer && client.job(job).await?.summary.is_none() {
+            continue;
+        }
+        let record = collect::of_job(client, job).await?;
         let parent = dir.join(DIRECTORY);
         executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
         files::put(&path, &files::bytes(&record)?)?;
