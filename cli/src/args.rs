@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
-    /// Run a workflow on a temporary cluster, and summarize the run
+    /// Run a workflow, or a command for each entry of a list, on a temporary cluster
     Run(crate::local::run::RunArgs),
     /// Start a local cluster in the background, or its missing nodes
     Up(crate::local::up::UpArgs),
@@ -89,6 +89,12 @@ pub(crate) enum Verb {
     /// Settings and their origins
     #[command(subcommand)]
     Config(crate::cluster::config::ConfigVerb),
+    /// Check this machine and the instance: disk, keys, clock, limits, nodes
+    Doctor(crate::local::doctor::DoctorArgs),
+    /// List the examples that the program carries, or write one
+    Example(crate::local::example::ExampleArgs),
+    /// Write a small workflow file with comments, to begin with
+    Init(crate::local::example::InitArgs),
     /// Print the completion script of a shell
     Completion(crate::generated::CompletionArgs),
     /// Print the manual page of a verb
@@ -105,10 +111,9 @@ pub(crate) struct ClusterArgs {
     /// Executing threads of each node; 0 makes keepers, which keep replicas, vote and run no tasks.
     /// On an existing instance this applies to joining nodes; if none joins, it gives stopped
     /// keepers slots again [default: as before; else a share of the CPUs]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
+    #[arg(long, short_alias = 'j',
+          value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
-    #[command(flatten)]
-    pub(crate) tuning: TuningArgs,
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With
     /// 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
@@ -122,6 +127,9 @@ pub(crate) struct ClusterArgs {
     /// No keys: connections are not encrypted, and every user of this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
+    // The last one: its heading is for all arguments that follow.
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
 }
 
 /// `--scrub-every 24h`.
@@ -438,7 +446,7 @@ mod tests {
         assert_eq!(
             wrong("starling run"),
             "error: the following required arguments were not provided: <WORKFLOW>\n\
-             hint: usage: starling run <WORKFLOW>\n"
+             hint: usage: starling run <WORKFLOW> [-- <COMMAND>...]\n"
         );
         assert_eq!(
             wrong("starling run bag:tasks=1 --timeout soon"),

@@ -31,7 +31,7 @@ use common::errors::{self, Done, Exit, Failure};
 use common::output::{self, Output};
 use common::path_templates;
 use common::settings::{self, Settings};
-use local::{node, processes, run, up};
+use local::{doctor, example, node, processes, run, up};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -184,6 +184,9 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Top(args) => top::run(context, &args),
         Verb::Metrics(args) => web::metrics::run(context, &args),
         Verb::Config(verb) => config::run(context, &verb),
+        Verb::Doctor(args) => doctor::run(context, &args),
+        Verb::Example(args) => example::example(context, &args),
+        Verb::Init(args) => example::init(context, &args),
         Verb::Completion(args) => generated::completion(context, &args),
         Verb::Man(args) => generated::man(context, &args),
     }

@@ -47,6 +47,15 @@ pub struct StreamFilter {
     pub stderr: bool,
     /// The output of tasks on this other node, as far as the asked node has copies of it.
     pub copies_of: Option<NodeId>,
+    /// Only output behind this place, which the end of an earlier answer has.
+    pub after: StreamPlace,
+}
+
+/// A place in the captured output of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamPlace {
+    pub pack: u32,
+    pub offset: u64,
 }
 
 fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
@@ -181,6 +190,8 @@ impl Client {
             tasks: filter.tasks.iter().map(|task| task.0).collect(),
             stderr: filter.stderr,
             copies_of: filter.copies_of.map(|node| node.0),
+            after_pack: filter.after.pack,
+            after_offset: filter.after.offset,
         };
         let mut peer = self.peer(node).await?;
         let answer = peer.streams(call(Some(node), request)).await;

@@ -38,7 +38,7 @@ mod retry;
 mod submit;
 
 pub use call::{Client, ClientOptions};
-pub use data::{NodeEvents, StreamFilter};
+pub use data::{NodeEvents, StreamFilter, StreamPlace};
 pub use door::{DOOR_VARIABLE, Door, DoorError};
 pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};

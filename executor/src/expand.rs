@@ -116,6 +116,34 @@ impl Scope<'_> {
     }
 }
 
+/// A text that [`Scope::expand`] makes `text` again, for a task that is in no array.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let close = rest.find('}').filter(|&close| {
+            let name = &rest[1..close];
+            let is_file = name.starts_with("in:") || name.starts_with("out:");
+            is_file || matches!(name, "job" | "task")
+        });
+        match close {
+            Some(close) => {
+                out.push_str(&format!("{{{}}}", &rest[..=close]));
+                rest = &rest[close + 1..];
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 fn unknown(placeholder: &str, kind: &str, key: &str) -> String {
     format!("placeholder {placeholder}: the task has no {kind} '{key}'")
 }
@@ -169,6 +197,25 @@ mod tests {
         let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[] };
         let text = "print(f'{i} {i:03} {{i}} {job}')";
         assert_eq!(scope.expand(text).unwrap(), "print(f'{i} {i:03} {{i}} 7')");
+    }
+
+    #[test]
+    fn a_literal_text_is_not_expanded() {
+        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[] };
+        for text in [
+            "{job}",
+            "{{task}}",
+            "{{{in:x}}}",
+            "{in:{job}}",
+            "{out:}",
+            "{in:x{",
+            "{in:x}{job}}",
+            "a{b}{i}é{",
+            "{{job}",
+            "{job}}",
+        ] {
+            assert_eq!(scope.arguments(&literal(text)).unwrap(), [text]);
+        }
     }
 
     #[test]

@@ -80,6 +80,6 @@ pub use doorway::{Doorway, Entrance};
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
-pub use streams::{CopiedPacks, CopiedRecords, StreamPiece, StreamReader, Streams};
+pub use streams::{CopiedPacks, CopiedRecords, Place, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};

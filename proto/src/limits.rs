@@ -188,6 +188,19 @@ pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
 /// A client retries after this if its request needs a job that is not committed yet.
 pub const STAGED_RETRY_AFTER: Span = Span::from_millis(10);
 pub const NAME_BYTES_MAX: usize = 1024;
+/// The maximum size of one entry of a list of commands, and of all entries that are in memory.
+pub const LIST_ENTRY_BYTES_MAX: usize = 128 << 10;
+pub const LIST_MEMORY_BYTES_MAX: usize = 64 << 20;
+/// The maximum size of one argument of a command (`MAX_ARG_STRLEN` of Linux), and of all together.
+pub const ARGUMENT_BYTES_MAX: usize = (128 << 10) - 1;
+pub const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
+/// The maximum number of entries of a list that are submitted and not ended.
+pub const LIST_ENTRIES_AHEAD_MAX: usize = 8192;
+/// The maximum number of ended entries that wait for the output of an earlier one.
+pub const LIST_ENTRIES_HELD_MAX: usize = 1 << 16;
+/// The maximum size of a line of a job log, and its maximum number of rows.
+pub const JOBLOG_LINE_BYTES_MAX: usize = 8 << 20;
+pub const JOBLOG_ROWS_MAX: usize = 1 << 26;
 /// The maximum size of one task description. A chunk must hold a description and one task.
 pub const SPEC_BYTES_MAX: usize = 2 << 20;
 /// The maximum size of a workflow file after decompression.

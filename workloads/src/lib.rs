@@ -28,6 +28,7 @@ assert_eq!(submitted, 1000);
 mod formats;
 pub mod generate;
 mod graph;
+pub mod lists;
 mod placement;
 
 pub use formats::detect::{Format, LoadOptions, load, read};
@@ -37,7 +38,7 @@ pub use generate::generate;
 pub use graph::builder::{GraphBuilder, TaskInit};
 pub use graph::command::CommandOptions;
 pub use graph::crash_limit::CrashLimit;
-pub use graph::error::{GeneratorError, GraphError, LoadError, Problem};
+pub use graph::error::{GeneratorError, GraphError, LoadError, Problem, nearest};
 pub use graph::info::Info;
 pub use graph::layout::{Layout, PartitionUse};
 pub use graph::quantity;

@@ -52,7 +52,8 @@ fn name(root: &Path, path: &Path) -> String {
 /// The folder may have texts.
 fn is_read(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
-    SCRIPTS.contains(&name) || (!matches!(last, "target" | "node_modules") && !last.starts_with('.'))
+    SCRIPTS.contains(&name)
+        || (!matches!(last, "target" | "node_modules") && !last.starts_with('.'))
 }
 
 fn is_text(name: &str) -> bool {

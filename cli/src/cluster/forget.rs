@@ -12,6 +12,7 @@ use crate::Context;
 use crate::cluster::{jobs, kept_outputs};
 use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
+use crate::report::keep;
 
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {
@@ -79,6 +80,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     let nodes_away = nodes_away(&map, silent);
     for &job in &selected {
         client.forget(job, args.results).await?;
+        keep::forget(&context.dir()?, job)?;
         if args.results {
             kept_outputs::forget(client, job).await?;
         }

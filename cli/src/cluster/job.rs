@@ -1,5 +1,7 @@
 //! `starling job`: the jobs of a cluster.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use client::{Client, now_ns};
 use proto::{JobId, NodeId};
@@ -10,15 +12,17 @@ use crate::args::TimeoutArgs;
 use crate::cluster::forget::ForgetArgs;
 use crate::cluster::jobs::{self, JobRow};
 use crate::cluster::kept_outputs::FetchArgs;
+use crate::cluster::logs::LogsArgs;
 use crate::cluster::retry::{self, RetryArgs};
 use crate::cluster::streams::OutputArgs;
-use crate::cluster::{forget, job_info, kept_outputs, streams};
+use crate::cluster::{forget, job_info, kept_outputs, logs, streams};
 use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::selector::Selector;
 use crate::common::units;
 use crate::common::units::Timespan;
 use crate::local::run;
 use crate::local::run::Deadline;
+use crate::report::offline;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -27,14 +31,21 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         #[arg(default_value = "all")]
         jobs: Selector,
+        /// Read run records instead of a cluster: of a file, a run, or a directory of runs
+        #[arg(long, value_name = "DIR|FILE")]
+        from: Option<PathBuf>,
     },
     /// Summarize a job, running or ended
     Info {
         /// all, last, 5 or 1-3,7
-        jobs: Selector,
+        #[arg(required_unless_present = "from")]
+        jobs: Option<Selector>,
         /// State at the end of this round: 0 is the first, 1 that of the first retry
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", conflicts_with = "from")]
         round: Option<u32>,
+        /// Read run records instead of a cluster: of a file, a run, or a directory of runs
+        #[arg(long, value_name = "DIR|FILE")]
+        from: Option<PathBuf>,
     },
     /// Wait until jobs have ended; exit 1 when tasks failed
     Wait {
@@ -60,6 +71,8 @@ pub(crate) enum JobVerb {
     Forget(ForgetArgs),
     /// Print the standard output of tasks; lost output is named (exit code 3)
     Output(OutputArgs),
+    /// Print the output of tasks so far, or follow it to the end of the job
+    Logs(LogsArgs),
     /// Copy the kept outputs of tasks into a directory
     Fetch(FetchArgs),
 }
@@ -76,11 +89,20 @@ struct JobList {
 }
 
 pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
+    match verb {
+        JobVerb::List { jobs, from: Some(from) } => return offline::job_list(context, from, jobs),
+        JobVerb::Info { jobs, from: Some(from), .. } => {
+            let jobs = jobs.as_ref().unwrap_or(&Selector::All);
+            return offline::job_info(context, from, jobs);
+        }
+        _ => {}
+    }
     crate::block_on(async {
         let client = context.connect().await?;
         match verb {
-            JobVerb::List { jobs } => list(context, &client, jobs).await,
-            JobVerb::Info { jobs, round } => {
+            JobVerb::List { jobs, .. } => list(context, &client, jobs).await,
+            JobVerb::Info { jobs, round, .. } => {
+                let jobs = jobs.as_ref().unwrap_or(&Selector::Last);
                 for job in jobs::select(&client, jobs).await? {
                     job_info::info(context, &client, job, *round).await?;
                 }
@@ -106,6 +128,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::Retry(args) => retry::run(context, &client, args).await,
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
+            JobVerb::Logs(args) => logs::run(context, &client, args).await,
             JobVerb::Fetch(args) => kept_outputs::fetch(context, &client, args).await,
         }
     })
@@ -122,7 +145,7 @@ async fn wait(
     let mut exit = Exit::Ok;
     for job in jobs::select(client, selector).await? {
         let state = run::wait(context, client, job, 0, &deadline).await?;
-        jobs::tell_failures(&context.output, &state);
+        jobs::tell_failures(&context.output, client, &state).await;
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
         }

@@ -8,13 +8,14 @@ use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 
+use crate::cluster::alike;
 use crate::cluster::reports::Logs;
 use crate::common::errors::{Exit, Failure};
 use crate::common::output::{Output, say};
 use crate::common::selector::Selector;
 use crate::common::units;
 
-/// The maximum of failures that are listed; the others are counted.
+/// The maximum of sorts of failures that are listed; the others are counted.
 const FAILURES_TOLD_MAX: usize = 5;
 /// The maximum of shown stderr lines of a failed task.
 pub(crate) const STDERR_LINES_MAX: usize = 10;
@@ -279,17 +280,18 @@ pub(crate) fn failure_line(failure: &TaskFailure) -> String {
     format!("task '{name}' failed on node n{node}, attempt {attempt}: {why}")
 }
 
-/// Prints the failures of an ended job on stderr.
-pub(crate) fn tell_failures(output: &Output, state: &JobState) {
+/// Prints the failures of an ended job on stderr, alike ones as one.
+pub(crate) async fn tell_failures(output: &Output, client: &Client, state: &JobState) {
     let counts = counts(state);
     let told = if output.verbose { usize::MAX } else { FAILURES_TOLD_MAX };
-    for failure in counts.failures.iter().take(told) {
-        say(&format!("error: {}", failure_line(failure)));
-        let tail = String::from_utf8_lossy(&failure.stderr_tail);
-        let lines: Vec<&str> = tail.lines().collect();
-        for line in &lines[lines.len().saturating_sub(STDERR_LINES_MAX)..] {
-            say(&format!("  | {line}"));
+    let groups = alike::groups(client, state).await;
+    for group in groups.iter().take(told) {
+        for line in group.lines() {
+            say(&line);
         }
+    }
+    if groups.len() > told {
+        say(&format!("error: failures of {} more sorts; -v shows all", groups.len() - told));
     }
     match state.phase() {
         JobPhase::Lost => {

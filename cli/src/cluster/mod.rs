@@ -1,5 +1,6 @@
 //! Verbs that act on a running cluster.
 
+pub(crate) mod alike;
 mod captured;
 pub(crate) mod config;
 mod failures;
@@ -10,6 +11,7 @@ pub(crate) mod jobs;
 pub(crate) mod kept_outputs;
 pub(crate) mod kv;
 mod kv_batch;
+mod logs;
 mod measurements;
 pub(crate) mod node_list;
 pub(crate) mod node_removal;
@@ -18,9 +20,10 @@ mod replicas;
 pub(crate) mod reports;
 pub(crate) mod results;
 mod retry;
-mod streams;
+pub(crate) mod streams;
 pub(crate) mod submit;
 pub(crate) mod task;
+mod task_list;
 pub(crate) mod token;
 pub(crate) mod tuning;
 mod unpack;

@@ -60,7 +60,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
     for before in selected {
         let job = JobId(before.job);
         let state = run::wait(context, client, job, 0, &deadline).await?;
-        jobs::tell_failures(&context.output, &state);
+        jobs::tell_failures(&context.output, client, &state).await;
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
         }

@@ -124,7 +124,7 @@ async fn of_job(
     let mut records = Records::read(client, job, named, args.stderr, some_are_away).await?;
     let committed = logs.committed(job)?;
     records.complete(&committed);
-    let filter = StreamFilter { tasks, stderr: args.stderr, copies_of: None };
+    let filter = StreamFilter { tasks, stderr: args.stderr, ..StreamFilter::default() };
     let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
     let (mut away, mut damaged) = (BTreeSet::new(), BTreeSet::new());
     for node in client.nodes() {
@@ -188,7 +188,7 @@ fn tell_missing(
     }
 }
 
-fn cannot_gather(error: &std::io::Error) -> Failure {
+pub(crate) fn cannot_gather(error: &std::io::Error) -> Failure {
     Failure::refused(format!("cannot write to a temporary file: {}", plain(error)))
         .hint("set TMPDIR to a directory with space")
 }
@@ -213,7 +213,8 @@ impl Sources {
             if tasks.len() > TASKS_NAMED_MAX {
                 tasks.clear(); // All tasks of the job.
             }
-            let filter = StreamFilter { tasks, stderr, copies_of: Some(maker) };
+            let filter =
+                StreamFilter { tasks, stderr, copies_of: Some(maker), ..StreamFilter::default() };
             for keeper in client.nodes() {
                 if keeper == maker || away.contains(&keeper) {
                     continue;
@@ -268,7 +269,7 @@ impl Sources {
 }
 
 /// Pieces of streams on disk, by task and attempt.
-struct Gathered {
+pub(crate) struct Gathered {
     file: File,
     length: u64,
     /// The places of the pieces, in their order.
@@ -276,11 +277,11 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self { file: tempfile::tempfile()?, length: 0, pieces: BTreeMap::new() })
     }
 
-    fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
+    pub(crate) fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
         if piece.data.is_empty() {
             return Ok(());
         }
@@ -294,8 +295,13 @@ impl Gathered {
         Ok(())
     }
 
+    /// The attempts with output, by task.
+    pub(crate) fn keys(&self) -> Vec<(LocalId, Attempt)> {
+        self.pieces.keys().copied().collect()
+    }
+
     /// The received bytes of an attempt; of the latest one if the attempt that counted is unknown.
-    fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
+    pub(crate) fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
         let pieces = match attempt {
             Some(attempt) => self.pieces.get(&(task, attempt)),
             None => {
@@ -307,7 +313,7 @@ impl Gathered {
     }
 
     /// Calls `see` with the bytes of one attempt, in pieces of bounded size.
-    fn read(
+    pub(crate) fn read(
         &mut self,
         task: LocalId,
         attempt: Attempt,

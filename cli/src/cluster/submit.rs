@@ -122,7 +122,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         }
         let deadline = run::Deadline::after(timeout);
         let state = run::wait(context, &client, job, tasks, &deadline).await?;
-        jobs::tell_failures(&context.output, &state);
+        jobs::tell_failures(&context.output, &client, &state).await;
         if context.output.json {
             let state = Some(jobs::state_word(&state));
             heard(context.output.json(&Submitted { job: number, tasks, state }))?;

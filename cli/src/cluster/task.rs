@@ -1,9 +1,11 @@
 //! `starling task`: the tasks of one job.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use client::Client;
+use lens::failures::kind_of_name;
 use proto::wire::{self, TaskPhase, TaskState};
 use proto::{Attempt, JobId, LocalId, Span, Time};
 use serde::Serialize;
@@ -12,10 +14,11 @@ use crate::Context;
 use crate::cluster::failures::Cause;
 use crate::cluster::jobs;
 use crate::cluster::reports::Logs;
+use crate::cluster::task_list::{self, ListArgs};
 use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
 use crate::common::selector::Selector;
 use crate::common::terminal_text::shown;
+use crate::report::offline;
 
 /// The maximum of missing parents that an explanation names.
 const PARENTS_NAMED_MAX: usize = 8;
@@ -23,11 +26,11 @@ const PARENTS_NAMED_MAX: usize = 8;
 #[derive(Subcommand, Debug)]
 pub(crate) enum TaskVerb {
     /// List the tasks of a job
-    List(Named),
+    List(ListArgs),
     /// Show tasks one by one
     Info(Named),
     /// Explain why a task does not run, or where it ran and why there
-    Explain(Named),
+    Explain(ExplainArgs),
     /// Cancel tasks that have not ended, and all tasks that wait for them
     Cancel(Named),
 }
@@ -40,11 +43,22 @@ pub(crate) struct Named {
     tasks: Option<String>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    named: Named,
+    /// Read a run record instead of a cluster: a file, the directory of a run, or one of runs
+    #[arg(long, value_name = "DIR|FILE")]
+    from: Option<PathBuf>,
+}
+
 /// A task as JSON.
 #[derive(Serialize)]
-struct TaskRow {
+pub(crate) struct TaskRow {
     id: String,
     name: String,
+    /// The name without numbers.
+    kind: String,
     state: &'static str,
     attempt: String,
     /// Absent until it was placed.
@@ -53,14 +67,6 @@ struct TaskRow {
     /// Seconds since 1970, for a task that ran and has ended.
     started_s: Option<f64>,
     ended_s: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct TaskList {
-    tasks: Vec<TaskRow>,
-    /// Retention has removed records of tasks: these are the remaining ones.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    removed_by_retention: bool,
 }
 
 #[derive(Serialize)]
@@ -85,13 +91,14 @@ pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
 }
 
 impl TaskRow {
-    fn new(task: &TaskState) -> Self {
+    pub(crate) fn new(task: &TaskState) -> Self {
         let phase = task.phase();
         let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
         let seconds = |ns: u64| (ns > 0).then(|| Span(ns).as_secs_f64());
         Self {
             id: LocalId(task.local).to_string(),
             name: task.name.clone(),
+            kind: kind_of_name(&task.name),
             state: state_word(phase),
             attempt: Attempt(task.attempt).to_string(),
             node: task.placed.then_some(task.node),
@@ -100,8 +107,8 @@ impl TaskRow {
             ended_s: seconds(task.ended_ns),
         }
     }
-    const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
-    fn cells(self) -> Vec<String> {
+    pub(crate) const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
+    pub(crate) fn cells(self) -> Vec<String> {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         vec![
             self.id,
@@ -119,7 +126,7 @@ pub(crate) fn label(name: &str, task: LocalId) -> String {
     if name.is_empty() { task.to_string() } else { format!("'{name}'") }
 }
 
-async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
+pub(crate) async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
     match jobs::select(client, selector).await?[..] {
         [job] => Ok(job),
         _ => Err(Failure::usage("tasks are of one job: name one")),
@@ -205,23 +212,25 @@ fn of_one_array(wanted: &str, mut tasks: Vec<TaskState>) -> Result<Vec<TaskState
 }
 
 pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
+    match verb {
+        TaskVerb::List(args) if args.from.is_some() => return task_list::offline(context, args),
+        TaskVerb::Explain(ExplainArgs { named, from: Some(from) }) => {
+            return offline::explain(context, from, &named.job, named.tasks.as_deref());
+        }
+        _ => {}
+    }
     crate::block_on(async {
         let client = context.connect().await?;
-        let (TaskVerb::List(named)
-        | TaskVerb::Info(named)
-        | TaskVerb::Explain(named)
-        | TaskVerb::Cancel(named)) = verb;
+        let named = match verb {
+            TaskVerb::List(args) => return task_list::run(context, &client, args).await,
+            TaskVerb::Explain(ExplainArgs { named, .. })
+            | TaskVerb::Info(named)
+            | TaskVerb::Cancel(named) => named,
+        };
         let job = one_job(&client, &named.job).await?;
         let found = find(&client, job, named.tasks.as_deref()).await?;
         match verb {
-            TaskVerb::List(_) => {
-                let state = client.job(job).await?;
-                // Records of tasks with kept results stay.
-                let is_whole = named.tasks.as_deref().is_none_or(|tasks| tasks == "all");
-                let lacks_some = is_whole && (found.len() as u64) < state.total;
-                let removed = state.thinned_text().filter(|_| lacks_some);
-                list(context, &found, removed)
-            }
+            TaskVerb::List(_) => unreachable!("handled above"),
             TaskVerb::Info(_) => {
                 for task in &found {
                     info(context, &client, job, task).await?;
@@ -251,21 +260,6 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
             }
         }
     })
-}
-
-/// `removed`: retention has removed all others, as a text.
-fn list(context: &Context, found: &[TaskState], removed: Option<String>) -> Done {
-    let tasks: Vec<TaskRow> = found.iter().map(TaskRow::new).collect();
-    if context.output.json {
-        context.output.json(&TaskList { tasks, removed_by_retention: removed.is_some() })?;
-    } else {
-        let rows: Vec<_> = tasks.into_iter().map(TaskRow::cells).collect();
-        context.output.table(&TaskRow::HEADER, &rows)?;
-        if let Some(text) = removed {
-            say(&format!("note: {text}; 'job info' still sums it up"));
-        }
-    }
-    Ok(Exit::Ok)
 }
 
 /// Prints one task and all its events.

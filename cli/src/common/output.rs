@@ -36,6 +36,11 @@ impl Output {
         Self { json, quiet, verbose, terminal, progress, color }
     }
 
+    /// True if tables are for a person.
+    pub(crate) fn is_table(&self) -> bool {
+        self.terminal && !self.json
+    }
+
     /// Prints bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();

@@ -1,6 +1,7 @@
 //! The progress line of a job. Drawn only on stderr, if that is a terminal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::Client;
@@ -9,6 +10,7 @@ use proto::wire::JobState;
 
 use crate::cluster::jobs;
 use crate::common::output::{Output, say};
+use crate::common::pace::Pace;
 
 /// The interval at which the nodes are asked for the number of running tasks, if a person watches.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -20,29 +22,55 @@ pub(crate) struct Progress {
     looker: Option<tokio::task::JoinHandle<()>>,
     /// The task of the last printed stall.
     stalled: AtomicU64,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// The numbers behind the line.
+#[derive(Debug, Default)]
+struct Counts {
+    pace: Pace,
+    failed: u64,
+}
+
+impl Counts {
+    fn show(&self, bar: &ProgressBar) {
+        let failed = match self.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        let total = bar.length().unwrap_or(0);
+        let pace = self.pace.text(bar.elapsed().as_secs_f64(), total);
+        bar.set_prefix(format!("{failed}{pace}"));
+    }
 }
 
 impl Progress {
     /// Must be called within the runtime of the client.
     pub(crate) fn start(output: &Output, client: &Client, total: u64) -> Self {
         if !output.progress {
-            return Self { bar: ProgressBar::hidden(), looker: None, stalled: AtomicU64::new(0) };
+            let (bar, stalled) = (ProgressBar::hidden(), AtomicU64::new(0));
+            return Self { bar, looker: None, stalled, counts: Arc::default() };
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let style = "{bar:28} {human_pos}/{human_len} tasks, {msg}{prefix}, {per_sec}, eta {eta}";
+        let style = "{bar:28} {human_pos}/{human_len} tasks, {msg}{prefix}";
         let style = ProgressStyle::with_template(style).expect("the template is well formed");
         bar.set_style(style);
         bar.set_message("0 running");
-        let looker = tokio::spawn(look(client.clone(), bar.clone()));
-        Self { bar, looker: Some(looker), stalled: AtomicU64::new(0) }
+        let counts = Arc::default();
+        let looker = tokio::spawn(look(client.clone(), bar.clone(), Arc::clone(&counts)));
+        Self { bar, looker: Some(looker), stalled: AtomicU64::new(0), counts }
     }
 
     pub(crate) fn show(&self, state: &JobState) {
         let sum = state.sum.clone().unwrap_or_default();
         self.bar.set_length(state.total);
-        self.bar.set_position(sum.done + sum.failed + sum.cancelled + sum.skipped);
-        if sum.failed > 0 {
-            self.bar.set_prefix(format!(", {} failed", sum.failed));
+        let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+        self.bar.set_position(ended);
+        if self.looker.is_some() {
+            let mut counts = self.counts.lock().expect("no holder panics");
+            counts.failed = sum.failed;
+            counts.pace.push(self.bar.elapsed().as_secs_f64(), ended);
+            counts.show(&self.bar);
         }
         self.tell_stall(state);
     }
@@ -76,12 +104,14 @@ impl Drop for Progress {
     }
 }
 
-async fn look(client: Client, bar: ProgressBar) {
+async fn look(client: Client, bar: ProgressBar, counts: Arc<Mutex<Counts>>) {
     loop {
         let states = client.node_states(LOOK_EVERY).await;
         let running: u64 =
             states.iter().filter_map(|(_, state)| Some(state.as_ref().ok()?.running)).sum();
         bar.set_message(format!("{running} running"));
+        // Without news the end moves away.
+        counts.lock().expect("no holder panics").show(&bar);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

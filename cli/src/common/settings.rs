@@ -202,7 +202,9 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         if !KEYS.iter().any(|(known, _)| *known == key) {
             let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
             let failure = wrong(format!("unknown setting '{key}'"));
-            return Err(failure.hint(format!("known settings: {}", known.join(", "))));
+            let meant = workloads::nearest(&key.to_lowercase(), &known);
+            let meant = meant.map_or_else(String::new, |own| format!("'{own}' is meant? "));
+            return Err(failure.hint(format!("{meant}known settings: {}", known.join(", "))));
         }
         let value = match value {
             toml::Value::String(text) => text,

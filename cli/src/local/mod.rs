@@ -1,11 +1,14 @@
 //! Verbs that start nodes on this machine.
 
 mod differing;
+pub(crate) mod doctor;
 pub(crate) mod embed;
+pub(crate) mod example;
 mod growth;
 mod hardware;
 mod instance;
 mod launch_context;
+mod lists;
 mod member_slots;
 pub(crate) mod node;
 pub(crate) mod processes;

@@ -23,38 +23,43 @@ use crate::common::summary;
 use crate::common::units::{Bandwidth, Timespan};
 use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::local::instance::InstanceFile;
+use crate::local::lists::{self, ListArgs};
 use crate::report::{collect, files};
 use crate::workload::load;
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// A workflow file, or a generator such as bag:tasks=1000,duration=50ms
-    workflow: String,
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    workflow: Option<String>,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    pub(super) load: LoadArgs,
     #[command(flatten)]
-    load: LoadArgs,
+    pub(super) place: PlaceArgs,
     #[command(flatten)]
-    place: PlaceArgs,
-    #[command(flatten)]
-    timeout: TimeoutArgs,
+    pub(super) timeout: TimeoutArgs,
     /// Run each node as a separate process
     #[arg(long)]
-    processes: bool,
+    pub(super) processes: bool,
     /// Write a Chrome trace, which Perfetto opens
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
     trace: Option<PathBuf>,
     /// Write the run as a WfFormat instance: real runtimes, machines and sizes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
     wfformat: Option<PathBuf>,
     /// Write the record of the run, which 'starling report --from FILE' shows [default, where a
     /// directory below starling-runs is made: in it]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
     record: Option<PathBuf>,
     /// Copy the kept outputs of tasks into this directory [default, for commands: a new one below
     /// starling-runs]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
+    // The last ones: their headings are for all arguments that follow.
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 /// The submission of a run, and its options.
@@ -70,16 +75,11 @@ struct RunRequest<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None, ClusterLifetime::Run)?;
+    let Some(workflow) = &args.workflow else { return lists::run(context, args, &args.list) };
+    args.list.check_unused()?;
+    let (plan, options) = cluster_of(context, args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
-    let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
-    if let client::Submit::Nodes(nodes) = &options.submit
-        && let Some(node) = nodes.iter().find(|node| node.0 >= plan.nodes)
-    {
-        return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes))
-            .hint("nodes are numbered from n0"));
-    }
-    let mut graph = load(context, &args.workflow, &args.load)?;
+    let mut graph = load(context, workflow, &args.load)?;
     if let Some(limit) = args.place.crash_limit {
         graph.set_crash_limit(limit);
     }
@@ -113,6 +113,22 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         results::stop(cluster, keep_cluster.get()).await;
         done
     })
+}
+
+/// The nodes of a run, and the options of its submission.
+pub(super) fn cluster_of(
+    context: &Context,
+    args: &RunArgs,
+) -> Result<(ClusterPlan, SubmitOptions), Failure> {
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, ClusterLifetime::Run)?;
+    let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
+    if let client::Submit::Nodes(nodes) = &options.submit
+        && let Some(node) = nodes.iter().find(|node| node.0 >= plan.nodes)
+    {
+        return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes))
+            .hint("nodes are numbered from n0"));
+    }
+    Ok((plan, options))
 }
 
 async fn execute(
@@ -168,6 +184,7 @@ async fn execute(
         ..reports::facts(&state, logs.states.clone())
     };
     let report = reports::report(&fold, &facts, &state);
+    jobs::tell_failures(&context.output, client, &state).await;
     // First the unique report, then the files, which may be unwritable.
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
     let is_json = context.output.json;
@@ -261,7 +278,6 @@ fn print(
     state: &JobState,
     dir: Option<&Path>,
 ) -> Result<(), Failure> {
-    jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
         true => context.output.raw_line(&reports::json(report, state, dir, false)),
         false => context.output.text(&summary::text(report)),

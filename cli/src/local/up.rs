@@ -21,6 +21,7 @@ use crate::local::member_slots::MemberSlots;
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::remote_nodes::{self, RemoteNode};
 use crate::local::saved_settings;
+use crate::report::keep;
 
 /// The time for nodes to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
@@ -340,6 +341,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
         let mut pids: Vec<u32> = members.iter().map(|(_, pid)| *pid).collect();
         match &client {
             Some(client) => {
+                keep::before_stop(context, client, &dir).await;
                 for (node, _) in &members {
                     client.stop_node(NodeId(*node), false).await?;
                 }

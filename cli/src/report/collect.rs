@@ -33,18 +33,23 @@ pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<J
     }
 }
 
-/// The record of a job, from all nodes that answer.
+/// The record of a selected job.
 pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Failure> {
     crate::block_on(async {
         let client = context.connect().await?;
         let job = one(&client, job, "a report is").await?;
-        let state = job_info::recorded(&client, job, None).await?;
-        if let Some(text) = state.thinned_text() {
-            say(&format!("warning: {text}"));
-        }
-        let logs = Logs::read(&client, job, None).await?;
-        of_logs(&client, &state, logs).await
+        of_job(&client, job).await
     })
+}
+
+/// The record of a job, from all nodes that answer.
+pub(super) async fn of_job(client: &Client, job: JobId) -> Result<Record, Failure> {
+    let state = job_info::recorded(client, job, None).await?;
+    if let Some(text) = state.thinned_text() {
+        say(&format!("warning: {text}"));
+    }
+    let logs = Logs::read(client, job, None).await?;
+    of_logs(client, &state, logs).await
 }
 
 /// The record of a job with this state and these logs.
@@ -117,7 +122,7 @@ pub(crate) fn kinds(graph: &Graph) -> (Vec<u32>, Vec<String>) {
     (of_spec, kinds.names)
 }
 
-fn row(task: &TaskState) -> TaskRow {
+pub(crate) fn row(task: &TaskState) -> TaskRow {
     TaskRow {
         task: LocalId(task.local),
         name: task.name.clone(),
@@ -284,7 +289,7 @@ fn lost(state: &JobState, present: &[u32], known: &[Missing], seen: &Seen) -> Ve
 
 /// The failed tasks in groups of alike ones. Homes keep the errors of the first ones only: a task
 /// without one has the text that all kept errors of its kind and exit code share.
-fn failures(
+pub(crate) fn failures(
     tasks: &[TaskRow],
     kept: &[TaskFailure],
     kind_of: impl Fn(LocalId) -> String,

@@ -2,6 +2,8 @@
 
 pub(crate) mod collect;
 pub(crate) mod files;
+pub(crate) mod keep;
+pub(crate) mod offline;
 pub(crate) mod trace;
 
 use std::path::{Path, PathBuf};
@@ -21,8 +23,9 @@ pub(crate) struct Source {
     /// The job: last, or its number
     #[arg(required_unless_present = "from")]
     job: Option<Selector>,
-    /// Read a run record, or the record in a directory below starling-runs, instead of a cluster
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = "job")]
+    /// Read a run record instead of a cluster: of a file, a run, a directory of runs, or the
+    /// directory of an instance that was stopped [default of the job: last]
+    #[arg(long, value_name = "DIR|FILE")]
     from: Option<PathBuf>,
 }
 
@@ -120,7 +123,7 @@ fn form(context: &Context, args: &ReportArgs) -> Result<Form, Failure> {
 /// The record of a source.
 pub(crate) fn read(context: &Context, source: &Source) -> Result<Record, Failure> {
     match (&source.from, &source.job) {
-        (Some(path), _) => files::read(path),
+        (Some(path), job) => offline::one(path, job.as_ref().unwrap_or(&Selector::Last)),
         (None, Some(job)) => collect::of_cluster(context, job),
         (None, None) => Err(Failure::usage("name a job, or a run record with --from")),
     }

@@ -295,7 +295,8 @@ impl Live {
             (it, Some(home))
         }));
         for (node, copies_of) in nodes {
-            let filter = StreamFilter { tasks: vec![local], stderr, copies_of };
+            let filter =
+                StreamFilter { tasks: vec![local], stderr, copies_of, ..StreamFilter::default() };
             let asked = self.stream(node, job, &filter, state.attempt, &mut found);
             let answered = tokio::time::timeout(PATIENCE, asked).await;
             found.is_away |= !matches!(answered, Ok(Ok(())));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use executor::objects::ObjectName;
-use executor::{Executor, ObjectError, ObjectReader};
+use executor::{Executor, ObjectError, ObjectReader, Place};
 use node::Input;
 use proto::work::{Fetch, FetchError};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, Span, TaskId, Time, limits, wire};
@@ -245,11 +245,12 @@ pub(crate) fn streams(
     let tasks: Vec<LocalId> = request.tasks.iter().copied().map(LocalId).collect();
     let stderr = request.stderr;
     let (streams, job) = (executor.streams(), JobId(request.job));
-    let pieces = match request.copies_of {
-        Some(maker) => streams.copies().read(NodeId(maker), job, &tasks, stderr),
-        None => streams.read(job, &tasks, stderr),
+    let after = Place { pack: request.after_pack, offset: request.after_offset };
+    let (pieces, Place { pack, offset }) = match request.copies_of {
+        Some(maker) => (streams.copies().read(NodeId(maker), job, &tasks, stderr), after),
+        None => streams.read_after(job, &tasks, stderr, after),
     };
-    let end = wire::TaskStream { end: true, stderr, ..Default::default() };
+    let end = wire::TaskStream { end: true, stderr, pack, offset, ..Default::default() };
     pieces
         .map(move |piece| {
             Ok(match piece {

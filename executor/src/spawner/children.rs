@@ -343,6 +343,21 @@ impl Children {
         (output, is_news)
     }
 
+    /// Takes the output of running commands that is in memory.
+    pub(super) fn take_held(&mut self) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for (&number, child) in &mut self.children {
+            let Some(process) = &mut child.process else { continue };
+            for (stderr, captured) in [(false, &mut process.stdout), (true, &mut process.stderr)] {
+                if !captured.held.is_empty() {
+                    let data = std::mem::take(&mut captured.held);
+                    outputs.push(Output { number, stderr, data });
+                }
+            }
+        }
+        outputs
+    }
+
     /// Handles the end of a command: kills its group. Returns its exit, and whether the group is
     /// gone.
     pub(super) fn end(

@@ -33,7 +33,7 @@ use rustix::process::Signal;
 use children::{Children, Token, UNWATCHED};
 use orphans::Orphans;
 use program::Failure;
-use wire::{Frames, Report, SpawnerRequest, Start, Waiting};
+use wire::{Frames, Output, Report, SpawnerRequest, Start, Waiting};
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
@@ -51,6 +51,8 @@ const CROWD_PER_CPU: usize = 4;
 /// time make one round, one report and one step of the node. That saves a thread switch at four
 /// places for each command.
 const REST_IN_CROWD: Duration = Duration::from_millis(1);
+/// Output of running commands is sent when it has this size.
+const FLUSHED_BYTES: usize = 1 << 20;
 
 /// The purpose of a timer in the spawner's heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +67,8 @@ enum Alarm {
     Watch,
     /// Look for processes that left the group of a command.
     Orphans,
+    /// Send the output that is in memory.
+    Flush,
 }
 
 #[derive(Default)]
@@ -194,6 +198,8 @@ struct Loop<'a> {
     orphans: Orphans,
     /// There is an alarm for `Orphans`.
     will_look: bool,
+    /// There is an alarm for `Flush`.
+    will_flush: bool,
     grace: Duration,
     /// This number of commands is a crowd.
     crowd: usize,
@@ -216,6 +222,7 @@ impl<'a> Loop<'a> {
             will_watch: false,
             orphans: Orphans::new(),
             will_look: false,
+            will_flush: false,
             grace,
             crowd,
             has_ended: false,
@@ -331,6 +338,9 @@ impl<'a> Loop<'a> {
             self.shared.children().read(&self.shared.epoll, number, stderr, &mut self.buffer);
         if let Some(output) = output {
             wire::encode(&mut self.reports, &Report { output: Some(output), ..Report::default() });
+        } else if !self.will_flush {
+            self.will_flush = true;
+            self.alarm(Duration::from_nanos(limits::STREAM_HELD_TIME.0), Alarm::Flush, 0);
         }
         if is_too_much {
             self.alarm(self.grace, Alarm::Kill, number);
@@ -354,6 +364,19 @@ impl<'a> Loop<'a> {
         self.will_look = again;
         if again {
             self.alarm(LOOK_AGAIN_AFTER, Alarm::Orphans, 0);
+        }
+    }
+
+    /// Sends output in frames of bounded size.
+    fn flush(&mut self, held: Vec<Output>) {
+        for output in held {
+            let report = Report { output: Some(output), ..Report::default() };
+            wire::encode(&mut self.reports, &report);
+            if self.reports.len() >= FLUSHED_BYTES {
+                // A closed connection is noticed when orders are read.
+                let _ = self.shared.send(&self.reports);
+                self.reports.clear();
+            }
         }
     }
 
@@ -395,6 +418,12 @@ impl<'a> Loop<'a> {
                 Alarm::Orphans => {
                     drop(children);
                     self.look_for_orphans();
+                }
+                Alarm::Flush => {
+                    self.will_flush = false;
+                    let held = children.take_held();
+                    drop(children);
+                    self.flush(held);
                 }
             }
         }

@@ -38,6 +38,13 @@ pub struct Piece<'a> {
     pub data: &'a [u8],
 }
 
+/// A place between two records of a node's packs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub pack: u32,
+    pub offset: u64,
+}
+
 /// The captured streams of a node.
 #[derive(Debug)]
 pub struct Streams {
@@ -208,13 +215,34 @@ impl Streams {
     /// within each attempt. `tasks`: only these; none means all.
     #[must_use]
     pub fn read(&self, job: JobId, tasks: &[LocalId], stderr: bool) -> StreamReader {
+        self.read_after(job, tasks, stderr, Place::default()).0
+    }
+
+    /// As [`Self::read`], the pieces behind a place. Returns the place behind the last of them.
+    #[must_use]
+    pub fn read_after(
+        &self,
+        job: JobId,
+        tasks: &[LocalId],
+        stderr: bool,
+        after: Place,
+    ) -> (StreamReader, Place) {
         let mut ranges = Vec::new();
+        let mut end_place = after;
         for segment in &self.state().segments {
-            if let Some(&(start, end)) = segment.jobs.get(&job) {
-                ranges.push((segment::path(&self.directory, segment.number), start, end));
+            if segment.number < after.pack {
+                continue;
+            }
+            let behind = if segment.number == after.pack { after.offset } else { 0 };
+            end_place = Place { pack: segment.number, offset: segment.length.max(behind) };
+            if let Some(&(start, end)) = segment.jobs.get(&job)
+                && end > behind
+            {
+                let path = segment::path(&self.directory, segment.number);
+                ranges.push((path, start.max(behind), end));
             }
         }
-        StreamReader::new(ranges, job, tasks, stderr)
+        (StreamReader::new(ranges, job, tasks, stderr), end_place)
     }
 
     /// Passes what an attempt has printed to `keep`, as output of the next attempt of the task: its

@@ -38,6 +38,36 @@ fn pieces_come_back_by_job_task_and_kind() {
 }
 
 #[test]
+fn reading_goes_on_behind_a_place() {
+    let directory = tempfile::tempdir().unwrap();
+    // Each append begins a segment of its own.
+    let streams = Streams::open_with(directory.path(), 1).unwrap();
+    let mut place = Place::default();
+    let mut read = || {
+        let (pieces, next) = streams.read_after(JobId(1), &[], false, place);
+        place = next;
+        let data: Vec<Vec<u8>> = pieces.map(|piece| piece.unwrap().data).collect();
+        String::from_utf8(data.concat()).unwrap()
+    };
+    assert_eq!(read(), "");
+    streams.append(&[piece(1, 1, false, b"a"), piece(2, 1, false, b"x")]).unwrap();
+    assert_eq!((read(), read()), ("a".to_owned(), String::new()));
+    streams.append(&[piece(2, 1, false, b"y")]).unwrap();
+    streams.append(&[piece(1, 2, false, b"b"), piece(1, 1, true, b"e")]).unwrap();
+    streams.append(&[piece(1, 1, false, b"c")]).unwrap();
+    assert_eq!((read(), read()), ("bc".to_owned(), String::new()));
+    // In one segment.
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    streams.append(&[piece(1, 1, false, b"a")]).unwrap();
+    let (_, place) = streams.read_after(JobId(1), &[], false, Place::default());
+    streams.append(&[piece(1, 1, false, b"b")]).unwrap();
+    let (pieces, _) = streams.read_after(JobId(1), &[], false, place);
+    let data: Vec<Vec<u8>> = pieces.map(|piece| piece.unwrap().data).collect();
+    assert_eq!(data, [b"b"]);
+}
+
+#[test]
 fn the_output_of_an_attempt_is_passed_on_to_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
     let streams = Streams::open_with(directory.path(), 1).unwrap();

@@ -25,3 +25,5 @@ pub const CAPTURED_COPY_TIMEOUT: Span = Span::from_secs(5);
 /// The maximum captured output of one running command in memory before it is written to the output
 /// pack.
 pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;
+/// The maximum time that captured output of a running command is in memory.
+pub const STREAM_HELD_TIME: Span = Span::from_secs(1);

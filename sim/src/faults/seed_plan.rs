@@ -316,7 +316,7 @@ fn spawn_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, Cli
     if !dice.chance(SPAWNING_PERMILLE) {
         return;
     }
-    for (work, ..) in jobs {
+    for (work, ..) in &mut *jobs {
         let share = dice.pick(&[0, 50, 300]);
         if let Work::Draft(draft) = work {
             *draft = std::mem::take(draft).with_spawning(&mut dice, share);

@@ -20,6 +20,8 @@ mod launch_sizes;
 mod launchers;
 mod leftover_processes;
 mod link_cuts;
+mod lists;
+mod living;
 mod lockless;
 mod lost_output;
 mod lost_store;

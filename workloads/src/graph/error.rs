@@ -68,8 +68,14 @@ impl GeneratorError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::UnknownGenerator { known, .. } => Some(format!("known generators: {known}")),
-            Self::UnknownKey { known, .. } => Some(format!("known keys: {known}")),
+            Self::UnknownGenerator { name, known } => Some(match meant(name, known) {
+                Some(own) => format!("'{own}' is meant? known generators: {known}"),
+                None => format!("known generators: {known}"),
+            }),
+            Self::UnknownKey { key, known, .. } => Some(match meant(key, known) {
+                Some(own) => format!("'{own}' is meant? known keys: {known}"),
+                None => format!("known keys: {known}"),
+            }),
             Self::NotKeyValue { .. } => {
                 Some("write NAME:key=value,key=value, for example bag:tasks=1000".to_owned())
             }
@@ -77,6 +83,20 @@ impl GeneratorError {
             Self::KeyTwice { .. } | Self::BadValue { .. } => None,
         }
     }
+}
+
+/// The most similar of the known words, which are separated by commas.
+fn meant<'k>(word: &str, known: &'k str) -> Option<&'k str> {
+    let known: Vec<&str> = known.split(", ").collect();
+    nearest(&word.to_lowercase(), &known)
+}
+
+/// The most similar known word, if it is similar enough.
+#[must_use]
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = |own: &&str| strsim::damerau_levenshtein(word, own);
+    let best = known.iter().copied().min_by_key(near)?;
+    (near(&best) <= 1 + best.len() / 4).then_some(best)
 }
 
 /// A problem in a file, without its place.

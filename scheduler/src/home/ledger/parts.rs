@@ -107,7 +107,10 @@ impl Parts {
         self.partitions.iter().copied().zip(self.parts.iter_mut().map(AsMut::as_mut))
     }
     /// The parts of this partition and of later ones.
-    pub(crate) fn from(&self, partition: PartitionId) -> impl Iterator<Item = (PartitionId, &Part)> {
+    pub(crate) fn from(
+        &self,
+        partition: PartitionId,
+    ) -> impl Iterator<Item = (PartitionId, &Part)> {
         let at = self.lower_bound(partition);
         let parts = self.parts[at..].iter().map(AsRef::as_ref);
         self.partitions[at..].iter().copied().zip(parts)

@@ -3,7 +3,7 @@
 //! The reader's own errors mention maps and sequences. This module converts them to errors that
 //! name the key, and hints that show how it is written.
 
-use crate::graph::error::Problem;
+use crate::graph::error::{Problem, nearest};
 
 /// The page that explains all keys, for errors about unknown keys.
 const PAGE: &str = "docs/workflow-file.md describes each key";
@@ -101,13 +101,6 @@ fn unknown_key(key: &str, message: &str) -> (String, Option<String>) {
         None => format!("known keys: {}", known.join(", ")),
     };
     (reason, Some(hint))
-}
-
-/// The most similar known key, if it is similar enough.
-fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    let near = |own: &&str| strsim::damerau_levenshtein(key, own);
-    let best = known.iter().copied().min_by_key(near)?;
-    (near(&best) <= 1 + best.len() / 4).then_some(best)
 }
 
 /// Splits `invalid type: FOUND, expected WANTED`, and the same for values.

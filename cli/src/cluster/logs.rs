@@ -1,0 +1,363 @@
+//! `starling job logs`: the output of tasks as it is printed, also of running ones.
+//!
+//! Each node is asked for the output behind the last place that was read. Commands that run give
+//! their output to the node at least once a second.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use clap::Args;
+use client::{Client, ClientError, StreamFilter, StreamPlace};
+use proto::{Attempt, JobId, LocalId, NodeId, wire};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::Context;
+use crate::cluster::{jobs, streams, task};
+use crate::common::errors::{Done, Exit, Failure};
+use crate::common::output::say;
+use crate::common::selector::Selector;
+use crate::common::terminal_text::shown;
+use crate::common::units;
+
+/// The interval of reading.
+const READ_EVERY: Duration = Duration::from_millis(500);
+/// Bytes of unfinished lines in memory; beyond them the longest are printed as they are.
+const UNFINISHED_BYTES_MAX: usize = 16 << 20;
+const UNFINISHED_LINE_BYTES_MAX: usize = 64 << 10;
+/// Names of tasks in memory.
+const NAMES_MAX: usize = 1 << 16;
+
+#[derive(Args, Debug)]
+pub(crate) struct LogsArgs {
+    /// The job: last, or its number
+    job: Selector,
+    /// Only of these tasks: names, ids or entries of an array, separated by commas
+    tasks: Option<String>,
+    /// Follow the output until the job has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// Only standard error
+    #[arg(long, conflicts_with = "stdout")]
+    stderr: bool,
+    /// Only standard output
+    #[arg(long)]
+    stdout: bool,
+    /// Do not begin each line with the name of its task [default: with names, unless one task is
+    /// named]
+    #[arg(long)]
+    no_prefix: bool,
+}
+
+#[derive(Serialize)]
+struct LineRow<'l> {
+    task: String,
+    name: &'l str,
+    attempt: String,
+    stream: &'static str,
+    text: &'l str,
+}
+
+/// An attempt's stream.
+type Stream = (LocalId, Attempt, bool);
+
+/// The output of a job, as far as it is printed.
+struct Follower<'c> {
+    context: &'c Context,
+    client: &'c Client,
+    job: JobId,
+    tasks: Vec<LocalId>,
+    /// Of the streams that are wanted: true for standard error.
+    kinds: Vec<bool>,
+    has_prefix: bool,
+    /// By lines; else bytes as they come.
+    by_lines: bool,
+    places: BTreeMap<(NodeId, bool), StreamPlace>,
+    /// The last line of each stream, without its end.
+    unfinished: HashMap<Stream, Vec<u8>>,
+    unfinished_bytes: usize,
+    names: HashMap<LocalId, String>,
+    /// The latest attempt of each task that is printed.
+    latest: HashMap<LocalId, Attempt>,
+    /// Nodes that did not answer at the last reading.
+    away: HashSet<NodeId>,
+    /// Bytes of each stream that were read.
+    came_bytes: HashMap<Stream, u64>,
+}
+
+pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> Done {
+    let job = match jobs::select(client, &args.job).await?[..] {
+        [job] => job,
+        _ => return Err(Failure::usage("logs are of one job: name one")),
+    };
+    let mut state = client.job(job).await?;
+    if let Some(text) = state.thinned_text() {
+        return Err(Failure::refused(format!("{text}, and what they printed"))
+            .hint(format!("'starling job info {}' still sums it up", job.0)));
+    }
+    let tasks: Vec<LocalId> = match &args.tasks {
+        Some(text) => {
+            let found = task::find(client, job, Some(text)).await?;
+            found.iter().map(|task| LocalId(task.local)).collect()
+        }
+        None => Vec::new(),
+    };
+    let kinds = match (args.stdout, args.stderr) {
+        (true, _) => vec![false],
+        (_, true) => vec![true],
+        _ => vec![false, true],
+    };
+    let has_prefix = tasks.len() != 1 && !args.no_prefix;
+    let mut follower = Follower {
+        context,
+        client,
+        job,
+        by_lines: has_prefix || tasks.len() != 1 || context.output.json,
+        tasks,
+        kinds,
+        has_prefix,
+        places: BTreeMap::new(),
+        unfinished: HashMap::new(),
+        unfinished_bytes: 0,
+        names: HashMap::new(),
+        latest: HashMap::new(),
+        away: HashSet::new(),
+        came_bytes: HashMap::new(),
+    };
+    let mut watch = client.watch_job(job);
+    while args.follow && !client::is_ended(&state) {
+        follower.read().await?;
+        let next = Instant::now() + READ_EVERY;
+        while let Ok(changed) = tokio::time::timeout_at(next, watch.next()).await {
+            match changed? {
+                Some(changed) => state = changed,
+                None => break,
+            }
+            if client::is_ended(&state) {
+                break;
+            }
+        }
+    }
+    // What was printed before the end is on the nodes now.
+    follower.read().await?;
+    let lacking = follower.read_copies().await?;
+    follower.finish()?;
+    if lacking > 0 {
+        let tasks = units::number_of(lacking, "task");
+        return Err(Failure::lost(format!("output of {tasks} is missing"))
+            .hint("'starling up' starts the nodes that are missing"));
+    }
+    Ok(Exit::Ok)
+}
+
+impl Follower<'_> {
+    /// Prints all output that is new. A node that does not answer is asked again the next time.
+    async fn read(&mut self) -> Result<(), Failure> {
+        for node in self.client.nodes() {
+            for stderr in self.kinds.clone() {
+                let after = self.places.get(&(node, stderr)).copied().unwrap_or_default();
+                let tasks = self.tasks.clone();
+                let filter = StreamFilter { tasks, stderr, after, ..StreamFilter::default() };
+                match self.read_one(node, stderr, &filter).await {
+                    Ok(()) => drop(self.away.remove(&node)),
+                    Err(failure) if failure.exit == Exit::Lost => {
+                        if self.away.insert(node) {
+                            say(&format!("warning: {node} does not answer: {}", failure.message));
+                        }
+                        break;
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The streams of ended tasks on nodes that are away, as far as they were not read.
+    async fn lacking(&self) -> Result<Vec<(NodeId, Stream)>, Failure> {
+        let mut lacking = Vec::new();
+        let see = |task: wire::TaskState| {
+            let local = LocalId(task.local);
+            let is_wanted = self.tasks.is_empty() || self.tasks.contains(&local);
+            if !is_wanted || !self.away.contains(&NodeId(task.node)) {
+                return;
+            }
+            for &stderr in &self.kinds {
+                let printed = if stderr { task.stderr_bytes } else { task.stdout_bytes };
+                let stream = (local, Attempt(task.attempt), stderr);
+                if printed > self.came_bytes.get(&stream).copied().unwrap_or(0) {
+                    lacking.push((NodeId(task.node), stream));
+                }
+            }
+        };
+        self.client.tasks(self.job, see).await?;
+        Ok(lacking)
+    }
+
+    /// Reads the output of nodes that are away from the copies on other nodes. Returns the number
+    /// of streams that lack a part.
+    async fn read_copies(&mut self) -> Result<u64, Failure> {
+        if self.away.is_empty() {
+            return Ok(0);
+        }
+        let lacking = self.lacking().await?;
+        let makers: BTreeSet<(NodeId, bool)> =
+            lacking.iter().map(|(maker, stream)| (*maker, stream.2)).collect();
+        for (maker, stderr) in makers {
+            for keeper in self.client.nodes() {
+                if self.away.contains(&keeper) {
+                    continue;
+                }
+                let mut copies =
+                    streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
+                let copies_of = Some(maker);
+                let tasks = self.tasks.clone();
+                let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
+                let see = |piece: wire::TaskStream| {
+                    copies.push(&piece).map_err(|error| streams::cannot_gather(&error))
+                };
+                match self.client.streams(keeper, self.job, &filter, see).await {
+                    Err(failure) if failure.exit != Exit::Lost => return Err(failure),
+                    // The rest may be on other nodes; missing output is counted.
+                    _ => self.print_rest(&mut copies, &lacking, stderr).await?,
+                }
+            }
+        }
+        Ok(self.lacking().await?.len() as u64)
+    }
+
+    /// Prints the parts of copies that were not read before.
+    async fn print_rest(
+        &mut self,
+        copies: &mut streams::Gathered,
+        lacking: &[(NodeId, Stream)],
+        stderr: bool,
+    ) -> Result<(), Failure> {
+        for &(_, stream) in lacking.iter().filter(|(_, stream)| stream.2 == stderr) {
+            let (task, attempt, _) = stream;
+            let mut skipped = self.came_bytes.get(&stream).copied().unwrap_or(0);
+            if copies.came_bytes(task, Some(attempt)) <= skipped {
+                continue;
+            }
+            self.begin(task, attempt).await?;
+            copies.read(task, attempt, |bytes| {
+                let skip = skipped.min(bytes.len() as u64);
+                skipped -= skip;
+                self.print(stream, &bytes[skip as usize..])
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn read_one(
+        &mut self,
+        node: NodeId,
+        stderr: bool,
+        filter: &StreamFilter,
+    ) -> Result<(), Failure> {
+        let mut gathered = streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
+        let (mut place, mut is_damaged) = (None, false);
+        let see = |piece: wire::TaskStream| {
+            is_damaged |= piece.damaged;
+            if piece.end {
+                place = Some(StreamPlace { pack: piece.pack, offset: piece.offset });
+            }
+            gathered.push(&piece).map_err(|error| streams::cannot_gather(&error))
+        };
+        self.client.streams(node, self.job, filter, see).await?;
+        // An answer without its end is asked for again as a whole.
+        let Some(place) = place else {
+            return Err(Failure::lost("the answer was cut"));
+        };
+        self.places.insert((node, stderr), place);
+        if is_damaged {
+            say(&format!("warning: {node}: a part of the output is damaged"));
+        }
+        for (task, attempt) in gathered.keys() {
+            self.begin(task, attempt).await?;
+            gathered.read(task, attempt, |bytes| self.print((task, attempt, stderr), bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Looks up the name of a task, and names a repetition.
+    async fn begin(&mut self, task: LocalId, attempt: Attempt) -> Result<(), Failure> {
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        let is_named = self.has_prefix || self.context.output.json;
+        if is_named && !self.names.contains_key(&task) {
+            let name = match self.client.explain(self.job, task).await {
+                Ok(explained) => explained.task.map(|task| task.name).unwrap_or_default(),
+                // The output does not wait for the home of its task.
+                Err(ClientError::ClusterUnreachable(_)) => String::new(),
+                Err(error) => return Err(error.into()),
+            };
+            self.names.insert(task, if name.is_empty() { task.to_string() } else { name });
+        }
+        if self.latest.len() >= NAMES_MAX {
+            self.latest.clear();
+        }
+        let latest = self.latest.entry(task).or_insert(attempt);
+        if *latest < attempt {
+            *latest = attempt;
+            let name = self.names.get(&task).cloned().unwrap_or_else(|| task.to_string());
+            self.context.output.note(&format!("note: task '{name}' runs again: attempt {attempt}"));
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
+        *self.came_bytes.entry(stream).or_default() += bytes.len() as u64;
+        if !self.by_lines {
+            return self.context.output.bytes(bytes);
+        }
+        let mut line = self.unfinished.remove(&stream).unwrap_or_default();
+        self.unfinished_bytes -= line.len();
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            line.extend_from_slice(part);
+            if part.ends_with(b"\n") || line.len() >= UNFINISHED_LINE_BYTES_MAX {
+                self.print_line(stream, &line)?;
+                line.clear();
+            }
+        }
+        if !line.is_empty() {
+            self.unfinished_bytes += line.len();
+            self.unfinished.insert(stream, line);
+        }
+        match self.unfinished_bytes > UNFINISHED_BYTES_MAX {
+            true => self.finish(),
+            false => Ok(()),
+        }
+    }
+
+    fn print_line(&self, (task, attempt, stderr): Stream, line: &[u8]) -> Result<(), Failure> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let name = self.names.get(&task).map_or("", String::as_str);
+        if self.context.output.json {
+            return self.context.output.json(&LineRow {
+                task: task.to_string(),
+                name,
+                attempt: attempt.to_string(),
+                stream: if stderr { "stderr" } else { "stdout" },
+                text: &String::from_utf8_lossy(line),
+            });
+        }
+        let mut text = Vec::with_capacity(line.len() + name.len() + 4);
+        if self.has_prefix {
+            text.extend_from_slice(shown(name).as_bytes());
+            text.extend_from_slice(if stderr { b" ! " } else { b" | " });
+        }
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        self.context.output.bytes(&text)
+    }
+
+    /// Prints the lines without an end.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let mut unfinished: Vec<_> = self.unfinished.drain().collect();
+        self.unfinished_bytes = 0;
+        unfinished.sort_by_key(|(stream, _)| *stream);
+        unfinished.iter().try_for_each(|(stream, line)| self.print_line(*stream, line))
+    }
+}

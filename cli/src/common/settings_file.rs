@@ -1,0 +1,186 @@
+//! Changes a file of settings: one line, and all others stay as they are.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::args::{DataKind, PlacementName, SubmitTo};
+use crate::cluster::tuning::{Law, Neighbours, OrderName, PolicyName};
+use crate::common::errors::{Failure, numbers_plain};
+use crate::common::history::History;
+use crate::common::settings::KEYS;
+use crate::common::units::{Bandwidth, Factor, Size, Timespan};
+use crate::report::files;
+
+/// The user's file, or that of this directory.
+pub(crate) fn path(here: bool) -> Result<PathBuf, Failure> {
+    if here {
+        return Ok(PathBuf::from("starling.toml"));
+    }
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let below = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home).ok_or_else(|| {
+        Failure::refused("neither XDG_CONFIG_HOME nor HOME is set")
+            .hint("set one of them, or write ./starling.toml with --here")
+    })?;
+    Ok(below.join("starling/config.toml"))
+}
+
+/// Refuses an unknown setting.
+pub(crate) fn check_key(key: &str) -> Result<(), Failure> {
+    if KEYS.iter().any(|(known, _)| *known == key) {
+        return Ok(());
+    }
+    let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
+    let meant = workloads::nearest(&key.to_lowercase(), &known);
+    let meant = meant.map_or_else(String::new, |own| format!("'{own}' is meant? "));
+    Err(Failure::usage(format!("unknown setting '{key}'"))
+        .hint(format!("{meant}known settings: {}", known.join(", "))))
+}
+
+fn parses<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<(), String> {
+    value.parse::<T>().map(drop).map_err(|error| numbers_plain(&error.to_string()))
+}
+
+/// Refuses a value that the verbs would refuse.
+pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
+    let built_in = KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| value);
+    if matches!(built_in, "auto" | "none") && matches!(value, "auto" | "none") {
+        return Ok(());
+    }
+    let checked = match key {
+        "nodes" | "slots" | "replicas" => parses::<u32>(value),
+        "threshold" | "steal_share" | "scale" => parses::<Factor>(value),
+        "bandwidth" => parses::<Bandwidth>(value),
+        "cache" | "store_soft" | "store_hard" | "captured_limit" | "captured_store" => {
+            parses::<Size>(value)
+        }
+        "history" => parses::<History>(value),
+        "steal_interval" | "steal_bound" | "wait_max" | "timeout" | "scrub_every" => {
+            parses::<Timespan>(value)
+        }
+        "policy" => parses::<PolicyName>(value),
+        "order" => parses::<OrderName>(value),
+        "data" => parses::<DataKind>(value),
+        "placement" => parses::<PlacementName>(value),
+        "submit" => parses::<SubmitTo>(value),
+        "slurm" => match value {
+            "keep" | "hide" => Ok(()),
+            _ => Err("it is 'keep' or 'hide'".to_owned()),
+        },
+        "lengths" => parses::<Law>(value),
+        "steal_neighbours" => parses::<Neighbours>(value),
+        _ => Ok(()),
+    };
+    checked.map_err(|error| {
+        let text = format!("'{value}'");
+        let error = if error.contains(&text) { error } else { format!("{text}: {error}") };
+        Failure::usage(format!("{key}: {error}"))
+            .hint(format!("'starling config get {key}' shows the present value"))
+    })
+}
+
+/// Sets a key in a file, or removes it. The file must be well-formed before and after.
+pub(crate) fn put(path: &Path, key: &str, value: Option<&str>) -> Result<(), Failure> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Failure::file(path, &error)),
+    };
+    let parse = |text: &str| text.parse::<toml::Table>();
+    let name = path.display();
+    let table = parse(&text).map_err(|error| {
+        Failure::refused(format!("{name}: {}", error.message())).hint("mend the file first")
+    })?;
+    if table.contains_key("task") {
+        return Err(Failure::refused(format!("{name}: it is a workflow, not a file of settings"))
+            .hint("without --here the setting is written to the user's file"));
+    }
+    let changed = change(&text, key, value);
+    let expected = value.map(str::to_owned);
+    let found = parse(&changed).ok().map(|table| {
+        table.get(key).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    });
+    if found != Some(expected) {
+        return Err(Failure::refused(format!("{name}: '{key}' cannot be changed in this file"))
+            .hint(format!("edit the line of '{key}' by hand")));
+    }
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, &error))?;
+    }
+    files::put(path, changed.as_bytes())
+}
+
+/// The text with the line of a key replaced, added or removed.
+fn change(text: &str, key: &str, value: Option<&str>) -> String {
+    let is_own = |line: &str| {
+        line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let line = value.map(|value| format!("{key} = {}\n", toml::Value::String(value.to_owned())));
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut line_left = line;
+    for own in text.split_inclusive('\n') {
+        match is_own(own) {
+            true => out.push_str(&line_left.take().unwrap_or_default()),
+            false => out.push_str(own),
+        }
+    }
+    if let Some(line) = line_left {
+        if !out.is_empty() && !out.ends_with('\n') {
+            out.push('\n');
+        }
+        out.push_str(&line);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_changes() {
+        let text = "# mine\nnodes = 3 # three\nslots = 2";
+        assert_eq!(change(text, "nodes", Some("4")), "# mine\nnodes = \"4\"\nslots = 2");
+        assert_eq!(change(text, "nodes", None), "# mine\nslots = 2");
+        assert_eq!(change(text, "scale", Some("1")), format!("{text}\nscale = \"1\"\n"));
+        assert_eq!(change("", "scale", Some("a\"b")), "scale = 'a\"b'\n");
+    }
+
+    #[test]
+    fn a_file_stays_well_formed_or_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/config.toml");
+        put(&path, "nodes", Some("3")).unwrap();
+        put(&path, "policy", Some("flds")).unwrap();
+        put(&path, "nodes", None).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "policy = \"flds\"\n");
+        for (text, error) in [
+            ("nodes = [", "mend the file first"),
+            ("[[task]]\nname = 'x'", "without --here"),
+            ("'nodes' = 1", "by hand"),
+            ("[a]\nb = 1", "by hand"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let failure = put(&path, "nodes", Some("2")).unwrap_err();
+            assert!(failure.hint.unwrap().contains(error), "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn values_are_checked_as_the_verbs_do() {
+        for (key, built_in) in KEYS {
+            check_key(key).unwrap();
+            if !built_in.is_empty() {
+                check_value(key, built_in).unwrap_or_else(|failure| panic!("{key}: {failure:?}"));
+            }
+        }
+        for (key, value) in
+            [("nodes", "many"), ("policy", "best"), ("history", "5"), ("timeout", "soon")]
+        {
+            assert!(check_value(key, value).unwrap_err().message.starts_with(key), "{key}");
+        }
+        let failure = check_key("nods").unwrap_err();
+        assert!(failure.hint.unwrap().starts_with("'nodes' is meant? known settings"));
+    }
+}

@@ -1,0 +1,99 @@
+//! Run records of the jobs of an instance, which `starling down` leaves in its directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::Client;
+use proto::limits::RECORDS_KEPT;
+use proto::wire::JobState;
+use proto::{JobId, Time};
+
+use super::{collect, files};
+use crate::Context;
+use crate::common::errors::Failure;
+use crate::common::output::say;
+
+/// The records of an instance, in its directory.
+pub(crate) const DIRECTORY: &str = "records";
+/// The time for all records, so that the nodes stop soon.
+const WITHIN: Duration = Duration::from_secs(5);
+/// A job with more tasks gets no record: its nodes would wait for it.
+const TASKS_MAX: u64 = 1 << 20;
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The file of a job's record. Names are in the order of the jobs.
+fn path_of(dir: &Path, job: JobId) -> PathBuf {
+    dir.join(DIRECTORY).join(format!("job-{:010}.{}", job.0, files::ENDING))
+}
+
+/// True if the record was written after the last end of the job.
+fn is_recorded(path: &Path, state: &JobState) -> bool {
+    let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let since = written.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    since.is_some_and(|since| since.as_nanos() > u128::from(state.ended_ns))
+}
+
+/// Writes the records of the newest ended jobs. The nodes stop also without them.
+pub(crate) async fn before_stop(context: &Context, client: &Client, dir: &Path) {
+    let written = tokio::time::timeout(WITHIN, write_all(context, client, dir)).await;
+    let problem = match written {
+        Ok(Ok(())) => return,
+        Ok(Err(failure)) => failure.message,
+        Err(_) => format!("not done within {} s", WITHIN.as_secs()),
+    };
+    say(&format!("warning: run records of some jobs are not written: {problem}"));
+}
+
+async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(), Failure> {
+    let mut states = client.jobs(LIST_TIMEOUT).await?.states;
+    states.retain(|state| client::is_ended(state) && state.ended_ns > 0);
+    states.sort_unstable_by_key(|state| std::cmp::Reverse(Time(state.ended_ns)));
+    // A summary waits for the nodes that are away.
+    let nodes = client.node_states(LIST_TIMEOUT).await;
+    let all_answer = nodes.iter().all(|(_, state)| state.is_ok());
+    for state in states.iter().take(RECORDS_KEPT) {
+        let path = path_of(dir, JobId(state.job));
+        if is_recorded(&path, state) || state.thinned_text().is_some() {
+            continue;
+        }
+        if state.total > TASKS_MAX {
+            context.output.note(&format!(
+                "note: no run record of job {}: it has more than {TASKS_MAX} tasks",
+                state.job
+            ));
+            continue;
+        }
+        let job = JobId(state.job);
+        if !all_answer && client.job(job).await?.summary.is_none() {
+            continue;
+        }
+        let record = collect::of_job(client, job).await?;
+        let parent = dir.join(DIRECTORY);
+        executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
+        files::put(&path, &files::bytes(&record)?)?;
+    }
+    remove_old(&dir.join(DIRECTORY));
+    Ok(())
+}
+
+fn remove_old(records: &Path) {
+    let entries = fs::read_dir(records).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == files::ENDING));
+    paths.sort();
+    for old in paths.iter().take(paths.len().saturating_sub(RECORDS_KEPT)) {
+        let _ = fs::remove_file(old);
+    }
+}
+
+/// Removes the record of a forgotten job.
+pub(crate) fn forget(dir: &Path, job: JobId) -> Result<(), Failure> {
+    let path = path_of(dir, job);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::file(&path, &error))
+        }
+        _ => Ok(()),
+    }
+}
