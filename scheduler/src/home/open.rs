@@ -347,7 +347,7 @@ impl Scheduler {
                 if !self.homes.is_mine(partition) {
                     return Err(wrong_home(query.partition));
                 }
-                let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+                let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
                 let tasks = part.map_or(0, |part| part.open);
                 Ok(response::Body::OpenTasks(wire::OpenTasks { tasks }))
             }

@@ -106,7 +106,7 @@ impl Ledger {
         };
         let from = if query.from_start { 0 } else { query.after.saturating_add(1) };
         let start = LocalId(from).partition();
-        let ids = job.parts.range(start..).flat_map(|(&partition, part)| {
+        let ids = job.parts.from(start).flat_map(|(partition, part)| {
             let first = if partition == start { LocalId(from).index() } else { 0 };
             let indices = part.indices().filter(move |&index| index >= first);
             indices.map(move |index| LocalId::new(partition, index))
@@ -225,7 +225,7 @@ impl Ledger {
             }
             job.report_at = None;
             let mut partitions = Vec::new();
-            for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
+            for (partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
                 part.dirty = false;
                 // Versions of a later home are larger than all versions of an earlier one.
                 let term = homes.term(partition).unwrap_or(incarnation);
