@@ -146,6 +146,8 @@ impl World {
         if plan.open.is_some() {
             truth.is_open = true;
             submission.chunks = open::open_chunks(submission.chunks);
+            let chunks = submission.chunks.len();
+            plan.open = plan.open.map(|open| open.bounded(chunks));
             plan.death = OpenPlan::survivable(plan.death);
         }
         self.jobs.insert(job, truth);

@@ -12,6 +12,9 @@ use crate::faults::event_queue::{ExternalClient, SimEvent};
 use crate::faults::expected::SubmissionStage;
 use crate::faults::world::World;
 
+/// The maximum duration of all pauses of one client.
+const PAUSES_MAX: Span = Span::from_secs(4);
+
 /// The behavior of a client that adds tasks while its job runs.
 #[derive(Clone, Debug)]
 pub struct OpenPlan {
@@ -22,6 +25,12 @@ pub struct OpenPlan {
 }
 
 impl OpenPlan {
+    /// All pauses together are bounded, however many chunks there are.
+    pub(super) fn bounded(self, chunks: usize) -> Self {
+        let most = Span(PAUSES_MAX.0 / chunks.max(1) as u64);
+        Self { pace: self.pace.min(most), ..self }
+    }
+
     /// A job that its client leaves open would never end. So another client goes on.
     pub(super) fn survivable(death: Death) -> Death {
         match death {
@@ -62,7 +71,11 @@ pub(super) fn open_chunks(chunks: Vec<wire::Chunk>) -> Vec<wire::Chunk> {
         let parents = lists.collect();
         wire::Chunk { open: true, children: Vec::new(), parents, ..chunk }
     };
-    chunks.into_iter().filter(|chunk| !chunk.tasks.is_empty()).map(open).collect()
+    let mut chunks: Vec<_> =
+        chunks.into_iter().filter(|chunk| !chunk.tasks.is_empty()).map(open).collect();
+    // Roughly in the order of the graph, so that many parents have ended before children come.
+    chunks.sort_by_key(|chunk| chunk.tasks[0].entry);
+    chunks
 }
 
 /// The commit that opens a job.
