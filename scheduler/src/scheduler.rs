@@ -278,10 +278,7 @@ impl Scheduler {
             }
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
-            Body::Visible(visible) => {
-                self.ledger.make_visible(now, &visible, &self.homes, out);
-                self.on_joined(now, &visible, out);
-            }
+            Body::Visible(visible) => self.on_visible(now, &visible, out),
             Body::Join(join) => self.jobs.on_join(from, join, &self.homes, out),
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),

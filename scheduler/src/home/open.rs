@@ -167,8 +167,13 @@ impl Scheduler {
         self.open_jobs.as_mut()?.joins.remove(&place)
     }
 
-    /// The job's home has given weight to parts here, or announces the close.
-    pub(crate) fn on_joined(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
+    /// A job is visible, has given weight to parts here, or is closed.
+    pub(crate) fn on_visible(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
+        self.ledger.make_visible(now, visible, &self.homes, out);
+        self.on_joined(now, visible, out);
+    }
+
+    fn on_joined(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
         let (Some(commit), Some(_)) = (&visible.commit, &self.open_jobs) else { return };
         for total in &commit.partitions {
             let place = (JobId(commit.job), PartitionId(total.partition));

@@ -1,6 +1,7 @@
 //! Simulated clients. Each submits one job by chunks and commit, and watches it; requests may be
 //! lost or repeated, and clients may die.
 
+mod asks;
 mod cancels;
 mod forgets;
 mod open;
@@ -296,43 +297,8 @@ impl World {
 
     fn ask(&mut self, index: usize, ask: Ask) {
         let client = &self.clients[index];
-        let (job, faultless) = (client.job, self.options.faultless);
-        let body = match &ask {
-            &Ask::Chunk(at) => request::Body::Submit(client.submission.chunks[at].clone()),
-            Ask::Commit => {
-                let mut commit = client.submission.commit.clone();
-                commit.submitted_ns = client.started.unwrap_or(self.now).0;
-                if client.plan.open.is_some() {
-                    commit = open::opening(&commit);
-                }
-                request::Body::Commit(commit)
-            }
-            Ask::Close => open::close(job),
-            Ask::Release(tasks) => open::release(job, tasks),
-            Ask::Watch => {
-                request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
-            }
-            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() }),
-            Ask::Cancel | Ask::Forbid => {
-                let by = format!("client-{index}");
-                let staged = ask == Ask::Forbid;
-                let cancel = wire::Cancel { job: job.0, by, staged, ..Default::default() };
-                request::Body::Cancel(cancel)
-            }
-            Ask::CancelTasks(named) => {
-                let locals = named.iter().map(|local| local.0).collect();
-                let by = format!("client-{index}");
-                let round = client.round;
-                let cancel = wire::Cancel { job: job.0, locals, by, round, ..Default::default() };
-                request::Body::Cancel(cancel)
-            }
-            &Ask::Retry(round) => {
-                let by = format!("client-{index}");
-                let locals = Vec::new();
-                request::Body::Retry(wire::JobRetry { job: job.0, round, locals, by })
-            }
-            Ask::Forget => request::Body::Forget(wire::JobForget { job: job.0, results: false }),
-        };
+        let faultless = self.options.faultless;
+        let body = client.body_of(&ask, index, self.now);
         let partition = partition_of(&body, self.map.partitions.len() as u32);
         let partition = partition.expect("each of these is about one");
         let (node, _) = self.home_known_to(ExternalClient::Job(index), partition);

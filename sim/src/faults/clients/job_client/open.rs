@@ -1,5 +1,5 @@
-//! Clients of open jobs. Each opens its job, adds chunks at its pace, releases outputs whose readers
-//! are all stored, and closes the job.
+//! Clients of open jobs. Each opens its job, adds chunks at its pace, releases outputs whose
+//! readers are all stored, and closes the job.
 
 use std::collections::BTreeMap;
 
