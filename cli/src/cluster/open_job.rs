@@ -155,7 +155,7 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
     Ok(ids)
 }
 
-/// A spec that also reads these outputs. Outputs stay until they are released, not for ever.
+/// A spec that also reads these outputs. Outputs stay until they are released; they are not kept.
 fn spec(spec: &wire::Spec, read: &[wire::Input]) -> Arc<wire::Spec> {
     let mut spec = spec.clone();
     spec.inputs.splice(0..0, read.iter().cloned());

@@ -1,5 +1,5 @@
-//! Clients of open jobs. Each opens its job, adds chunks at its pace, releases outputs whose
-//! readers are all stored, and closes the job.
+//! Clients of open jobs. Each opens its job, adds chunks at its pace, releases outputs once all
+//! their readers are stored, and closes the job.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl JobClient {
         self.plan.open.is_some() && is_of_open && is_closed
     }
 
-    /// Tasks in stored chunks of one partition, all of whose readers are in stored chunks.
+    /// Tasks of one partition that are stored, with all their readers.
     fn releasable(&self, at: usize) -> Vec<LocalId> {
         let mut readers_stored: BTreeMap<u64, bool> = BTreeMap::new();
         for (chunk, &stored) in self.submission.chunks.iter().zip(&self.accepted) {
