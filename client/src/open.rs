@@ -69,8 +69,8 @@ struct Shared {
     client: Client,
     job: JobId,
     state: Mutex<State>,
-    /// Something is to be sent.
-    wake: Notify,
+    /// Something is to be sent, or the handle is dropped.
+    wake: Arc<Notify>,
     /// Changes when chunks are stored or the handle fails.
     progress: watch::Sender<u64>,
 }
@@ -247,7 +247,7 @@ impl OpenJob {
             client,
             job,
             state: Mutex::new(state),
-            wake: Notify::new(),
+            wake: Arc::default(),
             progress: watch::Sender::new(0),
         });
         tokio::spawn(send(Arc::downgrade(&shared)));
@@ -321,6 +321,12 @@ impl OpenJob {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.wake.notify_one();
     }
 }
 
@@ -483,9 +489,9 @@ async fn send(handle: Weak<Shared>) {
             send_chunks(&shared, &window).await;
         }
         // The handle may be dropped while this waits.
-        let waits = Arc::clone(&shared);
+        let wake = Arc::clone(&shared.wake);
         drop(shared);
-        let _ = tokio::time::timeout(Duration::from_millis(200), waits.wake.notified()).await;
+        wake.notified().await;
     }
 }
 
