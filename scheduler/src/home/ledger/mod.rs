@@ -419,7 +419,7 @@ impl Ledger {
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
         part.dirty = true;
         // If the whole job is cancelled, all homes of children learn that too.
-        if (part.has_edges(index) || part.holds_outputs_of(index)) && !job.cancelled {
+        if (part.has_edges(index) || part.holds_outputs()) && !job.cancelled {
             self.deliver(task, changed);
         } else {
             let idle = part.take_idle(index);

@@ -113,11 +113,9 @@ impl Part {
             self.open_part.get_or_insert_default();
         }
     }
-    /// Whether the outputs of this task stay for tasks that may still come.
-    pub(super) fn holds_outputs_of(&self, index: u64) -> bool {
-        let is_released = |open: &OpenPart| open.released.contains(&index);
+    /// Whether outputs stay for tasks that may still come.
+    pub(super) fn holds_outputs(&self) -> bool {
         self.openness == Openness::Open
-            && !self.open_part.as_ref().is_some_and(|it| is_released(it))
     }
     /// The report of the part, with the counts of an open job.
     pub(super) fn report(&self, mutant: Option<Mutant>) -> wire::PartitionCount {
@@ -398,14 +396,19 @@ impl Ledger {
         }
     }
 
-    /// Keeps the outputs of a task that has ended. Returns the number of additional readers.
+    /// Keeps an output of a task that has ended. Returns the number of additional readers. That of
+    /// a released output ends at once, which frees an output without readers.
     pub(super) fn hold_output(&mut self, object: ObjectId, size_bytes: u64) -> u32 {
         let index = object.task.local.index();
         let Some(part) = self.part_mut(object.task) else { return 0 };
-        if !part.holds_outputs_of(index) {
+        if !part.holds_outputs() {
             return 0;
         }
         let Some(open) = part.open_part.as_mut() else { return 0 };
+        if open.released.contains(&index) {
+            self.open_work.get_or_insert_default().freed_holds.push(object);
+            return 1;
+        }
         open.hold((index, object.output), object.attempt, size_bytes);
         part.dirty = true;
         1

@@ -137,7 +137,7 @@ impl Ledger {
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
         let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
         let (mut ended, mut ready) = (Vec::new(), Vec::new());
-        let owes = |index| part.has_edges(index) || part.holds_outputs_of(index);
+        let owes = |index| part.has_edges(index) || part.holds_outputs();
         let mut end = from;
         while end < segment.len() && ready.len() < most as usize {
             let index = segment.first + u64::from(end);
