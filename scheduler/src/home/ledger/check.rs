@@ -54,6 +54,7 @@ pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
 
 /// Refuses a chunk of an open job that could break the ledger, or whose tasks wait without end.
 pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
+    use proto::limits::TASK_SLOTS_MAX;
     check_chunk(chunk)?;
     let wrong = |what| {
         let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
@@ -74,6 +75,9 @@ pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
         };
         if piece.parent.len() != piece.output.len() {
             return wrong("the columns of a list of parents differ in length");
+        }
+        if u64::from(piece.first_slot) + piece.parent.len() as u64 > u64::from(TASK_SLOTS_MAX) {
+            return wrong("a task has too many dependency slots");
         }
         let before = |&parent: &u64| {
             let parent = LocalId(parent);
