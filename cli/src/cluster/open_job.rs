@@ -185,7 +185,7 @@ async fn output_of(client: &Client, job: JobId, task: LocalId, file: &str) -> Re
 /// The tasks of a list of ids and names. Each must exist.
 async fn named(client: &Client, job: JobId, text: &str) -> Result<Vec<LocalId>, Failure> {
     let parts: Vec<&str> = text.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
-    let ids: Result<Vec<LocalId>, _> = parts.iter().map(|part| part.parse()).collect();
+    let ids: Result<Vec<LocalId>, _> = parts.iter().map(|part| part.parse::<LocalId>()).collect();
     if let Ok(ids) = ids
         && !ids.is_empty()
         && ids.len() <= TASKS_LOOKED_UP_MAX

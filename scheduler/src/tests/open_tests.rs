@@ -3,7 +3,7 @@
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
 use proto::wire::{ErrorCode, Openness, response};
-use proto::{ClientId, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{ClientId, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::ledger::open::Standing;
 use crate::output::Out;
@@ -28,7 +28,6 @@ impl Home {
         let mut out = Out::default();
         scheduler.serve(Time(0), PartitionId(0), 1, &mut out);
         scheduler.serve(Time(0), PartitionId(1), 1, &mut out);
-        scheduler.on_peer_incarnation(Time(0), ME, Incarnation(1), &mut out);
         let mut home = Self { scheduler, out };
         let openness = Openness::Open as i32;
         let commit = wire::JobCommit { job: JOB, openness, ..Default::default() };
