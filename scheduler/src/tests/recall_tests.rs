@@ -186,7 +186,8 @@ fn the_next_home_of_the_child_requests_a_recalled_input_again() {
     let stored = |credit| wire::Credit { child: vec![child().local.index()], ..credit };
     let [first, second] = [FIRST, SECOND].map(|attempt| stored(credit(attempt)));
     let recalled = wire::Credit { recalled: vec![0], ..second.clone() };
-    let record = |credits| LedgerRecord::Credit(wire::CreditRecord { credits });
+    let record =
+        |credits| LedgerRecord::Credit(wire::CreditRecord { credits, ..Default::default() });
     let requested = |credits| {
         let mut out = Out::default();
         home_of(child(), vec![record(credits)], &mut out);
