@@ -101,7 +101,8 @@ fn commit(dice: &mut Dice) -> wire::JobCommit {
         tasks: dice.below(9),
     };
     let partitions = (0..dice.below(3)).map(|_| total(dice)).collect();
-    wire::JobCommit { job: dice.number(), partitions, ..Default::default() }
+    let openness = dice.below(4) as i32;
+    wire::JobCommit { job: dice.number(), partitions, openness, ..Default::default() }
 }
 
 fn count(dice: &mut Dice) -> wire::PartitionCount {
@@ -198,7 +199,28 @@ fn turn(dice: &mut Dice) -> Body {
         ..Default::default()
     };
     let name = |dice: &mut Dice| wire::task_ref::Task::Child(dice.number());
-    match dice.below(5) {
+    match dice.below(9) {
+        5 => Body::Join(wire::Join { job, partition: dice.below(9) as u32 }),
+        6 => {
+            let (partition, text) = (dice.below(9) as u32, "no".to_owned());
+            Body::JoinRefused(wire::JoinRefused { job, partition, code: 4, text })
+        }
+        7 => {
+            let (partition, child_partition) = (dice.below(9) as u32, dice.below(9) as u32);
+            let edges = vec![wire::Children {
+                index: dice.number(),
+                child: dice.numbers(),
+                slot: dice.small_numbers(),
+                output: dice.small_numbers(),
+            }];
+            let chunk = dice.below(3) as u32;
+            Body::LateEdges(wire::LateEdges { job, partition, child_partition, chunk, edges })
+        }
+        8 => {
+            let (partition, child_partition) = (dice.below(9) as u32, dice.below(9) as u32);
+            let chunk = dice.below(3) as u32;
+            Body::LateEdgesKept(wire::LateEdgesKept { job, partition, child_partition, chunk })
+        }
         0 => Body::TurnReply(wire::TurnReply {
             job,
             local,
@@ -291,17 +313,39 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
             output: dice.small_numbers(),
         }],
         spawned: dice.below(4) == 0,
+        open: dice.below(4) == 0,
         parents: vec![wire::Parents {
             index: dice.number(),
             first_slot: dice.number() as u32,
             parent: dice.numbers(),
+            output: dice.small_numbers(),
         }],
     }
 }
 
 fn request(dice: &mut Dice) -> wire::request::Body {
+    use wire::open_request::What;
     use wire::request::Body;
-    match dice.below(10) {
+    match dice.below(13) {
+        10 => {
+            let (tasks, chunks) = (dice.number(), dice.number() as u32);
+            let what = match dice.below(4) {
+                0 => What::Reserve(wire::ReserveIds { tasks, chunks }),
+                1 => What::Close(wire::CloseJob::default()),
+                2 => What::Release(wire::ReleaseOutputs {
+                    partition: dice.below(9) as u32,
+                    locals: dice.numbers(),
+                }),
+                _ => What::CountOpen(wire::CountOpen { partition: dice.below(9) as u32 }),
+            };
+            Body::Open(wire::OpenRequest { job: dice.number(), what: Some(what) })
+        }
+        11 => Body::WatchEnds(wire::EndsQuery {
+            job: dice.number(),
+            partition: dice.below(9) as u32,
+            term: dice.number(),
+            after: dice.number(),
+        }),
         0..=2 => Body::Submit(chunk(dice)),
         3 => Body::Commit(commit(dice)),
         4 => Body::WatchJob(wire::JobQuery { job: dice.number(), ..Default::default() }),

@@ -39,7 +39,7 @@ pub use checkers::stall::Stalled;
 pub use costs::{ByteTimes, CostModel, CostModelError, Counts, Part, Prices, fit};
 pub use faults::check::{CheckOptions, CheckReport, SeedFailure, SeedReport, check, run_seed};
 pub use faults::clients::hot_key_client::HotKeyPlan;
-pub use faults::clients::job_client::{ClientPlan, Death};
+pub use faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 pub use faults::clients::kv_client::KvWait;
 pub use faults::clients::random_jobs::{Draft, DraftTask, JobMix, Submission};
 pub use faults::disk::{self, Disk};

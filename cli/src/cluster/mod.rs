@@ -15,6 +15,7 @@ mod logs;
 mod measurements;
 pub(crate) mod node_list;
 pub(crate) mod node_removal;
+pub(crate) mod open_job;
 mod records;
 mod replicas;
 pub(crate) mod reports;

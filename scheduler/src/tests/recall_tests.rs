@@ -98,7 +98,7 @@ fn chunk(task: TaskId) -> wire::Chunk {
     let outputs = vec![wire::Output::default()];
     let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
     let slots = u32::from(task == child());
-    let parents = wire::Parents { index: 0, first_slot: 0, parent: vec![parent().local.0] };
+    let parents = wire::Parents { parent: vec![parent().local.0], ..Default::default() };
     let children =
         wire::Children { index: 0, child: vec![child().local.0], slot: vec![0], output: vec![1] };
     wire::Chunk {
@@ -186,7 +186,8 @@ fn the_next_home_of_the_child_requests_a_recalled_input_again() {
     let stored = |credit| wire::Credit { child: vec![child().local.index()], ..credit };
     let [first, second] = [FIRST, SECOND].map(|attempt| stored(credit(attempt)));
     let recalled = wire::Credit { recalled: vec![0], ..second.clone() };
-    let record = |credits| LedgerRecord::Credit(wire::CreditRecord { credits });
+    let record =
+        |credits| LedgerRecord::Credit(wire::CreditRecord { credits, ..Default::default() });
     let requested = |credits| {
         let mut out = Out::default();
         home_of(child(), vec![record(credits)], &mut out);

@@ -27,6 +27,7 @@ mod lost_output;
 mod lost_store;
 mod mistakes;
 mod one_attempt;
+mod open_jobs;
 mod page;
 mod poison;
 mod ranks;

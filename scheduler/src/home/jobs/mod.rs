@@ -1,16 +1,18 @@
 //! The records of the jobs homed on this node: commit, counts, end, and the clients that watch.
 
 mod forget;
+pub(crate) mod open;
 pub(crate) mod retention;
 mod rounds;
 mod spawned;
 mod stall_detector;
+mod sums;
 mod tally_collection;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
-use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
+use proto::limits::WATCHERS_MAX;
 use proto::wire::message::Body;
 use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
@@ -19,6 +21,7 @@ use crate::home::requests::wrong_home;
 use crate::output::{Answer, Out};
 use crate::routing::partition_owners::Homes;
 use stall_detector::{StallDetector, StallRounds};
+use sums::{add, subtract};
 use tally_collection::Collection;
 
 #[derive(Debug)]
@@ -69,7 +72,10 @@ impl Jobs {
             if job.is_forgotten() {
                 return Err(job.forgotten_text());
             }
-            if job.state.total == 0 {
+            if job.is_of_open_job() && commit.openness() == wire::Openness::Open {
+                return Ok(());
+            }
+            if job.state.total == 0 && !job.is_of_open_job() {
                 return Err(format!("job {} was cancelled before its commit", commit.job));
             }
             let same = job.state.partitions == commit.partitions;
@@ -78,7 +84,10 @@ impl Jobs {
         }
         let totals = commit.partitions.iter();
         let total = totals.fold(0, |sum: u64, total| sum.saturating_add(total.tasks));
-        if total == 0 {
+        let openness = commit.openness();
+        if openness != wire::Openness::ClosedGraph {
+            open::check_opening(&commit)?;
+        } else if total == 0 {
             return Err(format!("job {} has no tasks", commit.job));
         }
         let mut seen = BTreeSet::new();
@@ -101,6 +110,7 @@ impl Jobs {
             ended_ns: 0,
             settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
             partitions: commit.partitions,
+            openness: openness as i32,
             ..Default::default()
         };
         let mut job = Job::new(state);
@@ -224,6 +234,7 @@ impl Jobs {
         for count in counts.partitions.into_iter().filter(|count| count.round == round) {
             job.fold(count, self.mutant);
         }
+        job.count_submitted();
         job.stall_detector.moved(now);
         job.end_if_spawning_too_much(homes, out);
         job.end_if_complete(now, homes, self.mutant, out);
@@ -262,7 +273,15 @@ impl Jobs {
             job.state.cancelled_by.clone_from(&cancel.by);
             out.facts.jobs.insert(job_id, job.state.clone());
         }
+        if job.state.openness() == wire::Openness::Open {
+            job.begin_closing(homes, out);
+        }
         job.cancel_everywhere(homes, out);
+        if job.state.partitions.is_empty() {
+            job.end_if_complete(now, homes, self.mutant, out);
+            job.notify(out);
+            self.collect(now, job_id, homes, out);
+        }
         Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
     }
 
@@ -413,6 +432,7 @@ impl Job {
             settings: self.state.settings,
             partitions,
             edges: 0,
+            openness: self.state.openness,
         };
         Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
     }
@@ -474,7 +494,7 @@ impl Job {
             true => self.state.total,
             false => self.state.total + sum.spawned,
         };
-        if ended < total && !lost {
+        if (ended < total || self.may_grow()) && !lost {
             return;
         }
         let end = match self.state.phase() {
@@ -521,7 +541,11 @@ impl Job {
     /// Informs the clients that watch. The fields that never change were in their first answer: the
     /// partitions of a job on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
-        let partitions = std::mem::take(&mut self.state.partitions);
+        // Those of an open job do change.
+        let partitions = match self.is_of_open_job() {
+            true => self.state.partitions.clone(),
+            false => std::mem::take(&mut self.state.partitions),
+        };
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
@@ -538,61 +562,4 @@ impl Job {
 /// The answer to a node that asks about a job, or reports on an ended one.
 fn answer(counts: &wire::JobCounts, end: wire::JobEnd) -> Body {
     Body::JobEnd(wire::JobEnd { question: counts.question, ..end })
-}
-
-fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
-    sum.done += count.done;
-    sum.failed += count.failed;
-    sum.cancelled += count.cancelled;
-    sum.skipped += count.skipped;
-    sum.executions += count.executions;
-    sum.spawned += count.spawned;
-    sum.turns += count.turns;
-    sum.work_ns += count.work_ns;
-    sum.produced_bytes += count.produced_bytes;
-    sum.moved_bytes += count.moved_bytes;
-    sum.local_bytes += count.local_bytes;
-    sum.captured_bytes = sum.captured_bytes.saturating_add(count.captured_bytes);
-    sum.inputs += count.inputs;
-    sum.inputs_local += count.inputs_local;
-    sum.inputs_copied += count.inputs_copied;
-    sum.last_finish_ns = sum.last_finish_ns.max(count.last_finish_ns);
-    if count.first_start_ns != 0 {
-        let known = if sum.first_start_ns == 0 { u64::MAX } else { sum.first_start_ns };
-        sum.first_start_ns = known.min(count.first_start_ns);
-    }
-    for failure in &count.failures {
-        let known = sum.failures.iter().any(|other| other.local == failure.local);
-        if !known && sum.failures.len() < FAILURES_KEPT_PER_JOB {
-            sum.failures.push(failure.clone());
-        }
-    }
-    if sum.lost.is_empty() {
-        sum.lost.clone_from(&count.lost);
-    }
-    if sum.spawn_chain.is_empty() {
-        sum.spawn_chain.clone_from(&count.spawn_chain);
-    }
-    if sum.cancelled_by.is_empty() {
-        sum.cancelled_by.clone_from(&count.cancelled_by);
-    }
-}
-
-/// Subtracts an earlier report from the sum; extremes and failures only grow.
-fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
-    sum.done -= count.done;
-    sum.failed -= count.failed;
-    sum.cancelled -= count.cancelled;
-    sum.skipped -= count.skipped;
-    sum.executions = sum.executions.saturating_sub(count.executions);
-    sum.spawned = sum.spawned.saturating_sub(count.spawned);
-    sum.turns = sum.turns.saturating_sub(count.turns);
-    sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
-    sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
-    sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);
-    sum.local_bytes = sum.local_bytes.saturating_sub(count.local_bytes);
-    sum.captured_bytes = sum.captured_bytes.saturating_sub(count.captured_bytes);
-    sum.inputs = sum.inputs.saturating_sub(count.inputs);
-    sum.inputs_local = sum.inputs_local.saturating_sub(count.inputs_local);
-    sum.inputs_copied = sum.inputs_copied.saturating_sub(count.inputs_copied);
 }

@@ -14,6 +14,7 @@ mod credit;
 mod forget;
 mod job;
 mod lineage;
+pub(crate) mod open;
 mod packed;
 mod part;
 mod parts;
@@ -110,6 +111,8 @@ pub(crate) struct Ledger {
     pub(crate) asks_of_waits: BTreeSet<(Time, TaskId)>,
     /// Ended tasks that tasks of other partitions await, each with the turn that waits.
     pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
+    /// What is due for open jobs. Boxed, because most ledgers never have any.
+    pub(crate) open_work: Option<Box<open::OpenWork>>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -159,6 +162,7 @@ impl Ledger {
             born: None,
             asks_of_waits: BTreeSet::new(),
             ended_awaited: Vec::new(),
+            open_work: None,
             mutant,
         }
     }
@@ -184,12 +188,15 @@ impl Ledger {
     ) -> bool {
         let Some(commit) = &visible.commit else { return false };
         let (job_id, round) = (JobId(commit.job), round_of(commit.settings.as_ref()));
+        let openness = commit.openness();
         let concerns = |total: &&wire::PartitionTotal| homes.is_mine(PartitionId(total.partition));
         let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
         let job = self.open_job(now, job_id);
         let heard = |total: &&wire::PartitionTotal| {
             let part = job.parts.get(PartitionId(total.partition));
-            part.is_some_and(|part| part.visible && part.round >= round)
+            part.is_some_and(|part| {
+                part.visible && part.round >= round && part.openness >= openness
+            })
         };
         if job.visible && totals.iter().all(heard) {
             // A repeated commit: the job's home may have lost its counts.
@@ -201,14 +208,18 @@ impl Ledger {
             job.submitted = Time(commit.submitted_ns).min(now);
         }
         job.visible = true;
-        // No more chunks arrive.
-        job.forget_spec_numbers();
+        if openness == wire::Openness::ClosedGraph {
+            job.forget_spec_numbers(); // No more chunks arrive.
+        }
         self.go_on_in(job_id, commit.settings.unwrap_or_default());
         let job = self.jobs.get_mut(&job_id).expect("opened above");
         let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
+        let mut grew = Vec::new();
         for total in totals {
             let partition = PartitionId(total.partition);
             let part = job.parts.get_or_default(partition);
+            grew.extend((part.openness < openness).then_some(partition));
+            part.set_openness(openness);
             if std::mem::replace(&mut part.visible, true) {
                 part.dirty = true; // The commit of this part is repeated.
                 opened.extend((part.round < round).then_some(partition));
@@ -223,6 +234,7 @@ impl Ledger {
                 chunks: total.chunks,
                 cancelled: job.cancelled,
                 submitted_ns: job.submitted.0,
+                openness: openness as i32,
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
@@ -233,6 +245,7 @@ impl Ledger {
             job.report_everything(now); // There may be no task left to cause a report.
         }
         self.activations.extend(activations);
+        self.openness_grew(now, job_id, &grew, out);
         let named = visible.retried.iter().copied().collect();
         self.open_round(now, job_id, &opened, &named, homes, out);
         out.events.push(Event::Visible { job: job_id });
@@ -408,7 +421,7 @@ impl Ledger {
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
         part.dirty = true;
         // If the whole job is cancelled, all homes of children learn that too.
-        if part.has_edges(index) && !job.cancelled {
+        if (part.has_edges(index) || part.holds_outputs()) && !job.cancelled {
             self.deliver(task, changed);
         } else {
             let idle = part.take_idle(index);
@@ -512,6 +525,9 @@ impl Ledger {
         let count = &mut part.count;
         count.captured_bytes = count.captured_bytes.saturating_add(stdout_bytes);
         count.captured_bytes = count.captured_bytes.saturating_add(stderr_bytes);
+        if let Some(open) = &mut part.open_part {
+            open.add_end(index, &ending.error);
+        }
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open -= 1;
         segment.set_times(index, times);

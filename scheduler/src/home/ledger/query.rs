@@ -1,14 +1,15 @@
 //! Queries of the ledger: names, listings, explanations.
 
 use proto::limits::{
-    ARGV_SHOWN_BYTES_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
+    ARGV_SHOWN_BYTES_MAX, OUTPUT_FILES_SHOWN_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX,
+    UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
-use super::Ledger;
 use super::packed::Brief;
 use super::segment::{End, State};
+use super::{Cell, Job, Ledger};
 use crate::routing::partition_owners::Homes;
 
 impl Ledger {
@@ -32,7 +33,7 @@ impl Ledger {
     }
 
     /// The data of a task that outlives its record in memory.
-    fn brief(&self, task: TaskId) -> Option<Brief> {
+    pub(super) fn brief(&self, task: TaskId) -> Option<Brief> {
         let index = task.local.index();
         let segment = self.part(task)?.segment(index)?;
         let Some(cell) = segment.cell(index) else { return segment.brief(index) };
@@ -161,7 +162,8 @@ impl Ledger {
         }
         lines.extend(self.explain_family(task));
         let (task, argv) = (Some(state), self.argv(task));
-        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
+        let output_files = output_files(job, cell);
+        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv, output_files })
     }
 
     /// The edges without an end of their parent. A task that awaits others misses these as well.
@@ -221,7 +223,7 @@ impl Ledger {
 
     /// The reports that are due, per job, with the parts that have changed.
     pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::JobCounts> {
-        let incarnation = self.incarnation.0;
+        let (incarnation, mutant) = (self.incarnation.0, self.mutant);
         let mut reports = Vec::new();
         for &job_id in &self.live {
             let Some(job) = self.jobs.get_mut(&job_id) else { continue };
@@ -237,7 +239,7 @@ impl Ledger {
                 let version_floor = u64::from(term) << 32;
                 part.count.version = (part.count.version + 1).max(version_floor);
                 part.count.round = part.round;
-                partitions.push(numbered(partition, &part.count));
+                partitions.push(numbered(partition, part.report(mutant)));
             }
             if !partitions.is_empty() {
                 let removing = job.cancelled;
@@ -252,6 +254,13 @@ impl Ledger {
     }
 }
 
-fn numbered(partition: PartitionId, count: &wire::PartitionCount) -> wire::PartitionCount {
-    wire::PartitionCount { partition: partition.0, ..count.clone() }
+/// The names of a task's outputs, with the array entry filled in.
+fn output_files(job: &Job, cell: &Cell) -> Vec<String> {
+    let spec = job.specs.get(cell.spec as usize);
+    let outputs = spec.into_iter().flat_map(|spec| &spec.outputs).take(OUTPUT_FILES_SHOWN_MAX);
+    outputs.map(|output| proto::entry::expand(&output.file, cell.entry)).collect()
+}
+
+fn numbered(partition: PartitionId, count: wire::PartitionCount) -> wire::PartitionCount {
+    wire::PartitionCount { partition: partition.0, ..count }
 }

@@ -246,6 +246,7 @@ impl Draft {
             settings: Some(wire::JobSettings { real_data, ..Default::default() }),
             partitions: totals,
             edges: self.edges.len() as u64,
+            openness: 0,
         };
         Submission { chunks, commit }
     }
@@ -354,6 +355,7 @@ impl Draft {
                 index: locals[task].index(),
                 first_slot: 0,
                 parent: parents.iter().map(|(_, parent, _)| *parent).collect(),
+                output: Vec::new(),
             });
         }
     }
@@ -421,6 +423,7 @@ fn scatter(dice: &mut SimRng, chunks: &mut Vec<wire::Chunk>) {
                     index: list.index,
                     first_slot: list.first_slot + keep as u32,
                     parent: list.parent.split_off(keep),
+                    output: Vec::new(),
                 });
             }
         }

@@ -1,8 +1,10 @@
 //! Simulated clients. Each submits one job by chunks and commit, and watches it; requests may be
 //! lost or repeated, and clients may die.
 
+mod asks;
 mod cancels;
 mod forgets;
+mod open;
 mod rounds;
 
 use std::collections::BTreeMap;
@@ -11,6 +13,7 @@ use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
+pub use self::open::OpenPlan;
 use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
 use crate::faults::clients::random_jobs::Submission;
@@ -51,6 +54,8 @@ pub struct ClientPlan {
     pub retries: u32,
     /// True if the client finally has its job forgotten.
     pub forgets: bool,
+    /// Present if it opens its job and adds tasks while the job runs.
+    pub open: Option<OpenPlan>,
 }
 
 impl ClientPlan {
@@ -68,6 +73,7 @@ impl ClientPlan {
             asks_again: 0,
             retries: 0,
             forgets: false,
+            open: None,
         }
     }
 }
@@ -75,7 +81,11 @@ impl ClientPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Ask {
     Chunk(usize),
+    /// Of an open job: opens it.
     Commit,
+    Close,
+    /// Releases the outputs of tasks in one partition.
+    Release(Vec<LocalId>),
     Watch,
     Query,
     Cancel,
@@ -107,6 +117,8 @@ pub(crate) struct JobClient {
     pub ended: Option<Time>,
     next_chunk: usize,
     accepted: Vec<bool>,
+    /// It knows that its job is open.
+    is_open: bool,
     asks: BTreeMap<u64, Ask>,
     /// The commit request that the home confirmed.
     committed_by: Option<u64>,
@@ -128,10 +140,18 @@ impl JobClient {
 
 impl World {
     /// Adds a client that will submit this job. Returns the client's number.
-    pub fn add_job(&mut self, submission: Submission, plan: ClientPlan) -> usize {
+    pub fn add_job(&mut self, mut submission: Submission, mut plan: ClientPlan) -> usize {
         let job = JobId(submission.commit.job);
         let real_data = submission.commit.settings.as_ref().is_some_and(|it| it.real_data);
-        self.jobs.insert(job, ExpectedJob::new(job, &submission.chunks, real_data));
+        let mut truth = ExpectedJob::new(job, &submission.chunks, real_data);
+        if plan.open.is_some() {
+            truth.is_open = true;
+            submission.chunks = open::open_chunks(submission.chunks);
+            let chunks = submission.chunks.len();
+            plan.open = plan.open.map(|open| open.bounded(chunks));
+            plan.death = OpenPlan::survivable(plan.death);
+        }
+        self.jobs.insert(job, truth);
         let client = self.clients.len();
         let accepted = vec![false; submission.chunks.len()];
         let at = self.now + plan.start;
@@ -144,6 +164,7 @@ impl World {
             ended: None,
             next_chunk: 0,
             accepted,
+            is_open: false,
             asks: BTreeMap::new(),
             committed_by: None,
             round: 0,
@@ -276,38 +297,8 @@ impl World {
 
     fn ask(&mut self, index: usize, ask: Ask) {
         let client = &self.clients[index];
-        let (job, faultless) = (client.job, self.options.faultless);
-        let body = match &ask {
-            &Ask::Chunk(at) => request::Body::Submit(client.submission.chunks[at].clone()),
-            Ask::Commit => {
-                let mut commit = client.submission.commit.clone();
-                commit.submitted_ns = client.started.unwrap_or(self.now).0;
-                request::Body::Commit(commit)
-            }
-            Ask::Watch => {
-                request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
-            }
-            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() }),
-            Ask::Cancel | Ask::Forbid => {
-                let by = format!("client-{index}");
-                let staged = ask == Ask::Forbid;
-                let cancel = wire::Cancel { job: job.0, by, staged, ..Default::default() };
-                request::Body::Cancel(cancel)
-            }
-            Ask::CancelTasks(named) => {
-                let locals = named.iter().map(|local| local.0).collect();
-                let by = format!("client-{index}");
-                let round = client.round;
-                let cancel = wire::Cancel { job: job.0, locals, by, round, ..Default::default() };
-                request::Body::Cancel(cancel)
-            }
-            &Ask::Retry(round) => {
-                let by = format!("client-{index}");
-                let locals = Vec::new();
-                request::Body::Retry(wire::JobRetry { job: job.0, round, locals, by })
-            }
-            Ask::Forget => request::Body::Forget(wire::JobForget { job: job.0, results: false }),
-        };
+        let faultless = self.options.faultless;
+        let body = client.body_of(&ask, index, self.now);
         let partition = partition_of(&body, self.map.partitions.len() as u32);
         let partition = partition.expect("each of these is about one");
         let (node, _) = self.home_known_to(ExternalClient::Job(index), partition);
@@ -332,6 +323,7 @@ impl World {
     fn job_wake(&mut self, index: usize) {
         let client = &mut self.clients[index];
         match client.stage {
+            Stage::Submitting if client.plan.open.is_some() => self.open_wake(index),
             Stage::Submitting if client.started.is_none() => {
                 client.started = Some(self.now);
                 let window = client.plan.window;
@@ -428,9 +420,15 @@ impl World {
         }
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
-            (Ask::Commit, Some(response::Body::Accepted(_))) => {
+            (Ask::Commit, Some(response::Body::Accepted(_)))
+                if self.clients[index].plan.open.is_some() =>
+            {
+                self.opened(index);
+            }
+            (Ask::Commit | Ask::Close, Some(response::Body::Accepted(_))) => {
                 self.commit_accepted(index, id);
             }
+            (Ask::Release(_), Some(response::Body::Accepted(_))) => {}
             (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
             (Ask::Forget, Some(response::Body::Accepted(_))) => self.forgotten(index),
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
@@ -483,6 +481,8 @@ impl World {
                 );
             }
             ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
+            ErrorCode::Refused | ErrorCode::Unknown
+                if self.clients[index].is_late_of_open(&ask) => {}
             // A request from before the commit may be answered after it.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
@@ -507,6 +507,9 @@ impl World {
         let client = &mut self.clients[index];
         if std::mem::replace(&mut client.accepted[at], true) {
             return;
+        }
+        if client.plan.open.is_some() {
+            return self.open_chunk_stored(index, at);
         }
         let accepted = client.accepted.iter().filter(|done| **done).count();
         let all = client.accepted.len();
