@@ -21,8 +21,6 @@ class Damaged(Exception):
 
 def dumps(obj):
     """(codec, parts): the bytes of `obj` in pieces, without copies of its buffers."""
-    if type(obj) is bytes:
-        return wire.RAW, [obj]
     buffers = []
 
     def keep(buffer):
@@ -46,6 +44,31 @@ def dumps(obj):
     if not buffers:
         return wire.PICKLE, [data]
     return wire.SPB1, spb1(data, buffers)
+
+
+def json_bytes(obj):
+    """The JSON of `obj` if it holds the object exactly, else None."""
+    if not _is_json(obj, 0):
+        return None
+    try:
+        return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError:
+        return None
+
+
+def _is_json(obj, depth):
+    kind = type(obj)
+    if obj is None or kind in (bool, int, str):
+        return True
+    if kind is float:
+        return obj - obj == 0
+    if depth > 64:
+        return False
+    if kind is list:
+        return all(_is_json(entry, depth + 1) for entry in obj)
+    if kind is dict:
+        return all(type(key) is str and _is_json(obj[key], depth + 1) for key in obj)
+    return False
 
 
 def spb1(data, buffers):
@@ -99,7 +122,9 @@ def write_file(path, parts):
 def load(how, codec, data):
     """The object of a value. Buffers of a file are its private, writable map."""
     if how == wire.FILE:
-        return load_file(codec, os.fsdecode(data))
+        path = os.fsdecode(data)
+        # The output of a command: the function gets its path.
+        return path if codec == wire.RAW else load_file(codec, path)
     if codec == wire.PICKLE:
         return pickle.loads(data)
     if codec == wire.SPB1:

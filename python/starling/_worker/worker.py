@@ -140,7 +140,10 @@ class Worker:
                 args, kwargs = self.arguments(how, codec, data)
                 result = function(*args, **kwargs)
                 args = kwargs = None
-            found = _NONE if result is None else self.output(head[0], result)
+            if codec == wire.JSON:
+                found = self.json_output(head[0], result)
+            else:
+                found = _NONE if result is None else self.output(head[0], result)
             self.in_call = False
             return wire.OK, 0, [found]
         except BaseException as error:
@@ -176,7 +179,8 @@ class Worker:
     def arguments(self, how, codec, data):
         try:
             if codec == wire.JSON:
-                return self.fill(values.load(how, codec, data)), {}
+                args = self.fill(values.load(how, codec, data))
+                return (args, {}) if isinstance(args, list) else (args["args"], args["kwargs"])
             args, kwargs = values.load(how, codec, data)
             return args, kwargs
         except KeyboardInterrupt:
@@ -201,8 +205,14 @@ class Worker:
             entry = self.inputs[number] = (values.load(how, codec, data),)
         return entry[0]
 
+    def json_output(self, call, result):
+        data = values.json_bytes(result)
+        return self.output(call, result) if data is None else self.place(call, wire.JSON, [data])
+
     def output(self, call, result):
-        codec, parts = values.dumps(result)
+        return self.place(call, *values.dumps(result))
+
+    def place(self, call, codec, parts):
         if values.size_of(parts) <= wire.INLINE_MAX:
             return wire.value(wire.INLINE, codec, 0, b"".join(parts))
         path = os.path.join(self.objects, "%d.%d.0" % (os.getpid(), call))
@@ -297,6 +307,8 @@ def load_function(entry):
     if how == wire.FILE:
         with open(os.fsdecode(data), "rb") as file:
             data = file.read()
+    if codec == wire.TEXT:
+        return named_function(str(data, "utf-8")), None
     if codec != wire.RAW or len(data) < 2:
         raise Refused("WrongFunction", "the bytes are no Python function (codec %d)" % codec)
     made, here = (data[0], data[1]), sys.version_info[:2]
@@ -313,6 +325,24 @@ def load_function(entry):
     except Exception as error:
         raise refusal("the function cannot be loaded", error)
     return function, retry_on
+
+
+def named_function(name):
+    """The function of a text `module:name`, where the name may have dots."""
+    import importlib
+
+    module, _, path = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        raise refusal("the function %s cannot be loaded" % name, error)
+    if not callable(found):
+        raise Refused("WrongFunction", "%s is no function but %r" % (name, type(found)))
+    return found
 
 
 def refusal(what, error):

@@ -50,6 +50,14 @@ def serve(control):
     poll.register(control, select.POLLIN)
     poll.register(reader, select.POLLIN)
     children = set()
+    try:
+        return _loop(control, poll, reader, writer, children)
+    except ConnectionError:
+        # The node has died.
+        return _end(children)
+
+
+def _loop(control, poll, reader, writer, children):
     while True:
         ready = dict(poll.poll())
         if reader in ready:
