@@ -13,11 +13,10 @@ MAIN = "import sys\n\nfrom starling._worker.main import main\n\nsys.exit(main(sy
 def entries():
     package = HERE / "starling"
     yield "__main__.py", MAIN.encode()
-    yield "starling/__init__.py", (package / "__init__.py").read_bytes()
-    for folder in ("_cloudpickle", "_worker"):
+    for folder in (".", "_cloudpickle", "_worker"):
         for path in sorted((package / folder).iterdir()):
             if path.suffix == ".py" or path.name == "LICENSE":
-                yield f"starling/{folder}/{path.name}", path.read_bytes()
+                yield f"starling/{path.relative_to(package)}", path.read_bytes()
 
 
 def pack(target):
