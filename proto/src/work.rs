@@ -21,6 +21,8 @@ pub struct Launch {
     pub output_sizes: Vec<u64>,
     /// Overrides `spec.name` unless empty.
     pub name: String,
+    /// The arguments of a call; overrides those of the spec unless empty.
+    pub payload: bytes::Bytes,
     /// By input slot; slots of order-only edges are absent.
     pub inputs: Vec<LaunchInput>,
     /// The result of the turns that earlier attempts have committed.

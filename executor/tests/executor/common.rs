@@ -126,6 +126,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         duration: Span::ZERO,
         output_sizes: vec![],
         name: String::new(),
+        payload: Default::default(),
         inputs: vec![],
         resume: None,
     }

@@ -372,7 +372,7 @@ impl<'t> Assembly<'t> {
                 Source::Task(found) => {
                     let form = self.made(found.owner).form.into();
                     let file = input.name.clone().unwrap_or(file);
-                    spec.inputs.push(wire::Input { key, file, form });
+                    spec.inputs.push(wire::Input { key, file, form, value: false });
                 }
                 Source::Upload(_) => {
                     let file = name();

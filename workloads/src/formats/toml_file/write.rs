@@ -82,6 +82,7 @@ fn body(text: &mut String, task: &TaskView<'_>) {
             }
             return;
         }
+        Some(Body::Call(_)) => return,
         Some(Body::Sleep(_)) => "sleep",
         Some(Body::Spin(_)) => "spin",
         Some(Body::Noop(_) | Body::Upload(_)) | None => "noop",
