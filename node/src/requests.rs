@@ -43,6 +43,8 @@ fn owner_of(body: request::Body) -> Owner {
         Body::Tune(change) => Owner::Scheduler(SchedulerRequest::Tune(change)),
         Body::Retry(retry) => Owner::Scheduler(SchedulerRequest::Retry(retry)),
         Body::Forget(forget) => Owner::Scheduler(SchedulerRequest::Forget(forget)),
+        Body::Open(request) => Owner::Scheduler(SchedulerRequest::Open(request)),
+        Body::WatchEnds(query) => Owner::Scheduler(SchedulerRequest::WatchEnds(query)),
         Body::Kv(batch) => Owner::Store(StoreRequest::Batch(batch)),
         Body::KvMany(batches) => Owner::Store(StoreRequest::Batches(batches)),
         Body::WatchKey(watch) => Owner::Store(StoreRequest::Watch(watch)),

@@ -135,6 +135,18 @@ mutants! {
         BornBeforeSync "born-before-sync",
     }
 
+    /// Mutants of open jobs.
+    OF_OPEN_JOBS by Simulator {
+        /// A home stores a chunk of an open job although the part holds no weight.
+        ChunkWithoutWeight "chunk-without-weight",
+        /// A part without open tasks returns its weight before the job is closed.
+        ReturnsBeforeClose "returns-before-close",
+        /// A home that loads records has forgotten the edges that came later than their parents.
+        LateEdgeForgotten "late-edge-forgotten",
+        /// The readers that come later than their parents are not counted.
+        ReleaseBeforeReaderCounted "release-before-reader-counted",
+    }
+
     /// Mutants of replicated partitions.
     OF_COPIES by Simulator {
         /// Messages and answers that depend on a batch leave before any backup has the batch.

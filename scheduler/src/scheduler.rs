@@ -42,6 +42,7 @@ use crate::home::death_evidence::DeathEvidence;
 use crate::home::failover::Loading;
 use crate::home::jobs::Jobs;
 use crate::home::ledger::Ledger;
+use crate::home::open::OpenJobs;
 use crate::home::reconcile::Reconciler;
 use crate::objects::data::Data;
 use crate::objects::drain::Drain;
@@ -142,6 +143,8 @@ pub struct Scheduler {
     pub(crate) job_tallies: Box<JobTallies>,
     /// The turns of attempts here, answered or not. Boxed, because most nodes never have any.
     pub(crate) attempt_turns: Option<Box<TurnsOfAttempts>>,
+    /// Requests about open jobs that are not answered yet. Boxed as well.
+    pub(crate) open_jobs: Box<OpenJobs>,
 }
 
 impl Scheduler {
@@ -185,6 +188,7 @@ impl Scheduler {
             recent_completions: RecentCompletions::default(),
             job_tallies: Box::default(),
             attempt_turns: None,
+            open_jobs: Box::default(),
             homes,
             options,
         };
@@ -276,7 +280,12 @@ impl Scheduler {
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => {
                 self.ledger.make_visible(now, &visible, &self.homes, out);
+                self.on_joined(now, &visible, out);
             }
+            Body::Join(join) => self.jobs.on_join(from, join, &self.homes, out),
+            Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
+            Body::LateEdges(late) => self.on_late_edges(now, late, out),
+            Body::LateEdgesKept(kept) => self.on_late_edges_kept(&kept, out),
             Body::JobCounts(counts) => self.jobs.on_job_counts(now, from, counts, &self.homes, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
@@ -426,6 +435,7 @@ impl Scheduler {
         self.retry_fetches(now, out);
         self.expire_start_requests(now, out);
         self.ask_for_awaited(now, out);
+        self.tend_open_jobs(now, out);
         self.repeat_turns(now, out);
         self.return_tasks_if_keeper(out);
         self.dispatch(now, out);
@@ -498,6 +508,7 @@ impl Scheduler {
             self.drain.as_ref().and_then(|drain| drain.deadline()),
             self.next_requeue(),
             self.next_ask_of_waits(),
+            self.next_of_open_jobs(),
             self.next_repeated_turn(),
             expiry,
             retry,

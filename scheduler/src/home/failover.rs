@@ -263,6 +263,7 @@ impl Scheduler {
         self.ledger.give_up_partition(partition);
         self.data.directory.forget_partition(partition);
         self.jobs.give_up(partition, &self.homes, out);
+        self.open_jobs.give_up(partition, out);
     }
 
     /// Installs a newer map.

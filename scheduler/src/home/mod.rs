@@ -8,6 +8,7 @@ pub(crate) mod failover;
 mod forget;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
+pub(crate) mod open;
 mod recall;
 pub(crate) mod reconcile;
 pub(crate) mod requests;

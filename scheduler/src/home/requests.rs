@@ -1,5 +1,6 @@
 //! The requests of clients to the scheduler, and its answers.
 
+use proto::wire::open_request::What;
 use proto::wire::{ErrorCode, response};
 use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
@@ -29,6 +30,10 @@ pub enum Request {
     Tune(wire::Tuning),
     Retry(wire::JobRetry),
     Forget(wire::JobForget),
+    /// About an open job.
+    Open(wire::OpenRequest),
+    /// Answered on each end of a task until the job ends.
+    WatchEnds(wire::EndsQuery),
 }
 
 impl Request {
@@ -48,6 +53,14 @@ impl Request {
             Self::Cancel(cancel) => {
                 cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
             }
+            Self::Open(request) => match &request.what {
+                Some(What::Release(wire::ReleaseOutputs { partition, .. })) => {
+                    vec![PartitionId(*partition)]
+                }
+                Some(What::CountOpen(query)) => vec![PartitionId(query.partition)],
+                Some(What::Reserve(_) | What::Close(_)) | None => of_job(request.job),
+            },
+            Self::WatchEnds(query) => vec![PartitionId(query.partition)],
             Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),
         }
     }
@@ -64,7 +77,18 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let answer = match request {
+            Request::Submit(chunk) if chunk.open => {
+                match self.append(now, (client, id), chunk, out) {
+                    Some(answer) => answer,
+                    None => return, // It follows.
+                }
+            }
             Request::Submit(chunk) => self.submit(now, chunk, out),
+            Request::Open(request) => self.on_open_request(now, request, out),
+            Request::WatchEnds(query) => match self.watch_ends((client, id), query, out) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             Request::Commit(commit) => self.commit(now, commit, out),
             Request::Job(query) => match self.jobs.ask(query, out) {
                 Some(state) => state.map(response::Body::Job).map_err(refused),
@@ -110,6 +134,7 @@ impl Scheduler {
 
     pub fn forget_client(&mut self, client: ClientId) {
         self.jobs.forget_client(client);
+        self.open_jobs.forget_client(client);
     }
 
     fn submit(
@@ -121,6 +146,15 @@ impl Scheduler {
         if !self.homes.is_mine(PartitionId(chunk.partition)) {
             return Err(wrong_home(chunk.partition));
         }
+        self.check_chunk(&chunk)?;
+        match self.ledger.accept_chunk(now, chunk, out) {
+            Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
+    pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
         let widest = self.homes.slots_max().max(self.options.slots);
         if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
             if self.homes.any_unknown() {
@@ -135,13 +169,7 @@ impl Scheduler {
             );
             return Err(refused(text));
         }
-        if let Err(error) = check_places(&chunk, self.homes.partitions()) {
-            return Err(refused(error.to_string()));
-        }
-        match self.ledger.accept_chunk(now, chunk, out) {
-            Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),
-            Err(error) => Err(refused(error.to_string())),
-        }
+        check_places(chunk, self.homes.partitions()).map_err(|error| refused(error.to_string()))
     }
 
     fn commit(
@@ -422,7 +450,7 @@ pub(crate) fn refused(text: String) -> wire::Error {
 pub(crate) fn not_yet(job: u64) -> wire::Error {
     busy(format!("job {job} is not committed here yet"))
 }
-fn busy(text: String) -> wire::Error {
+pub(crate) fn busy(text: String) -> wire::Error {
     wire::Error {
         retry_after_ns: proto::limits::STAGED_RETRY_AFTER.0,
         ..error(ErrorCode::Busy, text)

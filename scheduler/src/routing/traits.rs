@@ -144,6 +144,15 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
                                                               NO,  NO,  NO,  NO,   Reliable),
         Body::AwaitReply(it)      => row(of_task(it.waiter),  YES, NO,  NO,  NO,   Reliable),
 
+        // Open jobs. The home of the children asks again until all homes of parents have answered.
+        Body::Join(it)            => row(Job(JobId(it.job)),  NO,  NO,  NO,  NO,   Reliable),
+        Body::JoinRefused(it)     => row(Partition(PartitionId(it.partition)),
+                                                              YES, NO,  NO,  NO,   Reliable),
+        Body::LateEdges(it)       => row(Partition(PartitionId(it.partition)),
+                                                              YES, NO,  NO,  NO,   Reliable),
+        Body::LateEdgesKept(it)   => row(Partition(PartitionId(it.child_partition)),
+                                                              YES, NO,  NO,  NO,   Reliable),
+
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
         Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
         Body::JobCounts(it)       => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),

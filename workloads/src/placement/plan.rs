@@ -95,6 +95,7 @@ impl<'g> Plan<'g> {
             settings: Some(settings),
             partitions,
             edges: self.graph.edge_pairs(),
+            ..Default::default()
         }
     }
 
@@ -335,6 +336,7 @@ impl<'p> Cutter<'p> {
                 .take(count as usize)
                 .map(|edge| self.plan.layout.local_id(edge.task).0)
                 .collect(),
+            output: Vec::new(),
         }
     }
 }

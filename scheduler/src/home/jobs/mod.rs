@@ -1,6 +1,7 @@
 //! The records of the jobs homed on this node: commit, counts, end, and the clients that watch.
 
 mod forget;
+pub(crate) mod open;
 pub(crate) mod retention;
 mod rounds;
 mod spawned;
@@ -69,7 +70,10 @@ impl Jobs {
             if job.is_forgotten() {
                 return Err(job.forgotten_text());
             }
-            if job.state.total == 0 {
+            if job.is_of_open_job() && commit.openness() == wire::Openness::Open {
+                return Ok(());
+            }
+            if job.state.total == 0 && !job.is_of_open_job() {
                 return Err(format!("job {} was cancelled before its commit", commit.job));
             }
             let same = job.state.partitions == commit.partitions;
@@ -78,7 +82,10 @@ impl Jobs {
         }
         let totals = commit.partitions.iter();
         let total = totals.fold(0, |sum: u64, total| sum.saturating_add(total.tasks));
-        if total == 0 {
+        let openness = commit.openness();
+        if openness != wire::Openness::ClosedGraph {
+            open::check_opening(&commit)?;
+        } else if total == 0 {
             return Err(format!("job {} has no tasks", commit.job));
         }
         let mut seen = BTreeSet::new();
@@ -101,6 +108,7 @@ impl Jobs {
             ended_ns: 0,
             settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
             partitions: commit.partitions,
+            openness: openness as i32,
             ..Default::default()
         };
         let mut job = Job::new(state);
@@ -224,6 +232,7 @@ impl Jobs {
         for count in counts.partitions.into_iter().filter(|count| count.round == round) {
             job.fold(count, self.mutant);
         }
+        job.count_submitted();
         job.stall_detector.moved(now);
         job.end_if_spawning_too_much(homes, out);
         job.end_if_complete(now, homes, self.mutant, out);
@@ -262,7 +271,15 @@ impl Jobs {
             job.state.cancelled_by.clone_from(&cancel.by);
             out.facts.jobs.insert(job_id, job.state.clone());
         }
+        if job.state.openness() == wire::Openness::Open {
+            job.begin_closing(homes, out);
+        }
         job.cancel_everywhere(homes, out);
+        if job.state.partitions.is_empty() {
+            job.end_if_complete(now, homes, self.mutant, out);
+            job.notify(out);
+            self.collect(now, job_id, homes, out);
+        }
         Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
     }
 
@@ -413,6 +430,7 @@ impl Job {
             settings: self.state.settings,
             partitions,
             edges: 0,
+            openness: self.state.openness,
         };
         Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
     }
@@ -474,7 +492,7 @@ impl Job {
             true => self.state.total,
             false => self.state.total + sum.spawned,
         };
-        if ended < total && !lost {
+        if (ended < total || self.may_grow()) && !lost {
             return;
         }
         let end = match self.state.phase() {
@@ -521,7 +539,11 @@ impl Job {
     /// Informs the clients that watch. The fields that never change were in their first answer: the
     /// partitions of a job on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
-        let partitions = std::mem::take(&mut self.state.partitions);
+        // Those of an open job do change.
+        let partitions = match self.is_of_open_job() {
+            true => self.state.partitions.clone(),
+            false => std::mem::take(&mut self.state.partitions),
+        };
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
@@ -547,6 +569,8 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.skipped += count.skipped;
     sum.executions += count.executions;
     sum.spawned += count.spawned;
+    sum.submitted += count.submitted;
+    sum.held_bytes += count.held_bytes;
     sum.turns += count.turns;
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;
@@ -586,6 +610,8 @@ fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.skipped -= count.skipped;
     sum.executions = sum.executions.saturating_sub(count.executions);
     sum.spawned = sum.spawned.saturating_sub(count.spawned);
+    sum.submitted = sum.submitted.saturating_sub(count.submitted);
+    sum.held_bytes = sum.held_bytes.saturating_sub(count.held_bytes);
     sum.turns = sum.turns.saturating_sub(count.turns);
     sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);

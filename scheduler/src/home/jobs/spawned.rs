@@ -16,13 +16,17 @@ impl Job {
     pub(super) fn end_if_spawning_too_much(&mut self, homes: &Homes, out: &mut Out) {
         let limit = self.state.settings.unwrap_or_default().tasks_max();
         let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
-        let is_over = !chain.is_empty() || self.total() > limit.max(self.state.total);
+        let submitted = if self.is_of_open_job() { 0 } else { self.state.total };
+        let is_over = !chain.is_empty() || self.total() > limit.max(submitted);
         if self.state.phase() != wire::JobPhase::Running || !is_over {
             return;
         }
         let chain = if chain.is_empty() { String::new() } else { format!(", spawned by {chain}") };
         self.state.set_phase(wire::JobPhase::JobCancelled);
         self.state.cancelled_by = format!("the limit of {limit} tasks (--max-tasks){chain}");
+        if self.state.openness() == wire::Openness::Open {
+            self.begin_closing(homes, out);
+        }
         out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
         self.cancel_everywhere(homes, out);
     }

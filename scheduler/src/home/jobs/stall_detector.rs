@@ -185,7 +185,7 @@ impl Jobs {
 
 impl Job {
     fn is_quiet(&mut self, now: Time) -> bool {
-        if self.stall_detector.changed == Time::ZERO {
+        if self.stall_detector.changed == Time::ZERO || self.waits_for_clients() {
             self.stall_detector.changed = now;
         }
         now >= self.stall_detector.changed + STALL_AFTER
@@ -245,7 +245,7 @@ impl Job {
             let count = self.counts.get(&partition);
             count.map_or(0, |c| c.done + c.failed + c.cancelled + c.skipped)
         };
-        let open = self.state.partitions.iter().filter(|part| ended(part.partition) < part.tasks);
+        let open = self.state.partitions.iter().filter(|part| ended(part.partition) < self.tasks_in(part));
         let mut concerned: BTreeSet<(NodeId, u32)> = BTreeSet::new();
         for part in open {
             let home = homes.owner(PartitionId(part.partition));

@@ -1,13 +1,20 @@
 //! Checks a chunk before it is accepted, so that the ledger can rely on its contents.
 
+use std::collections::BTreeSet;
+
 use proto::{LocalId, wire};
+
+use super::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 
 /// The reason why a chunk is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     #[error("chunk {number} of job {job}, partition {partition}: {what}")]
     Malformed { job: u64, partition: u32, number: u32, what: &'static str },
-    #[error("job {job} is committed already: nothing can be added to it")]
+    #[error(
+        "job {job} is committed already: nothing can be added to it; \
+         hint: submit --open makes a job to which tasks are added later"
+    )]
     Committed { job: u64 },
 }
 
@@ -41,6 +48,49 @@ pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     }
     if chunk.parents.iter().any(|piece| piece.parent.len() > CHUNK_EDGES_MAX) {
         return wrong("a list of parents is too long for one chunk");
+    }
+    Ok(())
+}
+
+/// Refuses a chunk of an open job that could break the ledger, or whose tasks wait without end.
+pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
+    check_chunk(chunk)?;
+    let wrong = |what| {
+        let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
+        Err(ChunkError::Malformed { job, partition, number, what })
+    };
+    let end = chunk.first + chunk.tasks.len() as u64;
+    if end > SPAWNED_INDICES || chunk.number >= SPAWNED_CHUNKS {
+        return wrong("its first index or its number is out of range");
+    }
+    if !chunk.children.is_empty() || chunk.spawned {
+        return wrong("edges of an open job are named by the children");
+    }
+    let mut slots: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); chunk.tasks.len()];
+    for piece in &chunk.parents {
+        let child = LocalId::new(proto::PartitionId(chunk.partition), piece.index.min(end));
+        let Some(at) = piece.index.checked_sub(chunk.first).filter(|_| piece.index < end) else {
+            return wrong("it names the parents of a task that is not in it");
+        };
+        if piece.parent.len() != piece.output.len() {
+            return wrong("the columns of a list of parents differ in length");
+        }
+        let before = |&parent: &u64| {
+            let parent = LocalId(parent);
+            let is_here = parent.partition() == child.partition();
+            !is_here || !(chunk.first..end).contains(&parent.index()) || parent < child
+        };
+        if !piece.parent.iter().all(before) {
+            return wrong("a task comes before one of its parents");
+        }
+        slots[at as usize].extend((piece.first_slot..).take(piece.parent.len()));
+    }
+    let is_whole = |(task, slots): (&wire::Task, &BTreeSet<u32>)| {
+        let last = slots.last().map_or(0, |last| last.saturating_add(1));
+        slots.len() == task.slots as usize && last == task.slots
+    };
+    if !chunk.tasks.iter().zip(&slots).all(is_whole) {
+        return wrong("a task has not one parent for each of its slots");
     }
     Ok(())
 }

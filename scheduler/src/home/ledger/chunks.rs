@@ -18,7 +18,7 @@ impl Ledger {
         out: &mut Out,
     ) -> Result<bool, ChunkError> {
         check_chunk(&chunk)?;
-        if chunk.spawned {
+        if chunk.spawned || chunk.open {
             return Err(ChunkError::Malformed {
                 job: chunk.job,
                 partition: chunk.partition,
@@ -73,6 +73,15 @@ impl Ledger {
         job.open += u64::from(segment.len());
         let part = job.parts.entry(PartitionId(chunk.partition)).or_default();
         part.count.spawned += if chunk.spawned { u64::from(segment.len()) } else { 0 };
+        if chunk.open {
+            let partition = PartitionId(chunk.partition);
+            let open = part.open_part.get_or_insert_default();
+            for (parent, edge) in segment.edges_in(partition) {
+                if parent.partition() == partition {
+                    open.add_edge(parent.index(), edge);
+                }
+            }
+        }
         part.add(segment);
         self.has_releases |= has_releases;
     }

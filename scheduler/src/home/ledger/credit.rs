@@ -85,21 +85,39 @@ impl Delivery {
 impl Ledger {
     /// Queues the credits of an ended task. `changed`: it had ended before with other bytes.
     pub(crate) fn deliver(&mut self, parent: TaskId, changed: bool) {
+        let Some(ended) = self.delivery_of(parent, changed) else { return };
+        let (attempt, node) = (ended.attempt, ended.node);
+        let (sizes, consumers) = (&ended.output_sizes, &ended.consumers);
+        self.expect_readers(parent, attempt, node, sizes, consumers);
+        self.deliveries.push_back(ended);
+    }
+
+    /// Queues the credits of the last edges of an ended task.
+    pub(super) fn deliver_last(&mut self, parent: TaskId, edges: usize) {
+        let Some(ended) = self.delivery_of(parent, false) else { return };
+        let runs = self.part(parent).into_iter().flat_map(|p| p.edge_runs(parent.local.index()));
+        let all: usize = runs.map(<[EdgeOut]>::len).sum();
+        self.deliveries.push_back(Delivery { told: all.saturating_sub(edges), ..ended });
+    }
+
+    pub(super) fn push_delivery(&mut self, delivery: Delivery) {
+        self.deliveries.push_back(delivery);
+    }
+
+    fn delivery_of(&mut self, parent: TaskId, changed: bool) -> Option<Delivery> {
         let index = parent.local.index();
-        let Some(part) = self.part_mut(parent) else { return };
+        let part = self.part_mut(parent)?;
         let round = part.round;
-        let Some(segment) = part.segment_mut(index) else { return };
-        let Some(cell) = segment.cell(index) else { return };
-        let State::Ended(end) = cell.state else { return };
+        let segment = part.segment_mut(index)?;
+        let cell = segment.cell(index)?;
+        let State::Ended(end) = cell.state else { return None };
         let (attempt, node, rebuilt) = (cell.attempt, cell.holder, cell.rebuilds > 0 && !changed);
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         let checked = !segment.output_sums(index).is_empty();
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
-        self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
         let ended = Delivery::of_end(parent, attempt, end, node, round);
-        let ended = Delivery { output_sizes, consumers, rebuilt, checked, ..ended };
-        self.deliveries.push_back(ended);
+        Some(Delivery { output_sizes, consumers, rebuilt, checked, ..ended })
     }
 
     /// Expects all readers of a done task's outputs, where they are not counted yet.
@@ -148,7 +166,8 @@ impl Ledger {
             let keep = spec.outputs.get(output as usize).is_some_and(|declared| declared.keep);
             if size_bytes > 0 && !keep {
                 let object = ObjectId { task: parent, attempt, output };
-                self.readers.expect(object, readers, node);
+                let held = self.hold_output(object, size_bytes);
+                self.readers.expect(object, readers + held, node);
             }
         }
     }

@@ -89,6 +89,7 @@ impl Job {
             cancelled: self.cancelled,
             submitted_ns: self.submitted.0,
             kept: part.keeps,
+            openness: part.openness as i32,
             ..Default::default()
         }
     }

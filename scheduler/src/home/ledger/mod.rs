@@ -14,6 +14,7 @@ mod credit;
 mod forget;
 mod job;
 mod lineage;
+pub(crate) mod open;
 mod packed;
 mod part;
 mod query;
@@ -35,7 +36,8 @@ use std::sync::Arc;
 use proto::limits::{COUNTS_INTERVAL, KEPT_WEIGHT_MAX, RETIRED_WEIGHT_MAX};
 use proto::work::Captured;
 use proto::{
-    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, Span, TaskId, Time,
+    wire,
 };
 
 pub use check::ChunkError;
@@ -108,6 +110,10 @@ pub(crate) struct Ledger {
     pub(crate) asks_of_waits: BTreeSet<(Time, TaskId)>,
     /// Ended tasks that tasks of other partitions await, each with the turn that waits.
     pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
+    /// When the edges of chunks are sent to the homes of parents, and how often that was done.
+    pub(crate) late_due: BTreeSet<(Time, open::LateKey, u32)>,
+    /// Outputs of open jobs that are not held any more.
+    pub(crate) freed_holds: Vec<ObjectId>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -157,6 +163,8 @@ impl Ledger {
             born: None,
             asks_of_waits: BTreeSet::new(),
             ended_awaited: Vec::new(),
+            late_due: BTreeSet::new(),
+            freed_holds: Vec::new(),
             mutant,
         }
     }
@@ -182,12 +190,15 @@ impl Ledger {
     ) -> bool {
         let Some(commit) = &visible.commit else { return false };
         let (job_id, round) = (JobId(commit.job), round_of(commit.settings.as_ref()));
+        let openness = commit.openness();
         let concerns = |total: &&wire::PartitionTotal| homes.is_mine(PartitionId(total.partition));
         let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
         let job = self.open_job(now, job_id);
         let heard = |total: &&wire::PartitionTotal| {
             let part = job.parts.get(&PartitionId(total.partition));
-            part.is_some_and(|part| part.visible && part.round >= round)
+            part.is_some_and(|part| {
+                part.visible && part.round >= round && part.openness >= openness
+            })
         };
         if job.visible && totals.iter().all(heard) {
             // A repeated commit: the job's home may have lost its counts.
@@ -199,14 +210,18 @@ impl Ledger {
             job.submitted = Time(commit.submitted_ns).min(now);
         }
         job.visible = true;
-        // No more chunks arrive.
-        job.forget_spec_numbers();
+        if openness == wire::Openness::ClosedGraph {
+            job.forget_spec_numbers(); // No more chunks arrive.
+        }
         self.go_on_in(job_id, commit.settings.unwrap_or_default());
         let job = self.jobs.get_mut(&job_id).expect("opened above");
         let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
+        let mut closing = Vec::new();
         for total in totals {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
+            closing.extend((part.openness < openness).then_some(partition));
+            part.set_openness(openness);
             if std::mem::replace(&mut part.visible, true) {
                 part.dirty = true; // The commit of this part is repeated.
                 opened.extend((part.round < round).then_some(partition));
@@ -221,16 +236,24 @@ impl Ledger {
                 chunks: total.chunks,
                 cancelled: job.cancelled,
                 submitted_ns: job.submitted.0,
+                openness: openness as i32,
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
             let chunks = part.chunk_numbers().collect();
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
-        if unheard || !opened.is_empty() {
+        for &partition in &closing {
+            let record = job.visible_record(&job.parts[&partition]);
+            out.facts.visible.insert((partition, job_id), record);
+        }
+        if unheard || !opened.is_empty() || !closing.is_empty() {
             job.report_everything(now); // There may be no task left to cause a report.
         }
         self.activations.extend(activations);
+        if openness == wire::Openness::Closing {
+            closing.into_iter().for_each(|part| self.part_closes(now, job_id, part));
+        }
         let named = visible.retried.iter().copied().collect();
         self.open_round(now, job_id, &opened, &named, homes, out);
         out.events.push(Event::Visible { job: job_id });
@@ -405,7 +428,7 @@ impl Ledger {
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;
         // If the whole job is cancelled, all homes of children learn that too.
-        if part.has_edges(index) && !job.cancelled {
+        if (part.has_edges(index) || part.holds_outputs_of(index)) && !job.cancelled {
             self.deliver(task, changed);
         } else {
             let idle = part.take_idle(index);
@@ -509,6 +532,9 @@ impl Ledger {
         let count = &mut part.count;
         count.captured_bytes = count.captured_bytes.saturating_add(stdout_bytes);
         count.captured_bytes = count.captured_bytes.saturating_add(stderr_bytes);
+        if let Some(open) = &mut part.open_part {
+            open.add_end(index, &ending.error);
+        }
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open -= 1;
         segment.set_times(index, times);

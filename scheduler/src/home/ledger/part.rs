@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto::wire::Openness;
 use proto::{LocalId, PartitionId, wire};
 
+use super::open::OpenPart;
 use super::segment::{EdgeOut, End, Segment, State};
 use crate::home::turns::PartTurns;
 
@@ -32,6 +34,11 @@ pub(crate) struct Part {
     pub(crate) round: u32,
     /// The round has ended, and the inputs of its tasks that are not done are kept.
     pub(crate) keeps: bool,
+    /// Whether clients add tasks while the job runs. Then `visible` means that the part holds
+    /// weight of the job.
+    pub(crate) openness: Openness,
+    /// Present in a part of an open job.
+    pub(super) open_part: Option<Box<OpenPart>>,
 }
 
 impl Part {
@@ -75,7 +82,7 @@ impl Part {
     }
     /// The commit names this number of chunks. If some are missing, the part reports that.
     pub(crate) fn demand(&mut self, partition: PartitionId, chunks: u32) {
-        if self.chunks() != chunks {
+        if self.openness == Openness::ClosedGraph && self.chunks() != chunks {
             let (here, PartitionId(partition)) = (self.chunks(), partition);
             self.count.lost = format!(
                 "{here} of {chunks} chunks of partition {partition} are here: the submission had expired"
@@ -85,7 +92,8 @@ impl Part {
     /// As [`Self::demand`], for a commit, which also counts tasks.
     pub(crate) fn demand_total(&mut self, total: &wire::PartitionTotal) {
         self.demand(PartitionId(total.partition), total.chunks);
-        if self.count.lost.is_empty() && self.tasks != total.tasks {
+        let is_closed = self.openness == Openness::ClosedGraph;
+        if is_closed && self.count.lost.is_empty() && self.tasks != total.tasks {
             self.count.lost = format!(
                 "partition {} has {} tasks and the commit counts {}",
                 total.partition, self.tasks, total.tasks
@@ -138,7 +146,8 @@ impl Part {
         let spans = self.foreign.contains(&index);
         let all = if spans { self.segments.as_slice() } else { &[] };
         let own = if spans { None } else { self.segment(index) };
-        all.iter().chain(own).flat_map(move |segment| segment.edges(index))
+        let late = self.open_part.as_ref().and_then(|open| open.late_edges(index));
+        all.iter().chain(own).flat_map(move |segment| segment.edges(index)).chain(late)
     }
     pub(crate) fn has_edges(&self, index: u64) -> bool {
         self.edge_runs(index).any(|run| !run.is_empty())
@@ -195,6 +204,9 @@ impl Part {
     /// chunks have edges of tasks in other chunks, all stay until the whole part has ended.
     pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
         let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
+        if self.openness != Openness::ClosedGraph {
+            return Vec::new(); // Later tasks may name any task of it as a parent.
+        }
         if !self.foreign.is_empty() {
             if self.open > 0 {
                 return Vec::new();

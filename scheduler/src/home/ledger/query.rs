@@ -32,7 +32,7 @@ impl Ledger {
     }
 
     /// The data of a task that outlives its record in memory.
-    fn brief(&self, task: TaskId) -> Option<Brief> {
+    pub(super) fn brief(&self, task: TaskId) -> Option<Brief> {
         let index = task.local.index();
         let segment = self.part(task)?.segment(index)?;
         let Some(cell) = segment.cell(index) else { return segment.brief(index) };
@@ -215,7 +215,7 @@ impl Ledger {
 
     /// The reports that are due, per job, with the parts that have changed.
     pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::JobCounts> {
-        let incarnation = self.incarnation.0;
+        let (incarnation, mutant) = (self.incarnation.0, self.mutant);
         let mut reports = Vec::new();
         for &job_id in &self.live {
             let Some(job) = self.jobs.get_mut(&job_id) else { continue };
@@ -231,7 +231,7 @@ impl Ledger {
                 let version_floor = u64::from(term) << 32;
                 part.count.version = (part.count.version + 1).max(version_floor);
                 part.count.round = part.round;
-                partitions.push(numbered(partition, &part.count));
+                partitions.push(numbered(partition, part.report(mutant)));
             }
             if !partitions.is_empty() {
                 let removing = job.cancelled;
@@ -246,6 +246,6 @@ impl Ledger {
     }
 }
 
-fn numbered(partition: PartitionId, count: &wire::PartitionCount) -> wire::PartitionCount {
-    wire::PartitionCount { partition: partition.0, ..count.clone() }
+fn numbered(partition: PartitionId, count: wire::PartitionCount) -> wire::PartitionCount {
+    wire::PartitionCount { partition: partition.0, ..count }
 }

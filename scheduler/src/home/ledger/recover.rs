@@ -58,11 +58,15 @@ impl Ledger {
                 }
                 // Chunks are loaded before; a part that lacks some reports that again.
                 let part = job.parts.entry(partition).or_default();
+                part.set_openness(visible.openness());
                 part.demand(partition, visible.chunks);
                 (part.visible, part.round) = (true, settings.round);
                 part.keeps = visible.kept;
             }
             LedgerRecord::Credit(record) => {
+                record.late.iter().for_each(|late| self.load_late_edges(late));
+                let released = record.released.iter();
+                released.for_each(|&index| self.load_released(job, partition, index));
                 for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
                     if !credit.recalled.is_empty() {
                         let recalled = credit.child.iter().zip(&credit.slot).zip(&credit.recalled);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prost::bytes::Bytes;
 use proto::work::Captured;
-use proto::{Attempt, Incarnation, NodeId, Span, wire};
+use proto::{Attempt, Incarnation, LocalId, NodeId, PartitionId, Span, wire};
 
 use super::Crash;
 use super::Times;
@@ -105,6 +105,8 @@ pub(crate) struct Segment {
     edges: Vec<EdgeOut>,
     parent_runs: Vec<Run>,
     parents: Vec<u64>,
+    /// In a chunk of an open job: the output that travels along the edge, as in [`EdgeOut`].
+    parent_outputs: Vec<u32>,
     /// Declared output sizes, flat; `size_ends[i]` ends those of cell i. Empty when none are
     /// declared.
     sizes: Vec<u64>,
@@ -149,6 +151,7 @@ impl Segment {
             edges: Vec::new(),
             parent_runs: Vec::new(),
             parents: Vec::new(),
+            parent_outputs: Vec::new(),
             sizes: Vec::new(),
             size_ends: Vec::new(),
             releases_ns: Vec::new(),
@@ -238,6 +241,9 @@ impl Segment {
         for piece in &chunk.parents {
             let start = self.parents.len() as u32;
             self.parents.extend_from_slice(&piece.parent);
+            if chunk.open {
+                self.parent_outputs.extend_from_slice(&piece.output);
+            }
             let length = piece.parent.len() as u32;
             let (index, first_slot) = (piece.index, piece.first_slot);
             self.parent_runs.push(Run { index, start, length, first_slot });
@@ -471,6 +477,19 @@ impl Segment {
         runs.flat_map(|run| {
             let parents = &self.parents[run.start as usize..(run.start + run.length) as usize];
             (run.first_slot..).zip(parents.iter().copied())
+        })
+    }
+
+    /// All edges to tasks of this chunk of an open job, each with the id of its parent.
+    pub(crate) fn edges_in(&self, partition: PartitionId) -> impl Iterator<Item = (LocalId, EdgeOut)> + '_ {
+        self.parent_runs.iter().flat_map(move |run| {
+            let places = run.start as usize..(run.start + run.length) as usize;
+            let child = LocalId::new(partition, run.index).0;
+            let outputs = self.parent_outputs.get(places.clone()).unwrap_or_default();
+            let parents = self.parents[places].iter().zip(outputs).zip(run.first_slot..);
+            parents.map(move |((&parent, &output), slot)| {
+                (LocalId(parent), EdgeOut { child, slot, output })
+            })
         })
     }
 

@@ -137,13 +137,14 @@ impl Ledger {
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
         let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
         let (mut ended, mut ready) = (Vec::new(), Vec::new());
+        let owes = |index| part.has_edges(index) || part.holds_outputs_of(index);
         let mut end = from;
         while end < segment.len() && ready.len() < most as usize {
             let index = segment.first + u64::from(end);
             let Some(cell) = segment.cell(index) else { break };
             match cell.state {
                 State::Waiting if cell.missing == 0 && visible => ready.push(place(index)),
-                State::Ended(_) if recovered && part.has_edges(index) => ended.push(place(index)),
+                State::Ended(_) if recovered && owes(index) => ended.push(place(index)),
                 _ => {}
             }
             end += 1;
@@ -208,6 +209,7 @@ impl Ledger {
         let begun = self.activations.iter().take_while(|other| other.is_begun).count();
         let at = if is_begun { begun } else { self.activations.len() };
         self.activations.insert(at, Activation { is_begun, ..activation });
+        self.resume_open_part(job_id, partition);
     }
 
     /// Asks holders which of these tasks they have.
@@ -358,5 +360,7 @@ impl Ledger {
         self.early.retain(|(_, ask)| LocalId(ask.parent).partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
+        self.late_due.retain(|(_, key, _)| key.1 != partition);
+        self.freed_holds.retain(|object| object.task.partition() != partition);
     }
 }

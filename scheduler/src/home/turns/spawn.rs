@@ -10,6 +10,7 @@ use proto::wire::message::Body;
 use proto::{JobId, LocalId, PartitionId, TaskId, Time, wire};
 
 use super::Born;
+use crate::home::ledger::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 use crate::home::ledger::{Ledger, Segment};
 use crate::output::Out;
 
@@ -69,8 +70,14 @@ impl Ledger {
     ) -> u64 {
         let (job_id, partition) = (parent.job, parent.partition());
         let Some(part) = self.part(parent) else { return 0 };
+        // In an open job the ids before these are the clients'.
+        let least = match part.is_of_open_job() {
+            true => (SPAWNED_INDICES, SPAWNED_CHUNKS),
+            false => (0, 0),
+        };
         let depth = part.segment(parent.local.index()).map_or(0, |s| s.depth(parent.local.index()));
         let ((first, next_number), may_extend) = (part.next_spawned(), part.may_extend());
+        let (first, next_number) = (first.max(least.0), next_number.max(least.1));
         let tasks = spawned.tasks.len() as u64;
         let place = |chunk: &wire::Chunk| {
             chunk.spawned && (chunk.job, chunk.partition) == (job_id.0, partition.0)
@@ -152,7 +159,7 @@ fn chunk_of(
     }
     let parents = parents.into_iter().map(|(index, by_slot)| {
         let parent = by_slot.into_values().collect();
-        wire::Parents { index, first_slot: 0, parent }
+        wire::Parents { index, first_slot: 0, parent, output: Vec::new() }
     });
     wire::Chunk {
         job: parent.job.0,
@@ -164,6 +171,7 @@ fn chunk_of(
         children: children.into_values().collect(),
         parents: parents.collect(),
         spawned: true,
+        open: false,
     }
 }
 

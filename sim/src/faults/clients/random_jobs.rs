@@ -231,6 +231,7 @@ impl Draft {
             settings: Some(wire::JobSettings { real_data, ..Default::default() }),
             partitions: totals,
             edges: self.edges.len() as u64,
+            openness: 0,
         };
         Submission { chunks, commit }
     }

@@ -1,0 +1,22 @@
+//! Open jobs.
+
+use crate::Span;
+
+/// A part asks the job's home again for weight after this time, and a home the homes of parents.
+/// Each repetition waits twice as long, up to 64 times.
+pub const JOIN_REPEAT: Span = Span::from_secs(1);
+pub const LATE_EDGES_AGAIN: Span = Span::from_secs(1);
+/// The maximum number of chunks, and of messages about edges, that wait in a part for its weight.
+pub const JOIN_CHUNKS_WAITING_MAX: usize = 256;
+/// The maximum number of ends in one answer.
+pub const ENDS_PER_ANSWER_MAX: usize = 1_000;
+/// The maximum number of tasks in one request to release outputs.
+pub const RELEASED_TASKS_MAX: usize = 10_000;
+/// A client sends a chunk of an open job when it has this number of tasks, or after this time.
+pub const OPEN_CHUNK_TASKS: usize = 256;
+pub const OPEN_CHUNK_PAUSE: Span = Span::from_millis(1);
+/// The maximum number of tasks of one handle that are not stored yet, where the client waits.
+pub const OPEN_UNSENT_MAX: usize = 16_384;
+/// The ids that a handle reserves at once.
+pub const RESERVED_TASKS: u64 = 1 << 26;
+pub const RESERVED_CHUNKS: u32 = 1 << 20;
