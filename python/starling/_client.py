@@ -30,11 +30,12 @@ class Client:
     def __init__(self, dir=None, *, name=None, python=None, preload=(), env=None, _core=None):
         self._core = _core or _connect(dir)
         self._name = name or os.path.basename(sys.argv[0] or "") or "python"
-        self._runtime = (python or sys.executable, tuple(preload), tuple(sorted((env or {}).items())))
+        self._runtime = (python or sys.executable, list(preload), sorted((env or {}).items()))
         self._options = Options()
         self._lock = threading.Lock()
         self._job = None
         self._closed = False
+        self._broken = None
         self._futures = {}
         self._released = []
         self._specs = {}
@@ -91,6 +92,8 @@ class Client:
         spec = self._spec(job, options, function, kind, len(parents))
         edges = [(parent._local, 0) for parent in parents]
         with self._lock:
+            if self._broken is not None:
+                raise ClusterError(self._broken)
             local = job.append(spec, data, edges)
             future = Future(self, local, options.name or kind, parents)
             self._futures[local] = future
@@ -104,7 +107,7 @@ class Client:
                 if self._closed:
                     raise ClientClosed("the client is closed")
                 if self._job is None:
-                    self._job = self._core.open_job(self._name, self._ended)
+                    self._job = self._core.open_job(self._name, self._ended, self._lost)
         self._job.room()
         return self._job
 
@@ -147,6 +150,14 @@ class Client:
         del finished[:]
         self._release()
 
+    def _lost(self, text):
+        """From the dispatcher: no more ends can come."""
+        with self._lock:
+            futures, self._futures = list(self._futures.values()), {}
+            self._broken = text
+        for future in futures:
+            future._broken(ClusterError(text))
+
     def _forget(self, local):
         """A future is gone; its result is not held any longer."""
         if local is None or self._closed:
@@ -180,6 +191,11 @@ class Client:
             raise ClientClosed("the client is closed")
         data = self._core.printed(self._job.id, future._local, future._end.node, stderr)
         return data.decode("utf-8", "replace")
+
+    def _explained(self, future):
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        return "\n".join(self._core.explain(self._job.id, future._local))
 
     def _traceback(self, future):
         try:
@@ -231,7 +247,8 @@ class Client:
             finally:
                 self._core.close()
         for future in open_futures:
-            future._closed()
+            text = "the client was closed before %s ended" % future._title()
+            future._broken(ClientClosed(text))
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster._client_closed()

@@ -6,7 +6,7 @@ import pickle
 import re
 
 from . import _pickling
-from ._errors import CallFailed, ClientClosed, DependencyError, RemoteError, RemoteTraceback
+from ._errors import CallFailed, DependencyError, RemoteError, RemoteTraceback
 from ._worker import values, wire
 
 DONE, FAILED, CANCELLED, SKIPPED = 0, 1, 2, 3
@@ -86,7 +86,12 @@ class Future(concurrent.futures.Future):
     @property
     def attempt(self):
         """The number of the attempt that ended, or None before."""
-        return None if self._end is None else self._end.attempt
+        # The high half is the term of the task's home.
+        return None if self._end is None else self._end.attempt & 0xFFFFFFFF
+
+    def explain(self):
+        """The sentences of `starling task explain` about the call's present state."""
+        return self._client._explained(self)
 
     @property
     def stdout(self):
@@ -131,7 +136,7 @@ class Future(concurrent.futures.Future):
             cls = CallFailed if outside else RemoteError
             error = cls(end.error, kind if known else "")
         if hasattr(error, "add_note"):
-            error.add_note("%s, attempt %d on n%d" % (self._title(), end.attempt, end.node))
+            error.add_note(self._note())
         return error
 
     def _returned(self, pickled):
@@ -153,6 +158,10 @@ class Future(concurrent.futures.Future):
                 if error is not None:
                     return error
         return None
+
+    def _note(self):
+        more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
+        return "%s, attempt %d on n%d; %s" % (self._title(), self.attempt, self._end.node, more)
 
     def _title(self):
         return "task %s %r" % (self.task, self._name)
@@ -223,9 +232,10 @@ class Future(concurrent.futures.Future):
         if client is not None:
             client._forget(self._local)
 
-    def _closed(self):
+    def _broken(self, error):
+        """The end will not come."""
         try:
-            self.set_exception(ClientClosed("the client was closed before %s ended" % self._title()))
+            self.set_exception(error)
         except concurrent.futures.InvalidStateError:
             return
 

@@ -15,7 +15,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+# After PYTHONPATH, which may have a package with its extension module.
+sys.path.append(str(ROOT / "python"))
 
 from starling import _cloudpickle  # noqa: E402
 from starling._worker import wire  # noqa: E402

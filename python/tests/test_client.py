@@ -200,6 +200,17 @@ class Calls(unittest.TestCase):
         with self.assertRaises(starling.ResultLost):
             future.result()
 
+    def test_explain(self):
+        self.assertIn("fake core", self.client.submit(add, 1).explain())
+
+    def test_a_lost_cluster_fails_what_is_open(self):
+        slow = self.client.submit(time.sleep, 0.3)
+        self.client._lost("all nodes are gone")
+        with self.assertRaisesRegex(starling.ClusterError, "all nodes are gone"):
+            slow.result(1)
+        with self.assertRaises(starling.ClusterError):
+            self.client.submit(add, 1)
+
     def test_results_are_released(self):
         for k in range(300):
             self.client.submit(add, k).result(10)

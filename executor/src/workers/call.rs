@@ -197,15 +197,17 @@ impl Call {
         if result.status != Status::Ok {
             let (error, frames) = error_of(result);
             self.print(shared, true, frames.as_bytes());
-            return self.outcome(shared, error, 1);
+            let inline = small(result, 1);
+            return Outcome { inline, ..self.outcome(shared, error, 1) };
         }
+        let inline = small(result, 0);
         let made = keep_results(shared, &self.launch, result, results);
         let (task, attempt) = self.key;
         match made {
             Ok(made) => {
                 let outcome = self.outcome(shared, String::new(), 0);
                 let (output_sizes, output_sums) = made.into_iter().unzip();
-                Outcome { output_sizes, output_sums, ..outcome }
+                Outcome { output_sizes, output_sums, inline, ..outcome }
             }
             Err(error) => {
                 shared.objects.discard(task, attempt);
@@ -218,6 +220,14 @@ impl Call {
         let limit_s = Span(self.launch.spec.time_limit_ns).as_secs_f64();
         format!("exceeded its time limit of {limit_s} s and was interrupted")
     }
+}
+
+/// The bytes of a value of a result, if it is there and small.
+fn small(result: &ResultRecord<'_>, slot: u16) -> Vec<u8> {
+    let is_small = |value: &&Value<'_>| {
+        value.slot == slot && !value.is_path && value.bytes.len() <= limits::INLINE_BYTES_MAX
+    };
+    result.values.iter().find(is_small).map(|value| value.bytes.to_vec()).unwrap_or_default()
 }
 
 /// The error of a failed call in one line, and its traceback.

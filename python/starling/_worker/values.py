@@ -128,9 +128,13 @@ def load(how, codec, data):
     if codec == wire.PICKLE:
         return pickle.loads(data)
     if codec == wire.SPB1:
-        pickled, buffers = spb1_parts(memoryview(bytearray(data)))
+        pickled, buffers = spb1_parts(_writable(data))
         return pickle.loads(pickled, buffers=buffers)
     return _load_plain(codec, data)
+
+
+def _writable(data):
+    return memoryview(data if isinstance(data, bytearray) else bytearray(data))
 
 
 def load_file(codec, path):

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::LATE_EDGES_AGAIN;
+use proto::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN};
 use proto::wire::Openness;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
@@ -59,6 +59,9 @@ pub(crate) struct OpenPart {
     ends: Vec<u64>,
     /// Why tasks failed.
     errors: BTreeMap<u64, String>,
+    /// Small values of calls, and exceptions. They are lost with this home; the objects are not.
+    inline: BTreeMap<u64, Vec<u8>>,
+    inline_bytes: usize,
 }
 
 impl OpenPart {
@@ -68,12 +71,20 @@ impl OpenPart {
     pub(super) fn add_edge(&mut self, parent: u64, edge: EdgeOut) {
         self.late.entry(parent).or_default().push(edge);
     }
-    pub(super) fn add_end(&mut self, index: u64, error: &str) {
+    pub(super) fn add_end(&mut self, index: u64, error: &str, inline: Vec<u8>) {
         self.ends.push(index);
+        self.forget_inline(index);
+        if !inline.is_empty() && self.inline_bytes + inline.len() <= INLINE_HELD_BYTES_MAX {
+            self.inline_bytes += inline.len();
+            self.inline.insert(index, inline);
+        }
         match error.is_empty() {
             true => self.errors.remove(&index),
             false => self.errors.insert(index, error.to_owned()),
         };
+    }
+    fn forget_inline(&mut self, index: u64) {
+        self.inline_bytes -= self.inline.remove(&index).map_or(0, |inline| inline.len());
     }
     fn hold(&mut self, output: (u64, u32), attempt: Attempt, size_bytes: u64) {
         let before = self.held.insert(output, (attempt, size_bytes));
@@ -401,6 +412,7 @@ impl Ledger {
         let Some(open) = self.open_part_mut(job, partition) else { return };
         let mut freed = Vec::new();
         for index in indices.filter(|index| open.released.insert(*index)).collect::<Vec<_>>() {
+            open.forget_inline(index);
             freed.extend(open.free(Some(index)));
             out.facts.credits.entry((partition, job)).or_default().released.push(index);
         }
@@ -478,6 +490,7 @@ impl Ledger {
         let brief = self.brief(task)?;
         let NodeId(node) = brief.node;
         let error = part.open_part.as_ref().and_then(|open| open.errors.get(&index));
+        let inline = part.open_part.as_ref().and_then(|open| open.inline.get(&index));
         let side = segment.side(index);
         Some(wire::TaskEnd {
             local: task.local.0,
@@ -487,6 +500,7 @@ impl Ledger {
             error: error.cloned().unwrap_or_default(),
             output_sizes: side.map(|side| side.output_sizes.clone()).unwrap_or_default(),
             node,
+            inline: inline.cloned().unwrap_or_default(),
         })
     }
 }

@@ -1,0 +1,516 @@
+//! Open jobs: tasks are added while the job runs.
+//!
+//! A handle gives out the ids of tasks itself, from a range that the job's home has reserved for
+//! it. So an append needs no round trip, and a later task may name it as a parent at once. Appended
+//! tasks are sent in chunks, each to one home. A chunk that is sent again changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use proto::wire::open_request::What;
+use proto::wire::{self, Openness, request, response};
+use proto::{JobId, LocalId, PartitionId, limits};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::call::name_unknown;
+use crate::retry::Target;
+use crate::{Client, ClientError, is_ended, link, now_ns};
+
+/// A chunk is sent when it has about this many bytes, or this many kinds of tasks.
+const CHUNK_BYTES: usize = 256 << 10;
+const CHUNK_SPECS_MAX: usize = 32;
+/// The maximum number of parents of a task that is added to a job.
+const PARENTS_MAX: usize = 1 << 17;
+
+/// The settings of a job that is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub name: String,
+    pub settings: wire::JobSettings,
+    /// `None`: the next free number of the cluster.
+    pub job: Option<JobId>,
+}
+
+/// An edge from a parent. `output`: the number of the output that the child reads; `None`: order
+/// only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parent {
+    pub task: LocalId,
+    pub output: Option<u32>,
+}
+
+/// A task to be added to an open job.
+#[derive(Clone, Debug, Default)]
+pub struct NewTask {
+    /// The `{i}` of templates.
+    pub entry: u64,
+    /// Overrides the name of the spec, unless it is empty.
+    pub name: String,
+    /// Of a sleep or spin.
+    pub duration_ns: u64,
+    /// The sizes of outputs of a synthetic task.
+    pub output_sizes: Vec<u64>,
+    /// The arguments of a call, unless they are those of the spec.
+    pub payload: Bytes,
+    /// By input slot: first the parents with data, one for each input of the spec, then the others.
+    pub parents: Vec<Parent>,
+}
+
+/// A handle to an open job. All clones share its ids and its queue.
+///
+/// Tasks that are not stored yet are lost with the process: [`Self::flush`] waits for them.
+#[derive(Clone, Debug)]
+pub struct OpenJob {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    job: JobId,
+    state: Mutex<State>,
+    /// Something is to be sent.
+    wake: Notify,
+    /// Changes when chunks are stored or the handle fails.
+    progress: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ids: Ids,
+    /// The next range, reserved before the present one ends.
+    spare: Option<Ids>,
+    /// A partition of each home, in turn.
+    places: Vec<PartitionId>,
+    next_place: usize,
+    filling: Option<Filling>,
+    full: VecDeque<(u64, wire::Chunk)>,
+    /// Chunks that are not stored yet, by order; and the number of their tasks.
+    unstored: BTreeMap<u64, usize>,
+    last_order: u64,
+    unstored_tasks: usize,
+    failed: Option<ClientError>,
+}
+
+/// A range of ids that only this handle gives out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ids {
+    next: u64,
+    end: u64,
+    chunk: u32,
+    chunks_end: u32,
+}
+
+#[derive(Debug)]
+struct Filling {
+    chunk: wire::Chunk,
+    specs: Vec<Arc<wire::Spec>>,
+    bytes: usize,
+}
+
+impl Client {
+    /// Opens a job that has no tasks yet. It is durable when this returns.
+    pub async fn open_job(&self, options: OpenOptions) -> Result<OpenJob, ClientError> {
+        let job = match options.job {
+            Some(job) => job,
+            None => self.next_job().await?,
+        };
+        let commit = wire::JobCommit {
+            job: job.0,
+            name: options.name,
+            submitted_ns: now_ns(),
+            settings: Some(options.settings),
+            openness: Openness::Open as i32,
+            ..Default::default()
+        };
+        self.commit(&commit).await?;
+        self.join_job(job).await
+    }
+
+    /// A further handle to a job that is open.
+    pub async fn join_job(&self, job: JobId) -> Result<OpenJob, ClientError> {
+        let ids = self.reserve(job, limits::RESERVED_TASKS, limits::RESERVED_CHUNKS).await?;
+        Ok(OpenJob::new(self.clone(), job, ids))
+    }
+
+    /// As [`Self::join_job`], for at most this number of tasks.
+    pub async fn join_job_for(&self, job: JobId, tasks: u64) -> Result<OpenJob, ClientError> {
+        let chunks = u32::try_from(tasks).unwrap_or(u32::MAX).clamp(1, limits::RESERVED_CHUNKS);
+        let ids = self.reserve(job, tasks.max(1), chunks).await?;
+        Ok(OpenJob::new(self.clone(), job, ids))
+    }
+
+    async fn reserve(&self, job: JobId, tasks: u64, chunks: u32) -> Result<Ids, ClientError> {
+        let what = What::Reserve(wire::ReserveIds { tasks, chunks });
+        match self.ask_open(job, self.partition_of(job), what).await? {
+            (_, Some(response::Body::Reserved(range))) => Ok(Ids {
+                next: range.first,
+                end: range.first + range.tasks,
+                chunk: range.chunk,
+                chunks_end: range.chunk + range.chunks,
+            }),
+            (node, _) => Err(ClientError::Protocol { node, what: "no reserved ids" }),
+        }
+    }
+
+    /// No more tasks are added to the job, which ends when all its tasks have ended. Durable when
+    /// this returns; a repetition changes nothing.
+    pub async fn close_job(&self, job: JobId) -> Result<(), ClientError> {
+        let what = What::Close(wire::CloseJob::default());
+        self.ask_open(job, self.partition_of(job), what).await.map(drop)
+    }
+
+    /// The outputs of these tasks are not held any longer: each is freed when its last reader has
+    /// ended. A repetition changes nothing.
+    pub async fn release(&self, job: JobId, tasks: &[LocalId]) -> Result<(), ClientError> {
+        let mut by_partition: BTreeMap<PartitionId, Vec<u64>> = BTreeMap::new();
+        for task in tasks {
+            if task.partition().0 >= self.partitions() {
+                return Err(ClientError::UnknownTask { job, task: *task });
+            }
+            by_partition.entry(task.partition()).or_default().push(task.0);
+        }
+        for (partition, locals) in by_partition {
+            for piece in locals.chunks(limits::RELEASED_TASKS_MAX) {
+                let locals = piece.to_vec();
+                let what = wire::ReleaseOutputs { partition: partition.0, locals };
+                self.ask_open(job, partition, What::Release(what)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all tasks that were stored before this call have ended, with all that they
+    /// spawned. The job may stay open.
+    pub async fn wait_submitted(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+        let mut watch = self.watch_job(job);
+        let mut last = None;
+        while let Some(state) = watch.next().await? {
+            let sum = state.sum.clone().unwrap_or_default();
+            let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+            // The reports may be older than the last tasks, so the homes are asked.
+            if is_ended(&state) || ended >= state.total && !self.has_open_tasks(job, &state).await? {
+                return Ok(state);
+            }
+            last = Some(state);
+        }
+        last.ok_or(ClientError::UnknownJob(job))
+    }
+
+    async fn has_open_tasks(
+        &self,
+        job: JobId,
+        state: &wire::JobState,
+    ) -> Result<bool, ClientError> {
+        for &wire::PartitionTotal { partition, .. } in &state.partitions {
+            let what = What::CountOpen(wire::CountOpen { partition });
+            match self.ask_open(job, PartitionId(partition), what).await? {
+                (_, Some(response::Body::OpenTasks(open))) if open.tasks == 0 => {}
+                (_, Some(response::Body::OpenTasks(_))) => return Ok(true),
+                (node, _) => {
+                    return Err(ClientError::Protocol { node, what: "no number of open tasks" });
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn partition_of(&self, job: JobId) -> PartitionId {
+        kvs::job_partition(job, self.partitions())
+    }
+
+    async fn ask_open(
+        &self,
+        job: JobId,
+        at: PartitionId,
+        what: What,
+    ) -> Result<(u32, Option<response::Body>), ClientError> {
+        let request = wire::OpenRequest { job: job.0, what: Some(what) };
+        let answer = self.ask_home(at, request::Body::Open(request)).await;
+        let (node, answer) = answer.map_err(|error| name_unknown(error, job, None))?;
+        Ok((node, answer.body))
+    }
+}
+
+impl OpenJob {
+    fn new(client: Client, job: JobId, ids: Ids) -> Self {
+        let mut seen = BTreeSet::new();
+        let all = (0..client.partitions()).map(PartitionId);
+        // A partition of each home, another one for each job.
+        let first = (job.0 % u64::from(client.partitions().max(1))) as u32;
+        let turned = all.map(|it| PartitionId((it.0 + first) % client.partitions()));
+        let places = turned.filter(|&it| seen.insert(client.home(it))).collect();
+        let next_place = ids.chunk as usize % seen.len().max(1);
+        let state = State { ids, places, next_place, ..State::default() };
+        let shared = Arc::new(Shared {
+            client,
+            job,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            progress: watch::Sender::new(0),
+        });
+        tokio::spawn(send(Arc::downgrade(&shared)));
+        Self { shared }
+    }
+
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.shared.job
+    }
+
+    /// Adds a task and returns its id, which later tasks may name as a parent. Sends it together
+    /// with others, soon. An error is final for this handle, except that a task was malformed.
+    pub fn append(&self, spec: &Arc<wire::Spec>, task: NewTask) -> Result<LocalId, ClientError> {
+        check(&self.shared.client, &task)?;
+        let mut state = self.shared.lock();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let local = state.add(self.shared.job, spec, task)?;
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(local)
+    }
+
+    /// Waits while too many tasks are not stored yet.
+    pub async fn room(&self) -> Result<(), ClientError> {
+        self.wait(|state| state.unstored_tasks < limits::OPEN_UNSENT_MAX).await
+    }
+
+    /// Waits until all tasks that were added before are stored, and the homes of their parents know
+    /// the edges.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        let last = {
+            let mut state = self.shared.lock();
+            state.finish_chunk();
+            state.last_order
+        };
+        self.shared.wake.notify_one();
+        self.wait(|state| state.unstored.first_key_value().is_none_or(|(&first, _)| first > last))
+            .await
+    }
+
+    /// [`Self::flush`], then [`Client::release`]: tasks that were added before still read the
+    /// outputs.
+    pub async fn release(&self, tasks: &[LocalId]) -> Result<(), ClientError> {
+        self.flush().await?;
+        self.shared.client.release(self.shared.job, tasks).await
+    }
+
+    /// [`Self::flush`], then [`Client::close_job`].
+    pub async fn close(&self) -> Result<(), ClientError> {
+        self.flush().await?;
+        self.shared.client.close_job(self.shared.job).await
+    }
+
+    async fn wait(&self, is_done: impl Fn(&State) -> bool) -> Result<(), ClientError> {
+        let mut progress = self.shared.progress.subscribe();
+        loop {
+            {
+                let state = self.shared.lock();
+                if let Some(failed) = &state.failed {
+                    return Err(failed.clone());
+                }
+                if is_done(&state) {
+                    return Ok(());
+                }
+            }
+            // The sender lives as long as this handle.
+            if progress.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stored(&self, order: u64, result: Result<(), ClientError>) {
+        let mut state = self.lock();
+        let tasks = state.unstored.remove(&order).unwrap_or(0);
+        state.unstored_tasks -= tasks;
+        if let Err(error) = result {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.progress.send_modify(|version| *version += 1);
+        self.wake.notify_one();
+    }
+
+    async fn reserve_more(&self) {
+        let (tasks, chunks) = (limits::RESERVED_TASKS, limits::RESERVED_CHUNKS);
+        let reserved = self.client.reserve(self.job, tasks, chunks).await;
+        let mut state = self.lock();
+        match reserved {
+            Ok(ids) => state.spare = Some(ids),
+            Err(error) => drop(state.failed.get_or_insert(error)),
+        }
+    }
+}
+
+impl State {
+    fn add(
+        &mut self,
+        job: JobId,
+        spec: &Arc<wire::Spec>,
+        task: NewTask,
+    ) -> Result<LocalId, ClientError> {
+        let bytes = 48 + task.payload.len() + task.name.len() + 24 * task.parents.len() + 8 * task.output_sizes.len();
+        let is_full = |filling: &Filling| {
+            filling.chunk.tasks.len() >= limits::OPEN_CHUNK_TASKS
+                || filling.bytes + bytes > CHUNK_BYTES
+                || filling.specs.len() >= CHUNK_SPECS_MAX
+        };
+        if self.filling.as_ref().is_some_and(is_full) {
+            self.finish_chunk();
+        }
+        if self.ids.next >= self.ids.end || self.ids.chunk >= self.ids.chunks_end {
+            self.finish_chunk();
+            let text = "the ids of this handle are used up".to_owned();
+            self.ids = self.spare.take().ok_or(ClientError::Busy { node: 0, text })?;
+        }
+        if self.filling.is_none() {
+            self.begin_chunk(job);
+        }
+        let Some(filling) = &mut self.filling else { unreachable!("begun above") };
+        let index = self.ids.next;
+        self.ids.next += 1;
+        self.unstored_tasks += 1;
+        filling.add(index, spec, task, bytes);
+        Ok(LocalId::new(PartitionId(filling.chunk.partition), index))
+    }
+
+    fn begin_chunk(&mut self, job: JobId) {
+        let partition = self.places.get(self.next_place).copied().unwrap_or(PartitionId(0));
+        self.next_place = (self.next_place + 1) % self.places.len().max(1);
+        let chunk = wire::Chunk {
+            job: job.0,
+            partition: partition.0,
+            number: self.ids.chunk,
+            first: self.ids.next,
+            open: true,
+            ..Default::default()
+        };
+        self.ids.chunk += 1;
+        self.last_order += 1;
+        self.unstored.insert(self.last_order, 0);
+        self.filling = Some(Filling { chunk, specs: Vec::new(), bytes: 0 });
+    }
+
+    fn finish_chunk(&mut self) {
+        let Some(Filling { mut chunk, specs, .. }) = self.filling.take() else { return };
+        chunk.specs = specs.iter().map(|spec| spec.as_ref().clone()).collect();
+        self.unstored.insert(self.last_order, chunk.tasks.len());
+        self.full.push_back((self.last_order, chunk));
+    }
+
+    fn needs_ids(&self) -> bool {
+        let left = |now: u64, end: u64, all: u64| (end - now) < all / 4;
+        let Ids { next, end, chunk, chunks_end } = self.ids;
+        let few = left(next, end, limits::RESERVED_TASKS)
+            || left(chunk.into(), chunks_end.into(), limits::RESERVED_CHUNKS.into());
+        // A handle for a known number of tasks has reserved as many as it needs.
+        few && self.spare.is_none() && end >= limits::RESERVED_TASKS && self.failed.is_none()
+    }
+}
+
+impl Filling {
+    fn add(&mut self, index: u64, spec: &Arc<wire::Spec>, task: NewTask, bytes: usize) {
+        let known = self.specs.iter().rposition(|other| Arc::ptr_eq(other, spec));
+        let number = known.unwrap_or_else(|| {
+            self.bytes += spec.encoded_len();
+            self.specs.push(Arc::clone(spec));
+            self.specs.len() - 1
+        });
+        let slots = task.parents.len() as u32;
+        let pieces = task.parents.chunks(limits::CHUNK_EDGES_MAX);
+        for (at, piece) in pieces.enumerate() {
+            self.chunk.parents.push(wire::Parents {
+                index,
+                first_slot: (at * limits::CHUNK_EDGES_MAX) as u32,
+                parent: piece.iter().map(|parent| parent.task.0).collect(),
+                output: piece.iter().map(|it| it.output.map_or(0, |output| output + 1)).collect(),
+            });
+        }
+        self.chunk.tasks.push(wire::Task {
+            spec: number as u32,
+            entry: task.entry,
+            duration_ns: task.duration_ns,
+            slots,
+            output_sizes: task.output_sizes,
+            name: task.name,
+            payload: task.payload,
+            ..Default::default()
+        });
+        self.bytes += bytes;
+    }
+}
+
+fn check(client: &Client, task: &NewTask) -> Result<(), ClientError> {
+    if task.parents.len() > PARENTS_MAX {
+        let given = task.parents.len();
+        let text = format!("a task has {given} parents, and at most {PARENTS_MAX} are possible");
+        return Err(ClientError::Refused(text));
+    }
+    let outside = |parent: &&Parent| parent.task.partition().0 >= client.partitions();
+    match task.parents.iter().find(outside) {
+        None => Ok(()),
+        Some(parent) => Err(ClientError::Refused(format!("there is no task {}", parent.task))),
+    }
+}
+
+/// Sends the chunks of a handle until it is dropped.
+async fn send(handle: Weak<Shared>) {
+    let window = Arc::new(Semaphore::new(limits::CHUNKS_IN_FLIGHT_MAX));
+    loop {
+        let Some(shared) = handle.upgrade() else { return };
+        let (idle, needs_ids, has_some) = {
+            let state = shared.lock();
+            let under_way = window.available_permits() < limits::CHUNKS_IN_FLIGHT_MAX;
+            let has_some = state.filling.is_some() || !state.full.is_empty();
+            (!under_way, state.needs_ids(), has_some)
+        };
+        if needs_ids {
+            shared.reserve_more().await;
+        }
+        if has_some {
+            if !idle {
+                tokio::time::sleep(Duration::from_nanos(limits::OPEN_CHUNK_PAUSE.0)).await;
+            }
+            send_chunks(&shared, &window).await;
+        }
+        // The handle may be dropped while this waits.
+        let waits = Arc::clone(&shared);
+        drop(shared);
+        let _ = tokio::time::timeout(Duration::from_millis(200), waits.wake.notified()).await;
+    }
+}
+
+async fn send_chunks(shared: &Arc<Shared>, window: &Arc<Semaphore>) {
+    loop {
+        let Ok(permit) = Arc::clone(window).acquire_owned().await else { return };
+        let (order, chunk) = {
+            let mut state = shared.lock();
+            if state.full.is_empty() {
+                state.finish_chunk();
+            }
+            let Some(next) = state.full.pop_front() else { return };
+            next
+        };
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            let (home, id) = (PartitionId(chunk.partition), shared.client.next_id());
+            let bytes = link::encode(id, request::Body::Submit(chunk));
+            let answer = shared.client.ask_bytes(Target::Home(home), id, bytes).await;
+            let job = shared.job;
+            drop(permit);
+            shared.stored(order, answer.map(drop).map_err(|e| name_unknown(e, job, None)));
+        });
+    }
+}
