@@ -92,6 +92,8 @@ mutants! {
         CancelForgottenOnRestart "cancel-forgotten-on-restart",
         /// A restarted home has forgotten when a job was submitted, from which release times count.
         ReleaseForgottenOnRestart "release-forgotten-on-restart",
+        /// Further attempts of a call get the arguments of its spec, not its own.
+        ArgumentsOnce "arguments-once",
         /// A stolen task is passed on before its home knows of the first move.
         PassOnEarly "pass-on-early",
         /// A steal request that the network repeats is granted again.

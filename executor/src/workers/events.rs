@@ -1,13 +1,12 @@
 //! The records of workers and zygotes, and the ends of their processes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto::limits;
 use proto::work::Outcome;
 use rustix::event::epoll;
 
 use super::call::{Call, one_line};
-use super::files::Progress;
 use super::pool::Pool;
 use super::runtime::{Zygote, read_packet};
 use super::wire::{FromWorker, FromZygote, Malformed, records, zygote_packet};
@@ -67,9 +66,11 @@ impl Pool {
                 }
                 FromWorker::Note => {}
                 FromWorker::Result(result) => {
-                    let first = worker.calls.pop_front();
-                    let call = first.filter(|call| call.number == result.call);
-                    let call = call.ok_or(Malformed("a result of a call that it does not run"))?;
+                    let runs = |call: &Box<Call>| call.number == result.call;
+                    if !worker.calls.front().is_some_and(runs) {
+                        return Err(Malformed("a result of a call that it does not run"));
+                    }
+                    let call = worker.calls.pop_front().expect("looked at above");
                     let interrupted = worker.interrupted.take();
                     worker.since = now;
                     let key = call.key;
@@ -106,7 +107,7 @@ impl Pool {
         let pid = hello["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         worker.name(pid.unwrap_or(0));
         if worker.stage == Stage::Starting {
-            (worker.stage, worker.since) = (Stage::Ready, now);
+            (worker.stage, worker.since, worker.was_ready) = (Stage::Ready, now, true);
             self.runtimes[worker.runtime].failures = 0;
         }
         Ok(())
@@ -268,14 +269,13 @@ impl Pool {
         let Some(mut worker) = self.workers.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, &worker.files.from_worker);
         self.runtimes[worker.runtime].idle_since = now;
-        if worker.since == now || worker.stage == Stage::Starting {
+        if !worker.was_ready && worker.interrupted.is_none() {
             self.note_bad_start(&worker);
         }
-        let Progress { running, ended } = worker.files.progress();
-        let is_charged = |call: &Call| match (running, ended) {
-            (0, 0) => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
-            (0, _) => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
-            (running, _) => call.number == running,
+        let running = worker.files.running();
+        let is_charged = |call: &Call| match running {
+            0 => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
+            running => call.number == running,
         };
         let charged = worker.calls.front().is_some_and(|call| is_charged(call));
         let first = if charged { worker.calls.pop_front() } else { None };
@@ -294,9 +294,6 @@ impl Pool {
     }
 
     fn note_bad_start(&mut self, worker: &Worker) {
-        if worker.pid.is_some() && worker.stage != Stage::Starting {
-            return;
-        }
         let [_, stderr] = worker.files.printed(limits::STDERR_TAIL_BYTES);
         let text = String::from_utf8_lossy(&stderr);
         let last = text.trim().lines().last().unwrap_or("the worker ended before it was ready");
@@ -327,6 +324,10 @@ impl Pool {
                 call.outcome(&self.shared, text, code.max(1))
             }
         };
-        self.shared.end(key, outcome)
+        let ended = self.shared.end(key, outcome)?;
+        // SIGHUP, SIGINT and SIGTERM may be part of the stop of the whole node.
+        let is_doubtful = worker.interrupted.is_none() && matches!(signal, 1 | 2 | 15);
+        let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
+        Some(AttemptOutcome { doubt: if is_doubtful { most } else { ended.doubt }, ..ended })
     }
 }

@@ -44,14 +44,6 @@ impl TheirEnds {
     }
 }
 
-/// The calls of a worker by its own account.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Progress {
-    /// 0: none.
-    pub(super) running: u64,
-    pub(super) ended: u64,
-}
-
 impl WorkerFiles {
     pub(super) fn new() -> io::Result<(Self, TheirEnds)> {
         let (input, to_worker) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -76,14 +68,11 @@ impl WorkerFiles {
         Ok((files, TheirEnds { input, output, stdout, stderr, words }))
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        let mut bytes = [0; 24];
-        if self.words.read_exact_at(&mut bytes, 0).is_err() {
-            return Progress::default();
-        }
-        let word =
-            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Progress { running: word(0), ended: word(16) }
+    /// The call that the worker runs by its own account; 0: none.
+    pub(super) fn running(&self) -> u64 {
+        let mut bytes = [0; 8];
+        let read = self.words.read_exact_at(&mut bytes, 0);
+        read.map_or(0, |()| u64::from_le_bytes(bytes))
     }
 
     /// Names the call that the next SIGINT is meant for.
@@ -120,12 +109,13 @@ mod tests {
     #[test]
     fn the_node_sees_the_words_and_the_printed_text_of_a_worker() {
         let (files, theirs) = WorkerFiles::new().unwrap();
-        assert_eq!(files.progress(), Progress::default());
-        let mut words = [0; 24];
-        words[0] = 7;
-        words[16] = 6;
-        File::from(theirs.words).write_all_at(&words, 0).unwrap();
-        assert_eq!(files.progress(), Progress { running: 7, ended: 6 });
+        assert_eq!(files.running(), 0);
+        let words = File::from(theirs.words);
+        words.write_all_at(&7_u64.to_le_bytes(), 0).unwrap();
+        files.name_interrupted(7).unwrap();
+        let mut named = [0; 8];
+        words.read_exact_at(&mut named, 24).unwrap();
+        assert_eq!((files.running(), named), (7, 7_u64.to_le_bytes()));
         let mut stderr = File::from(theirs.stderr);
         stderr.write_all(b"one ").unwrap();
         stderr.write_all(b"two").unwrap();

@@ -51,7 +51,7 @@ use crate::private;
 use crate::table::{Key, Phase};
 
 /// The Python worker and its libraries, as an archive that Python runs.
-const WORKER_ZIP: &[u8] = include_bytes!("worker.zip");
+const WORKER_ZIP: &[u8] = include_bytes!("../../../python/worker.zip");
 
 /// The functions that clients have stored, by their hashes.
 pub trait FunctionStore: fmt::Debug + Send + Sync {
@@ -293,10 +293,12 @@ impl Inner {
 
     /// Gives calls to idle workers, and the others to the pool's thread.
     fn place(&self, calls: Vec<Box<Call>>) {
-        let mut left = Vec::new();
+        let (mut left, mut must_watch) = (Vec::new(), false);
         match self.pool.try_lock() {
             Ok(mut pool) if pool.queue.is_empty() => {
                 for call in calls {
+                    let spec = &call.launch.spec;
+                    must_watch |= spec.time_limit_ns > 0 || spec.memory_bytes > 0;
                     if !pool.functions.contains_key(&call.function) {
                         left.push(call);
                     } else if let Err(call) = pool.give(call) {
@@ -306,8 +308,9 @@ impl Inner {
             }
             _ => left = calls,
         }
-        if !left.is_empty() {
-            self.inbox().calls.extend(left);
+        must_watch |= !left.is_empty();
+        self.inbox().calls.extend(left);
+        if must_watch {
             self.wake();
         }
     }

@@ -47,9 +47,13 @@ pub(super) fn run(inner: &std::sync::Arc<Inner>, epoll: &OwnedFd) {
         take_inbox(inner, &mut pool, now);
         timeout = pool.watch(now);
         pool.dispatch(now);
-        if !pool.queue.is_empty() {
-            timeout = Some(timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(100)));
-        }
+        // Calls come without notice, and may print without bound.
+        let most = match (pool.queue.is_empty(), pool.workers.is_empty()) {
+            (false, _) => Duration::from_millis(100),
+            (true, false) => Duration::from_secs(1),
+            (true, true) => Duration::MAX,
+        };
+        timeout = timeout.map(|wait| wait.min(most)).or((most < Duration::MAX).then_some(most));
         let ended = std::mem::take(&mut pool.ended);
         drop(pool);
         inner.shared.report(ended);

@@ -209,6 +209,9 @@ impl Incoming {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             self.start = 0;
+        } else if self.start >= FRAME_BYTES_MAX {
+            self.buffer.drain(..self.start);
+            self.start = 0;
         }
         self.buffer.extend_from_slice(bytes);
     }

@@ -39,6 +39,7 @@ pub(super) enum Why {
 pub(super) struct Worker {
     pub(super) runtime: usize,
     pub(super) stage: Stage,
+    pub(super) was_ready: bool,
     pub(super) files: WorkerFiles,
     /// Of the worker process, once it is known.
     pub(super) pid: Option<Pid>,
@@ -66,6 +67,7 @@ impl Worker {
         Self {
             runtime,
             stage: Stage::Starting,
+            was_ready: false,
             files,
             pid: None,
             pidfd: None,

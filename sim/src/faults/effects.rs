@@ -427,6 +427,7 @@ impl World {
         machine.launches += 1;
         let job = &self.jobs[&task.job];
         let verdict = order::on_launch(job, launch)
+            .and_then(|()| calls::on_launch(launch))
             .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
             .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);

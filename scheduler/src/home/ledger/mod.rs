@@ -317,7 +317,10 @@ impl Ledger {
             urgency: cell.urgency,
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
-            payload: segment.payload(index),
+            payload: match self.mutant {
+                Some(Mutant::ArgumentsOnce) if cell.tries > 0 => Default::default(),
+                _ => segment.payload(index),
+            },
             inputs: self.inputs(task).cloned().collect(),
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
