@@ -18,7 +18,10 @@ INLINE_FUNCTION_MAX = 2048
 PAYLOAD_MAX = 16 << 10
 RELEASE_AT = 256
 
+# What ends at the exit of the interpreter, in this order.
+_executors = weakref.WeakSet()
 _clients = weakref.WeakSet()
+_clusters = weakref.WeakSet()
 
 
 class Client:
@@ -340,9 +343,13 @@ def _name_of(fn):
 
 
 def _close_all():
+    for executor in list(_executors):
+        executor._at_exit()
     for client in list(_clients):
         if client._pid == os.getpid():
             client.close()
+    for cluster in list(_clusters):
+        cluster.close()
 
 
 atexit.register(_close_all)

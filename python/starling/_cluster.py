@@ -1,14 +1,14 @@
 """A cluster of this machine that ends with its driver."""
 
-import atexit
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 
-from ._client import Client
+from ._client import Client, _clusters
 from ._errors import ClusterError, NoBinary
 
 # Ends the cluster when its standard input ends, however the driver has ended.
@@ -55,11 +55,13 @@ class LocalCluster:
     def __init__(self, nodes=1, slots=None, *, binary=None):
         if nodes < 1 or (slots is not None and slots < 1):
             raise ValueError("a cluster has at least one node, and a node at least one slot")
+        self._keeper, self._pid = None, os.getpid()
         self.binary = binary or find_binary()
         self._directory = tempfile.mkdtemp(prefix="starling-local-")
         self.dir = os.path.join(self._directory, "cluster")
         self.nodes = nodes
         self._entered = False
+        self._clients = weakref.WeakSet()
         if slots is None:
             slots = max(1, (os.cpu_count() or 1) // nodes)
         self.slots = slots
@@ -68,8 +70,7 @@ class LocalCluster:
         self._keeper = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
-        self._pid = os.getpid()
-        atexit.register(self.close)
+        _clusters.add(self)
         code, _, text = self._keeper.stdout.readline().decode("utf-8", "replace").partition(" ")
         if code != "0":
             self.close()
@@ -79,6 +80,7 @@ class LocalCluster:
         """A client of this cluster. Outside a `with` of the cluster, its close ends the cluster."""
         client = Client(self.dir, **options)
         client._cluster = self
+        self._clients.add(client)
         return client
 
     def _client_closed(self):
@@ -87,10 +89,13 @@ class LocalCluster:
 
     def close(self):
         """Stops the nodes and removes their directory. Returns when both is done."""
-        keeper, self._keeper = self._keeper, None
-        atexit.unregister(self.close)
-        if keeper is None or self._pid != os.getpid():
+        if self._keeper is None or self._pid != os.getpid():
             return
+        # Their requests to stopped nodes would wait.
+        for client in list(self._clients):
+            client._cluster = None
+            client.close()
+        keeper, self._keeper = self._keeper, None
         keeper.stdin.close()
         keeper.stdout.close()
         keeper.wait()

@@ -2,10 +2,11 @@
 
 import collections
 import concurrent.futures
+import os
 import threading
 
 from . import _pickling
-from ._client import Client, default_dir
+from ._client import Client, _executors, default_dir
 from ._errors import ClusterError
 from ._options import Options
 
@@ -34,6 +35,8 @@ class Executor(concurrent.futures.Executor):
         self._waiting = collections.deque()
         self._running = {}
         self._is_shut = False
+        self._pid = os.getpid()
+        _executors.add(self)
 
     def submit(self, fn, /, *args, **kwargs):
         if not callable(fn):
@@ -106,6 +109,10 @@ class Executor(concurrent.futures.Executor):
             self._close()
         elif self._owned is not None:
             threading.Thread(target=self._close_when_idle, daemon=False).start()
+
+    def _at_exit(self):
+        if self._pid == os.getpid():
+            self.shutdown(wait=True)
 
     def _close_when_idle(self):
         with self._lock:

@@ -343,6 +343,53 @@ class OfZygote(unittest.TestCase):
             worker.next_record()
 
 
+class Numpy(unittest.TestCase):
+    def setUp(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("no numpy in this Python")
+
+    def test_arrays_are_mapped_writable(self):
+        import numpy
+
+        worker = node.Worker(env={"OPENBLAS_NUM_THREADS": "1"})
+        self.addCleanup(worker.close)
+        big = numpy.arange(1 << 18)
+        path = os.path.join(worker.objects.name, "in")
+        codec, parts = values.dumps(big)
+        values.write_file(path, parts)
+        self.assertEqual(codec, wire.SPB1)
+
+        def change(array):
+            array[0] = 5
+            return array * 2
+
+        inputs = [wire.value(wire.FILE, codec, 0, path.encode())]
+        from starling._worker.context import slot
+
+        class Slot:
+            def __reduce__(self):
+                return slot, (0,)
+
+        for _ in range(2):
+            result = worker.run(change, node.python_args(Slot()), inputs=inputs)
+            self.assertEqual((result.values[0][0], result.values[0][1]), (wire.FILE, wire.SPB1))
+            found = result.value
+            self.assertEqual((found[0], found[7]), (10, 14))
+            found[1] = 3  # Writable.
+
+    def test_numpy_draws_different_numbers(self):
+        zygote = node.Zygote({"STARLING_WORKER_PRELOAD": "numpy"})
+        self.addCleanup(zygote.close)
+        found = set()
+        for _ in range(8):
+            worker = node.Worker(zygote=zygote)
+            found.add(worker.run(lambda: float(__import__("numpy").random.rand())).value)
+            worker.close()
+        self.assertEqual(len(found), 8)
+
+
 class OtherPythons(unittest.TestCase):
     def test_versions(self):
         found = 0
