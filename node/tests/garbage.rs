@@ -291,10 +291,12 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
             output: dice.small_numbers(),
         }],
         spawned: dice.below(4) == 0,
+        open: dice.below(4) == 0,
         parents: vec![wire::Parents {
             index: dice.number(),
             first_slot: dice.number() as u32,
             parent: dice.numbers(),
+            output: dice.small_numbers(),
         }],
     }
 }

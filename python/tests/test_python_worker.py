@@ -143,14 +143,16 @@ class Python(unittest.TestCase):
 
     def test_finally_runs_at_an_interrupt(self):
         def wait():
+            import starling
+
             try:
+                starling.note("inside")
                 time.sleep(60)
             finally:
                 print("cleaned")
 
         call = self.worker.begin(self.worker.learn(wait))
-        self.worker.until_running(call)
-        time.sleep(0.05)
+        self.assertEqual(self.worker.next_record()[0], wire.NOTE)
         self.worker.interrupt(call)
         others = []
         self.assertEqual(self.worker.result(others).status, wire.CANCELLED)

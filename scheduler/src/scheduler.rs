@@ -144,7 +144,7 @@ pub struct Scheduler {
     /// The turns of attempts here, answered or not. Boxed, because most nodes never have any.
     pub(crate) attempt_turns: Option<Box<TurnsOfAttempts>>,
     /// Requests about open jobs that are not answered yet. Boxed as well.
-    pub(crate) open_jobs: Box<OpenJobs>,
+    pub(crate) open_jobs: Option<Box<OpenJobs>>,
 }
 
 impl Scheduler {
@@ -188,7 +188,7 @@ impl Scheduler {
             recent_completions: RecentCompletions::default(),
             job_tallies: Box::default(),
             attempt_turns: None,
-            open_jobs: Box::default(),
+            open_jobs: None,
             homes,
             options,
         };

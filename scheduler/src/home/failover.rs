@@ -263,7 +263,9 @@ impl Scheduler {
         self.ledger.give_up_partition(partition);
         self.data.directory.forget_partition(partition);
         self.jobs.give_up(partition, &self.homes, out);
-        self.open_jobs.give_up(partition, out);
+        if let Some(open_jobs) = &mut self.open_jobs {
+            open_jobs.give_up(partition, out);
+        }
     }
 
     /// Installs a newer map.

@@ -132,7 +132,7 @@ impl Scheduler {
                 self.ledger.pretend_member(now, job, partition, out);
             }
             Standing::Unknown => {
-                let join = self.open_jobs.join(now, (job, partition));
+                let join = self.open_jobs.get_or_insert_default().join(now, (job, partition));
                 if join.chunks.len() >= JOIN_CHUNKS_WAITING_MAX {
                     return Some(Err(busy(format!("{partition} waits for the home of job {job}"))));
                 }
@@ -155,22 +155,24 @@ impl Scheduler {
         if is_stored(&self.ledger, job, partition, number) {
             return Some(accepted());
         }
-        let askers = self.open_jobs.unanswered.entry(chunk).or_default();
+        let open_jobs = self.open_jobs.get_or_insert_default();
+        let askers = open_jobs.unanswered.entry(chunk).or_default();
         if !askers.contains(&asker) {
             askers.push(asker);
         }
         None
     }
 
+    fn take_join(&mut self, place: Place) -> Option<PendingJoin> {
+        self.open_jobs.as_mut()?.joins.remove(&place)
+    }
+
     /// The job's home has given weight to parts here, or announces the close.
     pub(crate) fn on_joined(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
-        if self.open_jobs.joins.is_empty() {
-            return;
-        }
-        let Some(commit) = &visible.commit else { return };
+        let (Some(commit), Some(_)) = (&visible.commit, &self.open_jobs) else { return };
         for total in &commit.partitions {
             let place = (JobId(commit.job), PartitionId(total.partition));
-            let Some(join) = self.open_jobs.joins.remove(&place) else { continue };
+            let Some(join) = self.take_join(place) else { continue };
             for (asker, chunk) in join.chunks {
                 if let Some(answered) = self.append(now, asker, chunk, out) {
                     answer(asker, answered, out);
@@ -184,7 +186,7 @@ impl Scheduler {
     /// are skipped, since there is none.
     pub(crate) fn on_join_refused(&mut self, refusal: &wire::JoinRefused, out: &mut Out) {
         let place = (JobId(refusal.job), PartitionId(refusal.partition));
-        let Some(join) = self.open_jobs.joins.remove(&place) else { return };
+        let Some(join) = self.take_join(place) else { return };
         let (code, text) = (refusal.code, refusal.text.clone());
         let error = wire::Error { code, text, ..Default::default() };
         for (asker, _) in join.chunks {
@@ -235,7 +237,7 @@ impl Scheduler {
         }
         match self.ledger.standing(job, partition) {
             Standing::Unknown => {
-                let join = self.open_jobs.join(now, (job, partition));
+                let join = self.open_jobs.get_or_insert_default().join(now, (job, partition));
                 let same = |other: &wire::LateEdges| {
                     (other.child_partition, other.chunk) == (late.child_partition, late.chunk)
                 };
@@ -262,14 +264,17 @@ impl Scheduler {
     }
 
     fn answer_stored(&mut self, chunk: (JobId, PartitionId, u32), out: &mut Out) {
-        for asker in self.open_jobs.unanswered.remove(&chunk).unwrap_or_default() {
+        let open_jobs = self.open_jobs.as_mut();
+        let askers = open_jobs.and_then(|open_jobs| open_jobs.unanswered.remove(&chunk));
+        for asker in askers.unwrap_or_default() {
             answer(asker, accepted(), out);
         }
     }
 
     /// Sends what is due to the homes of jobs and of parents, and to clients.
     pub(crate) fn tend_open_jobs(&mut self, now: Time, out: &mut Out) {
-        for (&(JobId(job), PartitionId(partition)), join) in &mut self.open_jobs.joins {
+        let joins = self.open_jobs.iter_mut().flat_map(|open_jobs| &mut open_jobs.joins);
+        for (&(JobId(job), PartitionId(partition)), join) in joins {
             if join.at <= now {
                 join.at = Time(now.0 + (JOIN_REPEAT.0 << join.tries.min(6)));
                 join.tries += 1;
@@ -277,10 +282,7 @@ impl Scheduler {
                 out.reliable.push((home, Body::Join(wire::Join { job, partition })));
             }
         }
-        while let Some(&(at, key, tries)) = self.ledger.late_due.first()
-            && at <= now
-        {
-            self.ledger.late_due.pop_first();
+        while let Some((key, tries)) = self.ledger.next_late_edges(now) {
             self.send_late_edges(now, key, tries, out);
         }
         self.end_holds(out);
@@ -303,7 +305,9 @@ impl Scheduler {
 
     /// Frees outputs that are not held any more, unless tasks still read them.
     fn end_holds(&mut self, out: &mut Out) {
-        if self.ledger.freed_holds.is_empty() {
+        let Some(work) = &mut self.ledger.open_work else { return };
+        let freed = std::mem::take(&mut work.freed_holds);
+        if freed.is_empty() {
             return;
         }
         let ended = |object: proto::ObjectId| wire::OutputReaders {
@@ -313,15 +317,15 @@ impl Scheduler {
             output: object.output,
             readers: 1,
         };
-        let freed = std::mem::take(&mut self.ledger.freed_holds);
         let outputs = freed.into_iter().map(ended).collect();
         self.on_readers_finished(&wire::ReadersFinished { outputs }, out);
     }
 
     /// When something about open jobs is due.
     pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
-        let join = self.open_jobs.joins.values().map(|join| join.at).min();
-        let late = self.ledger.late_due.first().map(|&(at, ..)| at);
+        let joins = self.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
+        let join = joins.map(|join| join.at).min();
+        let late = self.ledger.next_late_send();
         join.into_iter().chain(late).min()
     }
 
@@ -401,7 +405,8 @@ impl Scheduler {
             Standing::Member | Standing::Closed | Standing::Ended => {}
         }
         let next = if query.term == self.term_of_ends(partition) { query.after } else { 0 };
-        let watchers = self.open_jobs.watchers.entry(place).or_default();
+        let open_jobs = self.open_jobs.get_or_insert_default();
+        let watchers = open_jobs.watchers.entry(place).or_default();
         if watchers.len() >= WATCHERS_MAX {
             return Err(busy(format!("the ends of job {} are watched by too many", query.job)));
         }
@@ -415,7 +420,8 @@ impl Scheduler {
     }
 
     fn send_ends(&mut self, out: &mut Out) {
-        let mut all = std::mem::take(&mut self.open_jobs.watchers);
+        let Some(open_jobs) = &mut self.open_jobs else { return };
+        let mut all = std::mem::take(&mut open_jobs.watchers);
         all.retain(|&(job, partition), watchers| {
             let term = self.term_of_ends(partition);
             watchers.retain_mut(|watcher| {
@@ -442,7 +448,9 @@ impl Scheduler {
             });
             !watchers.is_empty()
         });
-        self.open_jobs.watchers = all;
+        if let Some(open_jobs) = &mut self.open_jobs {
+            open_jobs.watchers = all;
+        }
     }
 }
 

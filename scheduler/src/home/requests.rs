@@ -134,7 +134,9 @@ impl Scheduler {
 
     pub fn forget_client(&mut self, client: ClientId) {
         self.jobs.forget_client(client);
-        self.open_jobs.forget_client(client);
+        if let Some(open_jobs) = &mut self.open_jobs {
+            open_jobs.forget_client(client);
+        }
     }
 
     fn submit(

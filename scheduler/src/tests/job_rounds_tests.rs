@@ -25,7 +25,7 @@ fn task(index: u64) -> TaskId {
 fn chunk() -> wire::Chunk {
     let body = Some(wire::spec::Body::Command(wire::Command::default()));
     let task = wire::Task { slots: 1, ..Default::default() };
-    let parents = |index| wire::Parents { index, first_slot: 0, parent: vec![parent()] };
+    let parents = |index| wire::Parents { index, parent: vec![parent()], ..Default::default() };
     wire::Chunk {
         job: 1,
         specs: vec![wire::Spec { body, ..Default::default() }],

@@ -98,7 +98,7 @@ fn chunk(task: TaskId) -> wire::Chunk {
     let outputs = vec![wire::Output::default()];
     let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
     let slots = u32::from(task == child());
-    let parents = wire::Parents { index: 0, first_slot: 0, parent: vec![parent().local.0] };
+    let parents = wire::Parents { parent: vec![parent().local.0], ..Default::default() };
     let children =
         wire::Children { index: 0, child: vec![child().local.0], slot: vec![0], output: vec![1] };
     wire::Chunk {

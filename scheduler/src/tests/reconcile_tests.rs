@@ -21,7 +21,7 @@ fn homes(of_parent: u32) -> Homes {
 fn waiting(tasks: usize) -> Scheduler {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let body = Some(wire::spec::Body::Sleep(Default::default()));
-    let parents = |index| wire::Parents { index, first_slot: 0, parent: vec![PARENT.0] };
+    let parents = |index| wire::Parents { index, parent: vec![PARENT.0], ..Default::default() };
     let chunk = wire::Chunk {
         job: 1,
         partition: MINE.0,

@@ -88,7 +88,8 @@ fn submit(cluster: &mut Cluster, job: u64, graph: &Graph, dice: &mut Dice) -> Ve
         chunks[at].tasks.push(wire::Task { slots, output_sizes, ..Default::default() });
         let parent = parents.iter().map(|&(parent, _)| ids[parent].local.0).collect();
         let index = id.local.index();
-        chunks[at].parents.push(wire::Parents { index, first_slot: 0, parent });
+        let output = Vec::new();
+        chunks[at].parents.push(wire::Parents { index, first_slot: 0, parent, output });
         let told = parents.iter().map(|&(parent, flows)| (ids[parent], flows)).collect();
         cluster.oracle.tasks.insert(id, told);
     }

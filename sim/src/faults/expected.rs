@@ -115,6 +115,8 @@ pub(crate) struct ExpectedJob {
     pub tasks: BTreeMap<LocalId, ExpectedTask>,
     /// Its tasks make files, though maybe empty ones.
     pub real_data: bool,
+    /// Its client adds tasks while it runs.
+    pub is_open: bool,
     pub promise: SubmissionStage,
     /// Its client cancels all of it.
     pub cancelled: bool,
@@ -188,6 +190,7 @@ impl ExpectedJob {
             job,
             tasks,
             real_data,
+            is_open: false,
             promise: SubmissionStage::Staged,
             cancelled: false,
             forbidden: false,

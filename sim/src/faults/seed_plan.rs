@@ -6,7 +6,7 @@ use scheduler::{Lengths, Mutant, Order, Policy};
 use workloads::{Graph, Placement, generate};
 
 use crate::faults::clients::hot_key_client::HotKeyPlan;
-use crate::faults::clients::job_client::{ClientPlan, Death};
+use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
@@ -24,6 +24,9 @@ const GENERATED_PERMILLE: u64 = 250;
 const COMMANDS_PERMILLE: u64 = 300;
 /// The share of seeds with tasks that spawn tasks.
 const SPAWNING_PERMILLE: u64 = 250;
+/// The share of seeds with open jobs, and of jobs in them.
+const OPEN_SEEDS_PERMILLE: u64 = 250;
+const OPEN_JOBS_PERMILLE: u64 = 700;
 /// The share of jobs that are retried while some tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
 /// The share of jobs that are finally forgotten.
@@ -44,6 +47,7 @@ const HOURS_APART_PERMILLE: u64 = 150;
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 const TURNS_STREAM: u64 = 0x7475_726e_7300_0000;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
+const OPEN_STREAM: u64 = 0x6f70_656e_0000_0000;
 /// The duration of faults.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -188,6 +192,7 @@ impl Plan {
             world.skew_max = Span::from_secs(3_600);
         }
         forget_some(seed, &mut world, &mut jobs);
+        open_some(&mut SimRng::new(seed ^ OPEN_STREAM), &mut jobs);
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -316,6 +321,25 @@ fn spawn_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
         let share = dice.pick(&[0, 50, 300]);
         if let Work::Draft(draft) = work {
             *draft = std::mem::take(draft).with_spawning(dice, share);
+        }
+    }
+}
+
+/// Makes some clients open their jobs, and add the tasks while these run.
+fn open_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    if !dice.chance(OPEN_SEEDS_PERMILLE) {
+        return;
+    }
+    for (work, _, plan) in jobs {
+        let opens = dice.chance(OPEN_JOBS_PERMILLE);
+        let pace = Span::from_millis(dice.pick(&[0, 1, 30, 200]));
+        let releases_permille = dice.pick(&[0, 200, 700]);
+        if let Work::Draft(draft) = work
+            && opens
+        {
+            draft.tasks.iter_mut().for_each(|task| task.upload = false);
+            (plan.cancels_early_permille, plan.retries) = (0, 0);
+            plan.open = Some(OpenPlan { pace, releases_permille });
         }
     }
 }
@@ -486,5 +510,6 @@ fn client_plan(dice: &mut SimRng, faultless: bool, faults_for: Span) -> ClientPl
         asks_again: dice.below(3) as u32,
         retries: 0, // Drawn separately, so that later draws stay as they are.
         forgets: false,
+        open: None,
     }
 }

@@ -36,8 +36,7 @@ use std::sync::Arc;
 use proto::limits::{COUNTS_INTERVAL, KEPT_WEIGHT_MAX, RETIRED_WEIGHT_MAX};
 use proto::work::Captured;
 use proto::{
-    Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, Span, TaskId, Time,
-    wire,
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 
 pub use check::ChunkError;
@@ -110,10 +109,8 @@ pub(crate) struct Ledger {
     pub(crate) asks_of_waits: BTreeSet<(Time, TaskId)>,
     /// Ended tasks that tasks of other partitions await, each with the turn that waits.
     pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
-    /// When the edges of chunks are sent to the homes of parents, and how often that was done.
-    pub(crate) late_due: BTreeSet<(Time, open::LateKey, u32)>,
-    /// Outputs of open jobs that are not held any more.
-    pub(crate) freed_holds: Vec<ObjectId>,
+    /// What is due for open jobs. Boxed, because most ledgers never have any.
+    pub(crate) open_work: Option<Box<open::OpenWork>>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -165,8 +162,7 @@ impl Ledger {
             born: None,
             asks_of_waits: BTreeSet::new(),
             ended_awaited: Vec::new(),
-            late_due: BTreeSet::new(),
-            freed_holds: Vec::new(),
+            open_work: None,
             mutant,
         }
     }

@@ -26,6 +26,15 @@ pub(crate) const SPAWNED_CHUNKS: u32 = 1 << 31;
 /// and number, and the partition of the parents.
 pub(crate) type LateKey = (JobId, PartitionId, u32, PartitionId);
 
+/// Work for open jobs that is due.
+#[derive(Debug, Default)]
+pub(crate) struct OpenWork {
+    /// When the edges of chunks are sent to the homes of parents, and how often that was done.
+    pub(crate) late_due: BTreeSet<(Time, LateKey, u32)>,
+    /// Outputs that are not held any more.
+    pub(crate) freed_holds: Vec<ObjectId>,
+}
+
 /// The standing of a part towards its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
@@ -224,7 +233,8 @@ impl Ledger {
             }
         }
         for &parents in &elsewhere {
-            self.late_due.insert((now, (job, partition, number, parents), 0));
+            let work = self.open_work.get_or_insert_default();
+            work.late_due.insert((now, (job, partition, number, parents), 0));
         }
         if let Some(open) = self.open_part_mut(job, partition).filter(|_| !elsewhere.is_empty()) {
             open.unstored.insert(number, elsewhere);
@@ -280,10 +290,22 @@ impl Ledger {
         })
     }
 
+    /// The next edges that are to be sent to the home of parents by now.
+    pub(crate) fn next_late_edges(&mut self, now: Time) -> Option<(LateKey, u32)> {
+        let work = self.open_work.as_mut()?;
+        let &(_, key, tries) = work.late_due.first().filter(|(at, ..)| *at <= now)?;
+        work.late_due.pop_first();
+        Some((key, tries))
+    }
+    pub(crate) fn next_late_send(&self) -> Option<Time> {
+        self.open_work.as_ref()?.late_due.first().map(|&(at, ..)| at)
+    }
+
     /// Plans to send the edges again.
     pub(crate) fn plan_late_edges(&mut self, now: Time, key: LateKey, tries: u32) {
         let pause = LATE_EDGES_AGAIN.0 << tries.min(6);
-        self.late_due.insert((Time(now.0 + pause), key, tries + 1));
+        let work = self.open_work.get_or_insert_default();
+        work.late_due.insert((Time(now.0 + pause), key, tries + 1));
     }
 
     /// The home of the parents has stored the edges. Returns whether these were the last of the
@@ -431,7 +453,10 @@ impl Ledger {
             attempt,
             output,
         };
-        self.freed_holds.extend(freed.iter().map(object));
+        if !freed.is_empty() {
+            let work = self.open_work.get_or_insert_default();
+            work.freed_holds.extend(freed.iter().map(object));
+        }
         let interval = self.report_interval;
         if let Some(job) = self.jobs.get_mut(&job) {
             if let Some(part) = job.parts.get_mut(&partition) {

@@ -360,7 +360,9 @@ impl Ledger {
         self.early.retain(|(_, ask)| LocalId(ask.parent).partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
-        self.late_due.retain(|(_, key, _)| key.1 != partition);
-        self.freed_holds.retain(|object| object.task.partition() != partition);
+        if let Some(work) = &mut self.open_work {
+            work.late_due.retain(|(_, key, _)| key.1 != partition);
+            work.freed_holds.retain(|object| object.task.partition() != partition);
+        }
     }
 }

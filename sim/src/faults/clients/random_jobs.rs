@@ -349,6 +349,7 @@ impl Draft {
                 index: locals[task].index(),
                 first_slot: 0,
                 parent: parents.iter().map(|(_, parent, _)| *parent).collect(),
+                output: Vec::new(),
             });
         }
     }
@@ -416,6 +417,7 @@ fn scatter(dice: &mut SimRng, chunks: &mut Vec<wire::Chunk>) {
                     index: list.index,
                     first_slot: list.first_slot + keep as u32,
                     parent: list.parent.split_off(keep),
+                    output: Vec::new(),
                 });
             }
         }

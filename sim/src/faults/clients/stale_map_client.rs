@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::wire::open_request::What;
 use proto::wire::{request, response};
 use proto::{JobId, LocalId, PartitionId, wire};
 
@@ -201,6 +202,10 @@ pub(crate) fn partition_of(body: &request::Body, partitions: u32) -> Option<Part
         request::Body::WatchJob(query) | request::Body::Job(query) => of_job(query.job),
         request::Body::Retry(retry) => of_job(retry.job),
         request::Body::Forget(forget) => of_job(forget.job),
+        request::Body::Open(open) => match &open.what {
+            Some(What::Release(release)) => Some(PartitionId(release.partition)),
+            _ => of_job(open.job),
+        },
         request::Body::Cancel(cancel) => match cancel.locals.first() {
             Some(&local) => Some(LocalId(local).partition()),
             None => of_job(cancel.job),

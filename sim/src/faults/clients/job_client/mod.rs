@@ -3,6 +3,7 @@
 
 mod cancels;
 mod forgets;
+mod open;
 mod rounds;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
+pub use self::open::OpenPlan;
 use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
 use crate::faults::clients::random_jobs::Submission;
@@ -51,6 +53,8 @@ pub struct ClientPlan {
     pub retries: u32,
     /// True if the client finally has its job forgotten.
     pub forgets: bool,
+    /// Present if it opens its job and adds tasks while the job runs.
+    pub open: Option<OpenPlan>,
 }
 
 impl ClientPlan {
@@ -68,6 +72,7 @@ impl ClientPlan {
             asks_again: 0,
             retries: 0,
             forgets: false,
+            open: None,
         }
     }
 }
@@ -75,7 +80,11 @@ impl ClientPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Ask {
     Chunk(usize),
+    /// Of an open job: opens it.
     Commit,
+    Close,
+    /// Releases the outputs of tasks in one partition.
+    Release(Vec<LocalId>),
     Watch,
     Query,
     Cancel,
@@ -107,6 +116,8 @@ pub(crate) struct JobClient {
     pub ended: Option<Time>,
     next_chunk: usize,
     accepted: Vec<bool>,
+    /// It knows that its job is open.
+    is_open: bool,
     asks: BTreeMap<u64, Ask>,
     /// The commit request that the home confirmed.
     committed_by: Option<u64>,
@@ -128,10 +139,16 @@ impl JobClient {
 
 impl World {
     /// Adds a client that will submit this job. Returns the client's number.
-    pub fn add_job(&mut self, submission: Submission, plan: ClientPlan) -> usize {
+    pub fn add_job(&mut self, mut submission: Submission, mut plan: ClientPlan) -> usize {
         let job = JobId(submission.commit.job);
         let real_data = submission.commit.settings.as_ref().is_some_and(|it| it.real_data);
-        self.jobs.insert(job, ExpectedJob::new(job, &submission.chunks, real_data));
+        let mut truth = ExpectedJob::new(job, &submission.chunks, real_data);
+        if plan.open.is_some() {
+            truth.is_open = true;
+            submission.chunks = open::open_chunks(submission.chunks);
+            plan.death = OpenPlan::survivable(plan.death);
+        }
+        self.jobs.insert(job, truth);
         let client = self.clients.len();
         let accepted = vec![false; submission.chunks.len()];
         let at = self.now + plan.start;
@@ -144,6 +161,7 @@ impl World {
             ended: None,
             next_chunk: 0,
             accepted,
+            is_open: false,
             asks: BTreeMap::new(),
             committed_by: None,
             round: 0,
@@ -282,8 +300,13 @@ impl World {
             Ask::Commit => {
                 let mut commit = client.submission.commit.clone();
                 commit.submitted_ns = client.started.unwrap_or(self.now).0;
+                if client.plan.open.is_some() {
+                    commit = open::opening(&commit);
+                }
                 request::Body::Commit(commit)
             }
+            Ask::Close => open::close(job),
+            Ask::Release(tasks) => open::release(job, tasks),
             Ask::Watch => {
                 request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
             }
@@ -332,6 +355,7 @@ impl World {
     fn job_wake(&mut self, index: usize) {
         let client = &mut self.clients[index];
         match client.stage {
+            Stage::Submitting if client.plan.open.is_some() => self.open_wake(index),
             Stage::Submitting if client.started.is_none() => {
                 client.started = Some(self.now);
                 let window = client.plan.window;
@@ -428,9 +452,15 @@ impl World {
         }
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
-            (Ask::Commit, Some(response::Body::Accepted(_))) => {
+            (Ask::Commit, Some(response::Body::Accepted(_)))
+                if self.clients[index].plan.open.is_some() =>
+            {
+                self.opened(index);
+            }
+            (Ask::Commit | Ask::Close, Some(response::Body::Accepted(_))) => {
                 self.commit_accepted(index, id);
             }
+            (Ask::Release(_), Some(response::Body::Accepted(_))) => {}
             (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
             (Ask::Forget, Some(response::Body::Accepted(_))) => self.forgotten(index),
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
@@ -482,6 +512,8 @@ impl World {
                 );
             }
             ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
+            ErrorCode::Refused | ErrorCode::Unknown
+                if self.clients[index].is_late_of_open(&ask) => {}
             // A request from before the commit may be answered after it.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
@@ -506,6 +538,9 @@ impl World {
         let client = &mut self.clients[index];
         if std::mem::replace(&mut client.accepted[at], true) {
             return;
+        }
+        if client.plan.open.is_some() {
+            return self.open_chunk_stored(index, at);
         }
         let accepted = client.accepted.iter().filter(|done| **done).count();
         let all = client.accepted.len();

@@ -1,0 +1,162 @@
+//! Clients of open jobs. Each opens its job, adds chunks at its pace, releases outputs whose readers
+//! are all stored, and closes the job.
+
+use std::collections::BTreeMap;
+
+use proto::wire::open_request::What;
+use proto::wire::{Openness, request};
+use proto::{JobId, LocalId, PartitionId, Span, wire};
+
+use super::{Ask, Death, JobClient, Stage};
+use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::expected::SubmissionStage;
+use crate::faults::world::World;
+
+/// The behavior of a client that adds tasks while its job runs.
+#[derive(Clone, Debug)]
+pub struct OpenPlan {
+    /// The pause before each further chunk.
+    pub pace: Span,
+    /// The share of stored chunks after which it releases outputs.
+    pub releases_permille: u64,
+}
+
+impl OpenPlan {
+    /// A job that its client leaves open would never end. So another client goes on.
+    pub(super) fn survivable(death: Death) -> Death {
+        match death {
+            Death::Never => Death::Never,
+            Death::AfterChunks(_) | Death::AtCommit | Death::Watching => Death::Watching,
+        }
+    }
+}
+
+/// The chunks of a job as a client of an open job sends them: all edges are at the children.
+pub(super) fn open_chunks(chunks: Vec<wire::Chunk>) -> Vec<wire::Chunk> {
+    let mut outputs: BTreeMap<(u64, u32), u32> = BTreeMap::new();
+    let mut parents: BTreeMap<(u32, u64), BTreeMap<u32, u64>> = BTreeMap::new();
+    for chunk in &chunks {
+        for list in &chunk.children {
+            for ((&child, &slot), &output) in list.child.iter().zip(&list.slot).zip(&list.output) {
+                outputs.insert((child, slot), output);
+            }
+        }
+        for list in &chunk.parents {
+            let of_child = parents.entry((chunk.partition, list.index)).or_default();
+            of_child.extend((list.first_slot..).zip(list.parent.iter().copied()));
+        }
+    }
+    let open = |chunk: wire::Chunk| {
+        let indices = chunk.first..chunk.first + chunk.tasks.len() as u64;
+        let lists = indices.filter_map(|index| {
+            let by_slot = parents.get(&(chunk.partition, index))?;
+            let child = LocalId::new(PartitionId(chunk.partition), index).0;
+            let output = |slot: &u32| outputs.get(&(child, *slot)).copied().unwrap_or(0);
+            Some(wire::Parents {
+                index,
+                first_slot: 0,
+                parent: by_slot.values().copied().collect(),
+                output: by_slot.keys().map(output).collect(),
+            })
+        });
+        let parents = lists.collect();
+        wire::Chunk { open: true, children: Vec::new(), parents, ..chunk }
+    };
+    chunks.into_iter().filter(|chunk| !chunk.tasks.is_empty()).map(open).collect()
+}
+
+/// The commit that opens a job.
+pub(super) fn opening(commit: &wire::JobCommit) -> wire::JobCommit {
+    let openness = Openness::Open as i32;
+    wire::JobCommit { partitions: Vec::new(), edges: 0, openness, ..commit.clone() }
+}
+
+pub(super) fn close(job: JobId) -> request::Body {
+    let what = Some(What::Close(wire::CloseJob::default()));
+    request::Body::Open(wire::OpenRequest { job: job.0, what })
+}
+
+pub(super) fn release(job: JobId, tasks: &[LocalId]) -> request::Body {
+    let partition = tasks.first().map_or(0, |task| task.partition().0);
+    let locals = tasks.iter().map(|task| task.0).collect();
+    let what = Some(What::Release(wire::ReleaseOutputs { partition, locals }));
+    request::Body::Open(wire::OpenRequest { job: job.0, what })
+}
+
+impl JobClient {
+    /// A repeated request may arrive after the close.
+    pub(super) fn is_late_of_open(&self, ask: &Ask) -> bool {
+        let is_of_open = matches!(ask, Ask::Chunk(_) | Ask::Commit | Ask::Close | Ask::Release(_));
+        let is_closed = matches!(self.stage, Stage::Watching | Stage::Ended | Stage::Dead);
+        self.plan.open.is_some() && is_of_open && is_closed
+    }
+
+    /// Tasks in stored chunks of one partition, all of whose readers are in stored chunks.
+    fn releasable(&self, at: usize) -> Vec<LocalId> {
+        let mut readers_stored: BTreeMap<u64, bool> = BTreeMap::new();
+        for (chunk, &stored) in self.submission.chunks.iter().zip(&self.accepted) {
+            for &parent in chunk.parents.iter().flat_map(|list| &list.parent) {
+                *readers_stored.entry(parent).or_insert(true) &= stored;
+            }
+        }
+        let partition = self.submission.chunks[at].partition;
+        let chunks = self.submission.chunks.iter().zip(&self.accepted);
+        let stored = chunks.filter(|(chunk, stored)| **stored && chunk.partition == partition);
+        let tasks = stored.flat_map(|(chunk, _)| {
+            let indices = chunk.first..chunk.first + chunk.tasks.len() as u64;
+            indices.map(|index| LocalId::new(PartitionId(partition), index))
+        });
+        tasks.filter(|task| readers_stored.get(&task.0).copied().unwrap_or(true)).collect()
+    }
+}
+
+impl World {
+    pub(super) fn open_wake(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if client.started.is_none() {
+            client.started = Some(self.now);
+            self.truth(index).promise = SubmissionStage::CommitSent;
+            self.ask(index, Ask::Commit);
+        } else if client.next_chunk < client.accepted.len() {
+            self.next_chunk(index);
+        } else if client.accepted.iter().all(|stored| *stored) {
+            client.stage = Stage::Committing;
+            let repeats = client.plan.repeats_permille;
+            self.ask(index, Ask::Close);
+            if self.dice.chance(repeats) {
+                self.ask(index, Ask::Close);
+            }
+        }
+    }
+
+    /// The job is open: the first chunks are sent.
+    pub(super) fn opened(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if std::mem::replace(&mut client.is_open, true) {
+            return;
+        }
+        for _ in 0..client.plan.window {
+            self.next_chunk(index);
+        }
+    }
+
+    /// A chunk is stored, with its edges.
+    pub(super) fn open_chunk_stored(&mut self, index: usize, at: usize) {
+        let client = &self.clients[index];
+        let Some(plan) = client.plan.open.clone() else { return };
+        if self.dice.chance(plan.releases_permille) {
+            let mut tasks = self.clients[index].releasable(at);
+            let keep = self.dice.index(tasks.len() + 1);
+            tasks.rotate_left(keep);
+            tasks.truncate(tasks.len().div_ceil(2));
+            if !tasks.is_empty() {
+                self.ask(index, Ask::Release(tasks));
+            }
+        }
+        let client = &self.clients[index];
+        let all = client.accepted.iter().all(|stored| *stored);
+        let pause = if all { client.plan.think } else { plan.pace };
+        let who = ExternalClient::Job(index);
+        self.schedule(self.now + pause, SimEvent::Wake { who });
+    }
+}
