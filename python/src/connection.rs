@@ -163,7 +163,6 @@ impl Core {
     }
 
     /// Cancels tasks; returns how many have not ended before.
-    #[expect(clippy::needless_pass_by_value, reason = "Python gives it")]
     fn cancel(&self, py: Python<'_>, job: u64, locals: Vec<u64>) -> PyResult<u64> {
         let locals: Vec<LocalId> = locals.iter().copied().map(LocalId).collect();
         Ok(self.shared.wait(py, self.shared.client.cancel(JobId(job), &locals))?.cancelled)

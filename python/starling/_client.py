@@ -151,7 +151,8 @@ class Client:
                 self._unread.add(future)
             future._finish(end)
         del finished[:]
-        self._release()
+        if len(self._released) >= RELEASE_AT or not self._futures:
+            self._release()
 
     def _lost(self, text):
         """From the dispatcher: no more ends can come."""
