@@ -10,9 +10,10 @@ use crate::args::TimeoutArgs;
 use crate::cluster::forget::ForgetArgs;
 use crate::cluster::jobs::{self, JobRow};
 use crate::cluster::kept_outputs::FetchArgs;
+use crate::cluster::open_job::ReleaseArgs;
 use crate::cluster::retry::{self, RetryArgs};
 use crate::cluster::streams::OutputArgs;
-use crate::cluster::{forget, job_info, kept_outputs, streams};
+use crate::cluster::{forget, job_info, kept_outputs, open_job, streams};
 use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::selector::Selector;
 use crate::common::units;
@@ -40,9 +41,19 @@ pub(crate) enum JobVerb {
     Wait {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
+        /// Wait only until all tasks so far have ended; an open job stays open
+        #[arg(long)]
+        without_close: bool,
         #[command(flatten)]
         timeout: TimeoutArgs,
     },
+    /// Close open jobs: no more tasks are added
+    Close {
+        /// all, last, 5 or 1-3,7
+        jobs: Selector,
+    },
+    /// Free outputs of an open job once the tasks that read them have ended
+    Release(ReleaseArgs),
     /// Follow jobs to their end
     Progress {
         /// all, last, 5 or 1-3,7
@@ -86,10 +97,15 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 }
                 Ok(Exit::Ok)
             }
-            JobVerb::Wait { jobs, timeout } => {
+            JobVerb::Wait { jobs, without_close, timeout } => {
                 let timeout = context.settings.pick_optional(timeout.timeout, "timeout")?;
-                wait(context, &client, jobs, timeout).await
+                match without_close {
+                    true => wait_submitted(context, &client, jobs, timeout).await,
+                    false => wait(context, &client, jobs, timeout).await,
+                }
             }
+            JobVerb::Close { jobs } => open_job::close(context, &client, jobs).await,
+            JobVerb::Release(args) => open_job::release(context, &client, args).await,
             JobVerb::Progress { jobs } => {
                 for job in jobs::select(&client, jobs).await? {
                     progress(context, &client, job).await?;
@@ -128,6 +144,27 @@ async fn wait(
         }
         jobs::tell_more(&state);
         if jobs::exit_of(&state) != Exit::Ok {
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
+}
+
+/// Waits until all tasks so far of jobs have ended.
+async fn wait_submitted(
+    context: &Context,
+    client: &Client,
+    selector: &Selector,
+    timeout: Option<Timespan>,
+) -> Done {
+    let deadline = Deadline::after(timeout);
+    let mut exit = Exit::Ok;
+    for job in jobs::select(client, selector).await? {
+        let state = open_job::wait_submitted(client, job, &deadline).await?;
+        if context.output.json {
+            heard(context.output.json(&JobRow::new(&state)))?;
+        }
+        if open_job::told(context, &state) != Exit::Ok {
             exit = Exit::Failed;
         }
     }

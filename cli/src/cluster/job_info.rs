@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::Context;
 use crate::cluster::reports::{self, Logs};
 use crate::cluster::tuning::TuningReport;
-use crate::cluster::{jobs, retry};
+use crate::cluster::{jobs, open_job, retry};
 use crate::common::errors::Failure;
 use crate::common::summary;
 use crate::common::terminal_text::shown;
@@ -135,6 +135,9 @@ pub(crate) async fn info(
     let mut add = |key: &str, value: &str| text += &format!("{key:12} {value}\n");
     if let Some(round) = retry::round_line(&state) {
         add("round", &round);
+    }
+    if let Some(line) = open_job::line(&state) {
+        add("open", &line);
     }
     text += &match is_lost(&state, &report) {
         true => format!("{:12} {}\n", "tasks", summary::tasks(&report)),

@@ -13,6 +13,7 @@ mod kv_batch;
 mod measurements;
 pub(crate) mod node_list;
 pub(crate) mod node_removal;
+pub(crate) mod open_job;
 mod records;
 mod replicas;
 pub(crate) mod reports;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
 use client::{Client, ClientError};
 use proto::event::{End, Event, RetryReason};
-use proto::wire::{JobState, NodeState};
+use proto::wire::{JobState, NodeState, Openness};
 use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
 use serde::Serialize;
 use workloads::{Graph, Plan};
@@ -269,6 +269,11 @@ struct ReportWithFailures<'r> {
     /// The directory of a run's kept outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     results_dir: Option<String>,
+    /// Of a job to which tasks can be added: the bytes of outputs that are held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_bytes: Option<u64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     past: Option<job_info::PastRow>,
 }
@@ -286,8 +291,20 @@ pub(crate) fn json(
     let stall = jobs::StallRow::of(state);
     let round = jobs::later_round(state);
     let past = past.then(|| job_info::PastRow::of(state));
-    let told =
-        ReportWithFailures { report, cancelled_by, failures, stall, round, results_dir, past };
+    let is_of_open_job = state.openness() != Openness::ClosedGraph;
+    let open = is_of_open_job.then(|| state.openness() == Openness::Open && state.ended_ns == 0);
+    let held_bytes = is_of_open_job.then(|| jobs::counts(state).held_bytes);
+    let told = ReportWithFailures {
+        report,
+        cancelled_by,
+        failures,
+        stall,
+        round,
+        results_dir,
+        open,
+        held_bytes,
+        past,
+    };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

@@ -4,20 +4,21 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{Client, SubmitOptions};
+use client::{Client, OpenOptions, SubmitOptions};
+use proto::{JobId, LocalId};
 use serde::Serialize;
 use workloads::{Graph, Plan};
 
 use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::cluster::replicas::{self, ReplicasOf};
-use crate::cluster::{jobs, kept_outputs};
+use crate::cluster::{jobs, kept_outputs, open_job};
 use crate::common::errors::{Done, Exit, Failure, heard, plain};
 use crate::common::units::{Bandwidth, Timespan};
 use crate::local::run;
 use crate::{Context, workload};
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command", "function"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command", "function", "open"]).multiple(true))]
 pub(crate) struct SubmitArgs {
     /// A workflow file or generator instead of a command
     #[arg(long, value_name = "WORKFLOW")]
@@ -63,7 +64,17 @@ pub(crate) struct SubmitArgs {
     /// A task that takes longer is killed and fails
     #[arg(long, value_name = "DURATION", conflicts_with = "file")]
     time_limit: Option<Timespan>,
-    /// Wait for the end
+    /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it
+    #[arg(long, conflicts_with = "wait")]
+    open: bool,
+    /// Add the tasks to this open job, and print their ids; --in TASK:FILE reads an output of a
+    /// task of the job
+    #[arg(long, value_name = "JOB")]
+    job: Option<u64>,
+    /// Tasks of the open job that must be done first, by id or name, separated by commas
+    #[arg(long, value_name = "TASKS", requires = "job")]
+    after: Option<String>,
+    /// Wait for the end; with --job, for the end of all its tasks so far
     #[arg(long)]
     wait: bool,
     /// Nodes that must have an output before its task counts as done, for a class: all, kept, or
@@ -94,6 +105,9 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
+    if args.open {
+        return open(context, args, &options);
+    }
     let mut graph = graph(context, args)?;
     replicas::set(&mut graph, &args.replicas)?;
     if let Some(limit) = args.place.crash_limit {
@@ -108,6 +122,12 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
         if let Some(widest) = slots.max() {
             run::check_fit(&graph, widest)?;
+        }
+        if let Some(job) = args.job {
+            let (after, inputs) = (args.after.as_deref(), outputs_read(args));
+            let what = open_job::Addition { graph: &graph, inputs, after };
+            let wait = args.wait.then(|| run::Deadline::after(timeout));
+            return open_job::add(context, &client, JobId(job), what, wait).await;
         }
         let job = send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
@@ -133,6 +153,24 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         jobs::tell_more(&state);
         Ok(jobs::exit_of(&state))
     })
+}
+
+/// `submit --open`.
+fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
+    let options = OpenOptions {
+        name: args.name.clone().unwrap_or_default(),
+        settings: options.settings,
+        job: options.job,
+    };
+    crate::block_on(async {
+        let client = context.connect().await?;
+        open_job::open(context, &client, options).await
+    })
+}
+
+/// The outputs of tasks of an open job that the new tasks read.
+fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
+    args.inputs.iter().filter_map(|text| open_job::output_input(text)).collect()
 }
 
 /// Stores the list of a workflow's kept outputs, and submits it.
@@ -175,7 +213,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let options = workloads::CommandOptions {
         array: args.array.clone(),
-        inputs: args.inputs.clone(),
+        inputs: files(args),
         staged: args.stage_in.clone(),
         uploads: args.upload.clone(),
         outputs: args.outputs.clone(),
@@ -191,6 +229,12 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         ..workloads::CommandOptions::default()
     };
     Ok(Graph::command(args.command.clone(), &options)?)
+}
+
+/// The files that the command reads, without the outputs of tasks of an open job.
+fn files(args: &SubmitArgs) -> Vec<String> {
+    let is_file = |text: &&String| args.job.is_none() || open_job::output_input(text).is_none();
+    args.inputs.iter().filter(is_file).cloned().collect()
 }
 
 /// The working directory of a command, which must be a text.

@@ -21,6 +21,8 @@ pub const OPEN_CHUNK_TASKS: usize = 256;
 pub const OPEN_CHUNK_PAUSE: Span = Span::from_millis(1);
 /// The maximum number of tasks of one handle that are not stored yet, where the client waits.
 pub const OPEN_UNSENT_MAX: usize = 16_384;
+/// The maximum number of output names in an explanation of a task.
+pub const OUTPUT_FILES_SHOWN_MAX: usize = 1_000;
 /// The ids that a handle reserves at once.
 pub const RESERVED_TASKS: u64 = 1 << 26;
 pub const RESERVED_CHUNKS: u32 = 1 << 20;

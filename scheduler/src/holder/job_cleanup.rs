@@ -164,7 +164,7 @@ impl Scheduler {
         job.ended = true;
         self.ledger.live.remove(&job_id);
         let mut retired = Vec::new();
-        for (&partition, part) in &mut job.parts {
+        for (partition, part) in job.parts.iter_mut() {
             part.keeps = end.kept;
             retired.push((partition, part.take_ended()));
         }

@@ -342,9 +342,11 @@ impl Scheduler {
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
                 let error = format!(
                     "{} needs {needed_bytes} bytes on node {}; its store has {taken_bytes} of \
-                     at most {budget_bytes} taken by what cannot go: raise its hard mark or run \
+                     at most {budget_bytes} taken by what cannot go{}: raise its hard mark or run \
                      it where there is room",
-                    ready.task, self.options.me
+                    ready.task,
+                    self.options.me,
+                    self.held_by_open_job()
                 );
                 let outcome = Outcome { error, exit_code: 1, ..Default::default() };
                 let Ready { task, attempt, .. } = ready;

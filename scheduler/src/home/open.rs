@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use proto::limits::{ENDS_PER_ANSWER_MAX, JOIN_CHUNKS_WAITING_MAX, JOIN_REPEAT, WATCHERS_MAX};
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
-use proto::wire::{Verdict, response};
+use proto::wire::{Openness, Verdict, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Time, wire};
 
 use crate::home::jobs::open::{closed_text, not_open_text};
@@ -347,7 +347,7 @@ impl Scheduler {
                 if !self.homes.is_mine(partition) {
                     return Err(wrong_home(query.partition));
                 }
-                let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+                let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
                 let tasks = part.map_or(0, |part| part.open);
                 Ok(response::Body::OpenTasks(wire::OpenTasks { tasks }))
             }
@@ -417,6 +417,19 @@ impl Scheduler {
 
     fn term_of_ends(&self, partition: PartitionId) -> u64 {
         u64::from(self.term(partition)) << 32 | u64::from(self.options.incarnation.0)
+    }
+
+    /// The open job with the most bytes on this node, as a part of a sentence.
+    pub(crate) fn held_by_open_job(&self) -> String {
+        let is_open = |job: &JobId| {
+            let parts = self.ledger.jobs.get(job).into_iter().flat_map(|job| job.parts.values());
+            parts.into_iter().any(|part| part.openness == Openness::Open)
+        };
+        let bytes = self.data.objects.bytes_by_job();
+        let largest = bytes.into_iter().filter(|(job, _)| is_open(job)).max_by_key(|it| it.1);
+        largest.map_or_else(String::new, |(JobId(job), bytes)| {
+            format!(" ({bytes} of them are outputs of open job {job}: 'job release', 'job close')")
+        })
     }
 
     fn send_ends(&mut self, out: &mut Out) {

@@ -144,7 +144,7 @@ fn is_open(job: &Job) -> bool {
 
 /// The waiting tasks of a job in the order of their ids.
 fn waiting_of((job_id, job): (proto::JobId, &Job)) -> impl Iterator<Item = TaskId> + '_ {
-    job.parts.iter().flat_map(move |(&partition, part)| {
+    job.parts.iter().flat_map(move |(partition, part)| {
         let waits = |&index: &u64| {
             let cell = part.segment(index).and_then(|segment| segment.cell(index));
             cell.is_some_and(|cell| cell.state == State::Waiting && cell.missing > 0)

@@ -194,7 +194,7 @@ impl Scheduler {
         let (mut left, mut parents_left) = (STALL_SCAN_MAX, STALL_PARENTS_SCAN_MAX);
         let (mut waits, mut next) = (None, LocalId(0));
         let mut found = None;
-        'parts: for (&partition, part) in job.parts.range(from.partition()..) {
+        'parts: for (partition, part) in job.parts.from(from.partition()) {
             let first = if partition == from.partition() { from.index() } else { 0 };
             for index in part.indices().skip_while(|&index| index < first) {
                 let local = LocalId::new(partition, index);

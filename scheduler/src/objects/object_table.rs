@@ -74,6 +74,16 @@ impl ObjectTable {
             _ => false,
         }
     }
+    /// Bytes of objects that tasks made here and that take space, by job.
+    pub(crate) fn bytes_by_job(&self) -> BTreeMap<JobId, u64> {
+        let mut bytes = BTreeMap::new();
+        let made = |entry: &Entry| entry.real && matches!(entry.kind, Kind::Made { .. });
+        for (object, entry) in self.entries.iter().filter(|(_, entry)| made(entry)) {
+            *bytes.entry(object.task.job).or_default() += entry.size_bytes;
+        }
+        bytes
+    }
+
     /// Bytes on the disk that eviction cannot free.
     #[must_use]
     pub(crate) fn firm_bytes(&self) -> u64 {

@@ -26,6 +26,7 @@ mod lost_output;
 mod lost_store;
 mod mistakes;
 mod one_attempt;
+mod open_jobs;
 mod poison;
 mod ranks;
 mod recorded;

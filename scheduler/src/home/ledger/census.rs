@@ -27,7 +27,7 @@ impl Ledger {
         let mut all = Vec::new();
         // The tasks of a cancelled job are about to end; no node needs to hold them.
         for (job_id, job) in self.live_jobs().filter(|(_, job)| !job.cancelled) {
-            for (&partition, part) in &job.parts {
+            for (partition, part) in job.parts.iter() {
                 for index in part.indices() {
                     let cell = part.segment(index).and_then(|segment| segment.cell(index));
                     let task = TaskId { job: job_id, local: LocalId::new(partition, index) };

@@ -29,14 +29,14 @@ impl Ledger {
         let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
         if let Some(job) = self.jobs.get_mut(&job_id) {
             job.touch(now);
-            if job.parts.get(&partition).is_some_and(|part| part.has_chunk(chunk.number)) {
+            if job.parts.get(partition).is_some_and(|part| part.has_chunk(chunk.number)) {
                 return Ok(false);
             }
             if job.visible {
                 return Err(ChunkError::Committed { job: chunk.job });
             }
             let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
-            if job.parts.get(&partition).is_some_and(|part| overlaps(part)) {
+            if job.parts.get(partition).is_some_and(|part| overlaps(part)) {
                 return Err(ChunkError::Malformed {
                     job: chunk.job,
                     partition: chunk.partition,
@@ -58,7 +58,7 @@ impl Ledger {
 
     /// Spawned tasks may start from now on.
     pub(crate) fn activate_born(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
-        if self.jobs.get(&job).is_some_and(|it| it.parts.contains_key(&partition)) {
+        if self.jobs.get(&job).is_some_and(|it| it.parts.contains(partition)) {
             let chunks = chunks.iter().copied().collect();
             self.activations.push_back(Activation::new(job, partition, chunks, false));
         }
@@ -71,7 +71,7 @@ impl Ledger {
         let segment = Segment::new(chunk, &specs);
         let has_releases = segment.has_releases();
         job.open += u64::from(segment.len());
-        let part = job.parts.entry(PartitionId(chunk.partition)).or_default();
+        let part = job.parts.get_or_default(PartitionId(chunk.partition));
         part.count.spawned += if chunk.spawned { u64::from(segment.len()) } else { 0 };
         if chunk.open {
             let partition = PartitionId(chunk.partition);

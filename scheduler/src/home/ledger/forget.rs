@@ -18,7 +18,7 @@ impl Ledger {
     pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);
-        for (&partition, part) in &job.parts {
+        for (partition, part) in job.parts.iter() {
             let waits = |index: &u64| part.state(*index) == Some(State::Waiting);
             self.waiting -= part.indices().filter(waits).count() as u64;
             out.facts.forgotten.push((partition, job_id));

@@ -1,12 +1,11 @@
 //! The state of one job at one home.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use proto::{LocalId, PartitionId, Span, Time, wire};
 
-use super::Part;
+use super::{Part, Parts};
 
 type FixedState = foldhash::fast::FixedState;
 
@@ -27,7 +26,7 @@ pub(crate) struct Job {
     pub(super) specs: Vec<Arc<wire::Spec>>,
     /// Spec numbers by hash of the encoded spec; equal specs of all chunks are stored once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
-    pub(crate) parts: BTreeMap<PartitionId, Box<Part>>,
+    pub(crate) parts: Parts,
     /// A report to the job's home is due at this time.
     pub(crate) report_at: Option<Time>,
     pub(crate) open: u64,
@@ -47,7 +46,7 @@ impl Job {
             question: 0,
             specs: Vec::new(),
             spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),
-            parts: BTreeMap::new(),
+            parts: Parts::default(),
             report_at: None,
             open: 0,
             looked_to: LocalId(0),
@@ -99,7 +98,7 @@ impl Job {
     ) -> impl Iterator<Item = (PartitionId, wire::VisibleRecord)> + '_ {
         // A part that has not entered the round gets the commit later: its record stays as it is.
         let parts = self.parts.iter().filter(|(_, part)| part.round == self.round());
-        parts.map(|(&partition, part)| (partition, self.visible_record(part)))
+        parts.map(|(partition, part)| (partition, self.visible_record(part)))
     }
 
     /// The end of the round, once it is known to one part, holds for all parts in the round.

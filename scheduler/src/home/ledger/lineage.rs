@@ -322,7 +322,7 @@ impl Ledger {
     pub(super) fn take_end_back(&mut self, task: TaskId) {
         let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
-        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        let part = job.parts.get_mut(task.partition()).expect("the task's part");
         job.open += 1;
         part.open += 1;
         part.uncount(End::Done);

@@ -17,6 +17,7 @@ mod lineage;
 pub(crate) mod open;
 mod packed;
 mod part;
+mod parts;
 mod query;
 pub(crate) mod recall;
 mod recover;
@@ -46,6 +47,7 @@ pub(crate) use crashes::{Crash, Crashes, Death, suspicion};
 pub(crate) use credit::Delivery;
 pub(crate) use job::Job;
 pub(crate) use part::Part;
+pub(crate) use parts::Parts;
 pub use recover::{LedgerRecord, RecordError};
 pub(crate) use rounds::round_of;
 pub(crate) use segment::{Cell, End, Segment, State};
@@ -193,7 +195,7 @@ impl Ledger {
         let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
         let job = self.open_job(now, job_id);
         let heard = |total: &&wire::PartitionTotal| {
-            let part = job.parts.get(&PartitionId(total.partition));
+            let part = job.parts.get(PartitionId(total.partition));
             part.is_some_and(|part| {
                 part.visible && part.round >= round && part.openness >= openness
             })
@@ -217,7 +219,7 @@ impl Ledger {
         let mut closing = Vec::new();
         for total in totals {
             let partition = PartitionId(total.partition);
-            let part = job.parts.entry(partition).or_default();
+            let part = job.parts.get_or_default(partition);
             closing.extend((part.openness < openness).then_some(partition));
             part.set_openness(openness);
             if std::mem::replace(&mut part.visible, true) {
@@ -242,7 +244,7 @@ impl Ledger {
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
         for &partition in &closing {
-            let record = job.visible_record(&job.parts[&partition]);
+            let record = job.visible_record(&job.parts[partition]);
             out.facts.visible.insert((partition, job_id), record);
         }
         if unheard || !opened.is_empty() || !closing.is_empty() {
@@ -274,10 +276,10 @@ impl Ledger {
     }
 
     pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
-        self.jobs.get(&task.job)?.parts.get(&task.partition()).map(AsRef::as_ref)
+        self.jobs.get(&task.job)?.parts.get(task.partition())
     }
     pub(crate) fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
-        self.jobs.get_mut(&task.job)?.parts.get_mut(&task.partition()).map(AsMut::as_mut)
+        self.jobs.get_mut(&task.job)?.parts.get_mut(task.partition())
     }
     pub(crate) fn cell(&self, task: TaskId) -> Option<&Cell> {
         let index = task.local.index();
@@ -302,7 +304,7 @@ impl Ledger {
     pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
         let job = self.jobs.get(&task.job)?;
         let index = task.local.index();
-        let segment = job.parts.get(&task.partition())?.segment(index)?;
+        let segment = job.parts.get(task.partition())?.segment(index)?;
         let cell = segment.cell(index)?;
         let (deaths, alone) = suspicion(segment.side(index));
         Some(Work {
@@ -408,7 +410,7 @@ impl Ledger {
         let (index, changed) = (task.local.index(), ending.changed);
         let job = self.jobs.get(&task.job).expect("the task's job");
         let times = Times::new(job.submitted, ending.started, ending.finished);
-        let part = job.parts.get(&task.partition());
+        let part = job.parts.get(task.partition());
         let cell = part.and_then(|part| part.segment(index)?.cell(index));
         let cell = cell.expect("only live tasks end");
         assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
@@ -426,7 +428,7 @@ impl Ledger {
             self.turns_ended(task, end, out);
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
-        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        let part = job.parts.get_mut(task.partition()).expect("the task's part");
         part.dirty = true;
         // If the whole job is cancelled, all homes of children learn that too.
         if (part.has_edges(index) || part.holds_outputs_of(index)) && !job.cancelled {
@@ -477,13 +479,13 @@ impl Ledger {
 
     /// Whether some tasks of the part are not done and may be retried.
     fn keeps(&self, job: JobId, partition: PartitionId) -> bool {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         part.is_some_and(|part| part.keeps)
     }
 
     /// Whether some task still reads outputs of this chunk, which may have to be made again.
     fn is_read(&self, job: JobId, partition: PartitionId, number: u32) -> bool {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         let Some(chunk) = part.and_then(|part| part.chunk(number)) else { return false };
         let task = |index| TaskId { job, local: LocalId::new(partition, index) };
         let end = chunk.first + u64::from(chunk.len());
@@ -496,7 +498,7 @@ impl Ledger {
         partition: PartitionId,
         number: u32,
     ) -> Option<&mut Segment> {
-        self.jobs.get_mut(&job)?.parts.get_mut(&partition)?.chunk_mut(number)
+        self.jobs.get_mut(&job)?.parts.get_mut(partition)?.chunk_mut(number)
     }
 
     /// Applies an end to the record; recovery does the same.
@@ -521,7 +523,7 @@ impl Ledger {
         self.forget_held_remotely(before, task);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.open -= 1;
-        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        let part = job.parts.get_mut(task.partition()).expect("the task's part");
         part.open -= 1;
         match end {
             End::Done => part.count.done += 1,
@@ -556,8 +558,8 @@ impl Ledger {
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);
         self.waiting -= job.open;
-        for (partition, part) in &job.parts {
-            let numbers = part.chunk_numbers().map(|number| ((*partition, job_id), number));
+        for (partition, part) in job.parts.iter() {
+            let numbers = part.chunk_numbers().map(|number| ((partition, job_id), number));
             out.facts.dropped_chunks.extend(numbers);
         }
     }

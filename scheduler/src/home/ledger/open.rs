@@ -149,7 +149,7 @@ impl Ledger {
         if job.ended {
             return Standing::Ended;
         }
-        let part = job.parts.get(&partition).filter(|part| part.visible);
+        let part = job.parts.get(partition).filter(|part| part.visible);
         match part.map(|part| part.openness) {
             Some(Openness::Open) if job.cancelled => Standing::Closed,
             Some(Openness::Open) => Standing::Member,
@@ -160,7 +160,7 @@ impl Ledger {
     }
 
     pub(crate) fn has_chunk(&self, job: JobId, partition: PartitionId, number: u32) -> bool {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         part.is_some_and(|part| part.has_chunk(number))
     }
 
@@ -171,10 +171,10 @@ impl Ledger {
     }
 
     pub(crate) fn open_part(&self, job: JobId, partition: PartitionId) -> Option<&OpenPart> {
-        self.jobs.get(&job)?.parts.get(&partition)?.open_part.as_deref()
+        self.jobs.get(&job)?.parts.get(partition)?.open_part.as_deref()
     }
     fn open_part_mut(&mut self, job: JobId, partition: PartitionId) -> Option<&mut OpenPart> {
-        self.jobs.get_mut(&job)?.parts.get_mut(&partition)?.open_part.as_deref_mut()
+        self.jobs.get_mut(&job)?.parts.get_mut(partition)?.open_part.as_deref_mut()
     }
 
     /// Stores a chunk in a part that holds weight. Its tasks start once it is synced.
@@ -187,7 +187,7 @@ impl Ledger {
         check_open_chunk(&chunk)?;
         let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
         let (first, tasks, number) = (chunk.first, chunk.tasks.len() as u64, chunk.number);
-        let part = self.jobs.get(&job_id).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job_id).and_then(|job| job.parts.get(partition));
         if part.is_some_and(|part| part.overlaps(first, tasks)) {
             return Err(ChunkError::Malformed {
                 job: chunk.job,
@@ -202,7 +202,7 @@ impl Ledger {
         self.born.get_or_insert_default().entry((job_id, partition)).or_default().insert(number);
         let interval = self.report_interval;
         if let Some(job) = self.jobs.get_mut(&job_id) {
-            if let Some(part) = job.parts.get_mut(&partition) {
+            if let Some(part) = job.parts.get_mut(partition) {
                 part.dirty = true;
             }
             job.report_soon(now, interval);
@@ -221,7 +221,7 @@ impl Ledger {
         number: u32,
         fresh: bool,
     ) {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         let Some(chunk) = part.and_then(|part| part.chunk(number)) else { return };
         let mut here: BTreeMap<u64, Vec<EdgeOut>> = BTreeMap::new();
         let mut elsewhere = BTreeSet::new();
@@ -247,7 +247,7 @@ impl Ledger {
     /// A recovered part: the homes of parents may lack the edges of its chunks, and children the
     /// answer about parents that never came.
     pub(super) fn resume_open_part(&mut self, job: JobId, partition: PartitionId) {
-        let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(&partition)) else {
+        let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(partition)) else {
             return;
         };
         if !part.is_of_open_job() {
@@ -267,7 +267,7 @@ impl Ledger {
     /// stored them, or no child is open.
     pub(crate) fn late_edges_of(&self, key: LateKey) -> Option<wire::LateEdges> {
         let (job, partition, number, parents) = key;
-        let part = self.jobs.get(&job).filter(|job| !job.ended)?.parts.get(&partition)?;
+        let part = self.jobs.get(&job).filter(|job| !job.ended)?.parts.get(partition)?;
         let unstored = part.open_part.as_ref()?.unstored.get(&number)?;
         let chunk = part.chunk(number).filter(|_| unstored.contains(&parents))?;
         let mut edges: BTreeMap<u64, wire::Children> = BTreeMap::new();
@@ -459,7 +459,7 @@ impl Ledger {
         }
         let interval = self.report_interval;
         if let Some(job) = self.jobs.get_mut(&job) {
-            if let Some(part) = job.parts.get_mut(&partition) {
+            if let Some(part) = job.parts.get_mut(partition) {
                 part.dirty = true;
             }
             job.report_soon(now, interval);
@@ -484,10 +484,10 @@ impl Ledger {
     ) {
         let job = self.open_job(now, job_id);
         job.visible = true;
-        let part = job.parts.entry(partition).or_default();
+        let part = job.parts.get_or_default(partition);
         part.visible = true;
         part.set_openness(Openness::Open);
-        let record = job.visible_record(&job.parts[&partition]);
+        let record = job.visible_record(&job.parts[partition]);
         out.facts.visible.insert((partition, job_id), record);
     }
 

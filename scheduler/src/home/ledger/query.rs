@@ -1,12 +1,12 @@
 //! Queries of the ledger: names, listings, explanations.
 
 use proto::limits::{
-    ARGV_SHOWN_BYTES_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
+    ARGV_SHOWN_BYTES_MAX, OUTPUT_FILES_SHOWN_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
-use super::Ledger;
+use super::{Cell, Job, Ledger};
 use super::packed::Brief;
 use super::segment::{End, State};
 use crate::routing::partition_owners::Homes;
@@ -106,7 +106,7 @@ impl Ledger {
         };
         let from = if query.from_start { 0 } else { query.after.saturating_add(1) };
         let start = LocalId(from).partition();
-        let ids = job.parts.range(start..).flat_map(|(&partition, part)| {
+        let ids = job.parts.from(start).flat_map(|(partition, part)| {
             let first = if partition == start { LocalId(from).index() } else { 0 };
             let indices = part.indices().filter(move |&index| index >= first);
             indices.map(move |index| LocalId::new(partition, index))
@@ -166,7 +166,8 @@ impl Ledger {
             }
         }
         let (task, argv) = (Some(state), self.argv(task));
-        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
+        let output_files = output_files(job, cell);
+        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv, output_files })
     }
 
     /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`.
@@ -224,7 +225,7 @@ impl Ledger {
             }
             job.report_at = None;
             let mut partitions = Vec::new();
-            for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
+            for (partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
                 part.dirty = false;
                 // Versions of a later home are larger than all versions of an earlier one.
                 let term = homes.term(partition).unwrap_or(incarnation);
@@ -244,6 +245,13 @@ impl Ledger {
     pub(crate) fn next_report(&self) -> Option<proto::Time> {
         self.live_jobs().filter_map(|(_, job)| job.report_at).min()
     }
+}
+
+/// The names of a task's outputs, with the array entry filled in.
+fn output_files(job: &Job, cell: &Cell) -> Vec<String> {
+    let spec = job.specs.get(cell.spec as usize);
+    let outputs = spec.into_iter().flat_map(|spec| &spec.outputs).take(OUTPUT_FILES_SHOWN_MAX);
+    outputs.map(|output| proto::entry::expand(&output.file, cell.entry)).collect()
 }
 
 fn numbered(partition: PartitionId, count: wire::PartitionCount) -> wire::PartitionCount {

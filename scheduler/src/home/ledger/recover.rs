@@ -57,7 +57,7 @@ impl Ledger {
                     job.cancelled |= visible.cancelled && !forgets;
                 }
                 // Chunks are loaded before; a part that lacks some reports that again.
-                let part = job.parts.entry(partition).or_default();
+                let part = job.parts.get_or_default(partition);
                 part.set_openness(visible.openness());
                 part.demand(partition, visible.chunks);
                 (part.visible, part.round) = (true, settings.round);
@@ -268,7 +268,7 @@ impl Ledger {
             } else if job.visible {
                 job.report_everything(now);
             }
-            parts.extend(job.parts.keys().map(|&partition| (job_id, partition)));
+            parts.extend(job.parts.partitions().iter().map(|&partition| (job_id, partition)));
         }
         cancelled.into_iter().for_each(|job_id| self.go_on_removing(job_id));
         for (job_id, partition) in parts {

@@ -11,7 +11,7 @@ impl Ledger {
     fn released_at(&self, task: TaskId) -> Option<Time> {
         let job = self.jobs.get(&task.job)?;
         let index = task.local.index();
-        let release = job.parts.get(&task.partition())?.segment(index)?.release(index);
+        let release = job.parts.get(task.partition())?.segment(index)?.release(index);
         Some(job.submitted + release)
     }
 

@@ -123,7 +123,7 @@ impl Ledger {
     fn next_open(&self, removal: &Removal) -> Option<TaskId> {
         let job = self.jobs.get(&removal.job)?;
         let start = removal.from.partition();
-        job.parts.range(start..).find_map(|(&partition, part)| {
+        job.parts.from(start).find_map(|(partition, part)| {
             let first = if partition == start { removal.from.index() } else { 0 };
             let index = part.next_open(first)?;
             Some(TaskId { job: removal.job, local: LocalId::new(partition, index) })

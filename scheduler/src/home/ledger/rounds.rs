@@ -87,7 +87,7 @@ impl Ledger {
 
     /// Tasks that were running again when the last round ended; their holders have dropped them.
     fn rebuilds_of(&self, job: JobId, partition: PartitionId) -> Vec<TaskId> {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         let Some(part) = part.filter(|part| part.open > 0) else { return Vec::new() };
         let open = |index: &u64| !matches!(part.state(*index), None | Some(State::Ended(_)));
         let place = |index| TaskId { job, local: LocalId::new(partition, index) };
@@ -102,7 +102,7 @@ impl Ledger {
         named: &BTreeSet<u64>,
     ) -> Vec<u64> {
         let mut forgotten = None;
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         let Some(part) = part else { return Vec::new() };
         let local = |index| LocalId::new(partition, index);
         let wanted = |index: &u64| {
@@ -131,11 +131,11 @@ impl Ledger {
     fn enter_round(&mut self, job_id: JobId, partition: PartitionId, out: &mut Out) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         let round = job.round();
-        let Some(part) = job.parts.get_mut(&partition) else { return false };
+        let Some(part) = job.parts.get_mut(partition) else { return false };
         (part.round, part.dirty) = (round, true);
         part.count.spawn_chain.clear();
         let keeps = std::mem::take(&mut part.keeps);
-        let record = job.visible_record(&job.parts[&partition]);
+        let record = job.visible_record(&job.parts[partition]);
         out.facts.visible.insert((partition, job_id), record);
         mark(Mark::RoundOpened);
         keeps
@@ -146,7 +146,7 @@ impl Ledger {
     pub(super) fn wait_again(&mut self, task: TaskId, keeps: bool) {
         let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
-        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        let part = job.parts.get_mut(task.partition()).expect("the task's part");
         let Some(State::Ended(end)) = part.state(index) else { return };
         job.open += 1;
         part.open += 1;
@@ -175,7 +175,7 @@ impl Ledger {
     /// Ends with credits still to be sent, if they hold in this round too, are sent as of this
     /// round.
     fn restamp(&mut self, job: JobId, partition: PartitionId) {
-        let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(&partition)) else {
+        let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(partition)) else {
             return;
         };
         for delivery in &mut self.deliveries {
@@ -188,7 +188,7 @@ impl Ledger {
 
     /// Only failures of this round count as its failures.
     fn forget_old_failures(&mut self, job: JobId, partition: PartitionId) {
-        let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(&partition));
+        let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(partition));
         let Some(part) = part else { return };
         part.forget_old_failures();
     }
@@ -196,7 +196,7 @@ impl Ledger {
     /// Outputs of done tasks that other tasks of this round read are still here. Which tasks have
     /// read them before is not known. They are freed at the end of the job at the latest.
     fn expect_readers_again(&mut self, job: JobId, partition: PartitionId) {
-        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(partition));
         let done = |index: &u64| {
             part.is_some_and(|part| part.state(*index) == Some(State::Ended(End::Done)))
         };
@@ -212,7 +212,7 @@ impl Ledger {
     pub(crate) fn keep_no_more(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let mut kept = Vec::new();
-        for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.keeps) {
+        for (partition, part) in job.parts.iter_mut().filter(|(_, part)| part.keeps) {
             part.keeps = false;
             kept.push(partition);
         }
@@ -225,8 +225,8 @@ impl Ledger {
     /// them.
     pub(crate) fn unread_outputs(&self, job: JobId) -> BTreeMap<NodeId, Vec<wire::Object>> {
         let mut unread: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
-        let parts = self.jobs.get(&job).into_iter().flat_map(|job| &job.parts);
-        let tasks = parts.flat_map(|(&partition, part)| {
+        let parts = self.jobs.get(&job).into_iter().flat_map(|job| job.parts.iter());
+        let tasks = parts.flat_map(|(partition, part)| {
             let done = |index: &u64| part.state(*index) == Some(State::Ended(End::Done));
             let place = move |index| TaskId { job, local: LocalId::new(partition, index) };
             part.indices().filter(done).map(place)
@@ -306,8 +306,8 @@ impl Ledger {
             .collect();
         for (job_id, job) in self.live_jobs() {
             let parts = job.parts.iter();
-            let parts = parts.filter(|(partition, part)| part.round > 0 && concerned(**partition));
-            for (&partition, part) in parts {
+            let parts = parts.filter(|(partition, part)| part.round > 0 && concerned(*partition));
+            for (partition, part) in parts {
                 let waits = |index: &u64| part.state(*index) == Some(State::Waiting);
                 let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
                 waiting.extend(part.indices().filter(waits).map(place));

@@ -114,7 +114,7 @@ impl Ledger {
         let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended && !job.cancelled) else {
             return Vec::new();
         };
-        let segment = job.parts.get(&partition).and_then(|part| part.chunk(number));
+        let segment = job.parts.get(partition).and_then(|part| part.chunk(number));
         let cells = segment.into_iter().flat_map(|segment| segment.cells());
         let started = cells
             .filter(|(_, cell)| (cell.started || cell.died_here) && cell.state == State::Waiting);
@@ -132,7 +132,7 @@ impl Ledger {
             }
             return nothing;
         };
-        let Some(part) = job.parts.get(&partition) else { return nothing };
+        let Some(part) = job.parts.get(partition) else { return nothing };
         let Some(segment) = part.chunk(number) else { return nothing };
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
         let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
@@ -180,7 +180,7 @@ impl Ledger {
 
     /// The chunk was kept until its ended tasks were examined.
     fn release_chunk(&mut self, job: JobId, partition: PartitionId, number: u32) {
-        let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(&partition));
+        let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(partition));
         let Some(part) = part else { return };
         let Some(segment) = part.chunk_mut(number) else { return };
         segment.undelivered = segment.undelivered.saturating_sub(1);
@@ -194,7 +194,7 @@ impl Ledger {
     /// Queues a recovered part: all that it may owe is examined, in portions.
     pub(super) fn resume_part(&mut self, job_id: JobId, partition: PartitionId) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
-        let Some(part) = job.parts.get_mut(&partition) else { return };
+        let Some(part) = job.parts.get_mut(partition) else { return };
         if job.ended {
             let retired = part.take_ended();
             return self.retire(job_id, partition, &retired);
@@ -249,7 +249,7 @@ impl Ledger {
         }
         let mut jobs = Vec::new();
         for (job_id, mut theirs) in loaded.jobs {
-            let Some(part) = theirs.parts.remove(&partition) else { continue };
+            let Some(part) = theirs.parts.remove(partition) else { continue };
             jobs.push(job_id);
             self.take_part(now, job_id, &theirs, partition, part, out);
             self.resume_part(job_id, partition);
@@ -286,15 +286,14 @@ impl Ledger {
         if job.visible {
             job.report_everything(now);
         }
-        let before = job.parts.insert(partition, part);
-        assert!(before.is_none(), "{partition} of {job_id} was here already");
+        job.parts.insert(partition, part);
         if job.ended {
             job.share_keeps();
         }
         if differs {
             // The end or cancellation of the job that one home has learned of holds for all of it.
             for (partition, record) in job.visible_records() {
-                if job.parts[&partition].visible {
+                if job.parts[partition].visible {
                     out.facts.visible.insert((partition, job_id), record);
                 }
             }
@@ -302,7 +301,7 @@ impl Ledger {
         let (ended, cancelled) = (job.ended, job.cancelled && job.open > 0);
         if ended {
             let parts = job.parts.iter_mut();
-            let retired: Vec<_> = parts.map(|(&p, part)| (p, part.take_ended())).collect();
+            let retired: Vec<_> = parts.map(|(p, part)| (p, part.take_ended())).collect();
             self.live.remove(&job_id);
             for (partition, chunks) in retired {
                 self.retire(job_id, partition, &chunks);
@@ -319,7 +318,7 @@ impl Ledger {
     pub(crate) fn held(&self, partition: PartitionId) -> Vec<(TaskId, NodeId)> {
         let mut held = Vec::new();
         for (job_id, job) in self.live_jobs() {
-            let Some(part) = job.parts.get(&partition) else { continue };
+            let Some(part) = job.parts.get(partition) else { continue };
             for index in part.indices() {
                 let cell = part.segment(index).and_then(|segment| segment.cell(index));
                 if let Some(cell) = cell.filter(|cell| cell.state == State::Ready) {
@@ -335,7 +334,7 @@ impl Ledger {
     pub(crate) fn give_up_partition(&mut self, partition: PartitionId) {
         let mut empty = Vec::new();
         for (&job_id, job) in &mut self.jobs {
-            let Some(part) = job.parts.remove(&partition) else { continue };
+            let Some(part) = job.parts.remove(partition) else { continue };
             job.open -= part.open;
             let waiting = |index: &u64| part.state(*index) == Some(State::Waiting);
             self.waiting -= part.indices().filter(waiting).count() as u64;

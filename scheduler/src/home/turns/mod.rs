@@ -193,7 +193,7 @@ impl Ledger {
         let name = self.name(task);
         let interval = self.report_interval;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        if let Some(part) = job.parts.get_mut(&task.partition()) {
+        if let Some(part) = job.parts.get_mut(task.partition()) {
             part.count.lost = format!(
                 "the outputs of task '{name}' ({}) are lost, and a task that has spawned others \
                  does not run again; hint: more replicas of its outputs",

@@ -31,7 +31,7 @@ impl Ledger {
         let chain = self.spawn_chain(parent);
         let interval = self.report_interval;
         let job = self.jobs.get_mut(&parent.job).expect("looked at above");
-        if let Some(part) = job.parts.get_mut(&parent.partition()) {
+        if let Some(part) = job.parts.get_mut(parent.partition()) {
             part.count.spawn_chain.clone_from(&chain);
             part.dirty = true;
         }
@@ -96,7 +96,7 @@ impl Ledger {
         let segment = Segment::new(&piece, &specs);
         let has_releases = segment.has_releases();
         job.open += tasks;
-        let part = job.parts.get_mut(&partition).expect("the parent's part");
+        let part = job.parts.get_mut(partition).expect("the parent's part");
         match open {
             Some(chunk) => {
                 part.extend_last(segment);

@@ -1,0 +1,149 @@
+//! Open jobs through the client against real nodes in this process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use client::{Client, ClientError, EndsPosition, NewTask, OpenOptions, Parent};
+use daemon::{NodeHandle, NodeOptions};
+use proto::wire::{self, JobPhase, Openness, Verdict};
+use proto::{JobId, LocalId, NodeId, PartitionId};
+
+async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let handles = start(dir.path(), nodes);
+    let client = Client::connect(dir.path()).await.expect("the node accepts connections");
+    (dir, handles, client)
+}
+
+fn start(dir: &Path, nodes: u32) -> Vec<NodeHandle> {
+    let base = NodeOptions { slots: 2, ..NodeOptions::new(dir, NodeId(0), nodes) };
+    daemon::start_all(&base).expect("the nodes start")
+}
+
+fn stop(nodes: Vec<NodeHandle>) {
+    nodes.iter().for_each(NodeHandle::request_stop);
+    for node in nodes {
+        node.join().expect("the node stops well");
+    }
+}
+
+/// A no-op with outputs of this number.
+fn noop(outputs: usize, inputs: usize) -> Arc<wire::Spec> {
+    let name = |kind: &str, k: usize| format!("{kind}{k}");
+    let output = |k| wire::Output { key: name("o", k), file: name("o", k), ..Default::default() };
+    let input = |k| wire::Input { key: name("i", k), file: name("i", k), ..Default::default() };
+    Arc::new(wire::Spec {
+        name: "t{i}".to_owned(),
+        body: Some(wire::spec::Body::Noop(wire::Noop {})),
+        outputs: (0..outputs).map(output).collect(),
+        inputs: (0..inputs).map(input).collect(),
+        ..Default::default()
+    })
+}
+
+fn after(parents: &[LocalId]) -> NewTask {
+    let order = |&task: &LocalId| Parent { task, output: None };
+    NewTask { parents: parents.iter().map(order).collect(), ..NewTask::default() }
+}
+
+#[tokio::test]
+async fn tasks_of_a_chain_are_named_before_they_are_stored_and_all_ends_are_told() {
+    let (_dir, nodes, client) = cluster(2).await;
+    let job = client.open_job(OpenOptions::default()).await.unwrap();
+    let spec = noop(0, 0);
+    let mut last = Vec::new();
+    let mut ids = Vec::new();
+    for _ in 0..3_000 {
+        let id = job.append(&spec, after(&last)).unwrap();
+        last = vec![id];
+        ids.push(id);
+    }
+    job.flush().await.unwrap();
+    let state = client.wait_submitted(job.id()).await.unwrap();
+    assert_eq!((state.total, state.openness()), (3_000, Openness::Open));
+    // A second handle names tasks of the first one, which have ended.
+    let other = client.join_job(job.id()).await.unwrap();
+    let id = other.append(&spec, after(&ids[..10])).unwrap();
+    assert!(!ids.contains(&id));
+    other.close().await.unwrap();
+    let end = client.wait_job(job.id(), |_| {}).await.unwrap();
+    assert_eq!((end.phase(), end.total), (JobPhase::Finished, 3_001));
+
+    let mut ends = BTreeMap::new();
+    let mut watch = client.watch_ends(job.id(), EndsPosition::default());
+    while let Some(batch) = watch.next().await.unwrap() {
+        ends.extend(batch.into_iter().map(|end| (end.task, end.verdict)));
+    }
+    assert_eq!(ends.len(), 3_001);
+    assert!(ends.values().all(|verdict| *verdict == Verdict::Done));
+    let mut again = client.watch_ends(job.id(), watch.position().clone());
+    assert_eq!(again.next().await.unwrap(), None, "nothing is told twice");
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn ends_are_told_while_the_job_is_open() {
+    let (_dir, nodes, client) = cluster(2).await;
+    let job = client.open_job(OpenOptions::default()).await.unwrap();
+    let mut watch = client.watch_ends(job.id(), EndsPosition::default());
+    let spec = noop(1, 0);
+    let sized = NewTask { output_sizes: vec![7], ..NewTask::default() };
+    let first = job.append(&spec, sized).unwrap();
+    let batch = watch.next().await.unwrap().unwrap();
+    assert_eq!((batch.len(), batch[0].task, &batch[0].output_sizes[..]), (1, first, &[7][..]));
+    let read = Parent { task: first, output: Some(0) };
+    let reader = NewTask { parents: vec![read], ..NewTask::default() };
+    let second = job.append(&noop(0, 1), reader).unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap()[0].task, second);
+    let held = |state: wire::JobState| state.sum.unwrap_or_default().held_bytes;
+    while held(client.job(job.id()).await.unwrap()) != 7 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    job.release(&[first, second]).await.unwrap();
+    while held(client.job(job.id()).await.unwrap()) != 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    job.close().await.unwrap();
+    assert_eq!(watch.next().await.unwrap(), None);
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn an_edge_to_a_task_that_never_comes_skips_its_child_at_the_close() {
+    let (_dir, nodes, client) = cluster(2).await;
+    let job = client.open_job(OpenOptions::default()).await.unwrap();
+    let spec = noop(0, 0);
+    let absent: Vec<LocalId> =
+        (0..client.partitions()).map(|it| LocalId::new(PartitionId(it), 1 << 30)).collect();
+    for parent in &absent {
+        job.append(&spec, after(&[*parent])).unwrap();
+    }
+    job.append(&spec, NewTask::default()).unwrap();
+    job.close().await.unwrap();
+    let end = client.wait_job(job.id(), |_| {}).await.unwrap();
+    let sum = end.sum.unwrap_or_default();
+    assert_eq!((sum.done, sum.skipped), (1, absent.len() as u64));
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn wrong_uses_are_refused_and_change_nothing() {
+    let (_dir, nodes, client) = cluster(1).await;
+    let unknown = client.join_job(JobId(99)).await.unwrap_err();
+    assert!(matches!(unknown, ClientError::UnknownJob(JobId(99))), "{unknown:?}");
+    let job = client.open_job(OpenOptions::default()).await.unwrap();
+    let spec = noop(0, 0);
+    let outside = LocalId::new(PartitionId(client.partitions()), 0);
+    let refused = job.append(&spec, after(&[outside])).unwrap_err();
+    assert!(matches!(refused, ClientError::Refused(_)), "{refused:?}");
+    job.append(&spec, NewTask::default()).unwrap(); // The handle still works.
+    job.close().await.unwrap();
+    job.append(&spec, NewTask::default()).unwrap();
+    let closed = job.flush().await.unwrap_err().to_string();
+    assert!(closed.contains("is closed"), "{closed}");
+    assert!(job.append(&spec, NewTask::default()).is_err(), "the first error stays");
+    let end = client.wait_job(job.id(), |_| {}).await.unwrap();
+    assert_eq!((end.phase(), end.total), (JobPhase::Finished, 1));
+    stop(nodes);
+}
