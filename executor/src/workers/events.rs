@@ -15,7 +15,7 @@ use crate::collect::signal_name;
 use crate::executor::AttemptOutcome;
 use crate::spawner::wire::Report;
 
-/// A call whose workers end that often before it begins counts as the cause.
+/// A call counts as the cause if its workers end that often before it begins.
 const RESTARTS_MAX: u8 = 3;
 /// The bytes of a dead worker's last printed text that are kept.
 const LAST_PRINTED_BYTES: usize = 1 << 20;

@@ -75,7 +75,7 @@ struct Inner {
 struct Inbox {
     calls: Vec<Box<Call>>,
     kills: Vec<u64>,
-    /// Calls whose function is fetched.
+    /// Calls that wait for the bytes of their function.
     awaiting: HashMap<FunctionId, Vec<Box<Call>>>,
     fetched: Vec<(FunctionId, Result<Vec<u8>, String>)>,
 }
