@@ -92,8 +92,6 @@ mutants! {
         CancelForgottenOnRestart "cancel-forgotten-on-restart",
         /// A restarted home has forgotten when a job was submitted, from which release times count.
         ReleaseForgottenOnRestart "release-forgotten-on-restart",
-        /// Further attempts of a call get the arguments of its spec, not its own.
-        ArgumentsOnce "arguments-once",
         /// A stolen task is passed on before its home knows of the first move.
         PassOnEarly "pass-on-early",
         /// A steal request that the network repeats is granted again.
@@ -243,6 +241,8 @@ mutants! {
 
     /// Mutants of tasks that take their nodes down, and of jobs without progress.
     OF_CRASHES by Simulator {
+        /// Further attempts of a call get the arguments of its spec, not its own.
+        ArgumentsOnce "arguments-once",
         /// Deaths of nodes that run a command are not counted.
         CrashesUncounted "crashes-uncounted",
         /// Counted deaths are forgotten with the home that counts them.

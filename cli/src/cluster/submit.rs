@@ -18,7 +18,8 @@ use crate::local::run;
 use crate::{Context, workload};
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command", "function", "open"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
+    .args(["file", "command", "function", "open"]))]
 pub(crate) struct SubmitArgs {
     /// A workflow file or generator instead of a command
     #[arg(long, value_name = "WORKFLOW")]

@@ -8,14 +8,14 @@ use rustix::event::epoll;
 
 use super::call::{Call, one_line};
 use super::pool::Pool;
-use super::runtime::{Zygote, read_packet};
+use super::runtime::{Runtime, Zygote, read_packet};
 use super::wire::{FromWorker, FromZygote, Malformed, records, zygote_packet};
 use super::worker::{Stage, Why, Worker};
 use crate::collect::signal_name;
 use crate::executor::AttemptOutcome;
 use crate::spawner::wire::Report;
 
-/// A call whose workers end that often before it begins counts as the cause.
+/// A call counts as the cause if its workers end that often before it begins.
 const RESTARTS_MAX: u8 = 3;
 /// The bytes of a dead worker's last printed text that are kept.
 const LAST_PRINTED_BYTES: usize = 1 << 20;
@@ -222,17 +222,24 @@ impl Pool {
             let Some(exit) = report.exit else { continue };
             self.keep_stderr(exit.number, true, &exit.stderr);
             let direct = self.workers.iter().find(|(_, it)| it.number == Some(exit.number));
-            if let Some(id) = direct.map(|(id, _)| *id) {
-                let status = if exit.signal == 0 { exit.code << 8 } else { exit.signal };
-                self.exited(id, status, now);
-            }
+            let direct = direct.map(|(id, worker)| (*id, worker.runtime));
             let text = match (exit.failure.is_empty(), exit.signal) {
                 (false, _) => format!("'{}' cannot start: {}", exit.program, exit.failure),
                 (_, 0) => format!("it exited with code {}", exit.code),
                 (_, signal) => format!("it was killed by signal {signal}{}", signal_name(signal)),
             };
-            let is_it = |zygote: &Zygote| matches!(zygote, Zygote::Runs { number, .. } if *number == exit.number);
-            if let Some(runtime) = self.runtimes.iter().position(|it| is_it(&it.zygote)) {
+            if let Some((id, runtime)) = direct {
+                if !exit.failure.is_empty() {
+                    self.fail_queued(runtime, &format!("no worker can start: {text}"));
+                }
+                let status = if exit.signal == 0 { exit.code << 8 } else { exit.signal };
+                self.exited(id, status, now);
+            }
+            let is_it = |runtime: &Runtime| match &runtime.zygote {
+                Zygote::Runs { number, .. } => *number == exit.number,
+                Zygote::None => false,
+            };
+            if let Some(runtime) = self.runtimes.iter().position(is_it) {
                 if !exit.failure.is_empty() {
                     self.fail_queued(runtime, &format!("no worker can start: {text}"));
                 }
@@ -275,7 +282,7 @@ impl Pool {
         let running = worker.files.running();
         let is_charged = |call: &Call| match running {
             0 => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
-            running => call.number == running,
+            running => call.number == running || call.restarts >= RESTARTS_MAX,
         };
         let charged = worker.calls.front().is_some_and(|call| is_charged(call));
         let first = if charged { worker.calls.pop_front() } else { None };

@@ -2,7 +2,7 @@
 Runs calls of functions in worker processes, one call at a time in each.
 
 ```text
-launch ─▶ idle worker's pipe ───────────────▶ worker ─▶ worker's pipe ─▶ [thread of the pool] ─▶ outcome
+launch ─▶ pipe of an idle worker ─▶ worker ─▶ pipe ─▶ [thread of the pool] ─▶ outcome
       └─▶ queue ─▶ [thread of the pool] ─▶ spawner ─▶ zygote ─▶ worker
 ```
 The launching thread writes a call to an idle worker itself. All else is done by the pool's thread.
@@ -75,7 +75,7 @@ struct Inner {
 struct Inbox {
     calls: Vec<Box<Call>>,
     kills: Vec<u64>,
-    /// Calls whose function is fetched.
+    /// Calls that wait for the bytes of their function.
     awaiting: HashMap<FunctionId, Vec<Box<Call>>>,
     fetched: Vec<(FunctionId, Result<Vec<u8>, String>)>,
 }

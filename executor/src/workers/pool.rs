@@ -22,7 +22,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_nanos(limits::WORKER_IDLE_T
 /// After this number of consecutive workers that ended before they were ready, calls fail.
 const BAD_STARTS_MAX: u32 = 3;
 
-/// The maximum of functions whose bytes a node keeps.
+/// The maximum of functions that a node keeps as bytes.
 const FUNCTIONS_MAX: usize = 4096;
 
 /// The source of an event.

@@ -20,6 +20,12 @@ import os, signal, sys, time
 def add(*numbers):
     return sum(numbers)
 
+def number(value):
+    return lambda: value
+
+for value in range(300):
+    globals()[f"number{value}"] = number(value)
+
 def where():
     return os.getpid()
 
@@ -52,7 +58,9 @@ def endless():
         pass
 
 def much(mib):
-    return len(bytearray(mib << 20)) and time.sleep(60)
+    data = b"x" * (mib << 20)
+    time.sleep(60)
+    return len(data)
 
 def text(count):
     return "x" * count
@@ -150,6 +158,30 @@ fn results_are_inputs_of_other_calls_small_and_large() {
     let left = fs::read_dir(bench.state().join("results")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["worker.zip"], "large results are adopted");
+}
+
+/// A worker keeps 256 functions; a function that it has dropped is sent again.
+#[test]
+fn a_worker_serves_more_functions_than_it_keeps() {
+    let mut bench = Bench::of_functions(|config| config.slots = 1);
+    for (local, value) in (0..300).chain([0, 1, 299]).enumerate() {
+        let returned = bench.returned(local as u64, &format!("number{value}"), "[]");
+        assert_eq!(returned, value.to_string());
+    }
+}
+
+#[test]
+fn a_worker_ends_where_another_runtime_needs_its_place() {
+    let mut bench = Bench::of_functions(|config| config.slots = 1);
+    let first = bench.returned(1, "where", "[]");
+    let call = with(bench.call(2, "where", "[]"), |spec| {
+        let Some(wire::spec::Body::Call(call)) = &mut spec.body else { unreachable!() };
+        let variable = wire::Env { name: "OTHER".to_owned(), value: "yes".to_owned() };
+        call.runtime.as_mut().unwrap().env.push(variable);
+    });
+    assert!(bench.run(call).is_done());
+    assert_ne!(bench.object(2, 0), first);
+    wait_until("the first worker ends", || !is_alive(&first));
 }
 
 #[test]

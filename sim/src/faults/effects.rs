@@ -8,7 +8,8 @@ use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::{
-    bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall, yields,
+    bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
+    yields,
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;

@@ -316,7 +316,7 @@ impl Ledger {
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
             payload: match self.mutant {
-                Some(Mutant::ArgumentsOnce) if cell.tries > 0 => Default::default(),
+                Some(Mutant::ArgumentsOnce) if cell.tries > 0 || deaths > 0 => Default::default(),
                 _ => segment.payload(index),
             },
             inputs: self.inputs(task).cloned().collect(),

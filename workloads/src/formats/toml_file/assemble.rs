@@ -254,7 +254,8 @@ impl<'t> Assembly<'t> {
     /// Two inputs with the same name in the task's directory must be the same file.
     fn check_names(&self, table: &TaskTable, sources: &[Source]) -> Result<(), Fault> {
         let mut seen: BTreeMap<String, (usize, PathBuf)> = BTreeMap::new();
-        for (at, input) in table.inputs.iter().enumerate() {
+        let files = table.inputs.iter().enumerate().filter(|(_, input)| !input.is_result);
+        for (at, input) in files {
             let name = input.name.clone().unwrap_or_else(|| name_inside(&input.file.value));
             let path = self.directory.join(&input.file.value);
             let Some((first, other)) = seen.get(&name) else {
