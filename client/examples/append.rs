@@ -38,7 +38,11 @@ async fn main() {
     job.close().await.expect("the job is open");
     client.wait_job(job.id(), |_| {}).await.expect("it ends");
     let ended = start.elapsed().as_secs_f64();
-    println!("{tasks} tasks: stored {:.0}/s, ended {:.0}/s", tasks as f64 / stored, tasks as f64 / ended);
+    println!(
+        "{tasks} tasks: stored {:.0}/s, ended {:.0}/s",
+        tasks as f64 / stored,
+        tasks as f64 / ended
+    );
 
     let start = Instant::now();
     let job = client.open_job(OpenOptions::default()).await.expect("an open job");

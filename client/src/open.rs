@@ -192,7 +192,8 @@ impl Client {
             let sum = state.sum.clone().unwrap_or_default();
             let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
             // The reports may be older than the last tasks, so the homes are asked.
-            if is_ended(&state) || ended >= state.total && !self.has_open_tasks(job, &state).await? {
+            if is_ended(&state) || ended >= state.total && !self.has_open_tasks(job, &state).await?
+            {
                 return Ok(state);
             }
             last = Some(state);

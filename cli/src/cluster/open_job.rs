@@ -112,11 +112,7 @@ fn check_open(state: &JobState) -> Result<(), Failure> {
     }
 }
 
-async fn append(
-    client: &Client,
-    job: JobId,
-    what: &Addition<'_>,
-) -> Result<Vec<LocalId>, Failure> {
+async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<LocalId>, Failure> {
     let graph = what.graph;
     if graph.uploads().next().is_some() {
         return Err(Failure::usage("files cannot be uploaded to an open job")
@@ -171,12 +167,7 @@ fn spec(spec: &wire::Spec, read: &[wire::Input]) -> Arc<wire::Spec> {
 }
 
 /// The number of a task's output with this file name.
-async fn output_of(
-    client: &Client,
-    job: JobId,
-    task: LocalId,
-    file: &str,
-) -> Result<u32, Failure> {
+async fn output_of(client: &Client, job: JobId, task: LocalId, file: &str) -> Result<u32, Failure> {
     let files = client.explain(job, task).await?.output_files;
     match files.iter().position(|known| known == file) {
         Some(at) => Ok(at as u32),

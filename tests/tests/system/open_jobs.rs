@@ -143,7 +143,10 @@ fn a_killed_home_and_a_restart_of_all_nodes_lose_no_task_and_no_edge() {
     instance.starling(&["job", "wait", &id, "--timeout", "60s"]).ok();
     let info = job(&instance, &id);
     let done = &info["tasks"]["done"];
-    assert_eq!((done, info["tasks"]["total"].as_u64()), (&all.len().into(), Some(all.len() as u64)));
+    assert_eq!(
+        (done, info["tasks"]["total"].as_u64()),
+        (&all.len().into(), Some(all.len() as u64))
+    );
     // A task that a kill ended may have run twice, but the first lines are in the order of edges.
     let text = fs::read_to_string(&log).expect("the tasks have written it");
     let mut seen: Vec<&str> = Vec::new();

@@ -180,4 +180,3 @@ pub(super) fn check_opening(commit: &wire::JobCommit) -> Result<(), String> {
         false => Err(format!("job {} is opened without tasks", commit.job)),
     }
 }
-

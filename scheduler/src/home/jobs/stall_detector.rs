@@ -245,7 +245,8 @@ impl Job {
             let count = self.counts.get(&partition);
             count.map_or(0, |c| c.done + c.failed + c.cancelled + c.skipped)
         };
-        let open = self.state.partitions.iter().filter(|part| ended(part.partition) < self.tasks_in(part));
+        let open =
+            self.state.partitions.iter().filter(|part| ended(part.partition) < self.tasks_in(part));
         let mut concerned: BTreeSet<(NodeId, u32)> = BTreeSet::new();
         for part in open {
             let home = homes.owner(PartitionId(part.partition));

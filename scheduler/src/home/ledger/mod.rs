@@ -216,11 +216,11 @@ impl Ledger {
         self.go_on_in(job_id, commit.settings.unwrap_or_default());
         let job = self.jobs.get_mut(&job_id).expect("opened above");
         let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
-        let mut closing = Vec::new();
+        let mut grew = Vec::new();
         for total in totals {
             let partition = PartitionId(total.partition);
             let part = job.parts.get_or_default(partition);
-            closing.extend((part.openness < openness).then_some(partition));
+            grew.extend((part.openness < openness).then_some(partition));
             part.set_openness(openness);
             if std::mem::replace(&mut part.visible, true) {
                 part.dirty = true; // The commit of this part is repeated.
@@ -243,17 +243,11 @@ impl Ledger {
             let chunks = part.chunk_numbers().collect();
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
-        for &partition in &closing {
-            let record = job.visible_record(&job.parts[partition]);
-            out.facts.visible.insert((partition, job_id), record);
-        }
-        if unheard || !opened.is_empty() || !closing.is_empty() {
+        if unheard || !opened.is_empty() {
             job.report_everything(now); // There may be no task left to cause a report.
         }
         self.activations.extend(activations);
-        if openness == wire::Openness::Closing {
-            closing.into_iter().for_each(|part| self.part_closes(now, job_id, part));
-        }
+        self.openness_grew(now, job_id, &grew, out);
         let named = visible.retried.iter().copied().collect();
         self.open_round(now, job_id, &opened, &named, homes, out);
         out.events.push(Event::Visible { job: job_id });

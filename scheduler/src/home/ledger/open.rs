@@ -466,8 +466,25 @@ impl Ledger {
         }
     }
 
-    /// The part knows that no more tasks come.
-    pub(super) fn part_closes(&mut self, now: Time, job: JobId, partition: PartitionId) {
+    /// These parts have weight, or know that no more tasks come.
+    pub(super) fn openness_grew(
+        &mut self,
+        now: Time,
+        job_id: JobId,
+        parts: &[PartitionId],
+        out: &mut Out,
+    ) {
+        for &partition in parts {
+            let Some(job) = self.jobs.get(&job_id) else { return };
+            let Some(part) = job.parts.get(partition) else { continue };
+            out.facts.visible.insert((partition, job_id), job.visible_record(part));
+            if part.openness == Openness::Closing {
+                self.part_closes(now, job_id, partition);
+            }
+        }
+    }
+
+    fn part_closes(&mut self, now: Time, job: JobId, partition: PartitionId) {
         let Some(open) = self.open_part_mut(job, partition) else { return };
         let freed = open.free(None);
         self.holds_ended(now, job, partition, &freed);

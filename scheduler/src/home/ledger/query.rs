@@ -1,14 +1,15 @@
 //! Queries of the ledger: names, listings, explanations.
 
 use proto::limits::{
-    ARGV_SHOWN_BYTES_MAX, OUTPUT_FILES_SHOWN_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
+    ARGV_SHOWN_BYTES_MAX, OUTPUT_FILES_SHOWN_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX,
+    UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
-use super::{Cell, Job, Ledger};
 use super::packed::Brief;
 use super::segment::{End, State};
+use super::{Cell, Job, Ledger};
 use crate::routing::partition_owners::Homes;
 
 impl Ledger {

@@ -481,7 +481,10 @@ impl Segment {
     }
 
     /// All edges to tasks of this chunk of an open job, each with the id of its parent.
-    pub(crate) fn edges_in(&self, partition: PartitionId) -> impl Iterator<Item = (LocalId, EdgeOut)> + '_ {
+    pub(crate) fn edges_in(
+        &self,
+        partition: PartitionId,
+    ) -> impl Iterator<Item = (LocalId, EdgeOut)> + '_ {
         self.parent_runs.iter().flat_map(move |run| {
             let places = run.start as usize..(run.start + run.length) as usize;
             let child = LocalId::new(partition, run.index).0;
