@@ -55,8 +55,11 @@ async fn follow(client: Client, job: OpenJob, sender: Sender<Ends>) {
     loop {
         match watch.next().await {
             Ok(None) => return,
-            Ok(Some(ends)) if sender.send(Ok(ends)).is_ok() => {}
-            Ok(Some(_)) => return,
+            Ok(Some(ends)) => {
+                if sender.send(Ok(ends)).is_err() {
+                    return;
+                }
+            }
             Err(error) => {
                 // The receiver may have ended.
                 let _ = sender.send(Err(error));
