@@ -58,9 +58,14 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
             | Body::Tasks(_)
             | Body::Explain(_)
             | Body::WatchKey(_)
+            | Body::WatchEnds(_)
             | Body::Node(_)
             | Body::Map(_),
         ) => true,
+        Some(Body::Open(open)) => {
+            use wire::open_request::What;
+            matches!(open.what, None | Some(What::CountOpen(_)))
+        }
         Some(Body::Kv(batch)) => reads(batch),
         Some(Body::KvMany(many)) => many.batches.iter().all(reads),
         Some(
