@@ -92,7 +92,9 @@ impl Core {
         on_ends: Py<PyAny>,
         on_lost: Py<PyAny>,
     ) -> PyResult<Job> {
-        let options = OpenOptions { name, ..OpenOptions::default() };
+        // The values of calls are bytes that nodes send each other.
+        let settings = wire::JobSettings { real_data: true, ..Default::default() };
+        let options = OpenOptions { name, settings, ..OpenOptions::default() };
         let job = self.shared.wait(py, self.shared.client.open_job(options))?;
         let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(threads) = threads.as_mut() else { return Err(closed()) };

@@ -115,6 +115,8 @@ class Job:
         """(attempt, verdict, error, size, node, inline)."""
         if local in self.cancelled:
             return 1, 2, "", 0, 0, None
+        if any(self.ends.get(parent) == 2 for parent, _ in edges):
+            return 1, 2, "", 0, 0, None
         if any(self.ends.get(parent) != 0 for parent, _ in edges):
             return 1, 3, "an input failed", 0, 0, None
         _, function, body, _ = spec

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+# scripts/test-python runs a copy of the tests.
+ROOT = pathlib.Path(os.environ.get("STARLING_SOURCES") or pathlib.Path(__file__).resolve().parents[2])
 # After PYTHONPATH, which may have a package with its extension module.
 sys.path.append(str(ROOT / "python"))
 

@@ -298,7 +298,7 @@ class Waiting(unittest.TestCase):
         self.assertTrue(waiting.cancelled())
         with self.assertRaises(concurrent.futures.CancelledError):
             waiting.result()
-        with self.assertRaises(starling.DependencyError):
+        with self.assertRaises(concurrent.futures.CancelledError):
             after.result(10)
         self.assertFalse(blocker.cancel() or blocker.cancelled())
 
