@@ -11,7 +11,10 @@ from ._worker import values, wire
 
 DONE, FAILED, CANCELLED, SKIPPED = 0, 1, 2, 3
 _CLASS_NAME = re.compile(r"[\w.<>]+")
-_INFRASTRUCTURE = ("exceeded its", "its process", "the worker", "its worker")
+# How the errors of calls begin that failed outside their functions.
+_OUTSIDE = ("exceeded its", "its process", "the worker", "its worker")
+_REFUSALS = ("the function cannot be loaded", "the function was pickled", "the arguments of the call")
+_REFUSAL_TYPES = ("CannotFork", "Died", "UnknownFunction", "WrongFunction", "WrongPython")
 
 
 class End:
@@ -132,7 +135,8 @@ class Future(concurrent.futures.Future):
         error = self._returned(end.inline)
         if error is None:
             known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None
-            outside = not known or end.error.startswith(_INFRASTRUCTURE)
+            outside = not known or end.error.startswith(_OUTSIDE)
+            outside = outside or text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
             cls = CallFailed if outside else RemoteError
             error = cls(end.error, kind if known else "")
         if hasattr(error, "add_note"):

@@ -16,9 +16,12 @@ import test
 
 from . import node  # noqa: F401 (it sets the path)
 import starling
+from starling import _cloudpickle
 
 test.__path__.insert(0, os.environ["CPYTEST"])
 T = importlib.import_module("test.test_concurrent_futures")
+# Workers do not have the module.
+_cloudpickle.register_pickle_by_value(T)
 
 
 def make(max_workers=None):
