@@ -79,7 +79,8 @@ impl Job {
             codec: CODEC_PICKLE,
             ..Default::default()
         };
-        let input = |k: usize| wire::Input { key: format!("{k}"), value: true, ..Default::default() };
+        let input =
+            |k: usize| wire::Input { key: format!("{k}"), value: true, ..Default::default() };
         let spec = wire::Spec {
             kind: options.kind,
             name: options.name,
