@@ -114,9 +114,8 @@ class Future(concurrent.futures.Future):
             if end.verdict == DONE:
                 self.set_result(_STORED)
             elif end.verdict == CANCELLED:
-                if not super().cancel():
+                if not self._cancelled_here():
                     self.set_exception(concurrent.futures.CancelledError())
-                self.set_running_or_notify_cancel()
             else:
                 self.set_exception(self._error(end))
         except concurrent.futures.InvalidStateError:
@@ -179,10 +178,15 @@ class Future(concurrent.futures.Future):
         return self._client._cancel(self, kill)
 
     def _cancelled_here(self):
-        done = super().cancel()
-        if done:
-            self.set_running_or_notify_cancel()
-        return done
+        if not super().cancel():
+            return False
+        # As `set_running_or_notify_cancel`, but it may happen here and in the dispatcher at once.
+        with self._condition:
+            if self._state == "CANCELLED":
+                self._state = "CANCELLED_AND_NOTIFIED"
+                for waiter in self._waiters:
+                    waiter.add_cancelled(self)
+        return True
 
     # Pickling, waiting, showing.
 

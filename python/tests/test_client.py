@@ -287,6 +287,17 @@ class Waiting(unittest.TestCase):
 
         asyncio.run(main())
 
+    def test_a_cancel_here_and_its_end_may_meet(self):
+        from starling._future import CANCELLED, End
+
+        future = self.client.submit(time.sleep, 0.2)
+        end = End(1, CANCELLED, "", 0, 0, None)
+        self.assertTrue(future._cancelled_here())
+        future._finish(end)
+        self.assertTrue(future._cancelled_here())
+        done, _ = concurrent.futures.wait([future], timeout=1)
+        self.assertEqual(done, {future})
+
     def test_cancel(self):
         blocker = self.client.submit(time.sleep, 0.3)
         waiting = self.client.submit(add, 1)
