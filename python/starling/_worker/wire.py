@@ -8,6 +8,8 @@ PROTOCOL = 1
 FRAME_MAX = 1 << 20
 INLINE_MAX = 1 << 16
 PRINT_MAX = 1_000_000
+# A larger buffer would be mapped and unmapped for each read.
+READ_BYTES = 1 << 16
 # Parts of a PRINT, so that a frame never exceeds its limit.
 PART_MAX = 1 << 18
 GARBAGE_EXIT = 70
@@ -104,7 +106,7 @@ def read_frame(fd, buffer):
             data = bytes(buffer[4:length])
             del buffer[:length]
             return data
-        more = os.read(fd, FRAME_MAX)
+        more = os.read(fd, READ_BYTES)
         if not more:
             return None
         buffer += more
