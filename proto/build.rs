@@ -18,6 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.TaskStream",
         ".starling.v1.SmallObject",
         ".starling.v1.UploadPart",
+        ".starling.v1.Call",
+        ".starling.v1.Task.payload",
+        ".starling.v1.Placed.payload",
     ]);
     // Boxed, because few messages are that large.
     config.boxed(".starling.v1.TallyReport.part");

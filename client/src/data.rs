@@ -222,6 +222,29 @@ impl Client {
         write_whole(node, pieces, to).await
     }
 
+    /// The bytes of an object, from a node that has it.
+    pub async fn read_object(&self, node: NodeId, object: ObjectId) -> Result<Bytes, ClientError> {
+        let request = wire::ObjectRequest {
+            job: object.task.job.0,
+            task: object.task.local.0,
+            attempt: object.attempt.0,
+            output: object.output,
+        };
+        let mut peer = self.peer(node).await?;
+        let answer = peer.fetch(call(Some(node), request)).await;
+        let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        let (mut bytes, mut total_bytes) = (Vec::new(), 0);
+        while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
+            bytes.extend_from_slice(&piece.data);
+            total_bytes = piece.total_bytes;
+        }
+        if bytes.len() as u64 != total_bytes {
+            let text = format!("node {node}: {} of {total_bytes} bytes came", bytes.len());
+            return Err(ClientError::ClusterUnreachable(text));
+        }
+        Ok(bytes.into())
+    }
+
     /// Uploads a file to every node with a replica of its task's records, before its job is
     /// committed. The first of them is the task's home, which will use the file. A later home then
     /// has it as well.

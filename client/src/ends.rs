@@ -34,6 +34,8 @@ pub struct TaskEnd {
     pub output_sizes: Vec<u64>,
     /// The node that ran it, and has its outputs.
     pub node: NodeId,
+    /// The value of a call that is done, or the exception of one that has failed. Empty: unknown.
+    pub inline: Vec<u8>,
 }
 
 /// The ends that a reader has seen: by partition the term of its home and the next end.
@@ -98,6 +100,7 @@ impl From<wire::TaskEnd> for TaskEnd {
             error: end.error,
             output_sizes: end.output_sizes,
             node: NodeId(end.node),
+            inline: end.inline,
         }
     }
 }

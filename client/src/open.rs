@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prost::Message;
 use proto::wire::open_request::What;
 use proto::wire::{self, Openness, request, response};
@@ -52,6 +53,8 @@ pub struct NewTask {
     pub duration_ns: u64,
     /// The sizes of outputs of a synthetic task.
     pub output_sizes: Vec<u64>,
+    /// The arguments of a call, unless they are those of the spec.
+    pub payload: Bytes,
     /// By input slot: first the parents with data, one for each input of the spec, then the others.
     pub parents: Vec<Parent>,
 }
@@ -365,7 +368,7 @@ impl State {
         spec: &Arc<wire::Spec>,
         task: NewTask,
     ) -> Result<LocalId, ClientError> {
-        let bytes = 48 + task.name.len() + 24 * task.parents.len() + 8 * task.output_sizes.len();
+        let bytes = 48 + task.payload.len() + task.name.len() + 24 * task.parents.len() + 8 * task.output_sizes.len();
         let is_full = |filling: &Filling| {
             filling.chunk.tasks.len() >= limits::OPEN_CHUNK_TASKS
                 || filling.bytes + bytes > CHUNK_BYTES
@@ -449,6 +452,7 @@ impl Filling {
             slots,
             output_sizes: task.output_sizes,
             name: task.name,
+            payload: task.payload,
             ..Default::default()
         });
         self.bytes += bytes;

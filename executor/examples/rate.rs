@@ -85,6 +85,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
             duration: Span::ZERO,
             output_sizes: vec![],
             name: String::new(),
+            payload: Default::default(),
             inputs: vec![],
             resume: None,
         });

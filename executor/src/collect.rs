@@ -109,7 +109,7 @@ pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
     }
 }
 
-fn signal_name(signal: i32) -> &'static str {
+pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         1 => " (SIGHUP)",
         2 => " (SIGINT)",
@@ -153,7 +153,7 @@ fn collect(
 
 /// The checksum of an output. The task's home compares it when the task runs again, and transfers
 /// use it too.
-fn checksum(shared: &Shared, object: ObjectId) -> Result<u64, String> {
+pub(crate) fn checksum(shared: &Shared, object: ObjectId) -> Result<u64, String> {
     let (mut reader, size_bytes) = shared.objects.open_object(object).map_err(keep)?;
     let piece_bytes = limits::PIECE_BYTES.min(size_bytes as usize + 1);
     let (mut sum, mut buffer) = (Xxh3::new(), vec![0; piece_bytes]);

@@ -25,6 +25,7 @@ use crate::streams::{CopiedRecords, Piece, Streams};
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
+use crate::workers::{FunctionStore, Workers};
 use crate::{orphan_processes, private, stage, synthetic};
 
 /// The configuration of an executor.
@@ -53,6 +54,8 @@ pub struct ExecutorConfig {
     pub instance_dir: Option<PathBuf>,
     /// By which commands reach their node; `None`: they cannot.
     pub doorway: Option<Arc<dyn Doorway>>,
+    /// Has the functions that are not in the descriptions of their tasks; `None`: there are none.
+    pub functions: Option<Arc<dyn FunctionStore>>,
     /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
     /// The time without an answer after which a spawner is replaced.
@@ -77,6 +80,7 @@ impl ExecutorConfig {
             mark: String::new(),
             instance_dir: None,
             doorway: None,
+            functions: None,
             hides_slurm: false,
             spawner_silence: limits::SPAWNER_TIMEOUT,
             say: |_| {},
@@ -210,6 +214,7 @@ impl fmt::Debug for Shared {
 pub struct Executor {
     shared: Arc<Shared>,
     commands: Arc<Commands>,
+    workers: Arc<Workers>,
 }
 
 impl Executor {
@@ -249,7 +254,8 @@ impl Executor {
             config,
         });
         let commands = Arc::new(Commands::new(shared.clone()));
-        Ok(Self { shared, commands })
+        let workers = Arc::new(Workers::new(shared.clone()));
+        Ok(Self { shared, commands, workers })
     }
 
     /// Returns the outcome at once if there is nothing to wait for: a no-op (or a sleep of zero
@@ -266,6 +272,8 @@ impl Executor {
         if let Some(outcome) = Self::run_inline(&launch) {
             self.shared.table.insert(key, Phase::inside());
             self.shared.finish(key, outcome);
+        } else if matches!(launch.spec.body, Some(wire::spec::Body::Call(_))) {
+            self.workers.launch_all(vec![launch]);
         } else if matches!(launch.spec.body, Some(wire::spec::Body::Command(_))) {
             if stage::brings_files(&launch) {
                 self.launch_staged(launch);
@@ -277,10 +285,14 @@ impl Executor {
         }
     }
 
-    /// Starts several attempts; their commands are handed over together.
+    /// Starts several attempts; their commands are handed over together, and so are their calls.
     pub fn launch_all(&self, launches: impl Iterator<Item = Launch>) {
-        let mut commands = Vec::new();
+        let (mut commands, mut calls) = (Vec::new(), Vec::new());
         for launch in launches {
+            if matches!(launch.spec.body, Some(wire::spec::Body::Call(_))) {
+                calls.push(launch);
+                continue;
+            }
             let is_command = matches!(launch.spec.body, Some(wire::spec::Body::Command(_)));
             if is_command && !stage::brings_files(&launch) {
                 commands.push(launch);
@@ -289,6 +301,7 @@ impl Executor {
             }
         }
         self.commands.launch_all(commands);
+        self.workers.launch_all(calls);
     }
 
     /// Stages the files of an attempt on a thread that may wait for them, and then starts it.
@@ -320,6 +333,7 @@ impl Executor {
         let key = (task, attempt);
         match self.shared.table.remove(key) {
             Some(Phase::Command(id)) => self.commands.kill(id),
+            Some(Phase::Call(number)) => self.workers.kill(number),
             Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
             None => {}
         }
@@ -443,15 +457,15 @@ impl Executor {
     /// Asks all running work to end: commands get SIGTERM and their grace period. Nothing is
     /// reported afterwards.
     pub fn ask_all_to_end(&self) {
-        for number in self.shared.table.cancel_all() {
-            self.commands.kill(number);
-        }
+        let (commands, calls) = self.shared.table.cancel_all();
+        commands.into_iter().for_each(|number| self.commands.kill(number));
+        calls.into_iter().for_each(|number| self.workers.kill(number));
     }
 
-    /// True if some command has not ended yet.
+    /// True if some command or call has not ended yet.
     #[must_use]
     pub fn runs_commands(&self) -> bool {
-        self.commands.any_runs()
+        self.commands.any_runs() || self.workers.any_runs()
     }
 
     /// Kills everything and waits for the executor's threads. Nothing is reported afterwards.
@@ -461,6 +475,7 @@ impl Executor {
         }
         let _ = self.shared.table.cancel_all();
         self.commands.stop();
+        self.workers.stop();
         self.shared.timer.stop();
         self.shared.pool.stop();
         // Nothing runs any more. The next start removes the rest.

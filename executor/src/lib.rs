@@ -36,6 +36,7 @@ let launch = Launch {
     duration: Span::ZERO,
     output_sizes: vec![],
     name: String::new(),
+    payload: Default::default(),
     inputs: vec![],
     resume: None,
 };
@@ -75,6 +76,7 @@ mod synthetic;
 mod table;
 mod timer;
 mod uploads;
+mod workers;
 
 pub use doorway::{Doorway, Entrance};
 pub use error::ExecutorError;
@@ -83,3 +85,4 @@ pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectS
 pub use streams::{CopiedPacks, CopiedRecords, Place, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};
+pub use workers::{FunctionStore, Functions};

@@ -147,6 +147,7 @@ fn build(
         time_limit_ns: launch.spec.time_limit_ns,
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
+        fds: Vec::new(),
     };
     let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));

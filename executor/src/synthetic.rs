@@ -20,7 +20,7 @@ pub(crate) fn run_inline(launch: &Launch) -> Option<Outcome> {
     let at_once = match &launch.spec.body {
         Some(Body::Noop(_)) => true,
         Some(Body::Sleep(_) | Body::Spin(_)) => launch.duration.0 == 0,
-        Some(Body::Command(_) | Body::Upload(_)) => false,
+        Some(Body::Command(_) | Body::Call(_) | Body::Upload(_)) => false,
         None => return Some(failure("the task has no body")),
     };
     (at_once && !moves_bytes(launch)).then(|| done(launch))

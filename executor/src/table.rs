@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Inside(Arc<AtomicBool>),
     /// A command, by its number at the spawner.
     Command(u64),
+    /// A call of a function, by its number in the pool of workers.
+    Call(u64),
 }
 
 impl Phase {
@@ -66,16 +68,18 @@ impl Table {
         self.running().len()
     }
 
-    /// Ends all attempts; nothing is reported afterwards. Returns the numbers of the commands.
-    pub(crate) fn cancel_all(&self) -> Vec<u64> {
-        let mut commands = Vec::new();
+    /// Ends all attempts; nothing is reported afterwards. Returns the numbers of the commands and of
+    /// the calls.
+    pub(crate) fn cancel_all(&self) -> (Vec<u64>, Vec<u64>) {
+        let (mut commands, mut calls) = (Vec::new(), Vec::new());
         for (_, phase) in self.running().drain() {
             match phase {
                 Phase::Inside(cancelled) => cancelled.store(true, Ordering::Release),
                 Phase::Command(number) => commands.push(number),
+                Phase::Call(number) => calls.push(number),
             }
         }
-        commands
+        (commands, calls)
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<Key, Phase>> {

@@ -462,6 +462,10 @@ pub const KILL_GRACE: Span = Span::from_secs(2);
 /// was not ended by a signal, the maximum is also this share of its running time.
 pub const STOP_WAIT_MAX: Span = Span::from_secs(1);
 pub const STOP_WAIT_SHARE: u32 = 8;
+/// The maximum size of the arguments of a call in its task.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 10;
+/// A worker process without calls, or the process that forks such workers, ends after this time.
+pub const WORKER_IDLE_TIME: Span = Span::from_secs(60);
 /// While a node waits for a command, it queries a silent spawner at this interval.
 pub const SPAWNER_PROBE_INTERVAL: Span = Span::from_secs(1);
 /// A spawner that answers no query for this long hangs, and the node replaces it.

@@ -21,6 +21,8 @@ pub struct Launch {
     pub output_sizes: Vec<u64>,
     /// Overrides `spec.name` unless empty.
     pub name: String,
+    /// The arguments of a call; overrides those of the spec unless empty.
+    pub payload: bytes::Bytes,
     /// By input slot; slots of order-only edges are absent.
     pub inputs: Vec<LaunchInput>,
     /// The result of the turns that earlier attempts have committed.
@@ -135,6 +137,8 @@ pub struct Outcome {
     /// xxh3 of the bytes of each output. Empty for outputs without bytes.
     pub output_sums: Vec<u64>,
     pub captured: Captured,
+    /// Of a call: its value if it is small, or the exception that it raised.
+    pub inline: Vec<u8>,
     /// What the attempt spawned since its last turn, and its last state. Only of a successful
     /// attempt; it is committed together with the end.
     pub turn: Option<Box<Turn>>,

@@ -256,6 +256,8 @@ mutants! {
 
     /// Mutants of tasks that take their nodes down, and of jobs without progress.
     OF_CRASHES by Simulator {
+        /// Further attempts of a call get the arguments of its spec, not its own.
+        ArgumentsOnce "arguments-once",
         /// Deaths of nodes that run a command are not counted.
         CrashesUncounted "crashes-uncounted",
         /// Counted deaths are forgotten with the home that counts them.

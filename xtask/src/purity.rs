@@ -46,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
         ],
     ),
     ("model", &[]),
+    ("python", &["client"]),
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.

@@ -6,6 +6,7 @@ ratio counts. A benchmark is no test: it does not fail because of a bad figure.
 */
 
 mod calibrate;
+mod call;
 mod chain;
 mod children;
 mod cluster;
@@ -50,6 +51,8 @@ enum Benchmark {
     Chain(Setting),
     /// `true` as a command, against the machine's own rate of starting it
     Command(Setting),
+    /// Calls of a Python function that does nothing
+    Call(Setting),
     /// Key-value operations, batched and single, beside an installed Redis. With several replicas
     /// one by one, beside etcd and Redis with as many
     Kv(KvArgs),
@@ -167,6 +170,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
             Benchmark::Sleep(args) => sleep::run(args).await,
             Benchmark::Chain(setting) => chain::run(setting).await,
             Benchmark::Command(setting) => command::run(setting).await,
+            Benchmark::Call(setting) => call::run(setting).await,
             Benchmark::Kv(args) if args.setting.replicas > 1 => copies::run(args).await,
             Benchmark::Kv(args) => kv::run(args).await,
             Benchmark::Failover(args) => failover::run(args).await,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use client::Client;
 use proto::limits;
-use proto::wire::spec::Body;
 use workloads::{Graph, Plan};
 
 use super::readings::Readings;
@@ -118,8 +117,7 @@ fn answer(
     let path = Path::new(&copied.path);
     let found = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
     let task = plan.task_of(copied.object.task.local);
-    let is_command =
-        task.is_some_and(|task| matches!(graph.task(task).spec.body, Some(Body::Command(_))));
+    let is_command = task.is_some_and(|task| graph.is_command(task));
     let is_right = agrees.unwrap_or_else(|| !is_command && is_pattern(copied, &found));
     let sum = if is_right { AS_IT_MUST_BE } else { checksum(&found) };
     Ok(Answer { bytes: found.len() as u64, sum })

@@ -37,7 +37,7 @@ fn key(job: JobId, part: usize) -> Vec<u8> {
 
 /// True if an output of this task is kept and has bytes.
 fn keeps(spec: &wire::Spec, real_data: bool) -> bool {
-    let has_bytes = real_data || matches!(spec.body, Some(Body::Command(_)));
+    let has_bytes = real_data || matches!(spec.body, Some(Body::Command(_) | Body::Call(_)));
     has_bytes && spec.outputs.iter().any(|output| output.keep)
 }
 

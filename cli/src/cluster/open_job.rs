@@ -123,7 +123,8 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
     for (task, file) in &what.inputs {
         let output = output_of(client, job, *task, file).await?;
         common.push(Parent { task: *task, output: Some(output) });
-        read.push(wire::Input { key: file.clone(), file: file.clone(), form: 0 });
+        let (key, file) = (file.clone(), file.clone());
+        read.push(wire::Input { key, file, ..Default::default() });
     }
     let after = match what.after {
         Some(text) => named(client, job, text).await?,
@@ -146,6 +147,7 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
             name: view.name.to_owned(),
             duration_ns: view.duration_ns,
             output_sizes: view.output_sizes.to_vec(),
+            payload: view.payload.to_vec().into(),
             parents,
         };
         ids[at as usize] = handle.append(&specs[view.spec_index as usize], task)?;

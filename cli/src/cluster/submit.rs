@@ -18,11 +18,15 @@ use crate::local::run;
 use crate::{Context, workload};
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command", "open"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
+    .args(["file", "command", "function", "open"]))]
 pub(crate) struct SubmitArgs {
     /// A workflow file or generator instead of a command
     #[arg(long, value_name = "WORKFLOW")]
     file: Option<String>,
+    /// A function of a module here, instead of a command; its arguments follow as JSON values
+    #[arg(long, value_name = "MODULE:NAME", conflicts_with_all = ["file", "stdin", "stage_in"])]
+    function: Option<String>,
     /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
     #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
     array: Option<String>,
@@ -193,9 +197,14 @@ fn looks_like_workflow(path: &Path) -> bool {
 
 fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     if let Some(file) = &args.file {
+        if !args.command.is_empty() {
+            let text = "--file stands instead of a command";
+            return Err(Failure::usage(text).hint("write one of them"));
+        }
         return workload::load(context, file, &args.load);
     }
     if let [one] = &args.command[..]
+        && args.function.is_none()
         && looks_like_workflow(Path::new(one))
     {
         return Err(Failure::usage(format!("'{one}' is a workflow, not a program"))
@@ -215,6 +224,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         submit_dir: here,
         env: args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
         stdin: args.stdin.clone(),
+        function: args.function.clone(),
         retries: args.retries,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         ..workloads::CommandOptions::default()

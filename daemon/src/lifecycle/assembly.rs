@@ -13,6 +13,7 @@ use crate::door::Door;
 use crate::error::StartError;
 use crate::event_loop::inbox::Local;
 use crate::lifecycle::instance::{Instance, StateDir};
+use crate::objects::functions::StoredFunctions;
 use crate::options::NodeOptions;
 use crate::rpc::service::Shared;
 use crate::store::{RocksStore, StoreError};
@@ -55,6 +56,8 @@ pub(crate) fn start_executor(
     config.say = options.say;
     config.instance_dir = Some(options.dir.clone());
     config.doorway = lacks.is_none().then(|| Arc::clone(&door) as Arc<dyn Doorway>);
+    let dir = options.dir.clone();
+    config.functions = Some(Arc::new(StoredFunctions { dir }));
     config.hides_slurm = options.hides_slurm;
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let ends = Arc::clone(&door);

@@ -2,6 +2,7 @@
 
 pub(crate) mod captured;
 pub(crate) mod data;
+pub(crate) mod functions;
 pub(crate) mod output_removal;
 pub(crate) mod transfer;
 pub(crate) mod upload;

@@ -38,16 +38,23 @@ impl Index {
         self.objects.insert(object, entry);
     }
 
-    /// True if a copy of that size may stay in memory.
+    /// True if an object of that size may stay in memory.
     pub(super) fn may_hold(&self, size_bytes: u64) -> bool {
         size_bytes <= limits::SMALL_OBJECT_BYTES
             && self.held_bytes + size_bytes <= limits::COPIES_IN_MEMORY_BYTES_MAX
     }
 
-    /// Keeps a copy in memory.
-    pub(super) fn hold(&mut self, object: ObjectId, bytes: &[u8], checksum: u64, executable: bool) {
+    /// Keeps an object in memory.
+    pub(super) fn hold(
+        &mut self,
+        object: ObjectId,
+        kind: ObjectKind,
+        bytes: &[u8],
+        checksum: u64,
+        executable: bool,
+    ) {
         let size_bytes = bytes.len() as u64;
-        self.insert(object, size_bytes, ObjectKind::Copy);
+        self.insert(object, size_bytes, kind);
         let entry = self.objects.get_mut(&object).expect("just inserted");
         entry.checksum = Some(checksum);
         entry.executable = executable;

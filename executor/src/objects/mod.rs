@@ -8,8 +8,9 @@ writer of an old attempt can never touch the output of the committed one. A file
 when it is complete, and does not change afterwards. [`ObjectStore::contains`] uses an index in
 memory and needs no system call.
 
-A small copy stays in memory until it is needed as a file. Making a file costs several times the
-transfer of its bytes, and most copies are read once. A restart loses such a copy.
+A small copy, or a small result of a call, stays in memory until it is needed as a file. Making a
+file costs several times the transfer of its bytes, and most are read once. A restart loses such an
+object.
 */
 
 mod files;
@@ -201,7 +202,7 @@ impl ObjectStore {
             return Ok(());
         }
         if index.may_hold(size_bytes) {
-            index.hold(object, bytes, checksum, executable);
+            index.hold(object, ObjectKind::Copy, bytes, checksum, executable);
             return Ok(());
         }
         drop(index);
@@ -209,6 +210,32 @@ impl ObjectStore {
         incoming.set_executable(executable)?;
         incoming.write(bytes)?;
         incoming.commit_with(checksum).map(drop)
+    }
+
+    /// Stores a small object that a task of this node made. It stays in memory, unless it must
+    /// outlive this process.
+    pub(crate) fn keep_made(
+        &self,
+        object: ObjectId,
+        kind: ObjectKind,
+        bytes: &[u8],
+        checksum: u64,
+    ) -> Result<(), ObjectError> {
+        self.check_limit(object, bytes.len() as u64)?;
+        let mut index = self.index();
+        if kind == ObjectKind::Made && index.may_hold(bytes.len() as u64) {
+            index.hold(object, kind, bytes, checksum, false);
+            return Ok(());
+        }
+        drop(index);
+        let mut incoming = self.create_incoming(object, kind)?;
+        incoming.write(bytes)?;
+        incoming.commit_with(checksum).map(drop)
+    }
+
+    /// The bytes of an object in memory; `None` if it has a file or is not here.
+    pub(crate) fn held_bytes(&self, object: ObjectId) -> Option<Arc<[u8]>> {
+        self.index().objects.get(&object)?.held.clone()
     }
 
     /// Begins an object that arrives in pieces. It exists once it is committed.

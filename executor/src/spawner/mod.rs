@@ -12,6 +12,7 @@ epoll. A few more only spawn, because a spawn blocks until the new program runs.
 */
 
 mod children;
+pub(crate) mod descriptors;
 mod orphans;
 mod program;
 pub(crate) mod shield;
@@ -20,7 +21,7 @@ pub(crate) mod wire;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -31,6 +32,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
 use children::{Children, Token, UNWATCHED};
+use descriptors::{Others, Received};
 use orphans::Orphans;
 use program::Failure;
 use wire::{Frames, Output, Report, SpawnerRequest, Start, Waiting};
@@ -73,7 +75,7 @@ enum Alarm {
 
 #[derive(Default)]
 struct Queue {
-    starts: VecDeque<Start>,
+    starts: VecDeque<(Start, Others)>,
     closed: bool,
 }
 
@@ -158,12 +160,12 @@ fn run() -> io::Result<()> {
 fn run_starts(shared: &Shared, mut starter: program::Starter) {
     loop {
         let mut queue = shared.queue();
-        let start = loop {
+        let (start, others) = loop {
             if queue.closed {
                 return;
             }
             match queue.starts.pop_front() {
-                Some(start) => break start,
+                Some(next) => break next,
                 None => queue = shared.changed.wait(queue).expect("no holder of the queue panics"),
             }
         };
@@ -171,8 +173,9 @@ fn run_starts(shared: &Shared, mut starter: program::Starter) {
         let killed = shared.children().is_killed(start.number);
         let spawned = match killed {
             true => Err(Failure::new(&io::Error::other("it was killed before it started"))),
-            false => starter.spawn(&start),
+            false => starter.spawn(&start, &others),
         };
+        drop(others);
         let adopted = spawned
             .and_then(|process| shared.children().adopt(&shared.epoll, start.number, process));
         if let Err(failure) = adopted {
@@ -192,6 +195,7 @@ struct Loop<'a> {
     shared: &'a Shared,
     reader: UnixStream,
     frames: Frames,
+    received: Received,
     alarms: BinaryHeap<Reverse<(Instant, Alarm, u64)>>,
     /// There is an alarm for `Watch`.
     will_watch: bool,
@@ -218,6 +222,7 @@ impl<'a> Loop<'a> {
             shared,
             reader,
             frames: Frames::default(),
+            received: Received::default(),
             alarms: BinaryHeap::new(),
             will_watch: false,
             orphans: Orphans::new(),
@@ -283,7 +288,7 @@ impl<'a> Loop<'a> {
 
     /// False if the node has closed the connection.
     fn hear_orders(&mut self) -> io::Result<bool> {
-        let count = match self.reader.read(&mut self.buffer) {
+        let count = match self.received.read(&self.reader, &mut self.buffer) {
             Ok(0) => return Ok(false),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
@@ -306,7 +311,8 @@ impl<'a> Loop<'a> {
                     let limit = Duration::from_nanos(start.time_limit_ns);
                     self.alarm(limit, Alarm::Limit, start.number);
                 }
-                self.shared.queue().starts.push_back(start);
+                let others = self.received.take(&start.fds)?;
+                self.shared.queue().starts.push_back((start, others));
                 self.shared.changed.notify_one();
             }
             if order.ping {

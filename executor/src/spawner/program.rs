@@ -86,25 +86,29 @@ impl Starter {
     }
 
     /// Starts a command in a process group of its own, with its output in pipes.
-    pub(super) fn spawn(&mut self, start: &Start) -> Result<Process, Failure> {
+    pub(super) fn spawn(
+        &mut self,
+        start: &Start,
+        others: &[(OwnedFd, i32)],
+    ) -> Result<Process, Failure> {
         let name =
             start.argv.first().ok_or_else(|| Failure::new(&io::ErrorKind::NotFound.into()))?;
         let cwd = Path::new(OsStr::from_bytes(&start.cwd));
         if name.contains(&b'/') {
             let path = with_slash(name, cwd, Path::new(OsStr::from_bytes(&start.submit_dir)));
-            return self.run(start, &path);
+            return self.run(start, &path, others);
         }
         let search = search_path(start);
         let key = (name.clone(), search);
         if let Some(path) = self.found.get(&key).cloned() {
-            let started = self.run(start, &path);
+            let started = self.run(start, &path, others);
             if !matches!(&started, Err(failure) if failure.code == CODE_NOT_FOUND) {
                 return started;
             }
         }
         self.found.remove(&key);
         let path = find(name, &key.1, cwd).map_err(|error| Failure::new(&error))?;
-        let started = self.run(start, &path);
+        let started = self.run(start, &path, others);
         if self.found.len() >= FOUND_MAX {
             self.found.clear();
         }
@@ -112,7 +116,12 @@ impl Starter {
         started
     }
 
-    fn run(&mut self, start: &Start, path: &Path) -> Result<Process, Failure> {
+    fn run(
+        &mut self,
+        start: &Start,
+        path: &Path,
+        others: &[(OwnedFd, i32)],
+    ) -> Result<Process, Failure> {
         let failed = |error: io::Error| Failure::new(&error);
         let opened = match start.stdin.is_empty() {
             true => None,
@@ -140,6 +149,7 @@ impl Starter {
             environment: &environment,
             directory: &directory,
             stdio: [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()],
+            others,
         };
         match vfork::start(&mut self.stack, &wanted) {
             Ok((group, exit)) => Ok(Process { group, exit, stdout, stderr }),

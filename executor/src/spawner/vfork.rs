@@ -67,6 +67,9 @@ pub(super) struct Wanted<'a> {
     pub(super) directory: &'a CStr,
     /// The child's standard input, output and error. None of them may be 0, 1 or 2 here.
     pub(super) stdio: [BorrowedFd<'a>; 3],
+    /// Further descriptors, each with its number in the program. Their numbers here are above all
+    /// of those.
+    pub(super) others: &'a [(OwnedFd, c_int)],
 }
 
 /// The step that failed.
@@ -94,6 +97,9 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
     for fd in &wanted.stdio {
         assert!(fd.as_raw_fd() > 2, "the standard streams of this process are open");
     }
+    let highest = wanted.others.iter().map(|(_, number)| *number).max().unwrap_or(2);
+    let lowest = wanted.others.iter().map(|(fd, _)| fd.as_raw_fd()).min();
+    assert!(lowest.is_none_or(|lowest| lowest > highest), "no copy replaces another's source");
     let mut meeting = StartExchange {
         wanted,
         directory_errno: AtomicI32::new(0),
@@ -150,6 +156,9 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
         for (to, fd) in (0..).zip(&wanted.stdio) {
             // Cannot fail: both are open, or may be. The copy stays open in the program.
             libc::dup2(fd.as_raw_fd(), to);
+        }
+        for (fd, to) in wanted.others {
+            libc::dup2(fd.as_raw_fd(), *to);
         }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let deaf_to = DEAF_TO.load(Ordering::Relaxed);
@@ -241,7 +250,14 @@ mod tests {
         let null = File::open("/dev/null").unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let stdio = [null.as_fd(), writer.as_fd(), writer.as_fd()];
-        let wanted = Wanted { program, argv: &argv, environment: &environment, directory, stdio };
+        let wanted = Wanted {
+            program,
+            argv: &argv,
+            environment: &environment,
+            directory,
+            stdio,
+            others: &[],
+        };
         let started = start(stack, &wanted);
         drop(writer);
         let mut printed = String::new();

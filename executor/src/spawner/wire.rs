@@ -53,6 +53,10 @@ pub(crate) struct Start {
     /// A command that prints more is killed.
     #[prost(uint64, tag = "9")]
     pub(crate) print_limit_bytes: u64,
+    /// The numbers of further descriptors of the program. The node sends the descriptors themselves
+    /// with the first byte of this order.
+    #[prost(uint32, repeated, tag = "10")]
+    pub(crate) fds: Vec<u32>,
 }
 
 /// Spawner to node; one field is set, or none as a sign of life.

@@ -89,6 +89,10 @@ impl Bench {
         }
     }
 
+    pub(crate) fn next_outcome(&mut self) -> (TaskId, Attempt, Outcome) {
+        self.outcomes.recv_timeout(PATIENCE).expect("an outcome")
+    }
+
     pub(crate) fn no_more_outcomes(&self) {
         assert!(self.early.is_empty(), "{:?}", self.early);
         assert_eq!(self.outcomes.try_recv().ok(), None);
@@ -126,6 +130,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         duration: Span::ZERO,
         output_sizes: vec![],
         name: String::new(),
+        payload: Default::default(),
         inputs: vec![],
         resume: None,
     }

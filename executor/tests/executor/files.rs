@@ -13,7 +13,7 @@ fn form_of(key: &str, file: &str, form: OutputForm) -> wire::Output {
 }
 
 fn taken(key: &str, file: &str, form: OutputForm) -> wire::Input {
-    wire::Input { key: key.into(), file: file.into(), form: form.into() }
+    wire::Input { key: key.into(), file: file.into(), form: form.into(), value: false }
 }
 
 fn outside(path: &str, file: &str) -> wire::External {

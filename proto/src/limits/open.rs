@@ -10,6 +10,10 @@ pub const LATE_EDGES_AGAIN: Span = Span::from_secs(1);
 pub const JOIN_CHUNKS_WAITING_MAX: usize = 256;
 /// The maximum number of ends in one answer.
 pub const ENDS_PER_ANSWER_MAX: usize = 1_000;
+/// The small values of calls that one part keeps in memory for the clients of its job.
+pub const INLINE_HELD_BYTES_MAX: usize = 64 << 20;
+/// The maximum size of one such value, or of an exception.
+pub const INLINE_BYTES_MAX: usize = 4 << 10;
 /// The maximum number of tasks in one request to release outputs.
 pub const RELEASED_TASKS_MAX: usize = 10_000;
 /// A client sends a chunk of an open job when it has this number of tasks, or after this time.

@@ -377,6 +377,7 @@ impl Scheduler {
             inputs_copied: reads.copied,
             lost_inputs: Vec::new(),
             output_sums: outcome.output_sums,
+            inline: outcome.inline,
             stdout_bytes: outcome.captured.stdout_bytes,
             stderr_bytes: outcome.captured.stderr_bytes,
         }

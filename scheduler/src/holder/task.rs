@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
 use proto::limits::{BUNDLE_TASKS_MAX, PACKET_BYTES_MAX};
 use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
@@ -16,6 +17,8 @@ pub(crate) struct Work {
     pub(crate) urgency: u64,
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) name: String,
+    /// The arguments of a call, if the task has its own.
+    pub(crate) payload: Bytes,
     pub(crate) inputs: Vec<wire::InputAt>,
     /// The number of deaths of nodes that ran the task or may have run it.
     pub(crate) deaths: u8,
@@ -32,7 +35,7 @@ pub(crate) struct Work {
 /// Whether the task runs foreign code, which may do anything to its node.
 #[must_use]
 pub(crate) fn is_command(spec: &wire::Spec) -> bool {
-    matches!(spec.body, Some(wire::spec::Body::Command(_)))
+    matches!(spec.body, Some(wire::spec::Body::Command(_) | wire::spec::Body::Call(_)))
 }
 
 impl Work {
@@ -82,6 +85,7 @@ impl Work {
             duration: self.duration,
             output_sizes: self.output_sizes.clone(),
             name: self.name.clone(),
+            payload: self.payload.clone(),
             inputs: self.inputs.iter().map(input).collect(),
             resume: self.resume.clone(),
         }
@@ -122,6 +126,7 @@ impl BundleBuilder {
         }
         let resume = work.resume.as_deref().map_or(0, prost::Message::encoded_len);
         self.bytes += resume;
+        self.bytes += work.payload.len();
         self.bytes += 64 + work.name.len() + 8 * work.output_sizes.len() + 40 * work.inputs.len();
         let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
         self.bundle.tasks.push(wire::Placed {
@@ -133,6 +138,7 @@ impl BundleBuilder {
             duration_ns: work.duration.0,
             output_sizes: work.output_sizes,
             name: work.name,
+            payload: work.payload,
             inputs: work.inputs,
             settings,
             urgency: work.urgency,
@@ -193,6 +199,7 @@ pub(crate) fn unpack(
             urgency: placed.urgency,
             output_sizes: placed.output_sizes,
             name: placed.name,
+            payload: placed.payload,
             inputs: placed.inputs,
             deaths: u8::try_from(placed.crash_count).unwrap_or(u8::MAX),
             alone: placed.alone,

@@ -129,6 +129,7 @@ impl Scheduler {
                 stdout_bytes: completion.stdout_bytes,
                 stderr_bytes: completion.stderr_bytes,
             },
+            inline: std::mem::take(&mut completion.inline),
             started: Time(completion.started_ns),
             finished: Time(completion.finished_ns),
         };

@@ -170,8 +170,8 @@ fn learn(mean: &mut Span, seen: Span) {
 /// Whether outputs of this task are files that occupy the disk.
 #[must_use]
 pub(crate) fn is_real(spec: &wire::Spec, settings: &wire::JobSettings) -> bool {
-    use wire::spec::Body::{Command, Upload};
-    settings.real_data || matches!(spec.body, Some(Command(_) | Upload(_)))
+    use wire::spec::Body::{Call, Command, Upload};
+    settings.real_data || matches!(spec.body, Some(Call(_) | Command(_) | Upload(_)))
 }
 
 #[must_use]

@@ -295,6 +295,7 @@ mod tests {
             urgency: 0,
             output_sizes: Vec::new(),
             name: String::new(),
+            payload: Default::default(),
             inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
             deaths: 0,
             alone: false,

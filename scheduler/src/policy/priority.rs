@@ -69,6 +69,7 @@ mod tests {
             urgency: urgency_s * 1_000_000_000,
             output_sizes: Vec::new(),
             name: String::new(),
+            payload: Default::default(),
             inputs: vec![input],
             deaths: 0,
             alone: false,

@@ -18,6 +18,7 @@ pub(crate) fn work(inputs: Vec<wire::InputAt>, cpus: u32) -> Work {
         urgency: 0,
         output_sizes: Vec::new(),
         name: String::new(),
+        payload: Default::default(),
         inputs,
         deaths: 0,
         alone: false,

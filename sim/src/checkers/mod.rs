@@ -5,6 +5,7 @@
 
 pub(crate) mod born;
 pub(crate) mod bound;
+pub(crate) mod calls;
 pub(crate) mod captured;
 pub(crate) mod conservation;
 pub(crate) mod contents;

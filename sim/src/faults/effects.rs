@@ -8,7 +8,8 @@ use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::{
-    bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall, yields,
+    bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
+    yields,
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
@@ -427,6 +428,7 @@ impl World {
         machine.launches += 1;
         let job = &self.jobs[&task.job];
         let verdict = order::on_launch(job, launch)
+            .and_then(|()| calls::on_launch(launch))
             .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
             .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);

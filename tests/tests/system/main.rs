@@ -11,6 +11,7 @@ mod faults;
 mod faults_data;
 mod formats;
 mod full_disk;
+mod functions;
 mod growth;
 mod hosts;
 mod inputs;

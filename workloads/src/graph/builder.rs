@@ -22,6 +22,8 @@ pub struct TaskInit<'a> {
     pub duration_ns: u64,
     pub output_sizes: &'a [u64],
     pub name: &'a str,
+    /// The arguments of a call, if they are not those of its spec.
+    pub payload: &'a [u8],
     /// The earliest start, from the beginning of the workflow.
     pub release_ns: u64,
     /// A user's estimate of the duration, if the source records it besides the true duration.
@@ -39,6 +41,7 @@ impl TaskInit<'_> {
             duration_ns: 0,
             output_sizes: &[],
             name: "",
+            payload: &[],
             release_ns: 0,
             estimate_ns: None,
             size_estimates: &[],
@@ -66,6 +69,7 @@ impl GraphBuilder {
             sizes: Vec::new(),
             name_starts: Vec::new(),
             name_text: String::new(),
+            payloads: std::collections::BTreeMap::new(),
             release_ns: Vec::new(),
             estimate_ns: Vec::new(),
             size_estimates: Vec::new(),
@@ -123,6 +127,9 @@ impl GraphBuilder {
         if task.estimate_ns.is_some() || !graph.estimate_ns.is_empty() {
             graph.estimate_ns.resize(at, NO_ESTIMATE);
             graph.estimate_ns.push(task.estimate_ns.unwrap_or(NO_ESTIMATE));
+        }
+        if !task.payload.is_empty() {
+            graph.payloads.insert(at as u32, task.payload.into());
         }
         self.size_estimates(&task);
         let graph = &mut self.graph;

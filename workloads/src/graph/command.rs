@@ -6,6 +6,7 @@ use proto::wire::OutputForm;
 
 use crate::formats::toml_file::array::Array;
 use crate::formats::toml_file::assemble::assemble;
+use crate::formats::toml_file::function::of_arguments;
 use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
 use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
@@ -38,6 +39,8 @@ pub struct CommandOptions {
     pub cwd: Option<String>,
     pub env: Vec<(String, String)>,
     pub stdin: Option<String>,
+    /// `module:name`: the task calls this function, with the arguments as JSON values.
+    pub function: Option<String>,
     /// The directory of relative paths; must be absolute.
     pub submit_dir: PathBuf,
 }
@@ -51,11 +54,15 @@ impl Graph {
     /// # Panics
     /// When there is no program, or `submit_dir` is relative.
     pub fn command(argv: Vec<String>, options: &CommandOptions) -> Result<Self, LoadError> {
-        assert!(!argv.is_empty(), "a command begins with its program");
+        let is_function = options.function.is_some();
+        assert!(!argv.is_empty() || is_function, "a command begins with its program");
         assert!(options.submit_dir.is_absolute(), "relative paths need a known beginning");
         let name = match options.name.as_deref().filter(|name| !name.is_empty()) {
             Some(name) => name.to_owned(),
-            None => crate::formats::detect::stem(&argv[0]),
+            None => match &options.function {
+                Some(function) => function.replace(':', "."),
+                None => crate::formats::detect::stem(&argv[0]),
+            },
         };
         let build = || {
             let table = table(&name, argv, options)?;
@@ -96,7 +103,11 @@ fn output(key: String, mut file: Located<String>) -> OutputFile {
 }
 
 fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
-    let mut table = TaskTable::bare(name, Body::Command(argv));
+    let body = match &options.function {
+        Some(function) => Body::Function(of_arguments(function, &argv)?),
+        None => Body::Command(argv),
+    };
+    let mut table = TaskTable::bare(name, body);
     if let Some(text) = &options.array {
         table.array = Some(Array::parse(text).map_err(|reason| Fault::task(None, name, reason))?);
     }
@@ -122,6 +133,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
             name: None,
             modelled_bytes: None,
             bring,
+            is_result: false,
         })
         .collect();
     table.outputs = options
@@ -139,6 +151,11 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     table.cwd.clone_from(&options.cwd);
     table.env.clone_from(&options.env);
     table.stdin = options.stdin.clone().map(Located::nowhere);
+    if let Body::Function(call) = &table.body {
+        call.check_size(&table.name)?;
+        table.give_result()?;
+        table.outputs[0].keep = true;
+    }
     table.check()?;
     Ok(table)
 }

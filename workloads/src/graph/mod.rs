@@ -35,6 +35,8 @@ pub struct Graph {
     /// Names that override the spec's; both are empty if no task has one.
     pub(crate) name_starts: Vec<u32>,
     pub(crate) name_text: String,
+    /// Arguments of calls that override the spec's, by task.
+    pub(crate) payloads: BTreeMap<u32, Box<[u8]>>,
     /// Empty if every task may start at once.
     pub(crate) release_ns: Vec<u64>,
     /// The users' estimates; [`NO_ESTIMATE`] for tasks without one. Empty if no task has one.
@@ -80,6 +82,8 @@ pub struct TaskView<'g> {
     pub output_sizes: &'g [u64],
     /// Overrides `spec.name` unless empty.
     pub name: &'g str,
+    /// The arguments of a call; overrides those of the spec unless empty.
+    pub payload: &'g [u8],
 }
 
 /// An edge seen from one of its ends.
@@ -145,6 +149,7 @@ impl Graph {
             duration_ns: self.task_duration_ns[at],
             output_sizes: self.sizes_of(at),
             name,
+            payload: self.payloads.get(&task).map(AsRef::as_ref).unwrap_or_default(),
         }
     }
 
@@ -303,11 +308,11 @@ impl Graph {
         self.tasks().filter(is_upload).map(|task| (task.index, PathBuf::from(task.name)))
     }
 
-    /// True if the task starts a program of unknown duration.
+    /// True if the task runs a program or a function, of unknown duration.
     #[must_use]
     pub fn is_command(&self, task: u32) -> bool {
         let spec = &self.specs[self.task_spec[task as usize] as usize];
-        matches!(spec.body, Some(wire::spec::Body::Command(_)))
+        matches!(spec.body, Some(wire::spec::Body::Command(_) | wire::spec::Body::Call(_)))
     }
 
     /// Sets the durations of commands to those measured in a run, by name. Returns the number of

@@ -40,7 +40,8 @@ impl Graph {
 
     /// The assumed duration of a task in nanoseconds, at least 1.
     fn assumed_ns(&self) -> impl Fn(u32) -> u64 + '_ {
-        let is_command = |spec: &wire::Spec| matches!(spec.body, Some(Body::Command(_)));
+        let is_command =
+            |spec: &wire::Spec| matches!(spec.body, Some(Body::Command(_) | Body::Call(_)));
         let commands: Vec<bool> = self.specs.iter().map(is_command).collect();
         move |task| match self.task_duration_ns[task as usize] {
             0 if commands[self.task_spec[task as usize] as usize] => COMMAND_GUESS_NS,

@@ -127,6 +127,8 @@ pub(crate) struct Ending {
     pub(crate) error: String,
     pub(crate) stderr_tail: Vec<u8>,
     pub(crate) captured: Captured,
+    /// As in the completion; only in memory.
+    pub(crate) inline: Vec<u8>,
     /// When the attempt started and ended; 0: it did not run.
     pub(crate) started: Time,
     pub(crate) finished: Time,
@@ -309,6 +311,10 @@ impl Ledger {
             urgency: cell.urgency,
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
+            payload: match self.mutant {
+                Some(Mutant::ArgumentsOnce) if cell.tries > 0 || deaths > 0 => Default::default(),
+                _ => segment.payload(index),
+            },
             inputs: side.into_iter().flat_map(|it| it.inputs.values()).cloned().collect(),
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
@@ -526,7 +532,7 @@ impl Ledger {
         count.captured_bytes = count.captured_bytes.saturating_add(stdout_bytes);
         count.captured_bytes = count.captured_bytes.saturating_add(stderr_bytes);
         if let Some(open) = &mut part.open_part {
-            open.add_end(index, &ending.error);
+            open.add_end(index, &ending.error, ending.inline);
         }
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open -= 1;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::LATE_EDGES_AGAIN;
+use proto::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN};
 use proto::wire::Openness;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
@@ -68,6 +68,9 @@ pub(crate) struct OpenPart {
     ends: Vec<u64>,
     /// Why tasks failed.
     errors: BTreeMap<u64, String>,
+    /// Small values of calls, and exceptions. They are lost with this home; the objects are not.
+    inline: BTreeMap<u64, Vec<u8>>,
+    inline_bytes: usize,
 }
 
 impl OpenPart {
@@ -77,12 +80,20 @@ impl OpenPart {
     pub(super) fn add_edge(&mut self, parent: u64, edge: EdgeOut) {
         self.late.entry(parent).or_default().push(edge);
     }
-    pub(super) fn add_end(&mut self, index: u64, error: &str) {
+    pub(super) fn add_end(&mut self, index: u64, error: &str, inline: Vec<u8>) {
         self.ends.push(index);
+        self.forget_inline(index);
+        if !inline.is_empty() && self.inline_bytes + inline.len() <= INLINE_HELD_BYTES_MAX {
+            self.inline_bytes += inline.len();
+            self.inline.insert(index, inline);
+        }
         match error.is_empty() {
             true => self.errors.remove(&index),
             false => self.errors.insert(index, error.to_owned()),
         };
+    }
+    fn forget_inline(&mut self, index: u64) {
+        self.inline_bytes -= self.inline.remove(&index).map_or(0, |inline| inline.len());
     }
     fn hold(&mut self, output: (u64, u32), attempt: Attempt, size_bytes: u64) {
         let before = self.held.insert(output, (attempt, size_bytes));
@@ -426,6 +437,7 @@ impl Ledger {
         let Some(open) = self.open_part_mut(job, partition) else { return };
         let mut freed = Vec::new();
         for index in indices.filter(|index| open.released.insert(*index)).collect::<Vec<_>>() {
+            open.forget_inline(index);
             freed.extend(open.free(Some(index)));
             out.facts.credits.entry((partition, job)).or_default().released.push(index);
         }
@@ -523,6 +535,7 @@ impl Ledger {
         let brief = self.brief(task)?;
         let NodeId(node) = brief.node;
         let error = part.open_part.as_ref().and_then(|open| open.errors.get(&index));
+        let inline = part.open_part.as_ref().and_then(|open| open.inline.get(&index));
         let side = segment.side(index);
         Some(wire::TaskEnd {
             local: task.local.0,
@@ -532,6 +545,42 @@ impl Ledger {
             error: error.cloned().unwrap_or_default(),
             output_sizes: side.map(|side| side.output_sizes.clone()).unwrap_or_default(),
             node,
+            inline: inline.cloned().unwrap_or_default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inline(part: &OpenPart, index: u64) -> Option<&[u8]> {
+        part.inline.get(&index).map(Vec::as_slice)
+    }
+
+    #[test]
+    fn small_values_are_those_of_the_last_end_until_their_release() {
+        let mut part = OpenPart::default();
+        part.add_end(1, "", b"first".to_vec());
+        part.add_end(2, "", Vec::new());
+        assert_eq!((inline(&part, 1), inline(&part, 2)), (Some(&b"first"[..]), None));
+        // The task ran again, and its value is large now.
+        part.add_end(1, "", Vec::new());
+        assert_eq!((inline(&part, 1), part.inline_bytes), (None, 0));
+        part.add_end(1, "failed", b"exception".to_vec());
+        part.forget_inline(1);
+        part.forget_inline(1);
+        assert_eq!((inline(&part, 1), part.inline_bytes), (None, 0));
+    }
+
+    #[test]
+    fn small_values_are_bounded() {
+        let mut part = OpenPart::default();
+        part.add_end(1, "", vec![0; INLINE_HELD_BYTES_MAX]);
+        part.add_end(2, "", vec![0]);
+        assert_eq!((part.inline.len(), part.inline_bytes), (1, INLINE_HELD_BYTES_MAX));
+        part.forget_inline(1);
+        part.add_end(2, "", vec![0]);
+        assert_eq!((part.inline.len(), part.inline_bytes), (1, 1));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::bytes::Bytes;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, LocalId, NodeId, PartitionId, Span, wire};
 
@@ -117,6 +118,8 @@ pub(crate) struct Segment {
     depths: Vec<u32>,
     spawners: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
+    /// The arguments of calls.
+    payloads: BTreeMap<u32, Bytes>,
     sides: BTreeMap<u32, Side>,
     /// Checksums of the outputs of the attempt that counts, for tasks with output bytes.
     output_sums: BTreeMap<u32, Box<[u64]>>,
@@ -155,6 +158,7 @@ impl Segment {
             depths: Vec::new(),
             spawners: Vec::new(),
             names: BTreeMap::new(),
+            payloads: BTreeMap::new(),
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
             captured: BTreeMap::new(),
@@ -215,6 +219,10 @@ impl Segment {
         for (at, task) in (0u32..).zip(&chunk.tasks) {
             if !task.name.is_empty() {
                 self.names.insert(at, task.name.as_str().into());
+            }
+            if !task.payload.is_empty() {
+                // A copy of its own: a part of the message would keep the whole message in memory.
+                self.payloads.insert(at, Bytes::copy_from_slice(&task.payload));
             }
             if sized {
                 self.sizes.extend_from_slice(&task.output_sizes);
@@ -314,6 +322,10 @@ impl Segment {
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)
     }
+    /// The arguments of a call; empty: those of its spec.
+    pub(crate) fn payload(&self, index: u64) -> Bytes {
+        self.payloads.get(&self.at(index)).cloned().unwrap_or_default()
+    }
     /// When the task may start, counted from the submission of its job.
     pub(crate) fn release(&self, index: u64) -> Span {
         Span(self.releases_ns.get(self.at(index) as usize).copied().unwrap_or(0))
@@ -356,6 +368,8 @@ impl Segment {
         self.depths.extend(more.depths);
         self.spawners.extend(more.spawners);
         self.names.extend(more.names.into_iter().map(|(task, name)| (at + task, name)));
+        let payloads = more.payloads.into_iter();
+        self.payloads.extend(payloads.map(|(task, payload)| (at + task, payload)));
         if !self.times.is_empty() {
             self.times.resize(before + more.cells.len(), Times::default());
         }

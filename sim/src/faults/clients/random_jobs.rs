@@ -3,6 +3,7 @@
 use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
+use crate::checkers::calls;
 use crate::faults::expected::{
     KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON, KIND_SPAWNING,
 };
@@ -40,8 +41,9 @@ impl Submission {
 #[derive(Clone, Debug)]
 pub struct DraftTask {
     pub kind: &'static str,
-    /// It is a command, and not a sleep.
+    /// It is a command, or a call of a function, and not a sleep.
     pub command: bool,
+
     pub cpus: u32,
     pub retries: u32,
     pub duration: Span,
@@ -330,7 +332,13 @@ impl Draft {
         }
         parents.sort_unstable();
         let objects = parents.iter().filter(|(_, _, output)| *output > 0).count();
-        let spec = draft.spec(objects);
+        let mut spec = draft.spec(objects);
+        let mut payload = Vec::new();
+        // Every second command is a call, with arguments of its own.
+        if draft.command && task % 2 == 1 {
+            spec.body = Some(wire::spec::Body::Call(wire::Call::default()));
+            payload = calls::payload_of(task as u64);
+        }
         let known = chunk.specs.iter().position(|other| *other == spec);
         let index = known.unwrap_or_else(|| {
             chunk.specs.push(spec);
@@ -345,6 +353,7 @@ impl Draft {
             name: String::new(),
             urgency: 0,
             release_ns: 0,
+            payload: payload.into(),
             ..wire::Task::default()
         });
         if !children.child.is_empty() {

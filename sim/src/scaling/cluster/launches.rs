@@ -26,7 +26,7 @@ impl Cluster<'_, '_> {
         match launch.spec.body {
             Some(Body::Sleep(_) | Body::Spin(_)) => launch.duration.0 == 0,
             Some(Body::Noop(_)) | None => true,
-            Some(Body::Command(_) | Body::Upload(_)) => false,
+            Some(Body::Command(_) | Body::Call(_) | Body::Upload(_)) => false,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Builds a graph from tables, and resolves names and files between tasks.
 
+mod calls;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -155,6 +157,13 @@ impl<'t> Assembly<'t> {
         let table = &self.tables[group];
         let count = self.arrays[group].map_or(1, Array::count);
         let mut fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
+        for (input, source) in table.inputs.iter().zip(&fixed) {
+            match source {
+                Source::Task(found) => self.check_result(table, input, Some(*found), "")?,
+                Source::External => self.check_result(table, input, None, &input.file.value)?,
+                Source::Upload(_) | Source::Varies => {}
+            }
+        }
         let sizes: Vec<u64> = table
             .inputs
             .iter()
@@ -185,7 +194,12 @@ impl<'t> Assembly<'t> {
                 if fixed[at] != Source::Varies {
                     continue;
                 }
-                let found = self.files.find(&expand(&input.file.value, element));
+                let text = expand(&input.file.value, element);
+                let found = match input.is_result {
+                    true => self.names.find(&text),
+                    false => self.files.find(&text),
+                };
+                self.check_result(table, input, found, &text)?;
                 varying.push(found.as_ref().map(|found| self.made(found.owner).form));
                 sources[at] = match found {
                     Some(found) => Source::Task(found),
@@ -214,7 +228,14 @@ impl<'t> Assembly<'t> {
                 }
             };
             let duration_ns = table.duration_ns;
-            self.builder.task(TaskInit { entry: element, duration_ns, ..TaskInit::of(spec) });
+            let payload = match &table.body {
+                Body::Function(call) if count > 1 || table.array.is_some() => {
+                    self.own_arguments(table, call, &sources, element)
+                }
+                _ => Vec::new(),
+            };
+            let init = TaskInit { entry: element, duration_ns, ..TaskInit::of(spec) };
+            self.builder.task(TaskInit { payload: &payload, ..init });
         }
         for (parent, child, output) in edges {
             self.builder.edge(parent, child, output);
@@ -233,7 +254,8 @@ impl<'t> Assembly<'t> {
     /// Two inputs with the same name in the task's directory must be the same file.
     fn check_names(&self, table: &TaskTable, sources: &[Source]) -> Result<(), Fault> {
         let mut seen: BTreeMap<String, (usize, PathBuf)> = BTreeMap::new();
-        for (at, input) in table.inputs.iter().enumerate() {
+        let files = table.inputs.iter().enumerate().filter(|(_, input)| !input.is_result);
+        for (at, input) in files {
             let name = input.name.clone().unwrap_or_else(|| name_inside(&input.file.value));
             let path = self.directory.join(&input.file.value);
             let Some((first, other)) = seen.get(&name) else {
@@ -301,6 +323,8 @@ impl<'t> Assembly<'t> {
             Source::External
         } else if entry::is_template(&input.file.value) {
             Source::Varies
+        } else if input.is_result {
+            self.names.find(&input.file.value).map_or(Source::External, Source::Task)
         } else {
             self.files.find(&input.file.value).map_or(Source::External, Source::Task)
         }
@@ -342,6 +366,7 @@ impl<'t> Assembly<'t> {
             Body::Sleep => wire::spec::Body::Sleep(wire::Sleep {}),
             Body::Spin => wire::spec::Body::Spin(wire::Spin {}),
             Body::Command(argv) => wire::spec::Body::Command(self.command(table, argv)?),
+            Body::Function(call) => wire::spec::Body::Call(self.call(table, call, sources)),
         };
         let mut spec = wire::Spec {
             kind: kind(table),
@@ -372,7 +397,9 @@ impl<'t> Assembly<'t> {
                 Source::Task(found) => {
                     let form = self.made(found.owner).form.into();
                     let file = input.name.clone().unwrap_or(file);
-                    spec.inputs.push(wire::Input { key, file, form });
+                    let maker = &self.tables[found.owner.group as usize].body;
+                    let value = matches!(maker, Body::Function(_));
+                    spec.inputs.push(wire::Input { key, file, form, value });
                 }
                 Source::Upload(_) => {
                     let file = name();

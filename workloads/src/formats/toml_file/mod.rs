@@ -7,6 +7,7 @@
 pub(crate) mod array;
 pub(crate) mod assemble;
 mod diagnostics;
+pub(crate) mod function;
 mod index;
 mod raw;
 pub(crate) mod table;

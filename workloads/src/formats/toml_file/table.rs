@@ -5,6 +5,7 @@ use proto::limits::{self, COPIES_MAX};
 use proto::wire::OutputForm;
 
 use super::array::{Array, expand_range, find_range};
+use super::function::{self, FunctionCall};
 pub(crate) use super::raw::ExternalFileUse;
 use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
@@ -34,12 +35,13 @@ pub(crate) struct TaskTable {
     pub(crate) time_limit_ns: u64,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Body {
     Command(Vec<String>),
     Noop,
     Sleep,
     Spin,
+    Function(FunctionCall),
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct InputFile {
     /// Only modelled: it has this size and need not exist.
     pub(crate) modelled_bytes: Option<u64>,
     pub(crate) bring: ExternalFileUse,
+    /// The result of the task with the name `file`.
+    pub(crate) is_result: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -94,11 +98,10 @@ impl TaskTable {
         raw: Located<RawTask>,
         is_file: &dyn Fn(&str) -> bool,
     ) -> Result<Self, Fault> {
-        let Located { value: raw, at } = raw;
+        let Located { value: mut raw, at } = raw;
         let name = located(raw.name.clone());
         let told = name.value.clone();
         let wrong = |at: Option<usize>, reason: String| Fault::task(at, &told, reason);
-        let (body, duration_ns) = body(&raw, at, &told)?;
         let parse = |text: Option<toml::Spanned<String>>, parse: Parse| {
             let Some(text) = text.map(located) else { return Ok(0) };
             parse(&text.value).map_err(|reason| wrong(text.at, reason))
@@ -110,10 +113,11 @@ impl TaskTable {
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
         let mut inputs = Vec::new();
-        for (key, input) in raw.inputs.0 {
+        for (key, input) in std::mem::take(&mut raw.inputs.0) {
             push_input(&mut inputs, &key, input, is_file)
                 .map_err(|(at, reason)| wrong(at, reason))?;
         }
+        let (body, duration_ns) = body(&raw, at, &told, &mut inputs)?;
         let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
         let mut table = Self {
             array: match raw.array.map(located) {
@@ -138,8 +142,29 @@ impl TaskTable {
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
             name,
         };
+        if let Body::Function(call) = &table.body {
+            call.check_size(&table.name)?;
+            table.give_result()?;
+        }
         table.check()?;
         Ok(table)
+    }
+
+    /// A function has one output, its result.
+    pub(crate) fn give_result(&mut self) -> Result<(), Fault> {
+        if self.outputs.is_empty() {
+            self.outputs.push(function::own_output(&self.name));
+        }
+        let is_plain = |output: &OutputFile| output.form == OutputForm::File && !output.optional;
+        match &self.outputs[..] {
+            [one] if is_plain(one) => Ok(()),
+            _ => {
+                let reason = "a function has one output, its result, which is a file";
+                let at = self.outputs[0].file.at;
+                let fault = Fault::task(at, &self.name.value, reason);
+                Err(fault.with_hint("write outputs = { result = \"name.json\" }"))
+            }
+        }
     }
 
     /// The checks for tasks from any source; also adds `{i}` to the name of an array.
@@ -150,6 +175,11 @@ impl TaskTable {
         }
         if self.array.is_some() && !entry::is_template(&told) {
             self.name.value.push_str("-{i}");
+            let own = format!("{told}.result");
+            let is_function = matches!(self.body, Body::Function(_));
+            for output in self.outputs.iter_mut().filter(|it| is_function && it.file.value == own) {
+                output.file.value = format!("{}.result", self.name.value);
+            }
         }
         if let Some(width) = self.array.as_ref().and_then(Array::width) {
             self.pad(width);
@@ -244,7 +274,12 @@ fn is_inside(file: &str) -> bool {
 type Parse = fn(&str) -> Result<u64, String>;
 type PlaceholderError = (Option<usize>, String);
 
-fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fault> {
+fn body(
+    raw: &RawTask,
+    at: Option<usize>,
+    told: &str,
+    inputs: &mut Vec<InputFile>,
+) -> Result<(Body, u64), Fault> {
     let wrong = |at: Option<usize>, reason: &str| Fault::task(at, told, reason);
     let parse = |text: &Option<toml::Spanned<String>>| {
         let text = text.clone().map(located);
@@ -253,6 +288,12 @@ fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fau
         parsed.transpose()
     };
     let (duration_ns, estimate_ns) = (parse(&raw.duration)?, parse(&raw.duration_estimate)?);
+    if let Some(call) = function::of_raw(raw, inputs, told)? {
+        if raw.command.is_some() || raw.body.is_some() || duration_ns.is_some() {
+            return Err(wrong(at, "has a function beside a command, a body or a duration"));
+        }
+        return Ok((Body::Function(call), estimate_ns.unwrap_or(0)));
+    }
     if let Some(command) = raw.command.clone().map(located) {
         if raw.body.is_some() || duration_ns.is_some() {
             return Err(wrong(command.at, "has a command beside a body or duration"));
@@ -279,7 +320,7 @@ fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fau
         },
         None if duration_ns.is_some() => Body::Sleep,
         None => {
-            let hint = "add command = [\"program\", \"argument\"], or duration = \"1s\"";
+            let hint = "add command = [\"program\", \"argument\"], function = \"module:name\", or duration = \"1s\"";
             return Err(wrong(at, "has neither a command nor a body").with_hint(hint));
         }
     };
@@ -315,7 +356,14 @@ fn push_input(
         }
         for value in names {
             let (key, file) = (key.to_owned(), Located { value, at });
-            inputs.push(InputFile { key, file, name: name.clone(), modelled_bytes, bring });
+            inputs.push(InputFile {
+                key,
+                file,
+                name: name.clone(),
+                modelled_bytes,
+                bring,
+                is_result: false,
+            });
         }
     }
     Ok(())

@@ -82,6 +82,7 @@ fn body(text: &mut String, task: &TaskView<'_>) {
             }
             return;
         }
+        Some(Body::Call(call)) => return function(text, task, call),
         Some(Body::Sleep(_)) => "sleep",
         Some(Body::Spin(_)) => "spin",
         Some(Body::Noop(_) | Body::Upload(_)) | None => "noop",
@@ -89,6 +90,61 @@ fn body(text: &mut String, task: &TaskView<'_>) {
     line(text, "body", &quote(name));
     if task.duration_ns > 0 {
         line(text, "duration", &quote(&format_duration_ns(task.duration_ns)));
+    }
+}
+
+/// The function of a task, with its arguments.
+fn function(text: &mut String, task: &TaskView<'_>, call: &wire::Call) {
+    line(text, "function", &quote(&String::from_utf8_lossy(&call.body)));
+    let payload = if task.payload.is_empty() { &call.payload[..] } else { task.payload };
+    let mut arguments: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
+    if let Some(kwargs) = arguments.get_mut("kwargs").map(serde_json::Value::take) {
+        line(text, "kwargs", &argument(&kwargs, task));
+        arguments = arguments["args"].take();
+    }
+    line(text, "args", &argument(&arguments, task));
+    let runtime = call.runtime.clone().unwrap_or_default();
+    if let Some(python) = runtime.argv.first() {
+        line(text, "python", &quote(python));
+    }
+    if !runtime.preload.is_empty() {
+        line(text, "preload", &list(runtime.preload.iter().map(|module| quote(module))));
+    }
+    if !runtime.env.is_empty() {
+        let pairs = runtime.env.iter();
+        let pairs = pairs.map(|env| format!("{} = {}", quote(&env.name), quote(&env.value)));
+        line(text, "env", &table(pairs));
+    }
+    line(text, "cwd", &quote(&runtime.directory));
+}
+
+/// An argument as a value of the file. An input is named by its key.
+fn argument(value: &serde_json::Value, task: &TaskView<'_>) -> String {
+    use serde_json::Value;
+    match value {
+        Value::Array(values) => list(values.iter().map(|value| argument(value, task))),
+        Value::Object(map) => match map.get("$slot").and_then(Value::as_u64) {
+            Some(slot) => {
+                let input = task.spec.inputs.get(slot as usize);
+                let key = input.map_or("", |input| input.key.as_str());
+                match key.strip_prefix("$result:") {
+                    Some(name) => {
+                        let name = quote(&expand(name, task.entry));
+                        format!("{{ \"$result\" = {name} }}")
+                    }
+                    None => quote(&format!("{{in:{key}}}")),
+                }
+            }
+            None => {
+                let pair = |(key, value): (&String, _)| {
+                    format!("{} = {}", quote(key), argument(value, task))
+                };
+                table(map.iter().map(pair))
+            }
+        },
+        Value::String(text) => quote(text),
+        Value::Null => quote(""),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -102,6 +158,9 @@ fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<St
     let mut uploads = Vec::new();
     for edge in graph.parents(task.index).filter(|edge| edge.output > 0) {
         let named = task.spec.inputs.get(edge.slot as usize);
+        if named.is_some_and(|input| input.key.starts_with("$result:")) {
+            continue; // The arguments name it.
+        }
         let key = named.map_or_else(|| "in".to_owned(), |input| input.key.clone());
         let parent = graph.task(edge.task);
         if is_upload(&parent) {

@@ -1,0 +1,376 @@
+//! The workers of a node: which call goes to which worker, and when workers start and end.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proto::limits;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::call::{Call, spec_of};
+use super::files::{NUMBERS, WorkerFiles};
+use super::runtime::{Runtime, RuntimeNumbers, Zygote, send_fork, socket_pair};
+use super::starter::{Program, Starter};
+use super::wire::{FunctionId, INLINE_BYTES_MAX, Value, codec};
+use super::worker::{Stage, Why, Worker};
+use crate::executor::{AttemptOutcome, Shared};
+
+/// Workers and zygotes without work end after this time.
+pub(super) const IDLE_MAX: Duration = Duration::from_nanos(limits::WORKER_IDLE_TIME.0);
+/// After this number of consecutive workers that ended before they were ready, calls fail.
+const BAD_STARTS_MAX: u32 = 3;
+
+/// The maximum of functions that a node keeps as bytes.
+const FUNCTIONS_MAX: usize = 4096;
+
+/// The source of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Token {
+    Wake,
+    Starter,
+    Zygote(usize),
+    Output(u64),
+    Input(u64),
+}
+
+impl Token {
+    pub(super) fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Wake => 0,
+            Self::Starter => 1,
+            Self::Zygote(runtime) => (runtime as u64) << 3 | 2,
+            Self::Output(worker) => worker << 3 | 3,
+            Self::Input(worker) => worker << 3 | 4,
+        })
+    }
+
+    pub(super) fn of(data: EventData) -> Self {
+        let data = data.u64();
+        match data & 7 {
+            0 => Self::Wake,
+            1 => Self::Starter,
+            2 => Self::Zygote((data >> 3) as usize),
+            3 => Self::Output(data >> 3),
+            _ => Self::Input(data >> 3),
+        }
+    }
+}
+
+/// The bytes of a function.
+#[derive(Clone, Debug)]
+pub(super) enum FunctionBytes {
+    Inline {
+        codec: u8,
+        bytes: Arc<[u8]>,
+    },
+    /// A file, because it is too large for a record.
+    File {
+        codec: u8,
+        path: String,
+    },
+}
+
+pub(super) struct Pool {
+    pub(super) shared: Arc<Shared>,
+    pub(super) epoll: Arc<std::os::fd::OwnedFd>,
+    /// The directory for large results.
+    pub(super) results: PathBuf,
+    /// The Python worker of this node.
+    pub(super) program: PathBuf,
+    pub(super) starter: Option<Starter>,
+    pub(super) numbers: RuntimeNumbers,
+    pub(super) runtimes: Vec<Runtime>,
+    pub(super) workers: BTreeMap<u64, Worker>,
+    next_worker: u64,
+    /// Calls without a worker.
+    pub(super) queue: VecDeque<Box<Call>>,
+    pub(super) functions: HashMap<FunctionId, FunctionBytes>,
+    /// Ends to report, once the lock is free.
+    pub(super) ended: Vec<AttemptOutcome>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        epoll: Arc<std::os::fd::OwnedFd>,
+        results: PathBuf,
+        program: PathBuf,
+    ) -> Self {
+        Self {
+            shared,
+            epoll,
+            results,
+            program,
+            starter: None,
+            numbers: RuntimeNumbers::default(),
+            runtimes: Vec::new(),
+            workers: BTreeMap::new(),
+            next_worker: 1,
+            queue: VecDeque::new(),
+            functions: HashMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Gives a call to an idle worker of its runtime, and writes it. `Err`: there is none.
+    pub(super) fn give(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
+        let mut idle = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.runtime == call.runtime && worker.is_idle());
+        let Some(id) = idle.next().map(|(id, _)| *id) else { return Err(call) };
+        self.hand_over(id, call);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
+        let worker = self.workers.get_mut(&id).expect("found by the caller");
+        let function = &self.functions[&call.function];
+        let value = match function {
+            FunctionBytes::Inline { codec, bytes } => {
+                Value { is_path: false, codec: *codec, slot: 0, bytes }
+            }
+            FunctionBytes::File { codec, path } => {
+                Value { is_path: true, codec: *codec, slot: 0, bytes: path.as_bytes() }
+            }
+        };
+        worker.bring_function(&call.function, &value);
+        call.encode(&mut worker.outgoing);
+        call.sent = Some(Instant::now());
+        worker.calls.push_back(call);
+        if worker.write() {
+            let flags = EventFlags::OUT | EventFlags::ONESHOT;
+            let input = &worker.files.to_worker;
+            let token = Token::Input(id).data();
+            if epoll::modify(&self.epoll, input, token, flags).is_err() {
+                let _ = epoll::add(&self.epoll, input, token, flags);
+            }
+        }
+    }
+
+    /// Gives queued calls to workers, and starts workers for the others. Only the pool's own thread
+    /// calls this.
+    pub(super) fn dispatch(&mut self, now: Instant) {
+        let mut left = VecDeque::new();
+        while let Some(call) = self.queue.pop_front() {
+            if !self.shared.is_wanted(call.key) {
+                self.shared.leave(call.key);
+                continue;
+            }
+            if let Err(call) = self.give(call) {
+                left.push_back(call);
+            }
+        }
+        self.queue = left;
+        let mut wanted: BTreeMap<usize, usize> = BTreeMap::new();
+        for call in &self.queue {
+            *wanted.entry(call.runtime).or_default() += 1;
+        }
+        for (runtime, count) in wanted {
+            let starting = self
+                .workers
+                .values()
+                .filter(|worker| worker.runtime == runtime && worker.stage == Stage::Starting);
+            for _ in starting.count()..count {
+                if !self.has_room(now) {
+                    return;
+                }
+                if let Err(error) = self.start_worker(runtime, now) {
+                    let text = format!("cannot start a worker on {}: {error}", self.node());
+                    self.fail_queued(runtime, &text);
+                    break;
+                }
+                if !self.is_loaded(runtime) {
+                    break; // The zygote comes first.
+                }
+            }
+        }
+    }
+
+    fn is_loaded(&self, runtime: usize) -> bool {
+        let runtime = &self.runtimes[runtime];
+        runtime.is_direct || matches!(runtime.zygote, Zygote::Runs { is_ready: true, .. })
+    }
+
+    /// True if one more worker may start. Ends an idle one if that makes room.
+    fn has_room(&mut self, now: Instant) -> bool {
+        let slots = self.shared.config.slots.max(1) as usize;
+        let lives = |worker: &&Worker| {
+            // A worker that ends counts while it may still run a call.
+            worker.stage != Stage::Ending || !worker.calls.is_empty()
+        };
+        if self.workers.values().filter(lives).count() < slots {
+            return true;
+        }
+        let idle = self.workers.iter().filter(|(_, worker)| worker.is_idle());
+        let oldest = idle.min_by_key(|(_, worker)| worker.since).map(|(id, _)| *id);
+        oldest.is_some_and(|id| {
+            self.stop_worker(id, now);
+            true
+        })
+    }
+
+    fn node(&self) -> proto::NodeId {
+        self.shared.config.node
+    }
+
+    /// Starts a worker, or the zygote of its runtime.
+    fn start_worker(&mut self, number: usize, now: Instant) -> Result<(), String> {
+        self.start_starter()?;
+        let told = |error: std::io::Error| error.to_string();
+        let runtime = &mut self.runtimes[number];
+        let starter = self.starter.as_mut().expect("started above");
+        let directory = match runtime.spec.directory.is_empty() {
+            true => "/",
+            false => runtime.spec.directory.as_str(),
+        };
+        let environment = runtime.environment(&self.shared, &self.results);
+        if runtime.is_direct {
+            let (files, theirs) = WorkerFiles::new().map_err(told)?;
+            let fds: Vec<_> = theirs.fds().into_iter().zip(NUMBERS).collect();
+            let argv = runtime.argv(&self.program, "worker");
+            let program = Program { argv, environment, directory, fds: &fds };
+            let started = starter.run(program).map_err(told)?;
+            let mut worker = Worker::new(number, files, now);
+            worker.number = Some(started);
+            return self.add(worker);
+        }
+        match &runtime.zygote {
+            Zygote::Runs { is_ready: false, .. } => Ok(()),
+            Zygote::Runs { socket, .. } => {
+                let (files, theirs) = WorkerFiles::new().map_err(told)?;
+                send_fork(socket, self.next_worker, &theirs).map_err(told)?;
+                self.add(Worker::new(number, files, now))
+            }
+            Zygote::None => {
+                let (ours, theirs) = socket_pair().map_err(told)?;
+                let argv = runtime.argv(&self.program, "zygote");
+                let fds = [(theirs.as_fd(), 3)];
+                let program = Program { argv, environment, directory, fds: &fds };
+                let started = starter.run(program).map_err(told)?;
+                let token = Token::Zygote(number).data();
+                epoll::add(&self.epoll, &ours, token, EventFlags::IN)
+                    .map_err(|error| error.to_string())?;
+                runtime.zygote = Zygote::Runs {
+                    socket: ours,
+                    number: started,
+                    is_ready: false,
+                    since: now,
+                    stderr: Vec::new(),
+                };
+                Ok(())
+            }
+        }
+    }
+
+    fn start_starter(&mut self) -> Result<(), String> {
+        if self.starter.is_none() {
+            let starter = Starter::start(&self.shared.config)?;
+            epoll::add(&self.epoll, starter.fd(), Token::Starter.data(), EventFlags::IN)
+                .map_err(|error| error.to_string())?;
+            self.starter = Some(starter);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, worker: Worker) -> Result<(), String> {
+        let id = self.next_worker;
+        self.next_worker += 1;
+        epoll::add(
+            &self.epoll,
+            &worker.files.from_worker,
+            Token::Output(id).data(),
+            EventFlags::IN,
+        )
+        .map_err(|error| error.to_string())?;
+        self.workers.insert(id, worker);
+        Ok(())
+    }
+
+    /// Asks an idle worker to end.
+    pub(super) fn stop_worker(&mut self, id: u64, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.outgoing.stop();
+            worker.write();
+            (worker.stage, worker.since) = (Stage::Ending, now);
+        }
+    }
+
+    /// The worker's call must end: it is interrupted, and killed after the grace.
+    pub(super) fn interrupt(&mut self, id: u64, why: Why, now: Instant) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.interrupted.is_none() && worker.interrupt(why, now).is_err() {
+            worker.kill();
+        }
+    }
+
+    /// The worker is killed, and its call fails with this error.
+    pub(super) fn kill_for(&mut self, id: u64, why: Why, now: Instant) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.interrupted = Some((now, why));
+        worker.kill();
+    }
+
+    /// A worker or zygote of this runtime ended before it was ready.
+    pub(super) fn bad_start(&mut self, runtime: usize, text: &str) {
+        let state = &mut self.runtimes[runtime];
+        state.failures += 1;
+        if state.failures >= BAD_STARTS_MAX {
+            state.failures = 0;
+            let text = format!("no worker can start on {}: {text}", self.node());
+            self.fail_queued(runtime, &text);
+        }
+    }
+
+    /// Fails the queued calls of a runtime.
+    pub(super) fn fail_queued(&mut self, runtime: usize, text: &str) {
+        let (theirs, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.queue).into_iter().partition(|call| call.runtime == runtime);
+        self.queue = others;
+        for call in theirs {
+            let key = call.key;
+            let outcome = call.outcome(&self.shared, text.to_owned(), 1);
+            self.ended.extend(self.shared.end(key, outcome));
+        }
+    }
+
+    /// The function of a call, if its bytes are in its description. Remembers it.
+    pub(super) fn own_function(&mut self, call: &Call) -> Result<(), String> {
+        if self.functions.contains_key(&call.function) {
+            return Ok(());
+        }
+        let spec = spec_of(&call.launch);
+        self.keep_function(call.function, spec.body_codec as u8, &spec.body)
+    }
+
+    pub(super) fn keep_function(
+        &mut self,
+        id: FunctionId,
+        codec: u8,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let codec = codec.min(codec::TEXT);
+        let kept = if bytes.len() <= INLINE_BYTES_MAX {
+            FunctionBytes::Inline { codec, bytes: bytes.into() }
+        } else {
+            let name: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let path = self.results.join(format!("function-{name}"));
+            std::fs::write(&path, bytes).map_err(|error| error.to_string())?;
+            FunctionBytes::File { codec, path: crate::stage::text_of(&path) }
+        };
+        if self.functions.len() >= FUNCTIONS_MAX {
+            let queue = &self.queue;
+            self.functions.retain(|id, _| queue.iter().any(|call| call.function == *id));
+        }
+        self.functions.insert(id, kept);
+        Ok(())
+    }
+}

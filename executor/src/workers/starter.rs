@@ -1,0 +1,109 @@
+//! The spawner of workers: a process of its own beside the spawner of commands. It starts zygotes
+//! and workers, and kills them when the node dies.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::executor::ExecutorConfig;
+use crate::spawner::descriptors::send_with;
+use crate::spawner::wire::{self, Frames, Report, SpawnerRequest, Start};
+use crate::{orphan_processes, spawner_process};
+
+/// The bytes that one read takes.
+const READ_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Starter {
+    child: Child,
+    socket: UnixStream,
+    frames: Frames,
+    /// The mark of all its processes.
+    mark: String,
+    next: u64,
+}
+
+/// A process that the spawner starts.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    pub(super) argv: Vec<Vec<u8>>,
+    pub(super) environment: Vec<Vec<u8>>,
+    pub(super) directory: &'a str,
+    /// Descriptors, each with its number in the program.
+    pub(super) fds: &'a [(BorrowedFd<'a>, u32)],
+}
+
+impl Starter {
+    pub(super) fn start(config: &ExecutorConfig) -> Result<Self, String> {
+        let (child, socket) = spawner_process::start(config, None)?;
+        socket.set_read_timeout(None).map_err(|error| error.to_string())?;
+        let mark = match config.mark.is_empty() {
+            true => String::new(),
+            false => format!("{}:calls", config.mark),
+        };
+        Ok(Self { child, socket, frames: Frames::default(), mark, next: 0 })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Starts a program; returns its number in reports.
+    pub(super) fn run(&mut self, program: Program<'_>) -> io::Result<u64> {
+        self.next += 1;
+        let number = self.next;
+        let mark = match self.mark.is_empty() {
+            true => Vec::new(),
+            false => {
+                format!("{}={}:{number}", orphan_processes::MARK_VARIABLE, self.mark).into_bytes()
+            }
+        };
+        let start = Start {
+            number,
+            argv: program.argv,
+            environment: program.environment,
+            cwd: program.directory.as_bytes().to_vec(),
+            mark,
+            print_limit_bytes: u64::MAX,
+            fds: program.fds.iter().map(|(_, number)| *number).collect(),
+            ..Start::default()
+        };
+        let mut bytes = Vec::new();
+        wire::encode(&mut bytes, &SpawnerRequest { start: Some(start), ..Default::default() });
+        let fds: Vec<_> = program.fds.iter().map(|(fd, _)| *fd).collect();
+        send_with(&self.socket, &bytes, &fds)?;
+        Ok(number)
+    }
+
+    /// Ends a process with SIGTERM, and SIGKILL later.
+    pub(super) fn kill(&mut self, number: u64) {
+        let mut bytes = Vec::new();
+        wire::encode(&mut bytes, &SpawnerRequest { kill: Some(number), ..Default::default() });
+        // A spawner that is gone has killed all its processes.
+        let _ = send_with(&self.socket, &bytes, &[]);
+    }
+
+    /// Reads what is there. An error or no bytes: the spawner is gone.
+    pub(super) fn read(&mut self, reports: &mut Vec<Report>) -> io::Result<bool> {
+        let mut buffer = vec![0; READ_BYTES];
+        let count = self.socket.read(&mut buffer)?;
+        self.frames.push(&buffer[..count]);
+        let whole = self.frames.take(reports);
+        Ok(count > 0 && whole.is_ok())
+    }
+
+    /// Ends the spawner with all its processes.
+    pub(super) fn end(mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        spawner_process::await_end(&mut self.child);
+        let session = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(session) = session {
+            orphan_processes::kill_session(session, Duration::from_secs(5));
+        }
+        orphan_processes::kill_marked(&self.mark, Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! Time limits, memory limits, printed bytes of calls that run, and workers without work.
+
+use std::time::{Duration, Instant};
+
+use super::pool::{IDLE_MAX, Pool};
+use super::runtime::Zygote;
+use super::worker::{Stage, Why};
+use crate::captured::too_much;
+
+/// The interval of looks at calls that run.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A worker or zygote must be ready after this time: it may import from a slow file system.
+const START_MAX: Duration = Duration::from_secs(300);
+/// A worker that has closed its pipe, or was asked to end, must be gone after this time.
+const END_MAX: Duration = Duration::from_secs(2);
+
+impl Pool {
+    /// Handles all that depends on time. Returns the time of the next look.
+    pub(super) fn watch(&mut self, now: Instant) -> Option<Duration> {
+        let ids: Vec<u64> = self.workers.keys().copied().collect();
+        let mut next: Option<Duration> = None;
+        for id in ids {
+            let wait = self.watch_worker(id, now);
+            next = next.into_iter().chain(wait).min();
+        }
+        for runtime in 0..self.runtimes.len() {
+            let wait = self.watch_zygote(runtime, now);
+            next = next.into_iter().chain(wait).min();
+        }
+        next
+    }
+
+    fn watch_worker(&mut self, id: u64, now: Instant) -> Option<Duration> {
+        let grace = Duration::from_nanos(self.shared.config.kill_grace.0);
+        let worker = self.workers.get_mut(&id)?;
+        if let Some(closed) = worker.closed {
+            if now >= closed + END_MAX {
+                self.bury(id, now);
+                return None;
+            }
+            return Some(END_MAX);
+        }
+        if let Some((since, _)) = &worker.interrupted {
+            let until = *since + grace;
+            if now >= until && worker.stage != Stage::Ending {
+                worker.kill();
+            }
+            return Some(until.saturating_duration_since(now).max(LOOK_EVERY));
+        }
+        match worker.stage {
+            Stage::Starting if now >= worker.since + START_MAX => {
+                self.kill_for(id, Why::Failure("the worker was not ready in time".into()), now);
+                Some(END_MAX)
+            }
+            Stage::Ending if now >= worker.since + END_MAX => {
+                worker.kill();
+                Some(END_MAX)
+            }
+            Stage::Starting | Stage::Ending => Some(END_MAX),
+            Stage::Ready if worker.calls.is_empty() => {
+                let left = (worker.since + IDLE_MAX).saturating_duration_since(now);
+                if left.is_zero() {
+                    self.stop_worker(id, now);
+                    return Some(END_MAX);
+                }
+                Some(left)
+            }
+            Stage::Ready => self.watch_call(id, now),
+        }
+    }
+
+    /// Looks at a call that runs.
+    fn watch_call(&mut self, id: u64, now: Instant) -> Option<Duration> {
+        let worker = &self.workers[&id];
+        let call = worker.calls.front()?;
+        let began = call.sent.unwrap_or(now);
+        if now < began + LOOK_EVERY {
+            let limit = Duration::from_nanos(call.launch.spec.time_limit_ns);
+            let first = if limit.is_zero() { LOOK_EVERY } else { limit.min(LOOK_EVERY) };
+            if !limit.is_zero() && now >= began + limit {
+                self.interrupt(id, Why::Time, now);
+            }
+            return Some(first);
+        }
+        let spec = &call.launch.spec;
+        let limit = Duration::from_nanos(spec.time_limit_ns);
+        if spec.time_limit_ns > 0 && now >= began + limit {
+            self.interrupt(id, Why::Time, now);
+            return Some(LOOK_EVERY);
+        }
+        if spec.memory_bytes > 0
+            && let Some(used_bytes) = worker.resident_bytes()
+            && used_bytes > spec.memory_bytes
+        {
+            let (used, most) = (mib(used_bytes), mib(spec.memory_bytes));
+            let text = format!("used {used} MiB of memory; its limit is {most} MiB");
+            self.kill_for(id, Why::Failure(text), now);
+            return Some(END_MAX);
+        }
+        let printed_bytes = worker.files.printed_bytes() + call.printed.captured.total_bytes();
+        let limit_bytes = self.shared.print_limit_bytes();
+        if printed_bytes > limit_bytes {
+            self.kill_for(id, Why::Failure(too_much(printed_bytes, limit_bytes)), now);
+        }
+        Some(LOOK_EVERY)
+    }
+
+    fn watch_zygote(&mut self, runtime: usize, now: Instant) -> Option<Duration> {
+        let is_used = self.workers.values().any(|worker| worker.runtime == runtime)
+            || self.queue.iter().any(|call| call.runtime == runtime);
+        let state = &mut self.runtimes[runtime];
+        let Zygote::Runs { is_ready, since, .. } = &state.zygote else { return None };
+        if is_used {
+            state.idle_since = now;
+        }
+        if !is_ready && now >= *since + START_MAX {
+            self.zygote_ended(runtime, "it was not ready in time", now);
+            return None;
+        }
+        if is_used {
+            return None;
+        }
+        let left = (state.idle_since + IDLE_MAX).saturating_duration_since(now);
+        if left.is_zero() {
+            // It ends when its socket closes.
+            state.zygote = Zygote::None;
+            return None;
+        }
+        Some(left)
+    }
+
+    /// A killed call: it is interrupted if it runs.
+    pub(super) fn cancel(&mut self, number: u64, now: Instant) {
+        let is_it = |call: &super::call::Call| call.number == number;
+        self.queue.retain(|call| !is_it(call));
+        let holder = self
+            .workers
+            .iter()
+            .find(|(_, worker)| worker.calls.front().is_some_and(|call| is_it(call)));
+        if let Some(id) = holder.map(|(id, _)| *id) {
+            self.interrupt(id, Why::Cancelled, now);
+        }
+    }
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}

@@ -1,0 +1,183 @@
+//! One worker as its node sees it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use super::call::Call;
+use super::files::WorkerFiles;
+use super::wire::{FunctionId, Incoming, Outgoing, Value};
+
+/// The maximum of functions that a worker keeps.
+const FUNCTIONS_MAX: usize = 256;
+
+/// The stage of a worker's life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// It has not sent its first record.
+    Starting,
+    Ready,
+    /// It was asked to end, or has closed its pipe.
+    Ending,
+}
+
+/// The reason why the node ends a worker, or interrupts its call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// Nothing needs its call any more.
+    Cancelled,
+    Time,
+    /// With the text of the error.
+    Failure(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) runtime: usize,
+    pub(super) stage: Stage,
+    pub(super) was_ready: bool,
+    pub(super) files: WorkerFiles,
+    /// Of the worker process, once it is known.
+    pub(super) pid: Option<Pid>,
+    pidfd: Option<OwnedFd>,
+    /// Its number at the spawner, if it is not forked from a zygote.
+    pub(super) number: Option<u64>,
+    /// The calls in its hands; it runs the first.
+    pub(super) calls: VecDeque<Box<Call>>,
+    functions: VecDeque<FunctionId>,
+    pub(super) outgoing: Outgoing,
+    /// Bytes that the pipe did not take.
+    unsent: Vec<u8>,
+    pub(super) incoming: Incoming,
+    pub(super) since: Instant,
+    /// The first call was interrupted then, for this reason.
+    pub(super) interrupted: Option<(Instant, Why)>,
+    /// The status of `waitpid`, once it is known.
+    pub(super) status: Option<i32>,
+    /// It has closed its pipe then.
+    pub(super) closed: Option<Instant>,
+}
+
+impl Worker {
+    pub(super) fn new(runtime: usize, files: WorkerFiles, now: Instant) -> Self {
+        Self {
+            runtime,
+            stage: Stage::Starting,
+            was_ready: false,
+            files,
+            pid: None,
+            pidfd: None,
+            number: None,
+            calls: VecDeque::new(),
+            functions: VecDeque::new(),
+            outgoing: Outgoing::default(),
+            unsent: Vec::new(),
+            incoming: Incoming::default(),
+            since: now,
+            interrupted: None,
+            status: None,
+            closed: None,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.stage == Stage::Ready && self.calls.is_empty()
+    }
+
+    /// Its process has this number.
+    pub(super) fn name(&mut self, pid: i32) {
+        if self.pid.is_none() {
+            self.pid = Pid::from_raw(pid).filter(|_| pid > 1);
+            self.pidfd = self.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        }
+    }
+
+    /// Adds a function to the outgoing records, unless the worker has it.
+    pub(super) fn bring_function(&mut self, id: &FunctionId, value: &Value<'_>) {
+        if self.functions.contains(id) {
+            return;
+        }
+        if self.functions.len() >= FUNCTIONS_MAX
+            && let Some(oldest) = self.functions.pop_front()
+        {
+            self.outgoing.drop_function(&oldest);
+        }
+        self.outgoing.function(id, value);
+        self.functions.push_back(*id);
+    }
+
+    /// Writes the outgoing records as far as the pipe takes them. True if some are left.
+    pub(super) fn write(&mut self) -> bool {
+        let new = self.outgoing.take();
+        if self.unsent.is_empty() {
+            self.unsent = new;
+        } else {
+            self.unsent.extend_from_slice(&new);
+        }
+        while !self.unsent.is_empty() {
+            match rustix::io::write(&self.files.to_worker, &self.unsent) {
+                Ok(count) if count == self.unsent.len() => self.unsent.clear(),
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                // It has ended; the end of its own pipe is handled.
+                Err(_) => self.unsent.clear(),
+            }
+        }
+        false
+    }
+
+    /// Reads what is there. False: the worker has closed the pipe.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> bool {
+        loop {
+            match rustix::io::read(&self.files.from_worker, &mut *buffer) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    self.incoming.push(&buffer[..count]);
+                    if count < buffer.len() {
+                        return true;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Sends SIGINT for its running call.
+    pub(super) fn interrupt(&mut self, why: Why, now: Instant) -> io::Result<()> {
+        let Some(call) = self.calls.front() else { return Ok(()) };
+        self.interrupted = Some((now, why));
+        self.files.name_interrupted(call.number)?;
+        match &self.pidfd {
+            Some(process) => Ok(pidfd_send_signal(process.as_fd(), Signal::INT)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills its process group. The end of its pipe follows.
+    pub(super) fn kill(&mut self) {
+        self.stage = Stage::Ending;
+        if let Some(process) = &self.pidfd {
+            // The descriptor never names another process.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+        if let Some(pid) = self.pid.filter(|_| self.status.is_none()) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    /// The resident bytes of its process.
+    pub(super) fn resident_bytes(&self) -> Option<u64> {
+        let path = format!("/proc/{}/status", self.pid?.as_raw_nonzero());
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib << 10)
+    }
+}

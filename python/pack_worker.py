@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Packs worker.zip: the same files give the same bytes. `--check` compares and writes nothing."""
+
+import pathlib
+import sys
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TARGET = HERE / "worker.zip"
+MAIN = "import sys\n\nfrom starling._worker.main import main\n\nsys.exit(main(sys.argv))\n"
+
+
+def entries():
+    package = HERE / "starling"
+    yield "__main__.py", MAIN.encode()
+    for folder in (".", "_cloudpickle", "_worker"):
+        for path in sorted((package / folder).iterdir()):
+            if path.suffix == ".py" or path.name == "LICENSE":
+                yield f"starling/{path.relative_to(package)}", path.read_bytes()
+
+
+def pack(target):
+    # Stored, because compressed bytes depend on the version of zlib.
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.external_attr = 0o644 << 16
+            info.create_system = 3
+            archive.writestr(info, data)
+
+
+def main():
+    if "--check" in sys.argv[1:]:
+        fresh = HERE / "worker.zip.tmp"
+        try:
+            pack(fresh)
+            same = TARGET.is_file() and TARGET.read_bytes() == fresh.read_bytes()
+        finally:
+            fresh.unlink(missing_ok=True)
+        if not same:
+            sys.exit(f"{TARGET.name} is not that of the sources; run python/pack_worker.py")
+    else:
+        pack(TARGET)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+//! A connection to a cluster.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use client::{Client, ClientError, OpenOptions, StreamFilter};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
+use tokio::runtime::{Handle, Runtime};
+
+use crate::dispatch::{self, Dispatch};
+use crate::failure::{closed, cluster_error};
+use crate::job::Job;
+
+/// The time that nodes have to report their state.
+const NODES_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connects to the instance in a directory.
+#[pyfunction]
+pub(crate) fn connect(py: Python<'_>, dir: PathBuf) -> PyResult<Core> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("starling-client")
+        .enable_all()
+        .build()?;
+    let client = py.detach(|| runtime.block_on(Client::connect(&dir)));
+    let client = client.map_err(|error| cluster_error(&error))?;
+    let threads = Mutex::new(Some(Threads { runtime, dispatchers: Vec::new() }));
+    Ok(Core { shared: Arc::new(Shared { client, threads }) })
+}
+
+#[pyclass(frozen)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    /// `None`: closed.
+    threads: Mutex<Option<Threads>>,
+}
+
+struct Threads {
+    runtime: Runtime,
+    dispatchers: Vec<Dispatch>,
+}
+
+impl Shared {
+    pub(crate) fn handle(&self) -> PyResult<Handle> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.as_ref().map(|it| it.runtime.handle().clone()).ok_or_else(closed)
+    }
+
+    /// Waits without the interpreter's lock.
+    pub(crate) fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        future: impl Future<Output = Result<T, ClientError>> + Send,
+    ) -> PyResult<T> {
+        let handle = self.handle()?;
+        py.detach(|| handle.block_on(future)).map_err(|error| cluster_error(&error))
+    }
+}
+
+#[pymethods]
+impl Core {
+    /// The nodes that answer: dicts with `id`, `state` and `slots`.
+    fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let handle = self.shared.handle()?;
+        let states = py.detach(|| handle.block_on(self.shared.client.node_states(NODES_TIMEOUT)));
+        let nodes = PyList::empty(py);
+        for (node, state) in states {
+            let entry = PyDict::new(py);
+            let member = state.ok().and_then(|state| state.member);
+            entry.set_item("id", node.0)?;
+            entry.set_item("state", if member.is_some() { "up" } else { "silent" })?;
+            entry.set_item("slots", member.map_or(0, |member| member.slots))?;
+            nodes.append(entry)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Opens a job. `on_ends` receives lists of (local, attempt, verdict, error, size, node,
+    /// inline), `on_lost` the reason if no more ends can come.
+    fn open_job(
+        &self,
+        py: Python<'_>,
+        name: String,
+        on_ends: Py<PyAny>,
+        on_lost: Py<PyAny>,
+    ) -> PyResult<Job> {
+        // The values of calls are bytes that nodes send each other.
+        let settings = wire::JobSettings { real_data: true, ..Default::default() };
+        let options = OpenOptions { name, settings, ..OpenOptions::default() };
+        let job = self.shared.wait(py, self.shared.client.open_job(options))?;
+        let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(threads) = threads.as_mut() else { return Err(closed()) };
+        let client = self.shared.client.clone();
+        let dispatch =
+            dispatch::start(threads.runtime.handle(), client, job.clone(), on_ends, on_lost)?;
+        threads.dispatchers.push(dispatch);
+        Ok(Job::new(Arc::clone(&self.shared), job))
+    }
+
+    fn kv_insert(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
+        let kv = self.shared.client.kv();
+        self.shared.wait(py, async { kv.insert(key, value).await.map(drop) })
+    }
+
+    fn kv_remove(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        let kv = self.shared.client.kv();
+        self.shared.wait(py, async { kv.remove(key).await.map(drop) })
+    }
+
+    /// The bytes of the first output of a task, from the node that made it.
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        job: u64,
+        local: u64,
+        attempt: u64,
+        node: u32,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let task = TaskId::new(job, local);
+        let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
+        let read = self.shared.client.read_object(NodeId(node), object);
+        let data = self.shared.wait(py, read)?;
+        Ok(PyByteArray::new(py, &data))
+    }
+
+    /// The text that the last attempt of a task printed on its node.
+    fn printed<'py>(
+        &self,
+        py: Python<'py>,
+        job: u64,
+        local: u64,
+        node: u32,
+        stderr: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let filter = StreamFilter { tasks: vec![LocalId(local)], stderr, copies_of: None };
+        let mut attempts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let see = |piece: wire::TaskStream| -> Result<(), ClientError> {
+            attempts.entry(piece.attempt).or_default().extend_from_slice(&piece.data);
+            Ok(())
+        };
+        self.shared.wait(py, self.shared.client.streams(NodeId(node), JobId(job), &filter, see))?;
+        let last = attempts.pop_last().map(|(_, data)| data).unwrap_or_default();
+        Ok(PyBytes::new(py, &last))
+    }
+
+    /// The sentences that explain a task's state.
+    fn explain(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Vec<String>> {
+        let explained = self.shared.client.explain(JobId(job), LocalId(local));
+        Ok(self.shared.wait(py, explained)?.lines)
+    }
+
+    fn is_running(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<bool> {
+        let explained = self.shared.client.explain(JobId(job), LocalId(local));
+        let explained = self.shared.wait(py, explained)?;
+        let phase = explained.task.map(|task| task.phase());
+        Ok(phase == Some(wire::TaskPhase::RunningTask))
+    }
+
+    /// Cancels tasks; returns how many have not ended before.
+    fn cancel(&self, py: Python<'_>, job: u64, locals: Vec<u64>) -> PyResult<u64> {
+        let locals: Vec<LocalId> = locals.iter().copied().map(LocalId).collect();
+        Ok(self.shared.wait(py, self.shared.client.cancel(JobId(job), &locals))?.cancelled)
+    }
+
+    #[staticmethod]
+    fn local_text(local: u64) -> String {
+        LocalId(local).to_string()
+    }
+
+    /// Ends the connection and its threads. A repetition does nothing.
+    fn close(&self, py: Python<'_>) {
+        let threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Threads { runtime, dispatchers }) = threads else { return };
+        py.detach(|| {
+            for dispatch in dispatchers {
+                dispatch.end();
+            }
+            runtime.shutdown_background();
+        });
+    }
+}

@@ -1,0 +1,356 @@
+"""The client: one open job, its functions, its futures."""
+
+import atexit
+import concurrent.futures
+import os
+import sys
+import threading
+import weakref
+
+from . import _pickling, _values
+from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
+from ._future import End, Future
+from ._map import Map
+from ._options import Options
+from ._worker.context import applied
+
+INLINE_FUNCTION_MAX = 2048
+PAYLOAD_MAX = 16 << 10
+RELEASE_AT = 256
+
+# What ends at the exit of the interpreter, in this order.
+_executors = weakref.WeakSet()
+_clients = weakref.WeakSet()
+_clusters = weakref.WeakSet()
+
+
+class Client:
+    """A connection to a cluster, with one open job for its calls.
+
+    Without arguments it uses the directory in `STARLING_DIR`, else the default one.
+    """
+
+    def __init__(self, dir=None, *, name=None, python=None, preload=(), env=None, _core=None):
+        self._core = _core or _connect(dir)
+        self._name = name or os.path.basename(sys.argv[0] or "") or "python"
+        self._runtime = (python or sys.executable, list(preload), sorted((env or {}).items()))
+        self._options = Options()
+        self._lock = threading.Lock()
+        self._job = None
+        self._closed = False
+        self._broken = None
+        self._futures = {}
+        self._released = []
+        self._specs = {}
+        self._functions = set()
+        self._uploaded = {}
+        self._puts = weakref.WeakValueDictionary()
+        self._unread = weakref.WeakSet()
+        self._cluster = None
+        self._pid = os.getpid()
+        _clients.add(self)
+
+    # Submitting.
+
+    def submit(self, fn, /, *args, **kwargs):
+        """Calls `fn` on the cluster and returns its future. Every keyword is the function's."""
+        return self._submit(self._options, fn, args, kwargs)
+
+    def map(self, fn, /, *iterables, ahead=None):
+        """A lazy sequence of futures, one for each set of arguments.
+
+        At most `ahead` calls are submitted before their futures are taken from it.
+        """
+        return Map(self, self._options, fn, iterables, ahead)
+
+    def options(self, **options):
+        """The same client with options for its calls; see `Options`."""
+        return Bound(self, self._options.changed(options))
+
+    def put(self, value):
+        """Stores a value on the cluster, once for equal bytes, and returns its future."""
+        return _values.put(self, value)
+
+    def gather(self, futures):
+        """The results in a structure of lists, tuples, dicts and futures."""
+        return _values.gather(futures)
+
+    def _submit(self, options, fn, args, kwargs):
+        if not callable(fn):
+            raise TypeError("%r is not callable" % (fn,))
+        return self._call(options, _pickling.function_bytes(fn), fn, args, kwargs)
+
+    def _call(self, options, function, fn, args, kwargs):
+        kind = _name_of(fn)
+        if function is None:
+            # Futures in a closure or a partial are edges like those in the arguments.
+            function, args = _pickling.function_bytes(applied), (fn, *args)
+        data, parents = _pickling.call_bytes(args, kwargs)
+        if len(data) > PAYLOAD_MAX:
+            data, parents = _values.shrink(self, args, kwargs, PAYLOAD_MAX)
+        for parent in parents:
+            if parent._client is not self or parent._local is None:
+                raise ValueError("%r belongs to another client" % (parent,))
+        job = self._open()
+        spec = self._spec(job, options, function, kind, len(parents))
+        edges = [(parent._local, 0) for parent in parents]
+        with self._lock:
+            if self._broken is not None:
+                raise ClusterError(self._broken)
+            local = job.append(spec, data, edges)
+            future = Future(self, local, options.name or kind, parents)
+            self._futures[local] = future
+        return future
+
+    def _open(self):
+        if self._job is None or self._closed or self._pid != os.getpid():
+            with self._lock:
+                if self._pid != os.getpid():
+                    raise ClientClosed("a fork has no connection of its own; make a new Client in it")
+                if self._closed:
+                    raise ClientClosed("the client is closed")
+                if self._job is None:
+                    self._job = self._core.open_job(self._name, self._ended, self._lost)
+        self._job.room()
+        return self._job
+
+    def _spec(self, job, options, function, kind, inputs):
+        key = _pickling.digest(function)
+        found = self._specs.get((key, options, inputs))
+        if found is None:
+            body = b""
+            if len(function) <= INLINE_FUNCTION_MAX:
+                body = function
+            elif key not in self._functions:
+                self._upload(key, function)
+            found = job.spec(options.fields(kind), self._runtime, key, body, inputs)
+            if len(self._specs) >= 4096:
+                self._specs.clear()
+            self._specs[(key, options, inputs)] = found
+        return found
+
+    def _upload(self, key, data):
+        if len(data) > _values.PART_MAX:
+            text = "a function with what it refers to has %d bytes, at most %d; give large values as arguments"
+            raise TooLarge(text % (len(data), _values.PART_MAX))
+        self._core.kv_insert(b"function/" + key.hex().encode(), data)
+        self._functions.add(key)
+
+    # Ends, from the dispatcher's thread.
+
+    def _ended(self, ends):
+        finished = []
+        with self._lock:
+            for local, *end in ends:
+                future = self._futures.pop(local, None)
+                if future is not None:
+                    finished.append((future, end))
+        for future, end in finished:
+            end = End(*end)
+            if end.inline is None:
+                self._unread.add(future)
+            future._finish(end)
+        del finished[:]
+        if len(self._released) >= RELEASE_AT or not self._futures:
+            self._release()
+
+    def _lost(self, text):
+        """From the dispatcher: no more ends can come."""
+        with self._lock:
+            futures, self._futures = list(self._futures.values()), {}
+            self._broken = text
+        for future in futures:
+            future._broken(ClusterError(text))
+
+    def _forget(self, local):
+        """A future is gone; its result is not held any longer."""
+        if local is None or self._closed:
+            return
+        self._released.append(local)
+        if len(self._released) >= RELEASE_AT:
+            self._release()
+
+    def _release(self):
+        job = self._job
+        if job is None or self._closed or not self._released:
+            return
+        released, self._released = self._released, []
+        job.release(released)
+
+    # What futures ask.
+
+    def _fetch(self, future):
+        end = future._end
+        if self._closed:
+            raise ClientClosed("the client was closed before the result was read")
+        try:
+            return self._core.fetch(self._job.id, future._local, end.attempt, end.node)
+        except ClusterError as error:
+            raise ResultLost("the result of task %s: %s" % (future.task, error)) from error
+
+    def _printed(self, future, stderr):
+        if future._end is None:
+            raise RuntimeError("%r has not ended" % (future,))
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        data = self._core.printed(self._job.id, future._local, future._end.node, stderr)
+        return data.decode("utf-8", "replace")
+
+    def _explained(self, future):
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        return "\n".join(self._core.explain(self._job.id, future._local))
+
+    def _traceback(self, future):
+        try:
+            text = self._printed(future, True)
+        except Exception:
+            return ""
+        at = text.rfind("Traceback (most recent call last):")
+        return text[at:] if at >= 0 else ""
+
+    def _cancel(self, future, kill):
+        if self._closed:
+            return False
+        if not kill and self._core.is_running(self._job.id, future._local):
+            return False
+        self._job.flush()
+        if not self._core.cancel(self._job.id, [future._local]):
+            return future.cancelled()
+        with self._lock:
+            self._futures.pop(future._local, None)
+        return future._cancelled_here() or future.cancelled()
+
+    def _task_text(self, local):
+        return "%s.%s" % (self._job.id, self._core.local_text(local))
+
+    # The whole.
+
+    @property
+    def job(self):
+        """The number of the client's job; None before the first call."""
+        return None if self._job is None else self._job.id
+
+    @property
+    def slots(self):
+        return sum(node["slots"] for node in self._core.nodes())
+
+    def close(self):
+        """Closes the job, which runs on; futures without a result raise `ClientClosed`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            open_futures, self._futures = list(self._futures.values()), {}
+        if self._pid == os.getpid():
+            try:
+                if self._job is not None:
+                    self._job.close()
+                for key in self._uploaded:
+                    self._core.kv_remove(key)
+            finally:
+                self._core.close()
+        for future in open_futures:
+            text = "the client was closed before %s ended" % future._title()
+            future._broken(ClientClosed(text))
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster._client_closed()
+
+    def _read_all(self):
+        """Reads the results that futures in use have not read yet."""
+        for future in list(self._unread):
+            try:
+                future.result()
+            except Exception:
+                # The future keeps its own exception.
+                continue
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        if self._closed:
+            return "<Client closed>"
+        nodes = self._core.nodes()
+        slots = sum(node["slots"] for node in nodes)
+        text = "<Client of %d nodes with %d slots, job %s, %d calls open>"
+        return text % (len(nodes), slots, self.job, len(self._futures))
+
+    def _repr_html_(self):
+        import html
+
+        if self._closed:
+            return "<code>%s</code>" % html.escape(repr(self))
+        rows = "".join(
+            "<tr><td>n%s</td><td>%s</td><td>%s</td></tr>"
+            % (node["id"], html.escape(node["state"]), node["slots"])
+            for node in self._core.nodes()
+        )
+        head = "<tr><th>node</th><th>state</th><th>slots</th></tr>"
+        return "<table>%s%s</table><code>%s</code>" % (head, rows, html.escape(repr(self)))
+
+
+class Bound:
+    """A client with options for its calls."""
+
+    def __init__(self, client, options):
+        self._client, self._options = client, options
+
+    def submit(self, fn, /, *args, **kwargs):
+        return self._client._submit(self._options, fn, args, kwargs)
+
+    def map(self, fn, /, *iterables, ahead=None):
+        return Map(self._client, self._options, fn, iterables, ahead)
+
+    def options(self, **options):
+        return Bound(self._client, self._options.changed(options))
+
+
+def default_client():
+    """The newest open client, else a new one of the default directory."""
+    here = [client for client in _clients if not client._closed and client._pid == os.getpid()]
+    return max(here, key=id) if len(here) == 1 else Client() if not here else _newest(here)
+
+
+def _newest(clients):
+    raise RuntimeError("%d clients are open; name one: client.options(...).submit" % len(clients))
+
+
+def _connect(dir):
+    try:
+        from . import _core
+    except ImportError as error:
+        raise ClusterError("the extension module starling._core is missing: %s" % error) from error
+    return _core.connect(os.fspath(dir) if dir is not None else default_dir())
+
+
+def default_dir():
+    """As the command line has it."""
+    if os.environ.get("STARLING_DIR"):
+        return os.environ["STARLING_DIR"]
+    if os.environ.get("XDG_RUNTIME_DIR"):
+        return os.path.join(os.environ["XDG_RUNTIME_DIR"], "starling", "default")
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    return os.path.join(temporary, "starling-%d" % os.getuid(), "default")
+
+
+def _name_of(fn):
+    inner = getattr(fn, "func", fn)
+    return getattr(inner, "__qualname__", None) or type(fn).__qualname__
+
+
+def _close_all():
+    for executor in list(_executors):
+        executor._at_exit()
+    for client in list(_clients):
+        if client._pid == os.getpid():
+            client.close()
+    for cluster in list(_clusters):
+        cluster.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,267 @@
+"""The future of one call."""
+
+import asyncio
+import concurrent.futures
+import pickle
+import re
+
+from . import _pickling
+from ._errors import CallFailed, DependencyError, RemoteError, RemoteTraceback
+from ._worker import values, wire
+
+DONE, FAILED, CANCELLED, SKIPPED = 0, 1, 2, 3
+_CLASS_NAME = re.compile(r"[\w.<>]+")
+# How the errors of calls begin that failed outside their functions.
+_OUTSIDE = ("exceeded its", "its process", "the worker", "its worker")
+_REFUSALS = ("the function cannot be loaded", "the function was pickled", "the arguments of the call")
+_REFUSAL_TYPES = ("CannotFork", "Died", "UnknownFunction", "WrongFunction", "WrongPython")
+
+
+class End:
+    """The end of a task, as the core reports it."""
+
+    __slots__ = ("attempt", "verdict", "error", "size", "node", "inline")
+
+    def __init__(self, attempt, verdict, error, size, node, inline):
+        self.attempt, self.verdict, self.error = attempt, verdict, error
+        self.size, self.node, self.inline = size, node, inline
+
+
+class _Stored:
+    """A value that is not unpickled yet."""
+
+    __slots__ = ()
+
+
+_STORED = _Stored()
+
+
+class Future(concurrent.futures.Future):
+    """A `concurrent.futures.Future` that is awaitable and may be an argument of calls."""
+
+    def __init__(self, client, local, name, parents):
+        super().__init__()
+        self._client, self._local, self._name, self._parents = client, local, name, parents
+        self._end = None
+        self._unexplained = False
+
+    # Values.
+
+    def result(self, timeout=None):
+        self._explain(timeout)
+        value = super().result(timeout)
+        return self._load() if value is _STORED else value
+
+    def exception(self, timeout=None):
+        self._explain(timeout)
+        return super().exception(timeout)
+
+    def _explain(self, timeout):
+        """Adds the traceback of the worker to the exception, once, where it is first read."""
+        error = super().exception(timeout)
+        if error is None or not self._unexplained:
+            return
+        self._unexplained = False
+        frames = self._client._traceback(self)
+        if frames:
+            if isinstance(error, RemoteError):
+                error.frames = frames
+            error.__cause__ = RemoteTraceback(frames)
+
+    def _load(self):
+        data = self._bytes()
+        value = _decode(data)
+        with self._condition:
+            self._result = value
+        # The node need not keep it any longer, but for readers that exist.
+        return value
+
+    def _bytes(self):
+        if self._end.inline is not None:
+            return self._end.inline
+        return self._client._fetch(self)
+
+    @property
+    def task(self):
+        """The task's id, as the command line has it."""
+        return None if self._local is None else self._client._task_text(self._local)
+
+    @property
+    def attempt(self):
+        """The number of the attempt that ended, or None before."""
+        # The high half is the term of the task's home.
+        return None if self._end is None else self._end.attempt & 0xFFFFFFFF
+
+    def explain(self):
+        """The sentences of `starling task explain` about the call's present state."""
+        return self._client._explained(self)
+
+    @property
+    def stdout(self):
+        """The text that the call printed."""
+        return self._client._printed(self, False)
+
+    @property
+    def stderr(self):
+        return self._client._printed(self, True)
+
+    # Ends.
+
+    def _finish(self, end):
+        """From the dispatcher: the task has ended."""
+        self._end = end
+        try:
+            if end.verdict == DONE:
+                self.set_result(_STORED)
+            elif end.verdict == CANCELLED:
+                if not self._cancelled_here():
+                    self.set_exception(concurrent.futures.CancelledError())
+            else:
+                self.set_exception(self._error(end))
+        except concurrent.futures.InvalidStateError:
+            # Cancelled here first, or an end that came twice.
+            return
+        finally:
+            self._parents = ()
+
+    def _error(self, end):
+        if end.verdict == SKIPPED:
+            error = DependencyError("%s never ran, because an input failed" % self._title())
+            error.__cause__ = self._first_failure()
+            return error
+        kind, _, text = end.error.partition(": ")
+        self._unexplained = True
+        error = self._returned(end.inline)
+        if error is None:
+            known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None
+            outside = not known or end.error.startswith(_OUTSIDE)
+            outside = outside or text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
+            cls = CallFailed if outside else RemoteError
+            error = cls(end.error, kind if known else "")
+        if hasattr(error, "add_note"):
+            error.add_note(self._note())
+        return error
+
+    def _returned(self, pickled):
+        if not pickled or pickled[:1] != b"\x80":
+            return None
+        try:
+            error = pickle.loads(pickled)
+        except Exception:
+            return None
+        return error if isinstance(error, BaseException) else None
+
+    def _first_failure(self):
+        for parent in self._parents:
+            if parent.done():
+                try:
+                    error = parent.exception()
+                except concurrent.futures.CancelledError as cancelled:
+                    error = cancelled
+                if error is not None:
+                    return error
+        return None
+
+    def _note(self):
+        more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
+        return "%s, attempt %d on n%d; %s" % (self._title(), self.attempt, self._end.node, more)
+
+    def _title(self):
+        return "task %s %r" % (self.task, self._name)
+
+    # Cancelling.
+
+    def cancel(self, kill=False):
+        """Cancels the call if it has not begun; with `kill` also if it runs."""
+        if self.done():
+            return self.cancelled()
+        return self._client._cancel(self, kill)
+
+    def _cancelled_here(self):
+        if not super().cancel():
+            return False
+        # As `set_running_or_notify_cancel`, but it may happen here and in the dispatcher at once.
+        with self._condition:
+            if self._state == "CANCELLED":
+                self._state = "CANCELLED_AND_NOTIFIED"
+                for waiter in self._waiters:
+                    waiter.add_cancelled(self)
+        return True
+
+    # Pickling, waiting, showing.
+
+    def __reduce__(self):
+        return _pickling.reduce_future(self)
+
+    def __await__(self):
+        return self._wait().__await__()
+
+    async def _wait(self):
+        loop = asyncio.get_running_loop()
+        if not self.done():
+            waiter = loop.create_future()
+
+            def wake(_):
+                try:
+                    loop.call_soon_threadsafe(_set, waiter)
+                except RuntimeError:
+                    # The loop has ended; nothing waits any more.
+                    pass
+
+            self.add_done_callback(wake)
+            await waiter
+        if self.cancelled():
+            raise asyncio.CancelledError()
+        error = self.exception()
+        if error is not None:
+            raise error
+        if self._end is not None and self._end.inline is None and self._result is _STORED:
+            return await loop.run_in_executor(None, self.result)
+        return self.result()
+
+    def __repr__(self):
+        return "<Future %s of %r: %s>" % (self.task, self._name, self._shown_state())
+
+    def _shown_state(self):
+        if not self.done():
+            return "pending"
+        if self.cancelled():
+            return "cancelled"
+        error = self.exception()
+        return "done" if error is None else "failed (%s)" % type(error).__name__
+
+    def _repr_html_(self):
+        import html
+
+        return "<code>%s</code>" % html.escape(repr(self))
+
+    def __del__(self):
+        client = self.__dict__.get("_client")
+        if client is not None:
+            client._forget(self._local)
+
+    def _broken(self, error):
+        """The end will not come."""
+        try:
+            self.set_exception(error)
+        except concurrent.futures.InvalidStateError:
+            return
+
+
+def _set(waiter):
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _decode(data):
+    """A value by its first bytes, as nodes know it."""
+    start = bytes(data[:4])
+    if start == b"SPB1":
+        codec = wire.SPB1
+    elif start[:1] == b"\x80":
+        codec = wire.PICKLE
+    elif start[:1] == b"\xff":
+        codec = wire.ARROW
+    else:
+        codec = wire.JSON
+    return values.load(wire.INLINE, codec, data)

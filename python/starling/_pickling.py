@@ -1,0 +1,168 @@
+"""Calls as bytes: functions, arguments with futures in them, and the path to a failing part."""
+
+import hashlib
+import io
+import os
+import pickle
+import sys
+import threading
+
+from . import _cloudpickle
+from ._errors import CannotPickle
+from ._worker.context import slot
+
+_submission = threading.local()
+_by_value = {"modules": 0, "names": ()}
+WALK_MAX = 10_000
+
+
+class Slots:
+    """The futures in the arguments of the submission under way, in the order of their slots."""
+
+    def __init__(self):
+        self.numbers = {}
+
+    def number(self, future):
+        return self.numbers.setdefault(future, len(self.numbers))
+
+    def __enter__(self):
+        self.outer = getattr(_submission, "slots", None)
+        _submission.slots = self
+        return self
+
+    def __exit__(self, *_):
+        _submission.slots = self.outer
+
+
+def reduce_future(future):
+    """Futures pickle as the slot of their value, but only in the arguments of a submission."""
+    slots = getattr(_submission, "slots", None)
+    if slots is None:
+        raise TypeError("a future can be pickled only as part of the arguments of a call")
+    return slot, (slots.number(future),)
+
+
+def ship_modules():
+    """Functions of modules beside the script travel by value: workers may not have the files."""
+    if len(sys.modules) == _by_value["modules"]:
+        return
+    main = sys.modules.get("__main__")
+    script = getattr(main, "__file__", None)
+    folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
+    installed = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
+    own = __name__.partition(".")[0]
+    names = [b"__main__"]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or not file or name.partition(".")[0] == own:
+            continue
+        beside = os.path.abspath(file).startswith(folder + os.sep)
+        if beside and file.endswith(".py") and not any(part in file for part in installed):
+            _cloudpickle.register_pickle_by_value(module)
+            names.append(name.encode())
+    _by_value["names"] = tuple(names)
+    _by_value["modules"] = len(sys.modules)
+
+
+def dumps(obj):
+    """The pickle of an object, by value where a worker could not follow a reference."""
+    try:
+        data = pickle.dumps(obj, 5)
+    except Exception:
+        return _cloudpickle.dumps(obj, 5)
+    if any(name in data for name in _by_value["names"]):
+        return _cloudpickle.dumps(obj, 5)
+    return data
+
+
+def function_bytes(function):
+    """The bytes of a function for Python workers, as docs/worker-protocol.md has them.
+
+    None for a function that refers to futures: it has to be an argument.
+    """
+    ship_modules()
+    with Slots() as slots:
+        try:
+            data = _cloudpickle.dumps((function, None), 5)
+        except Exception as error:
+            raise explained(error, function, "function") from error
+    return None if slots.numbers else bytes(sys.version_info[:2]) + data
+
+
+def digest(data):
+    return hashlib.sha256(data).digest()[:16]
+
+
+def call_bytes(args, kwargs):
+    """The pickled arguments, and the futures in them by slot."""
+    if not args and not kwargs:
+        return b"", ()
+    ship_modules()
+    with Slots() as slots:
+        try:
+            data = dumps((args, kwargs))
+        except Exception as error:
+            raise explained(error, (args, kwargs), None) from error
+    return data, tuple(slots.numbers)
+
+
+def explained(error, obj, root):
+    """The same failure with the path to the part that cannot be pickled."""
+    if root is None:
+        args, kwargs = obj
+        parts = [("args[%d]" % k, arg) for k, arg in enumerate(args)]
+        parts += [("kwargs[%r]" % key, arg) for key, arg in kwargs.items()]
+    else:
+        parts = [(root, obj)]
+    found = None
+    for path, part in parts:
+        found = _failing(part, path, [WALK_MAX], set())
+        if found is not None:
+            break
+    path, part = found or ("", None)
+    where = " at %s (a %s)" % (path, type(part).__qualname__) if path else ""
+    return CannotPickle("cannot be pickled%s: %s" % (where, error), path or None)
+
+
+def _fails(obj):
+    try:
+        with Slots():
+            _cloudpickle.CloudPickler(io.BytesIO(), 5).dump(obj)
+        return False
+    except Exception:
+        return True
+
+
+def _failing(obj, path, left, seen):
+    """(path, object) of the deepest part that cannot be pickled; None if `obj` can be."""
+    left[0] -= 1
+    if left[0] < 0 or id(obj) in seen or not _fails(obj):
+        return None
+    seen.add(id(obj))
+    for name, part in _parts(obj):
+        found = _failing(part, path + name, left, seen)
+        if found is not None:
+            return found
+    return path, obj
+
+
+def _parts(obj):
+    if isinstance(obj, dict):
+        return [("[%r]" % (key,), part) for key, part in obj.items()]
+    if isinstance(obj, (list, tuple)):
+        return [("[%d]" % k, part) for k, part in enumerate(obj)]
+    found = []
+    closure = getattr(obj, "__closure__", None)
+    code = getattr(obj, "__code__", None)
+    if code is not None:
+        cells = zip(code.co_freevars, closure or ())
+        found += [("<closure %s>" % name, cell.cell_contents) for name, cell in cells]
+        names = obj.__globals__
+        found += [("<global %s>" % n, names[n]) for n in code.co_names if n in names]
+    state = getattr(obj, "__dict__", None)
+    if isinstance(state, dict) and not isinstance(obj, type):
+        found += [("." + name, part) for name, part in state.items()]
+    for name in getattr(type(obj), "__slots__", ()):
+        if isinstance(name, str) and hasattr(obj, name):
+            found.append(("." + name, getattr(obj, name)))
+    return found

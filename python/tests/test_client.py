@@ -1,0 +1,440 @@
+"""The Python layer over a core in this process."""
+
+import asyncio
+import concurrent.futures
+import functools
+import gc
+import itertools
+import os
+import pickle
+import threading
+import time
+import unittest
+
+from . import node  # noqa: F401 (it sets the path)
+from .fake_core import Core
+
+import starling
+from starling import _pickling
+from starling._options import Options, seconds, size_bytes
+
+
+def client(**options):
+    return starling.Client(name="test", _core=Core(**options))
+
+
+def add(a, b=1):
+    return a + b
+
+
+@starling.task(cpus=2)
+def double(x):
+    return 2 * x
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        self.client = client()
+        self.addCleanup(self.client.close)
+
+    def test_submit(self):
+        future = self.client.submit(add, 2, b=3)
+        self.assertIsInstance(future, concurrent.futures.Future)
+        self.assertEqual(future.result(10), 5)
+        self.assertEqual(future.task, "1.0.1")
+        self.assertIn("done", repr(future))
+        with self.assertRaises(TypeError):
+            self.client.submit(5)
+
+    def test_every_keyword_is_the_functions(self):
+        def keywords(**kwargs):
+            return kwargs
+
+        given = {"fn": 1, "self": 2, "retries": 3, "name": 4, "key": 5}
+        self.assertEqual(self.client.submit(keywords, **given).result(10), given)
+
+    def test_futures_anywhere_in_arguments(self):
+        one = self.client.submit(add, 1)
+        two = self.client.submit(add, one)
+        nested = self.client.submit(lambda d, f: (d["x"][0], d["x"][1], f()), {"x": [two, 1]},
+                                    functools.partial(add, one, b=two))  # fmt: skip
+        self.assertEqual(nested.result(10), (3, 1, 5))
+
+    def test_one_future_twice_is_one_edge(self):
+        one = self.client.submit(add, 1)
+        data, parents = _pickling.call_bytes((one, [one]), {})
+        self.assertEqual(parents, (one,))
+
+    def test_a_future_outside_a_submission_cannot_be_pickled(self):
+        one = self.client.submit(add, 1)
+        with self.assertRaisesRegex(TypeError, "part of the arguments"):
+            pickle.dumps(one)
+
+    def test_futures_in_closures_are_edges(self):
+        one = self.client.submit(add, 1)
+        self.assertEqual(self.client.submit(lambda x: one + x, 5).result(10), 7)
+        self.assertEqual(self.client.submit(functools.partial(add, b=one), 1).result(10), 3)
+        self.assertEqual(list(self.client.map(lambda x: one + x, [1, 2]).results()), [3, 4])
+
+    def test_a_future_of_another_client(self):
+        other = client()
+        self.addCleanup(other.close)
+        with self.assertRaisesRegex(ValueError, "another client"):
+            self.client.submit(add, other.submit(add, 1))
+
+    def test_exceptions(self):
+        future = self.client.submit(add, 1, "x")
+        with self.assertRaises(TypeError) as caught:
+            future.result(10)
+        self.assertIsInstance(caught.exception.__cause__, starling.RemoteTraceback)
+        self.assertIn("in the call", str(caught.exception.__cause__))
+        if hasattr(caught.exception, "__notes__"):
+            self.assertIn("task 1.0.1 'add', attempt 1 on n0", caught.exception.__notes__[0])
+
+    def test_an_exception_that_cannot_come_back(self):
+        class Odd(Exception):
+            def __init__(self, a, b):
+                super().__init__(a)
+
+        def fail():
+            raise Odd("text", 2)
+
+        with self.assertRaises(starling.RemoteError) as caught:
+            self.client.submit(fail).result(10)
+        self.assertIn("Odd", caught.exception.type)
+        self.assertIn("in the call", caught.exception.frames)
+
+    def test_a_failed_input(self):
+        bad = self.client.submit(add, 1, "x")
+        after = self.client.submit(add, bad)
+        last = self.client.submit(add, [after])
+        for future in (after, last):
+            with self.assertRaises(starling.DependencyError):
+                future.result(10)
+        self.assertIsInstance(after.exception().__cause__, TypeError)
+        self.assertIsInstance(last.exception().__cause__, starling.DependencyError)
+
+    def test_paths_of_what_cannot_be_pickled(self):
+        class Model:
+            pass
+
+        model = Model()
+        model.client = Model()
+        model.client._lock = threading.Lock()
+        with self.assertRaises(starling.CannotPickle) as caught:
+            self.client.submit(add, 1, b={"model": model})
+        self.assertEqual(caught.exception.path, "kwargs['b']['model'].client._lock")
+        with self.assertRaises(starling.CannotPickle) as caught:
+            self.client.submit(add, [1, (2, threading.Lock())])
+        self.assertEqual(caught.exception.path, "args[0][1][1]")
+        self.assertIsInstance(caught.exception, pickle.PicklingError)
+
+    def test_classes_of_the_script_travel_by_value(self):
+        class Point:
+            def __init__(self, x):
+                self.x = x
+
+        found = self.client.submit(lambda p: Point(p.x + 1), Point(1)).result(10)
+        self.assertEqual((type(found), found.x), (Point, 2))
+
+    def test_large_functions_go_once(self):
+        big = bytes(10_000)
+        fn = lambda: len(big)  # noqa: E731
+        self.assertEqual(self.client.submit(fn).result(10), 10_000)
+        stored = len(self.client._core.kv)
+        self.assertEqual(self.client.submit(fn).result(10), 10_000)
+        self.assertEqual((stored, len(self.client._core.kv)), (1, 1))
+
+    def test_a_changed_function_is_a_new_function(self):
+        def make(n):
+            return lambda: n
+
+        self.assertEqual([self.client.submit(make(n)).result(10) for n in range(3)], [0, 1, 2])
+
+    def test_large_arguments_become_puts_once(self):
+        big = os.urandom(100_000)
+        for _ in range(2):
+            self.assertEqual(self.client.submit(len, big).result(10), 100_000)
+        self.assertLessEqual(self.client._job.next, 4)
+
+    def test_too_large_arguments_name_the_largest(self):
+        one = self.client.submit(add, 1)
+        with self.assertRaisesRegex(starling.TooLarge, "use put"):
+            self.client.submit(add, [one, os.urandom(50_000)])
+
+    def test_put(self):
+        value = {"a": os.urandom(5000)}
+        future = self.client.put(value)
+        self.assertIs(self.client.put(value), future)
+        self.assertEqual(future.result(10), value)
+        self.assertEqual(self.client.submit(lambda v: len(v["a"]), future).result(10), 5000)
+        self.client.close()
+        self.assertEqual(self.client._core.kv, {})
+
+    def test_put_in_parts(self):
+        from starling import _values
+
+        before, _values.PART_MAX = _values.PART_MAX, 1000
+        self.addCleanup(setattr, _values, "PART_MAX", before)
+        # Functions of parts exceed the lowered bound; only their own size counts here.
+        value = os.urandom(1500)
+        _values.PART_MAX = 900
+        upload = self.client._upload
+        self.client._upload = lambda key, data: (
+            self.client._core.kv_insert(b"function/" + key.hex().encode(), data),
+            self.client._functions.add(key),
+        )
+        self.assertEqual(self.client.put(value).result(10), value)
+        self.client._upload = upload
+
+    def test_large_results_are_fetched_when_read(self):
+        future = self.client.submit(lambda: bytes(100_000))
+        concurrent.futures.wait([future], 10)
+        self.assertIsNone(future._end.inline)
+        self.assertEqual(len(future.result()), 100_000)
+
+    def test_a_lost_result(self):
+        future = self.client.submit(lambda: bytes(100_000))
+        concurrent.futures.wait([future], 10)
+        self.client._core.objects.clear()
+        with self.assertRaises(starling.ResultLost):
+            future.result()
+
+    def test_explain(self):
+        self.assertIn("fake core", self.client.submit(add, 1).explain())
+
+    def test_a_lost_cluster_fails_what_is_open(self):
+        slow = self.client.submit(time.sleep, 0.3)
+        self.client._lost("all nodes are gone")
+        with self.assertRaisesRegex(starling.ClusterError, "all nodes are gone"):
+            slow.result(1)
+        with self.assertRaises(starling.ClusterError):
+            self.client.submit(add, 1)
+
+    def test_results_are_released(self):
+        for k in range(300):
+            self.client.submit(add, k).result(10)
+        gc.collect()
+        self.client.submit(add, 1).result(10)
+        self.assertGreaterEqual(len(self.client._core.released), 256)
+
+    def test_results_of_equal_calls_are_their_own(self):
+        first, second = self.client.submit(list), self.client.submit(list)
+        first.result(10).append(1)
+        self.assertEqual(second.result(10), [])
+
+
+class Waiting(unittest.TestCase):
+    def setUp(self):
+        self.client = client()
+        self.addCleanup(self.client.close)
+
+    def test_map_is_lazy(self):
+        taken = []
+
+        def arguments():
+            for k in itertools.count():
+                taken.append(k)
+                yield k
+
+        futures = self.client.map(add, arguments(), ahead=8)
+        self.assertLessEqual(len(taken), 9)
+        found = [next(futures).result(10) for _ in range(100)]
+        self.assertEqual(found, list(range(1, 101)))
+        self.assertLess(len(taken), 120)
+
+    def test_map_of_two_and_its_results(self):
+        futures = self.client.map(add, [1, 2], [10, 20])
+        self.assertEqual(list(futures.results()), [11, 22])
+        with self.assertRaises(TypeError):
+            self.client.map(add)
+
+    def test_as_completed(self):
+        futures = [self.client.submit(add, k) for k in range(20)]
+        found = sorted(f.result() for f in starling.as_completed(futures, timeout=10))
+        self.assertEqual(found, list(range(1, 21)))
+        mapped = self.client.map(add, range(50), ahead=7)
+        found = sorted(f.result() for f in starling.as_completed(mapped))
+        self.assertEqual(found, list(range(1, 51)))
+        for future in concurrent.futures.as_completed(futures, 10):
+            self.assertTrue(future.done())
+
+    def test_as_completed_is_late(self):
+        future = self.client.submit(time.sleep, 0.5)
+        with self.assertRaises(TimeoutError):
+            list(starling.as_completed([future], timeout=0.05))
+
+    def test_wait_and_gather(self):
+        futures = {"a": [self.client.submit(add, 1)], "b": (self.client.submit(add, 2), 7)}
+        self.assertEqual(starling.gather(futures), {"a": [2], "b": (3, 7)})
+        done, pending = starling.wait([futures["a"][0]], timeout=10)
+        self.assertEqual((len(done), len(pending)), (1, 0))
+
+    def test_asyncio(self):
+        async def main():
+            one = self.client.submit(add, 1)
+            self.assertEqual(await self.client.submit(add, one), 3)
+            big = self.client.submit(lambda: bytes(10_000))
+            self.assertEqual(len(await big), 10_000)
+            with self.assertRaises(TypeError):
+                await self.client.submit(add, None)
+            found = []
+            async for future in starling.as_completed([self.client.submit(add, k) for k in (1, 2)]):
+                found.append(await future)
+            self.assertEqual(sorted(found), [2, 3])
+            both = await asyncio.gather(self.client.submit(add, 1), self.client.submit(add, 2))
+            self.assertEqual(both, [2, 3])
+
+        asyncio.run(main())
+
+    def test_a_cancel_here_and_its_end_may_meet(self):
+        from starling._future import CANCELLED, End
+
+        future = self.client.submit(time.sleep, 0.2)
+        end = End(1, CANCELLED, "", 0, 0, None)
+        self.assertTrue(future._cancelled_here())
+        future._finish(end)
+        self.assertTrue(future._cancelled_here())
+        done, _ = concurrent.futures.wait([future], timeout=1)
+        self.assertEqual(done, {future})
+
+    def test_cancel(self):
+        blocker = self.client.submit(time.sleep, 0.3)
+        waiting = self.client.submit(add, 1)
+        after = self.client.submit(add, waiting)
+        while not self.client._core.is_running(1, 1):
+            time.sleep(0.01)
+        self.assertFalse(blocker.cancel())
+        self.assertTrue(waiting.cancel())
+        self.assertTrue(waiting.cancelled())
+        with self.assertRaises(concurrent.futures.CancelledError):
+            waiting.result()
+        with self.assertRaises(concurrent.futures.CancelledError):
+            after.result(10)
+        self.assertFalse(blocker.cancel() or blocker.cancelled())
+
+
+class Options_(unittest.TestCase):
+    def test_values(self):
+        self.assertEqual(size_bytes("8GiB"), 8 << 30)
+        self.assertEqual(size_bytes("1.5 MB"), 1_500_000)
+        self.assertEqual((seconds("1h 30m"), seconds("250ms"), seconds(3)), (5400.0, 0.25, 3.0))
+        for wrong in ("8 giraffes", "", -1):
+            with self.assertRaises(ValueError):
+                size_bytes(wrong)
+        for wrong in ("soon", "5", -1, 0):
+            with self.assertRaises(ValueError):
+                seconds(wrong)
+        with self.assertRaisesRegex(TypeError, "no option 'pure'"):
+            Options().changed({"pure": True})
+        for wrong in ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}):
+            with self.assertRaises(ValueError):
+                Options().changed(wrong)
+
+    def test_bound(self):
+        here = client()
+        self.addCleanup(here.close)
+        bound = here.options(retries=2, memory="1GiB").options(name="fit")
+        self.assertEqual(bound.submit(add, 1).result(10), 2)
+        (options, *_), *_ = [key for key in here._specs.values()]
+        self.assertEqual((options["retries"], options["memory_bytes"]), (2, 1 << 30))
+        self.assertEqual(options["name"], "fit")
+
+    def test_task(self):
+        here = client()
+        self.addCleanup(here.close)
+        self.assertEqual(double(4), 8)
+        self.assertEqual(double.on(here).submit(4).result(10), 8)
+        self.assertEqual(list(double.on(here).map([1, 2]).results()), [2, 4])
+        # A task in the arguments is its function.
+        self.assertEqual(here.submit(lambda f, x: f(x), double, 5).result(10), 10)
+
+
+class Closing(unittest.TestCase):
+    def test_closed(self):
+        here = client()
+        slow = here.submit(time.sleep, 0.5)
+        behind = here.submit(add, 1)
+        done = client()
+        done.close()
+        here.close()
+        for future in (slow, behind):
+            with self.assertRaises(starling.ClientClosed):
+                future.result(1)
+        with self.assertRaises(starling.ClientClosed):
+            here.submit(add, 1)
+        self.assertEqual(repr(here), "<Client closed>")
+        self.assertTrue(here._core.is_closed)
+
+    def test_results_that_came_stay(self):
+        with client() as here:
+            future = here.submit(add, 1)
+            concurrent.futures.wait([future], 10)
+        self.assertEqual(future.result(), 2)
+
+    def test_a_fork_has_no_client(self):
+        here = client()
+        self.addCleanup(here.close)
+        here.submit(add, 1).result(10)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                here.submit(add, 1)
+            except starling.ClientClosed:
+                os.write(writer, b"closed")
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        self.assertEqual(os.read(reader, 100), b"closed")
+        os.close(reader)
+        os.close(writer)
+
+    def test_shown(self):
+        with client() as here:
+            self.assertIn("1 nodes with 2 slots", repr(here))
+            self.assertIn("<table>", here._repr_html_())
+            self.assertIn("&lt;Future", here.submit(add, 1)._repr_html_())
+
+
+class Executors(unittest.TestCase):
+    def test_strict(self):
+        with client() as here:
+            with starling.Executor(max_workers=2, client=here) as executor:
+                self.assertEqual(list(executor.map(add, range(10))), list(range(1, 11)))
+                future = executor.submit(lambda: bytes(10_000))
+                failed = executor.submit(add, None)
+            self.assertEqual(len(future.result()), 10_000)
+            self.assertIsInstance(failed.exception(), TypeError)
+            with self.assertRaises(RuntimeError):
+                executor.submit(add, 1)
+            with self.assertRaises(ValueError):
+                starling.Executor(max_workers=0, client=here)
+
+    def test_cancel_futures(self):
+        with client(workers=1) as here:
+            executor = starling.Executor(max_workers=1, client=here)
+            futures = [executor.submit(time.sleep, 0.05) for _ in range(20)]
+            executor.shutdown(wait=True, cancel_futures=True)
+            cancelled = [future for future in futures if future.cancelled()]
+            self.assertGreater(len(cancelled), 10)
+            self.assertTrue(all(future.done() for future in futures))
+
+
+class Cluster(unittest.TestCase):
+    def test_no_binary(self):
+        before = os.environ.get("STARLING_BINARY")
+        os.environ["STARLING_BINARY"] = "/no/such/program"
+        try:
+            with self.assertRaisesRegex(starling.NoBinary, "/no/such/program"):
+                starling.LocalCluster()
+        finally:
+            os.environ.pop("STARLING_BINARY")
+            if before is not None:
+                os.environ["STARLING_BINARY"] = before
+        with self.assertRaises(ValueError):
+            starling.LocalCluster(nodes=0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,180 @@
+"""Calls on real nodes. Skipped without the extension module or the program."""
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from . import node  # noqa: F401 (it sets the path)
+import starling
+
+
+
+def missing():
+    """Why these tests cannot run; None if they can."""
+    from starling._cluster import find_binary
+
+    try:
+        from starling import _core  # noqa: F401
+
+        find_binary()
+    except (ImportError, starling.NoBinary) as error:
+        return "no real nodes: %s" % error
+    return None
+
+
+_missing = missing()
+WAIT = 120
+
+
+def load(n):
+    return list(range(n))
+
+
+def stats(d, scale=1):
+    values, more = d["x"]
+    return sum(values) * scale + more
+
+
+@unittest.skipIf(_missing is not None, _missing)
+class Calls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = starling.LocalCluster(nodes=2, slots=2)
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.close)
+        cls.client = cls.cluster.client()
+        cls.addClassCleanup(cls.client.close)
+
+    def test_futures_carry_values(self):
+        f = self.client.submit(load, 10)
+        g = self.client.submit(stats, {"x": [f, 1]}, scale=2)
+        self.assertEqual(g.result(WAIT), 91)
+        self.assertEqual(f.result(WAIT), list(range(10)))
+
+    def test_a_chain(self):
+        future = self.client.submit(lambda: 0)
+        for _ in range(50):
+            future = self.client.submit(lambda n: n + 1, future)
+        self.assertEqual(future.result(WAIT), 50)
+
+    def test_map(self):
+        found = list(self.client.map(lambda n: n * n, range(1000)).results())
+        self.assertEqual(found, [n * n for n in range(1000)])
+
+    def test_large_values_move_between_nodes(self):
+        big = self.client.submit(lambda: bytes(range(256)) * 4096)
+        sizes = [self.client.submit(len, big) for _ in range(8)]
+        self.assertEqual([size.result(WAIT) for size in sizes], [1 << 20] * 8)
+        self.assertEqual(len(big.result(WAIT)), 1 << 20)
+
+    def test_put_and_large_arguments(self):
+        data = os.urandom(1 << 20)
+        value = self.client.put(data)
+        self.assertEqual(self.client.submit(len, value).result(WAIT), 1 << 20)
+        self.assertEqual(self.client.submit(len, data).result(WAIT), 1 << 20)
+
+    def test_exceptions_come_back(self):
+        def fail():
+            raise KeyError("where")
+
+        future = self.client.submit(fail)
+        with self.assertRaises(KeyError) as caught:
+            future.result(WAIT)
+        self.assertIn("in fail", str(caught.exception.__cause__))
+        self.assertIn("'", caught.exception.__notes__[0])
+        with self.assertRaises(starling.DependencyError) as caught:
+            self.client.submit(load, future).result(WAIT)
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+
+    def test_a_crash_fails_its_call_alone(self):
+        crashed = self.client.submit(os._exit, 3)
+        others = [self.client.submit(load, 1) for _ in range(8)]
+        with self.assertRaises(starling.CallFailed):
+            crashed.result(WAIT)
+        self.assertEqual([other.result(WAIT) for other in others], [[0]] * 8)
+
+    def test_time_limits(self):
+        future = self.client.options(time_limit=1).submit(time.sleep, 600)
+        with self.assertRaises(starling.RemoteError) as caught:
+            future.result(WAIT)
+        self.assertIn("time limit", str(caught.exception))
+
+    def test_what_calls_print(self):
+        future = self.client.submit(print, "hello from", "a call")
+        future.result(WAIT)
+        self.assertEqual(future.stdout, "hello from a call\n")
+
+    def test_cancel(self):
+        running = self.client.submit(time.sleep, 600)
+        after = self.client.submit(load, running)
+        self.assertTrue(running.cancel(kill=True))
+        self.assertTrue(running.cancelled())
+        # What waits for a cancelled call is cancelled with it.
+        with self.assertRaises(concurrent.futures.CancelledError):
+            after.result(WAIT)
+
+    def test_await(self):
+        async def main():
+            return await asyncio.gather(*(self.client.submit(load, n) for n in (1, 2)))
+
+        self.assertEqual(asyncio.run(main()), [[0], [0, 1]])
+
+    def test_tasks_know_themselves(self):
+        def look():
+            return starling.current_task()
+
+        future = self.client.submit(look)
+        found = future.result(WAIT)
+        self.assertEqual((found.job, found.local), (self.client.job, future._local))
+
+    def test_random_numbers_differ(self):
+        draw = lambda _: __import__("random").random()  # noqa: E731
+        found = list(self.client.map(draw, range(16)).results())
+        self.assertEqual(len(set(found)), 16)
+
+    def test_executor(self):
+        with starling.Executor(client=self.client) as executor:
+            self.assertEqual(list(executor.map(pow, [2, 3], [5, 2])), [32, 9])
+            with self.assertRaises(ZeroDivisionError):
+                executor.submit(divmod, 1, 0).result(WAIT)
+
+    def test_shown(self):
+        self.assertIn("2 nodes with 4 slots", repr(self.client))
+
+
+@unittest.skipIf(_missing is not None, _missing)
+class Clusters(unittest.TestCase):
+    def test_the_example(self):
+        with starling.LocalCluster(nodes=2).client() as c:
+            f = c.submit(load, 5)
+            g = c.submit(stats, {"x": [f, 1]})
+            self.assertEqual(g.result(WAIT), 11)
+            directory = c._cluster._directory
+        self.assertFalse(os.path.exists(directory))
+
+    def test_a_killed_driver_leaves_nothing(self):
+        script = (
+            "import starling, time\n"
+            "cluster = starling.LocalCluster(nodes=1, slots=1)\n"
+            "print(cluster._directory, flush=True)\n"
+            "time.sleep(600)\n"
+        )
+        driver = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        directory = driver.stdout.readline().strip()
+        self.assertTrue(os.path.isdir(directory))
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        driver.stdout.close()
+        end = time.monotonic() + WAIT
+        while os.path.exists(directory):
+            self.assertLess(time.monotonic(), end, "the cluster outlives its driver")
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()
