@@ -58,7 +58,9 @@ def endless():
         pass
 
 def much(mib):
-    return len(bytearray(mib << 20)) and time.sleep(60)
+    data = b"x" * (mib << 20)
+    time.sleep(60)
+    return len(data)
 
 def text(count):
     return "x" * count

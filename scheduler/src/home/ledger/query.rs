@@ -11,6 +11,9 @@ use super::packed::Brief;
 use super::segment::{End, State};
 use crate::routing::partition_owners::Homes;
 
+/// The codec of a function that is a text, such as `module:name`.
+const CODEC_TEXT: u32 = 5;
+
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.
     pub(crate) fn name(&self, task: TaskId) -> String {
@@ -169,11 +172,19 @@ impl Ledger {
         Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
     }
 
-    /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`.
+    /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`. Of a
+    /// call: its function, if that is a text.
     fn argv(&self, task: TaskId) -> Vec<String> {
         let Some(brief) = self.brief(task) else { return Vec::new() };
         let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
-        let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
+        let command = match &spec.body {
+            Some(wire::spec::Body::Command(command)) => command,
+            Some(wire::spec::Body::Call(call)) if call.body_codec == CODEC_TEXT => {
+                let function = call.body.get(..ARGV_SHOWN_BYTES_MAX).unwrap_or(&call.body);
+                return vec![String::from_utf8_lossy(function).into_owned()];
+            }
+            _ => return Vec::new(),
+        };
         let entry = self.entry_of(task.job, &brief);
         let mut room_bytes = ARGV_SHOWN_BYTES_MAX;
         let mut argv = Vec::new();

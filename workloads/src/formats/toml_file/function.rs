@@ -255,7 +255,7 @@ impl FunctionCall {
     }
 
     /// The error of arguments that are too large.
-    pub(super) fn check_size(&self, told: &Located<String>) -> Result<(), Fault> {
+    pub(crate) fn check_size(&self, told: &Located<String>) -> Result<(), Fault> {
         let bytes = self.arguments.to_string().len();
         if bytes <= limits::PAYLOAD_BYTES_MAX {
             return Ok(());

@@ -136,7 +136,9 @@ fn argument(value: &serde_json::Value, task: &TaskView<'_>) -> String {
                 }
             }
             None => {
-                let pair = |(key, value)| format!("{} = {}", quote(key), argument(value, task));
+                let pair = |(key, value): (&String, _)| {
+                    format!("{} = {}", quote(key), argument(value, task))
+                };
                 table(map.iter().map(pair))
             }
         },
