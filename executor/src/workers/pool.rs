@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::limits;
+use proto::{codec, limits};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
 use super::runtime::{Runtime, RuntimeNumbers, Zygote, send_fork, socket_pair};
 use super::starter::{Program, Starter};
-use super::wire::{FunctionId, INLINE_BYTES_MAX, Value, codec};
+use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
 

@@ -4,15 +4,12 @@ use proto::limits::{
     ARGV_SHOWN_BYTES_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
-use proto::{JobId, LocalId, PartitionId, TaskId, wire};
+use proto::{JobId, LocalId, PartitionId, TaskId, codec, wire};
 
 use super::Ledger;
 use super::packed::Brief;
 use super::segment::{End, State};
 use crate::routing::partition_owners::Homes;
-
-/// The codec of a function that is a text, such as `module:name`.
-const CODEC_TEXT: u32 = 5;
 
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.
@@ -179,7 +176,7 @@ impl Ledger {
         let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
         let command = match &spec.body {
             Some(wire::spec::Body::Command(command)) => command,
-            Some(wire::spec::Body::Call(call)) if call.body_codec == CODEC_TEXT => {
+            Some(wire::spec::Body::Call(call)) if call.body_codec == u32::from(codec::TEXT) => {
                 let function = call.body.get(..ARGV_SHOWN_BYTES_MAX).unwrap_or(&call.body);
                 return vec![String::from_utf8_lossy(function).into_owned()];
             }
