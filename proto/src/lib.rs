@@ -13,6 +13,7 @@ assert_eq!(task.partition(), PartitionId(7)); // finds the home without a look-u
 */
 
 pub mod busy;
+pub mod codec;
 pub mod entry;
 pub mod event;
 pub mod id;

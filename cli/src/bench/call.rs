@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use proto::wire;
+use proto::{codec, wire};
 use workloads::{Graph, GraphBuilder, TaskInit};
 
 use super::children::tree_cpu_us;
@@ -10,9 +10,6 @@ use super::{Cluster, Report, Setting};
 
 /// A function without arguments that costs next to nothing.
 const FUNCTION: &str = "builtins:dict";
-/// The codecs of JSON and of text.
-const JSON: u32 = 3;
-const TEXT: u32 = 5;
 
 pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     let resolved = setting.resolve(4, 2, 100_000);
@@ -48,9 +45,9 @@ fn calls(tasks: u64) -> anyhow::Result<Graph> {
     let mut builder = GraphBuilder::new("calls");
     let call = wire::Call {
         body: FUNCTION.as_bytes().to_vec().into(),
-        body_codec: TEXT,
+        body_codec: codec::TEXT.into(),
         payload: b"[]".to_vec().into(),
-        codec: JSON,
+        codec: codec::JSON.into(),
         ..wire::Call::default()
     };
     let spec = builder.spec(wire::Spec {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proto::work::{Launch, LaunchInput, Outcome};
-use proto::{ObjectId, Span, limits, wire};
+use proto::{ObjectId, Span, codec, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::wire::{
     ARGUMENTS, CallHead, FunctionId, INLINE_BYTES_MAX, Outgoing, ResultRecord, Status, Value,
-    codec, value_bytes,
+    value_bytes,
 };
 use crate::captured::{OutputLoss, Printed, too_much};
 use crate::collect;

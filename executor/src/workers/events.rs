@@ -123,7 +123,7 @@ impl Pool {
                 Err(_) => 0,
             };
             if count == 0 {
-                return self.zygote_ended(runtime, "it closed its socket", now);
+                return self.zygote_closed(runtime, now);
             }
             match zygote_packet(&buffer[..count]) {
                 Ok(packet) => self.hear_packet(runtime, &packet, now),
@@ -172,6 +172,18 @@ impl Pool {
                     self.exited(id, *status, now);
                 }
             }
+        }
+    }
+
+    /// A zygote has closed its socket. The spawner reports its end.
+    fn zygote_closed(&mut self, runtime: usize, now: Instant) {
+        let Zygote::Runs { socket, number, closed, .. } = &mut self.runtimes[runtime].zygote else {
+            return;
+        };
+        let _ = epoll::delete(&self.epoll, &socket);
+        closed.get_or_insert(now);
+        if let Some(starter) = &mut self.starter {
+            starter.kill(*number);
         }
     }
 

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::limits;
+use proto::{codec, limits};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
 use super::runtime::{Runtime, RuntimeNumbers, Zygote, send_fork, socket_pair};
 use super::starter::{Program, Starter};
-use super::wire::{FunctionId, INLINE_BYTES_MAX, Value, codec};
+use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
 
@@ -197,7 +197,8 @@ impl Pool {
 
     fn is_loaded(&self, runtime: usize) -> bool {
         let runtime = &self.runtimes[runtime];
-        runtime.is_direct || matches!(runtime.zygote, Zygote::Runs { is_ready: true, .. })
+        let is_ready = matches!(runtime.zygote, Zygote::Runs { is_ready: true, closed: None, .. });
+        runtime.is_direct || is_ready
     }
 
     /// True if one more worker may start. Ends an idle one if that makes room.
@@ -243,11 +244,15 @@ impl Pool {
             worker.number = Some(started);
             return self.add(worker);
         }
-        match &runtime.zygote {
-            Zygote::Runs { is_ready: false, .. } => Ok(()),
-            Zygote::Runs { socket, .. } => {
+        match &mut runtime.zygote {
+            Zygote::Runs { is_ready: false, .. } | Zygote::Runs { closed: Some(_), .. } => Ok(()),
+            Zygote::Runs { socket, closed, .. } => {
                 let (files, theirs) = WorkerFiles::new().map_err(told)?;
-                send_fork(socket, self.next_worker, &theirs).map_err(told)?;
+                if send_fork(socket, self.next_worker, &theirs).is_err() {
+                    // It has just ended. The next one serves the call.
+                    *closed = Some(now);
+                    return Ok(());
+                }
                 self.add(Worker::new(number, files, now))
             }
             Zygote::None => {
@@ -264,6 +269,7 @@ impl Pool {
                     number: started,
                     is_ready: false,
                     since: now,
+                    closed: None,
                     stderr: Vec::new(),
                 };
                 Ok(())

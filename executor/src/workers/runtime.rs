@@ -39,6 +39,8 @@ pub(super) enum Zygote {
         number: u64,
         is_ready: bool,
         since: Instant,
+        /// It has closed its socket; its end follows.
+        closed: Option<Instant>,
         stderr: Vec<u8>,
     },
 }

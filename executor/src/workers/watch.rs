@@ -109,7 +109,14 @@ impl Pool {
         let is_used = self.workers.values().any(|worker| worker.runtime == runtime)
             || self.queue.iter().any(|call| call.runtime == runtime);
         let state = &mut self.runtimes[runtime];
-        let Zygote::Runs { is_ready, since, .. } = &state.zygote else { return None };
+        let Zygote::Runs { is_ready, since, closed, .. } = &state.zygote else { return None };
+        if let Some(closed) = closed {
+            if now >= *closed + END_MAX {
+                self.zygote_ended(runtime, "it closed its socket", now);
+                return None;
+            }
+            return Some(END_MAX);
+        }
         if is_used {
             state.idle_since = now;
         }

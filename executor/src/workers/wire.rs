@@ -28,16 +28,6 @@ const RECORD_HEAD_BYTES: usize = 5;
 /// The identity of a function.
 pub(super) type FunctionId = [u8; 16];
 
-/// The encoding of a value's bytes.
-pub(super) mod codec {
-    pub(in crate::workers) const RAW: u8 = 0;
-    pub(in crate::workers) const PICKLE: u8 = 1;
-    pub(in crate::workers) const PICKLE_WITH_BUFFERS: u8 = 2;
-    pub(in crate::workers) const JSON: u8 = 3;
-    pub(in crate::workers) const ARROW: u8 = 4;
-    pub(in crate::workers) const TEXT: u8 = 5;
-}
-
 /// An argument, an input or a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Value<'a> {
@@ -358,6 +348,8 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proto::codec;
+
     use super::*;
 
     fn value(slot: u16, bytes: &[u8]) -> Value<'_> {

@@ -6,13 +6,9 @@ use std::time::{Duration, Instant};
 
 use executor::ExecutorConfig;
 use proto::work::{Launch, Outcome};
-use proto::{TaskId, wire};
+use proto::{TaskId, codec, wire};
 
 use crate::common::{Bench, PATIENCE, input, is_alive, launch, object, output, wait_until};
-
-/// JSON, and text.
-const JSON: u32 = 3;
-const TEXT: u32 = 5;
 
 const MODULE: &str = r#"
 import os, signal, sys, time
@@ -96,8 +92,8 @@ impl Bench {
         let call = wire::Call {
             runtime: Some(runtime),
             body: format!("work:{function}").into_bytes().into(),
-            body_codec: TEXT,
-            codec: JSON,
+            body_codec: codec::TEXT.into(),
+            codec: codec::JSON.into(),
             ..Default::default()
         };
         let spec = wire::Spec {

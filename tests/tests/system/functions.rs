@@ -124,10 +124,10 @@ fn a_function_from_the_command_line_and_its_failures() {
     let printed = instance.starling(&["job", "output", id, "--stderr"]).ok();
     assert!(printed.stdout.contains("in fail"), "{}", printed.stdout);
 
-    let refused = instance.starling(&["submit", "--function", "nonsense"]).expect_code(2);
+    let refused = instance.starling(&["submit", "--function", "nonsense"]).expect_code(4);
     assert!(refused.stderr.contains("is not module:name"), "{}", refused.stderr);
     let refused = instance.starling(&["submit", "--function", "work:total", "--", "{x"]);
-    assert!(refused.expect_code(2).stderr.contains("is not JSON"));
+    assert!(refused.expect_code(4).stderr.contains("is not JSON"));
     instance.down();
 }
 

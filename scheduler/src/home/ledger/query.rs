@@ -5,7 +5,7 @@ use proto::limits::{
     UNMET_PARENTS_REPORTED_MAX,
 };
 use proto::work::Captured;
-use proto::{JobId, LocalId, PartitionId, TaskId, wire};
+use proto::{JobId, LocalId, PartitionId, TaskId, codec, wire};
 
 use super::packed::Brief;
 use super::segment::{End, State};
@@ -177,11 +177,19 @@ impl Ledger {
             .then(|| format!("it waits for {missing} of {slots} dependencies: {named}{more}"))
     }
 
-    /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`.
+    /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`. Of a
+    /// call: its function, if that is a text.
     fn argv(&self, task: TaskId) -> Vec<String> {
         let Some(brief) = self.brief(task) else { return Vec::new() };
         let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
-        let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
+        let command = match &spec.body {
+            Some(wire::spec::Body::Command(command)) => command,
+            Some(wire::spec::Body::Call(call)) if call.body_codec == u32::from(codec::TEXT) => {
+                let function = call.body.get(..ARGV_SHOWN_BYTES_MAX).unwrap_or(&call.body);
+                return vec![String::from_utf8_lossy(function).into_owned()];
+            }
+            _ => return Vec::new(),
+        };
         let entry = self.entry_of(task.job, &brief);
         let mut room_bytes = ARGV_SHOWN_BYTES_MAX;
         let mut argv = Vec::new();

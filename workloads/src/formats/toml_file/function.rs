@@ -4,7 +4,7 @@
 //! an input file. Both become inputs of the task. In the arguments they are replaced by marks, and
 //! by the slots of the inputs once these are known.
 
-use proto::{entry, limits, wire};
+use proto::{codec, entry, limits, wire};
 use serde_json::{Map, Value, json};
 
 use super::array::{expand_range, find_range};
@@ -18,9 +18,6 @@ const RESULT: &str = "$result";
 const INPUTS: &str = "$inputs";
 /// The worker's name for an input slot.
 const SLOT: &str = "$slot";
-/// The codecs of the worker protocol for JSON and for text.
-const JSON: u32 = 3;
-const TEXT: u32 = 5;
 /// The key of the output of a function.
 const OUTPUT: &str = "result";
 
@@ -224,9 +221,9 @@ impl FunctionCall {
         wire::Call {
             runtime: Some(runtime),
             body: self.function.clone().into_bytes().into(),
-            body_codec: TEXT,
+            body_codec: codec::TEXT.into(),
             payload: self.payload(passed).into(),
-            codec: JSON,
+            codec: codec::JSON.into(),
             ..wire::Call::default()
         }
     }
