@@ -6,7 +6,7 @@ use crate::common::units::{count, seconds};
 
 /// Samples in memory; every second one goes when there are more.
 const SAMPLES_MAX: usize = 128;
-/// The parts of the later half of the run whose speeds are compared.
+/// The later half of the run has this number of parts, and their speeds are compared.
 const PARTS: usize = 6;
 /// Before this number of ended tasks the end is not known.
 const ENDED_MIN: u64 = 4;

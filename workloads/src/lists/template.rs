@@ -65,7 +65,7 @@ enum Part {
     Replaced(What, Place),
 }
 
-/// A command whose replacement strings are found.
+/// A command with its replacement strings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
     arguments: Vec<Vec<Part>>,
