@@ -157,13 +157,7 @@ impl<'t> Assembly<'t> {
         let table = &self.tables[group];
         let count = self.arrays[group].map_or(1, Array::count);
         let mut fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
-        for (input, source) in table.inputs.iter().zip(&fixed) {
-            match source {
-                Source::Task(found) => self.check_result(table, input, Some(*found), "")?,
-                Source::External => self.check_result(table, input, None, &input.file.value)?,
-                Source::Upload(_) | Source::Varies => {}
-            }
-        }
+        self.check_results(table, &fixed)?;
         let sizes: Vec<u64> = table
             .inputs
             .iter()
@@ -182,9 +176,9 @@ impl<'t> Assembly<'t> {
         self.check_edges(each as u64 * u64::from(count))?;
         self.check_names(table, &fixed)?;
         // Elements with files from the same sources share a spec.
-        let mut specs: BTreeMap<Vec<Option<OutputForm>>, u32> = BTreeMap::new();
+        let mut specs: BTreeMap<Vec<Option<(OutputForm, bool)>>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();
-        let mut varying: Vec<Option<OutputForm>> = Vec::new();
+        let mut varying: Vec<Option<(OutputForm, bool)>> = Vec::new();
         let mut edges: Vec<(u32, u32, u32)> = Vec::new();
         for position in 0..count {
             let element = self.element(group, position);
@@ -194,13 +188,8 @@ impl<'t> Assembly<'t> {
                 if fixed[at] != Source::Varies {
                     continue;
                 }
-                let text = expand(&input.file.value, element);
-                let found = match input.is_result {
-                    true => self.names.find(&text),
-                    false => self.files.find(&text),
-                };
-                self.check_result(table, input, found, &text)?;
-                varying.push(found.as_ref().map(|found| self.made(found.owner).form));
+                let found = self.maker(table, input, element)?;
+                varying.push(found.map(|found| (self.made(found.owner).form, self.calls(found))));
                 sources[at] = match found {
                     Some(found) => Source::Task(found),
                     None => {
@@ -209,15 +198,7 @@ impl<'t> Assembly<'t> {
                     }
                 };
             }
-            for source in &sources {
-                match source {
-                    Source::Task(found) => {
-                        edges.push((self.number(*found), task, found.owner.sub + 1));
-                    }
-                    Source::Upload(upload) => edges.push((*upload, task, 1)),
-                    Source::External | Source::Varies => {}
-                }
-            }
+            edges.extend(sources.iter().filter_map(|source| self.edge_to(task, *source)));
             self.check_edges(edges.len() as u64)?;
             let spec = match specs.get(&varying) {
                 Some(spec) => *spec,
@@ -228,12 +209,7 @@ impl<'t> Assembly<'t> {
                 }
             };
             let duration_ns = table.duration_ns;
-            let payload = match &table.body {
-                Body::Function(call) if count > 1 || table.array.is_some() => {
-                    self.own_arguments(table, call, &sources, element)
-                }
-                _ => Vec::new(),
-            };
+            let payload = self.own_arguments(table, &sources, element);
             let init = TaskInit { entry: element, duration_ns, ..TaskInit::of(spec) };
             self.builder.task(TaskInit { payload: &payload, ..init });
         }
@@ -241,6 +217,15 @@ impl<'t> Assembly<'t> {
             self.builder.edge(parent, child, output);
         }
         Ok(())
+    }
+
+    /// The edge that an input makes: parent, child, and 1 + the number of the output.
+    fn edge_to(&self, task: u32, source: Source) -> Option<(u32, u32, u32)> {
+        match source {
+            Source::Task(found) => Some((self.number(found), task, found.owner.sub + 1)),
+            Source::Upload(upload) => Some((upload, task, 1)),
+            Source::External | Source::Varies => None,
+        }
     }
 
     /// Refuses too many further edges before they are made.
@@ -397,8 +382,7 @@ impl<'t> Assembly<'t> {
                 Source::Task(found) => {
                     let form = self.made(found.owner).form.into();
                     let file = input.name.clone().unwrap_or(file);
-                    let maker = &self.tables[found.owner.group as usize].body;
-                    let value = matches!(maker, Body::Function(_));
+                    let value = self.calls(*found);
                     spec.inputs.push(wire::Input { key, file, form, value });
                 }
                 Source::Upload(_) => {

@@ -11,8 +11,41 @@ use crate::graph::error::Problem;
 use crate::graph::expand;
 
 impl Assembly<'_> {
+    /// True if this task calls a function.
+    pub(super) fn calls(&self, found: Found) -> bool {
+        matches!(self.tables[found.owner.group as usize].body, Body::Function(_))
+    }
+
+    /// Checks the results among the inputs that all elements share.
+    pub(super) fn check_results(&self, table: &TaskTable, sources: &[Source]) -> Result<(), Fault> {
+        for (input, source) in table.inputs.iter().zip(sources) {
+            match source {
+                Source::Task(found) => self.check_result(table, input, Some(*found), "")?,
+                Source::External => self.check_result(table, input, None, &input.file.value)?,
+                Source::Upload(_) | Source::Varies => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The task that makes an input of one element.
+    pub(super) fn maker(
+        &self,
+        table: &TaskTable,
+        input: &InputFile,
+        element: u64,
+    ) -> Result<Option<Found>, Fault> {
+        let text = expand(&input.file.value, element);
+        let found = match input.is_result {
+            true => self.names.find(&text),
+            false => self.files.find(&text),
+        };
+        self.check_result(table, input, found, &text)?;
+        Ok(found)
+    }
+
     /// A result must be that of a function.
-    pub(super) fn check_result(
+    fn check_result(
         &self,
         table: &TaskTable,
         input: &InputFile,
@@ -27,8 +60,7 @@ impl Assembly<'_> {
             let problem = Problem::UnknownTask { task, parent, list: "$result" };
             return Err(table.name.fault(problem));
         };
-        let maker = &self.tables[found.owner.group as usize];
-        if matches!(maker.body, Body::Function(_)) {
+        if self.calls(found) {
             return Ok(());
         }
         let reason = format!("task '{}' calls no function and has no result", self.told(found));
@@ -72,10 +104,12 @@ impl Assembly<'_> {
     pub(super) fn own_arguments(
         &self,
         table: &TaskTable,
-        call: &FunctionCall,
         sources: &[Source],
         element: u64,
     ) -> Vec<u8> {
+        let (Body::Function(call), Some(_)) = (&table.body, &table.array) else {
+            return Vec::new();
+        };
         let has_own_paths = table.inputs.iter().zip(sources).any(|(input, source)| {
             *source == Source::External && entry::is_template(&input.file.value)
         });
