@@ -8,6 +8,7 @@ use daemon::CapturedRoom;
 
 use crate::cluster::tuning::{OrderName, PolicyName, TuningArgs};
 use crate::common::errors::Failure;
+use crate::common::needs::OfferArgs;
 use crate::common::settings::Settings;
 use crate::common::units::{Factor, Size, Timespan};
 
@@ -101,6 +102,8 @@ pub(crate) struct ClusterArgs {
     /// keepers slots again [default: as before; else a share of the CPUs]
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) offer: OfferArgs,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With

@@ -87,6 +87,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
             name: String::new(),
             inputs: vec![],
             resume: None,
+            granted: None,
         });
     };
     // The spawner starts with the first command.

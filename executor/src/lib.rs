@@ -38,6 +38,7 @@ let launch = Launch {
     name: String::new(),
     inputs: vec![],
     resume: None,
+    granted: None,
 };
 // A no-op with virtual data is answered at once; everything else goes through `launch`.
 let outcome = executor::Executor::run_inline(&launch).expect("nothing to wait for");
@@ -65,6 +66,7 @@ pub mod objects;
 mod orphan_processes;
 mod pool;
 pub mod private;
+mod resources;
 mod shared_files;
 pub mod spawner;
 mod spawner_liveness;

@@ -12,6 +12,7 @@ epoll. A few more only spawn, because a spawn blocks until the new program runs.
 */
 
 mod children;
+mod memory;
 mod orphans;
 mod program;
 pub(crate) mod shield;
@@ -65,6 +66,8 @@ enum Alarm {
     Watch,
     /// Look for processes that left the group of a command.
     Orphans,
+    /// Read the memory of commands that have a limit.
+    Memory,
 }
 
 #[derive(Default)]
@@ -194,6 +197,8 @@ struct Loop<'a> {
     orphans: Orphans,
     /// There is an alarm for `Orphans`.
     will_look: bool,
+    /// There is an alarm for `Memory`.
+    will_measure: bool,
     grace: Duration,
     /// This number of commands is a crowd.
     crowd: usize,
@@ -216,6 +221,7 @@ impl<'a> Loop<'a> {
             will_watch: false,
             orphans: Orphans::new(),
             will_look: false,
+            will_measure: false,
             grace,
             crowd,
             has_ended: false,
@@ -292,6 +298,10 @@ impl<'a> Loop<'a> {
                 if !self.will_watch {
                     self.will_watch = true;
                     self.alarm(UNWATCHED, Alarm::Watch, 0);
+                }
+                if start.memory_limit_bytes > 0 && !self.will_measure {
+                    self.will_measure = true;
+                    self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                 }
                 self.shared.children().expect(&start);
                 if start.time_limit_ns > 0 {
@@ -390,6 +400,14 @@ impl<'a> Loop<'a> {
                     // orphans now.
                     if !self.will_look && self.orphans.are_there() {
                         self.look_for_orphans();
+                    }
+                }
+                Alarm::Memory => {
+                    self.will_measure = children.has_memory_limits();
+                    if self.will_measure {
+                        children.enforce_memory(&memory::of_groups());
+                        drop(children);
+                        self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                     }
                 }
                 Alarm::Orphans => {

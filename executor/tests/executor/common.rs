@@ -128,6 +128,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         name: String::new(),
         inputs: vec![],
         resume: None,
+        granted: None,
     }
 }
 

@@ -257,6 +257,12 @@ impl Scheduler {
     /// The last event of the task that its home knows.
     fn last_event(&self, task: TaskId) -> String {
         let Some(cell) = self.ledger.cell(task) else { return String::new() };
+        if self.awaiting_wide_node.contains(&task) {
+            return self.explain_awaiting_wide_node(task);
+        }
+        if let Some(why) = self.explain_request_of(task) {
+            return why;
+        }
         match cell.state {
             State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
                 "attempt {} made other bytes than the one before; homes of readers are asked",

@@ -11,6 +11,7 @@ use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
+use crate::faults::node_offers;
 use crate::faults::options::WorldOptions;
 use crate::faults::world::World;
 use crate::rng::SimRng;
@@ -175,6 +176,11 @@ impl Plan {
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(&mut SimRng::new(seed ^ TURNS_STREAM), &mut jobs);
+        let drafts = jobs.iter_mut().filter_map(|(work, ..)| match work {
+            Work::Draft(draft) => Some(draft),
+            Work::Graph(..) => None,
+        });
+        node_offers::draw(&mut world, drafts);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {

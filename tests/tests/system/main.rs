@@ -31,6 +31,7 @@ mod recorded;
 mod removal;
 mod replicas;
 mod reports;
+mod resources;
 mod results;
 mod retry;
 mod scrub;
