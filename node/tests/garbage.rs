@@ -128,13 +128,8 @@ fn body(dice: &mut Dice) -> Body {
         4 => Body::StealHint(wire::StealHint { shared: dice.number() as u32 }),
         5 => {
             let (steal, slots) = (dice.number(), dice.number() as u32);
-            Body::StealRequest(wire::StealRequest {
-                steal,
-                slots,
-                free: slots,
-                held: 0,
-                free_amounts: vec![steal],
-            })
+            let (free, free_amounts) = (slots, vec![steal]);
+            Body::StealRequest(wire::StealRequest { steal, slots, free, held: 0, free_amounts })
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));

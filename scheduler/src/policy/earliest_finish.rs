@@ -209,8 +209,8 @@ impl Scheduler {
     pub(crate) fn free_lanes(&self) -> usize {
         (f64::from(self.slots.free()) / self.estimates.width()).ceil() as usize
     }
-    /// The number of tasks without a request that other nodes may take: the shared queue, and the tasks of the local
-    /// queue that are worth the transfer.
+    /// The number of tasks without a request that other nodes may take: those of the shared queue,
+    /// and those of the local queue that are worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
         self.shared.plain() + self.surplus()
     }

@@ -68,12 +68,17 @@ impl Scheduler {
         count
     }
 
+    /// The share of a thief. A slow node may not know yet that the map marks it as slow.
+    pub(crate) fn share_of(&self, thief: NodeId, request: &wire::StealRequest) -> Share {
+        if self.homes.is_slow(thief) {
+            return Share::default();
+        }
+        let (plain, surplus) = (self.wanted_by(request), self.surplus());
+        Share { plain, surplus, requests: self.requests_for(thief, request) }
+    }
+
     /// The part of the thief in tasks with requests.
-    pub(crate) fn requests_for(
-        &self,
-        thief: NodeId,
-        request: &wire::StealRequest,
-    ) -> Option<RequestShare> {
+    fn requests_for(&self, thief: NodeId, request: &wire::StealRequest) -> Option<RequestShare> {
         if !self.shared.has_requests() {
             return None;
         }

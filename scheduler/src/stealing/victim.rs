@@ -79,12 +79,7 @@ impl Scheduler {
         let mut bundle = BundleBuilder::default();
         let (mut remote_tasks, mut untold) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
-        // A slow node may not know yet that the map marks it as slow.
-        let wanted = if self.homes.is_slow(thief) { 0 } else { self.wanted_by(request) };
-        let mut share = Share { plain: wanted, surplus: self.surplus(), ..Share::default() };
-        if !self.homes.is_slow(thief) {
-            share.requests = self.requests_for(thief, request);
-        }
+        let mut share = self.share_of(thief, request);
         for _ in 0..STEP_POPS_MAX {
             if bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {
                 break;

@@ -6,7 +6,7 @@ use proto::wire::OutputForm;
 
 use super::array::{Array, expand_range, find_range};
 pub(crate) use super::raw::ExternalFileUse;
-use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
+use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
@@ -114,19 +114,8 @@ impl TaskTable {
         };
         let cpus = count(raw.cpus, "cpus", 1, limits::SLOTS_MAX)?;
         let memory_bytes = parse(raw.memory, parse_size_bytes)?;
-        let needs = Needs {
-            cpus: if cpus > 1 { cpus.to_string() } else { String::new() },
-            gpus: raw.gpus.map(|gpus| gpus.0).unwrap_or_default(),
-            memory: if memory_bytes > 0 { memory_bytes.to_string() } else { String::new() },
-            resources: raw
-                .resources
-                .0
-                .into_iter()
-                .map(|(name, amount)| format!("{name}={}", amount.value.0))
-                .collect(),
-            labels: raw.labels,
-            variants: raw.variants,
-        };
+        let needs =
+            needs_of((cpus, memory_bytes), raw.gpus, raw.resources, raw.labels, raw.variants);
         let requested = needs.request().map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
         })?;
@@ -259,6 +248,25 @@ impl TaskTable {
             }
         }
         Ok(())
+    }
+}
+
+/// The needs of a task; 0 bytes of memory are none.
+fn needs_of(
+    (cpus, memory_bytes): (u32, u64),
+    gpus: Option<AmountText>,
+    resources: Pairs<AmountText>,
+    labels: Vec<String>,
+    variants: Vec<String>,
+) -> Needs {
+    let resources = resources.0.into_iter();
+    Needs {
+        cpus: if cpus > 1 { cpus.to_string() } else { String::new() },
+        gpus: gpus.map(|gpus| gpus.0).unwrap_or_default(),
+        memory: if memory_bytes > 0 { memory_bytes.to_string() } else { String::new() },
+        resources: resources.map(|(name, it)| format!("{name}={}", it.value.0)).collect(),
+        labels,
+        variants,
     }
 }
 
