@@ -8,6 +8,7 @@ use daemon::CapturedRoom;
 
 use crate::cluster::tuning::{OrderName, PolicyName, TuningArgs};
 use crate::common::errors::Failure;
+use crate::common::needs::OfferArgs;
 use crate::common::settings::Settings;
 use crate::common::units::{Factor, Size, Timespan};
 
@@ -114,6 +115,8 @@ pub(crate) struct ClusterArgs {
     #[arg(long, short_alias = 'j',
           value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) offer: OfferArgs,
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With
     /// 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]

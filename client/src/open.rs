@@ -368,7 +368,11 @@ impl State {
         spec: &Arc<wire::Spec>,
         task: NewTask,
     ) -> Result<LocalId, ClientError> {
-        let bytes = 48 + task.payload.len() + task.name.len() + 24 * task.parents.len() + 8 * task.output_sizes.len();
+        let bytes = 48
+            + task.payload.len()
+            + task.name.len()
+            + 24 * task.parents.len()
+            + 8 * task.output_sizes.len();
         let is_full = |filling: &Filling| {
             filling.chunk.tasks.len() >= limits::OPEN_CHUNK_TASKS
                 || filling.bytes + bytes > CHUNK_BYTES

@@ -2,9 +2,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{NodeId, limits};
+use resources::{Offer, Totals};
 use scheduler::Tuning;
 use security::Token;
 
@@ -63,6 +65,10 @@ pub struct NodeOptions {
     /// Executing threads ("cores"). With 0 the node is a keeper: it keeps replicas and votes, and
     /// runs nothing.
     pub slots: u32,
+    /// The resources of each node of this process, by number; the last one counts for further
+    /// nodes. The cpus of a node are replaced by its slots if their numbers differ. Empty: cpus
+    /// alone.
+    pub offers: Vec<Arc<Offer>>,
     pub listen: Listen,
     /// The options of policy, stealing and object storage, until a client changes them. An
     /// unlimited store gets limits by the size of its file system.
@@ -113,6 +119,21 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
+    /// The resources of this node, with as many cpus as slots.
+    #[must_use]
+    pub fn offer(&self) -> Option<Arc<Offer>> {
+        let at = (self.node.0 as usize).min(self.offers.len().checked_sub(1)?);
+        let offer = &self.offers[at];
+        (self.slots > 0)
+            .then(|| offer.with_cpus(self.slots).map_or_else(|| offer.clone(), Arc::new))
+    }
+    /// The resources of this node in the form of the map.
+    #[must_use]
+    pub fn offer_bytes(&self) -> Vec<u8> {
+        let totals = self.offer().map(|offer| Totals::from(&*offer));
+        totals.map_or_else(Vec::new, |totals| totals.encode())
+    }
+
     /// Node `node` of `expect`, on loopback, with one slot for each CPU.
     #[must_use]
     pub fn new(dir: &Path, node: NodeId, expect: u32) -> Self {
@@ -123,6 +144,7 @@ impl NodeOptions {
             node,
             expect,
             slots: cpus,
+            offers: Vec::new(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(),
             tuning: Tuning::default(),
             partitions: None,

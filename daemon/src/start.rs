@@ -150,7 +150,8 @@ fn enter_as_new(
     let store = instance::random_u64()?.max(1);
     let (slots, keeper) = (options.slots, options.slots == 0);
     let speaks = limits::PEER_VERSION;
-    let join = wire::MemberJoin { store, address, data_address, slots, keeper, speaks };
+    let offer = options.offer_bytes();
+    let join = wire::MemberJoin { store, address, data_address, slots, keeper, speaks, offer };
     options.node = rendezvous::enter(&by, dialer, &join, options.deadline)?;
     // A number with state is free for other ranks unless it is noted.
     options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))?;

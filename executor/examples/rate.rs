@@ -88,6 +88,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
             payload: Default::default(),
             inputs: vec![],
             resume: None,
+            granted: None,
         });
     };
     // The spawner starts with the first command.

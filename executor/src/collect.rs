@@ -83,6 +83,9 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
         let limit_s = Span(launch.spec.time_limit_ns).as_secs_f64();
         return format!("exceeded its time limit of {limit_s} s and was killed");
     }
+    if exit.memory_bytes > 0 {
+        return crate::resources::too_much_memory(exit.memory_bytes, launch);
+    }
     if exit.printed_too_much_bytes > 0 {
         return too_much(exit.printed_too_much_bytes, shared.print_limit_bytes());
     }
@@ -100,7 +103,10 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
 /// run time.
 pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
     let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
-    let is_clear = exit.timed_out || exit.printed_too_much_bytes > 0 || !exit.failure.is_empty();
+    let is_clear = exit.timed_out
+        || exit.memory_bytes > 0
+        || exit.printed_too_much_bytes > 0
+        || !exit.failure.is_empty();
     match outcome.exit_code {
         _ if is_clear || outcome.is_done() => Duration::ZERO,
         // SIGHUP, SIGINT, SIGTERM.

@@ -17,6 +17,7 @@ use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::names;
+use crate::resources::{cpus_of, push_resources};
 use crate::stage::text_of;
 
 /// The name of a file below a list of inputs. No such file can exist; the name points to the
@@ -50,7 +51,7 @@ pub(crate) fn environment(
 ) -> Result<Vec<Vec<u8>>, String> {
     let mut out = Vec::with_capacity(16 + scope.inputs.len() + scope.outputs.len());
     let directory_text = text_of(directory);
-    let cpus = launch.spec.cpus.max(1).to_string();
+    let cpus = cpus_of(launch).to_string();
     let width = entry::split(&launch.spec.name).map_or(1, |split| split.width);
     push_variable(&mut out, "STARLING_JOB_ID", scope.job);
     push_variable(&mut out, "STARLING_TASK_ID", scope.task);
@@ -67,6 +68,7 @@ pub(crate) fn environment(
     if std::env::var_os("OMP_NUM_THREADS").is_none() {
         push_variable(&mut out, "OMP_NUM_THREADS", &cpus);
     }
+    push_resources(&mut out, &shared.config.gpu_pools, launch);
     if let Some(doorway) = &shared.config.doorway {
         push_entrance(&mut out, &**doorway, launch, directory)?;
     }

@@ -58,6 +58,8 @@ pub struct ExecutorConfig {
     pub functions: Option<Arc<dyn FunctionStore>>,
     /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
+    /// The pools of GPUs that the node offers: commands see only those that they were given.
+    pub gpu_pools: Vec<String>,
     /// The time without an answer after which a spawner is replaced.
     pub spawner_silence: Span,
     /// Receives messages for the node's operator, one line each.
@@ -73,6 +75,7 @@ impl ExecutorConfig {
             node,
             slots,
             spawner_program: None,
+            gpu_pools: Vec::new(),
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
             max_staged_bytes: limits::STAGED_BYTES_DEFAULT,
             captured_task_bytes: limits::CAPTURED_TASK_BYTES_DEFAULT,

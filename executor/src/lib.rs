@@ -39,6 +39,7 @@ let launch = Launch {
     payload: Default::default(),
     inputs: vec![],
     resume: None,
+    granted: None,
 };
 // A no-op with virtual data is answered at once; everything else goes through `launch`.
 let outcome = executor::Executor::run_inline(&launch).expect("nothing to wait for");
@@ -66,6 +67,7 @@ pub mod objects;
 mod orphan_processes;
 mod pool;
 pub mod private;
+mod resources;
 mod shared_files;
 pub mod spawner;
 mod spawner_liveness;

@@ -145,6 +145,7 @@ fn build(
         submit_dir: command.submit_dir.clone().into_bytes(),
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
+        memory_limit_bytes: crate::resources::memory_limit_bytes(launch),
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
         fds: Vec::new(),

@@ -12,6 +12,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Executing threads ("cores" of the paper).
     pub slots: u32,
+    /// The resources of the node, with as many cpus as slots; `None`: cpus alone.
+    pub offer: Option<Arc<resources::Offer>>,
     /// Drawn when the node's store was made, not 0. A store with another number has none of the
     /// data that the map expects.
     pub store: u64,
@@ -44,6 +46,7 @@ impl Config {
             node,
             incarnation: Incarnation::FIRST,
             slots: 1,
+            offer: None,
             store: 1,
             tuning: Tuning::default(),
             seed: 0,
@@ -56,6 +59,13 @@ impl Config {
             late: false,
             former: (Incarnation(0), wire::LifeEnd::LifeDied),
         }
+    }
+
+    /// The offer as the map has it.
+    #[must_use]
+    pub fn offer_bytes(&self) -> Vec<u8> {
+        let totals = self.offer.as_deref().map(resources::Totals::from);
+        totals.map_or_else(Vec::new, |totals| totals.encode())
     }
 }
 

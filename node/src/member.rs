@@ -49,6 +49,7 @@ impl Member {
             data_address: config.data_address.clone(),
             host: config.host.clone(),
             slots: config.slots,
+            offer: config.offer_bytes(),
             pid: config.pid,
             seed: config.seed,
             late: config.late,

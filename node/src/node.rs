@@ -78,7 +78,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4376);
+const _: () = assert!(size_of::<Node>() <= 4464);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -555,6 +555,7 @@ fn options(config: &Config) -> Options {
         me: config.node,
         incarnation: config.incarnation,
         slots: config.slots,
+        offer: config.offer.clone(),
         tuning: config.tuning,
         seed: config.seed,
         former: config.former,

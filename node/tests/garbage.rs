@@ -120,7 +120,7 @@ fn body(dice: &mut Dice) -> Body {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
-            Body::StealProbe(wire::StealProbe { probe, ahead })
+            Body::StealProbe(wire::StealProbe { probe, ahead, free: vec![probe] })
         }
         3 => {
             let (probe, shared) = (dice.number(), dice.number() as u32);
@@ -129,7 +129,8 @@ fn body(dice: &mut Dice) -> Body {
         4 => Body::StealHint(wire::StealHint { shared: dice.number() as u32 }),
         5 => {
             let (steal, slots) = (dice.number(), dice.number() as u32);
-            Body::StealRequest(wire::StealRequest { steal, slots, free: slots, held: 0 })
+            let (free, free_amounts) = (slots, vec![steal]);
+            Body::StealRequest(wire::StealRequest { steal, slots, free, held: 0, free_amounts })
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));

@@ -27,6 +27,28 @@ pub struct Launch {
     pub inputs: Vec<LaunchInput>,
     /// The result of the turns that earlier attempts have committed.
     pub resume: Option<Arc<wire::Resume>>,
+    /// The resources that the attempt has; absent on a node that offers cpus alone.
+    pub granted: Option<Box<Granted>>,
+}
+
+/// The resources of one attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Granted {
+    /// The position of the chosen variant in the request.
+    pub variant: u8,
+    pub pools: Vec<GrantedPool>,
+}
+
+/// The part of one pool that an attempt has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantedPool {
+    pub name: String,
+    /// The last part of a variable's name.
+    pub variable: String,
+    /// The amount, in units of 1/10,000.
+    pub units: u64,
+    /// The names of the indices; none for a sum.
+    pub indices: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

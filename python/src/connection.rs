@@ -140,7 +140,8 @@ impl Core {
         node: u32,
         stderr: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let filter = StreamFilter { tasks: vec![LocalId(local)], stderr, copies_of: None };
+        let filter =
+            StreamFilter { tasks: vec![LocalId(local)], stderr, ..StreamFilter::default() };
         let mut attempts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let see = |piece: wire::TaskStream| -> Result<(), ClientError> {
             attempts.entry(piece.attempt).or_default().extend_from_slice(&piece.data);

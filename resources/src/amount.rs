@@ -124,6 +124,24 @@ impl Amount {
     }
 }
 
+impl Amount {
+    /// A size for people, with one decimal: `7.7GiB`.
+    #[must_use]
+    pub fn rounded_size(self) -> String {
+        let bytes = self.whole_part();
+        match SIZES[..4].iter().rev().find(|(_, factor)| bytes >= *factor) {
+            Some((unit, factor)) if bytes.is_multiple_of(*factor) => {
+                format!("{}{unit}", bytes / factor)
+            }
+            Some((unit, factor)) => {
+                let tenths = u128::from(bytes) * 10 / u128::from(*factor);
+                format!("{}.{}{unit}", tenths / 10, tenths % 10)
+            }
+            None => format!("{bytes} bytes"),
+        }
+    }
+}
+
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fraction() {

@@ -27,6 +27,12 @@ impl Request {
     }
 }
 
+/// The class of a request by its canonical bytes.
+#[must_use]
+pub fn class_of_bytes(bytes: &[u8]) -> ClassId {
+    ClassId(xxh3_64(bytes))
+}
+
 /// The requests in use on a node, each under a small number.
 #[derive(Debug)]
 pub struct Classes {

@@ -4,6 +4,7 @@ use crate::amount::Amount;
 use crate::groups::{Counts, Need};
 use crate::name::Name;
 use crate::offer::{Offer, Pool, PoolKind};
+use crate::pools::PoolSet;
 use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Shape, Variant, Want};
 use crate::select::{Item, Link, choose};
@@ -49,6 +50,28 @@ pub(crate) enum FitNeed {
     Sum(Amount),
     All,
     Indices(Need),
+}
+
+impl Fit {
+    /// The cpus of the first variant on a node of `total` cpus.
+    #[must_use]
+    pub fn cpus(&self, total: u32) -> u32 {
+        let first = self.variants.first();
+        let needs = first.into_iter().flat_map(|variant| &variant.wants);
+        let of = |need: &FitNeed| match need {
+            FitNeed::Indices(need) => need.whole as u32 + u32::from(need.part > 0),
+            FitNeed::All => total,
+            FitNeed::Sum(_) => 0,
+        };
+        needs.map(|want| of(&want.need)).sum::<u32>().max(1)
+    }
+}
+
+impl FitVariant {
+    /// The pools of its needs.
+    pub(crate) fn pools(&self) -> PoolSet {
+        self.wants.iter().map(|want| PoolSet::of(want.pool)).fold(PoolSet::EMPTY, PoolSet::with)
+    }
 }
 
 impl Offer {

@@ -18,6 +18,7 @@ not know tasks, nodes or messages.
 | [`Request`], [`Variant`] | the needs of a task, and their text: needs, labels and a weight |
 | [`Classes`] | small numbers for the requests in use |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
+| [`Totals`] | the amounts of a node, for the map of its cluster |
 | [`Refusal`] | the reason why a request does not fit, now or ever |
 | `wire` | the bytes of a request and of an offer |
 */
@@ -37,20 +38,22 @@ mod request;
 mod request_text;
 mod select;
 mod state;
+mod totals;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub use amount::{Amount, AmountError};
-pub use class::{ClassId, ClassIndex, Classes};
+pub use class::{ClassId, ClassIndex, Classes, class_of_bytes};
 pub use fit::Fit;
 pub use mutant::Mutant;
 pub use name::{Name, NameError};
 pub use offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
 pub use offer_text::{parse_coupling, parse_pool};
-pub use pools::{Claim, PoolClaim, Pools, VariantClaim};
+pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};
 pub use request_text::{parse_variant, parse_want};
+pub use totals::Totals;
 pub use wire::WireError;

@@ -207,6 +207,63 @@ impl Offer {
         }
     }
 
+    /// The same offer with this number of cpus; `None` if it has them already. Their groups are
+    /// lost, and couplings with them.
+    #[must_use]
+    pub fn with_cpus(&self, cpus: u32) -> Option<Self> {
+        let own = self.pool(&Name::cpus()).and_then(Pool::amount);
+        if own == Some(Amount::count(cpus as usize)) {
+            return None;
+        }
+        let indices: Vec<String> = (0..cpus).map(|index| index.to_string()).collect();
+        let pools = self.pools.iter().filter(|pool| pool.name != Name::cpus()).cloned();
+        let cpus = Pool { name: Name::cpus(), kind: PoolKind::Indexed(vec![indices]) };
+        let is_of_cpus = |end: &GroupRef| end.pool == Name::cpus();
+        let others =
+            self.couplings.iter().filter(|it| !is_of_cpus(&it.left) && !is_of_cpus(&it.right));
+        Self::new(pools.chain([cpus]).collect(), others.cloned().collect()).ok()
+    }
+
+    /// The part of one of several nodes that share the pools which `is_shared` accepts: an equal
+    /// part of a sum, and every index whose number has this remainder.
+    #[must_use]
+    pub fn part(&self, at: usize, of: usize, is_shared: impl Fn(&Name) -> bool) -> Self {
+        if of <= 1 {
+            return self.clone();
+        }
+        let mut pools = Vec::new();
+        for pool in &self.pools {
+            let mut pool = pool.clone();
+            if is_shared(&pool.name) {
+                match &mut pool.kind {
+                    PoolKind::Label => {}
+                    PoolKind::Sum(sum) => {
+                        let whole = sum.whole_part() / of as u64;
+                        *sum = Amount::whole(whole).unwrap_or_default();
+                    }
+                    PoolKind::Indexed(groups) => {
+                        let mut number = 0;
+                        for group in groups.iter_mut() {
+                            group.retain(|_| {
+                                number += 1;
+                                (number - 1) % of == at % of
+                            });
+                        }
+                        groups.retain(|group| !group.is_empty());
+                    }
+                }
+            }
+            let is_empty = match &pool.kind {
+                PoolKind::Label => false,
+                PoolKind::Sum(sum) => sum.is_zero(),
+                PoolKind::Indexed(groups) => groups.is_empty(),
+            };
+            pools.extend((!is_empty).then_some(pool));
+        }
+        // The numbers of groups may have changed.
+        Self { pools, couplings: Vec::new() }
+    }
+
     #[must_use]
     pub fn pools(&self) -> &[Pool] {
         &self.pools

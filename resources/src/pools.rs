@@ -85,6 +85,40 @@ impl PoolClaim {
     }
 }
 
+/// A set of pools of one node, by their positions in its offer.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PoolSet(u128);
+
+impl PoolSet {
+    pub const EMPTY: Self = Self(0);
+
+    #[must_use]
+    pub fn of(pool: usize) -> Self {
+        Self(1 << pool.min(127))
+    }
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The claimed part of a pool, by names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimedPool<'a> {
+    pub name: &'a Name,
+    pub amount: Amount,
+    /// The names of the indices; none for a sum. The index with a part is the last one.
+    pub indices: Vec<&'a str>,
+}
+
 /// The groups or amounts for a variant, before anything is claimed.
 struct Plan {
     /// In the order of the variant's indexed needs.
@@ -141,6 +175,106 @@ impl Pools {
                 whole.iter().chain(part).filter_map(name).collect()
             }
         }
+    }
+
+    /// The claimed part of each pool.
+    #[must_use]
+    pub fn claimed(&self, claim: &Claim) -> Vec<ClaimedPool<'_>> {
+        let pools = self.offer.pools();
+        let of = |at: usize, amount: Amount, indices: Vec<u16>| {
+            let pool = &pools[at];
+            let indices = indices.into_iter().filter_map(|index| pool.index(index)).collect();
+            ClaimedPool { name: &pool.name, amount, indices }
+        };
+        match claim {
+            Claim::Cpu(index) => {
+                self.cpus.map(|at| of(at, Amount::ONE, vec![*index])).into_iter().collect()
+            }
+            Claim::Variant(claim) => {
+                let named = |claimed: &PoolClaim| {
+                    let indices = match claimed {
+                        PoolClaim::Sum { .. } => Vec::new(),
+                        PoolClaim::Indices { whole, part, .. } => {
+                            whole.iter().copied().chain(part.map(|(index, _)| index)).collect()
+                        }
+                    };
+                    of(claimed.pool(), claimed.amount(), indices)
+                };
+                claim.pools.iter().map(named).collect()
+            }
+        }
+    }
+
+    /// The free amounts of the pools with an amount, in units and in the order of [`crate::Totals`].
+    #[must_use]
+    pub fn free_units(&self) -> Vec<u64> {
+        let free = |state: &PoolState| match state {
+            PoolState::Label => None,
+            PoolState::Sum { free, .. } => Some(free.units()),
+            PoolState::Indexed(state) => Some(state.free_amount().units()),
+        };
+        self.states.iter().filter_map(free).collect()
+    }
+
+    /// The pools of the first variant that are short of it now; none if it fits. All indexed pools
+    /// of the variant count if only their groups do not fit.
+    #[must_use]
+    pub fn short(&self, fit: &Fit) -> PoolSet {
+        let Some(variant) = fit.variants.first() else { return PoolSet::EMPTY };
+        if self.fits_now(fit) {
+            return PoolSet::EMPTY;
+        }
+        let is_short = |want: &&FitWant| self.item(want).is_err();
+        let short = variant.wants.iter().filter(is_short).map(|want| PoolSet::of(want.pool));
+        let short = short.fold(PoolSet::EMPTY, PoolSet::with);
+        if !short.is_empty() {
+            return short;
+        }
+        let indexed = variant.wants.iter().filter(|it| matches!(it.need, FitNeed::Indices(_)));
+        indexed.map(|want| PoolSet::of(want.pool)).fold(PoolSet::EMPTY, PoolSet::with)
+    }
+
+    /// Claims the resources of a request, or nothing if no variant fits now without these pools.
+    pub fn claim_outside(&mut self, fit: &Fit, kept: PoolSet) -> Option<Claim> {
+        if kept.is_empty() {
+            return self.claim(fit);
+        }
+        let outside = fit.variants.iter().filter(|it| !it.pools().meets(kept));
+        outside.into_iter().find_map(|variant| self.claim_variant(variant))
+    }
+
+    /// True if [`Self::claim_outside`] would find something.
+    #[must_use]
+    pub fn fits_outside(&self, fit: &Fit, kept: PoolSet) -> bool {
+        if kept.is_empty() {
+            return self.fits_now(fit);
+        }
+        let mut outside = fit.variants.iter().filter(|it| !it.pools().meets(kept));
+        outside.any(|variant| self.plan(variant).is_ok())
+    }
+
+    /// Whether the claim takes something of these pools.
+    #[must_use]
+    pub fn meets(&self, claim: &Claim, pools: PoolSet) -> bool {
+        match claim {
+            Claim::Cpu(_) => self.cpus.is_some_and(|at| PoolSet::of(at).meets(pools)),
+            Claim::Variant(claim) => {
+                claim.pools.iter().any(|claimed| PoolSet::of(claimed.pool()).meets(pools))
+            }
+        }
+    }
+
+    /// The set of the pool `cpus`.
+    #[must_use]
+    pub fn cpus_set(&self) -> PoolSet {
+        self.cpus.map_or(PoolSet::EMPTY, PoolSet::of)
+    }
+
+    /// The names of a set's pools.
+    #[must_use]
+    pub fn names(&self, set: PoolSet) -> Vec<&Name> {
+        let pools = self.offer.pools().iter().enumerate();
+        pools.filter(|(at, _)| PoolSet::of(*at).meets(set)).map(|(_, pool)| &pool.name).collect()
     }
 
     /// Claims the resources of a request, or nothing if no variant fits now.

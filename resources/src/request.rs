@@ -174,6 +174,12 @@ impl Request {
         Self::of_cpus(Amount::ONE)
     }
 
+    /// The request of a number of cpus alone.
+    #[must_use]
+    pub fn cpus(count: u32) -> Self {
+        Self::of_cpus(Amount::count(count.max(1) as usize))
+    }
+
     fn of_cpus(amount: Amount) -> Self {
         let wants = vec![Want::cpus(amount)];
         Self { variants: vec![Variant { wants, labels: Vec::new(), weight: 1 }] }

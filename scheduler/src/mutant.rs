@@ -320,6 +320,18 @@ mutants! {
         KeepersUnreported "keepers-unsaid",
     }
 
+    /// Mutants of the resources of tasks.
+    OF_RESOURCES by Simulator {
+        /// The claim of an attempt that ends is not freed.
+        ClaimNotFreed "claim-not-freed",
+        /// Claims leave their indices and amounts free.
+        ClaimGivenTwice "claim-given-twice",
+        /// A node grants and starts tasks with a request that does not fit.
+        ClassIgnored "class-ignored-by-thief",
+        /// Tasks go on passing the task for which resources are reserved.
+        ReservationForgotten "reservation-forgotten",
+    }
+
     /// Mutants of the history of ended jobs.
     OF_THE_PAST by Simulator {
         /// A home that restarts or takes over makes the summaries of ended jobs again.

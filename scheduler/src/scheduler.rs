@@ -18,6 +18,7 @@
 //! All results are noted in [`Out`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use proto::event::Reason;
 use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
@@ -28,9 +29,12 @@ use proto::{
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use crate::holder::classes::{Classes, queue_class_of};
 use crate::holder::execution::Running;
 use crate::holder::job_tallies::JobTallies;
-use crate::holder::ready_queue::{Ready, ReadyQueue};
+use crate::holder::matching::Reservation;
+use crate::holder::queues::Queues;
+use crate::holder::ready_queue::Ready;
 use crate::holder::recent_completions::RecentCompletions;
 use crate::holder::remote_tasks::RemoteTasks;
 use crate::holder::slots::Slots;
@@ -61,6 +65,8 @@ pub struct Options {
     pub me: NodeId,
     pub incarnation: Incarnation,
     pub slots: u32,
+    /// The resources of the node, with as many cpus as slots; `None`: cpus alone.
+    pub offer: Option<Arc<resources::Offer>>,
     pub tuning: Tuning,
     pub seed: u64,
     /// The previous incarnation of this node, and how it ended.
@@ -101,8 +107,12 @@ pub struct Scheduler {
     pub(crate) rng: Box<ChaCha8Rng>,
     pub(crate) stats: Stats,
     /// LReadyQ and SReadyQ of the paper.
-    pub(crate) local: ReadyQueue,
-    pub(crate) shared: ReadyQueue,
+    pub(crate) local: Queues,
+    pub(crate) shared: Queues,
+    /// The requests of tasks here, prepared.
+    pub(crate) classes: Classes,
+    /// Boxed, because most nodes never have one.
+    pub(crate) reservation: Option<Box<Reservation>>,
     /// Remote tasks that this node holds.
     pub(crate) remote_tasks: RemoteTasks,
     /// Boxed: most trees of a node are empty or nearly so, and keep room for more entries.
@@ -161,11 +171,13 @@ impl Scheduler {
             loads: Loads::default(),
             rng: Box::new(ChaCha8Rng::seed_from_u64(seed)),
             stats: Stats::default(),
-            local: ReadyQueue::new(options.me.0.into()),
-            shared: ReadyQueue::new(options.me.0.into()),
+            local: Queues::new(options.me.0.into()),
+            shared: Queues::new(options.me.0.into()),
+            classes: Classes::default(),
+            reservation: None,
             remote_tasks: RemoteTasks::default(),
             running: BTreeMap::new(),
-            slots: Slots::new(options.slots),
+            slots: Slots::new(options.slots, options.offer.as_deref(), options.mutant),
             staging: BTreeMap::new(),
             awaiting_slot: VecDeque::new(),
             start_requests: StartRequests::default(),
@@ -524,7 +536,8 @@ impl Scheduler {
         }
         let mut work = self.ledger.work(task).expect("a live task has its work");
         self.name_copies(task, &mut work.inputs);
-        let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
+        self.note_class(&work);
+        let fits_nowhere = self.fits_nowhere(&work);
         let may_come = self.homes.any_unknown() || self.homes.all_keep();
         // An upload stays where its client has put it. If that home is a keeper, it waits until a
         // node with slots is home.
@@ -538,8 +551,8 @@ impl Scheduler {
         let input_bytes = work.input_bytes();
         let ready = self.ready(task, attempt, &work);
         let rules = self.rules();
-        let waiting = self.take_node_of_waiting(task, work.cpus());
-        if work.cpus() > self.options.slots {
+        let waiting = self.take_node_of_waiting(task, &work);
+        if !work.is_bound() && !self.fits_here(&work) {
             match waiting {
                 Some(Decision::Push(node)) => {
                     self.push(now, task, attempt, work, node, rules.goes, out);
@@ -551,7 +564,7 @@ impl Scheduler {
         let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, rules.stays),
-            Decision::Push(node) if self.homes.fits(node, work.cpus()) => {
+            Decision::Push(node) if self.fits_node(node, &work) => {
                 self.push(now, task, attempt, work, node, rules.goes, out);
                 return;
             }
@@ -564,10 +577,12 @@ impl Scheduler {
 
     /// The entry of a task for a ready queue.
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        self.note_class(work);
         let input_bytes = work.input_bytes();
         self.estimates.placed(input_bytes, work.cpus());
         let rank = rank(self.options.tuning.order, work, self.homes.slots_all());
-        Ready { task, attempt, rank }
+        let priority = work.spec.priority;
+        Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }
 
     /// The input bytes of a task in a queue of this node.

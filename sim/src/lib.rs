@@ -47,6 +47,7 @@ pub use faults::disk_faults::DiskFaults;
 pub use faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 pub use faults::injection::{Fault, FaultOptions};
 pub use faults::network::NetworkOptions;
+pub use faults::node_offers::NodeOffers;
 pub use faults::options::{Action, AgreedHook, EffectHook, GrowthPlan, WorldOptions};
 pub use faults::world::World;
 pub use maxmin::{MaxMin, Racks};

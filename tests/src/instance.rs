@@ -43,6 +43,22 @@ impl Instance {
         Self::make(nodes, slots, Some(copies))
     }
 
+    /// Starts `nodes` processes by `up` with these flags.
+    ///
+    /// # Panics
+    /// When they do not come up.
+    #[must_use]
+    pub fn up_with_flags(nodes: u32, flags: &[&str]) -> Self {
+        let sandbox = Sandbox::new();
+        let directory = sandbox.path("instance");
+        let (pids, slots, copies) = (BTreeMap::new(), 0, None);
+        let mut instance = Self { sandbox, directory, nodes, slots, copies, pids };
+        let nodes = nodes.to_string();
+        instance.starling(&[&["up", "--nodes", &nodes], flags].concat()).ok();
+        instance.note_pids();
+        instance
+    }
+
     fn make(nodes: u32, slots: u32, copies: Option<u32>) -> Self {
         let sandbox = Sandbox::new();
         let directory = sandbox.path("instance");

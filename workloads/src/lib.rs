@@ -41,6 +41,7 @@ pub use graph::crash_limit::CrashLimit;
 pub use graph::error::{GeneratorError, GraphError, LoadError, Problem, nearest};
 pub use graph::info::Info;
 pub use graph::layout::{Layout, PartitionUse};
+pub use graph::needs::{Needs, Requested};
 pub use graph::quantity;
 pub use graph::{Edge, Graph, KIND_LOAD, TaskView, expand};
 pub use placement::place::Placement;

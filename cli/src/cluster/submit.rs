@@ -13,6 +13,7 @@ use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::cluster::replicas::{self, ReplicasOf};
 use crate::cluster::{jobs, kept_outputs, open_job};
 use crate::common::errors::{Done, Exit, Failure, heard, plain};
+use crate::common::needs::NeedsArgs;
 use crate::common::units::{Bandwidth, Timespan};
 use crate::local::run;
 use crate::{Context, workload};
@@ -43,10 +44,8 @@ pub(crate) struct SubmitArgs {
     /// all files that match
     #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     outputs: Vec<String>,
-    /// Slots of the task
-    #[arg(long, default_value_t = 1, conflicts_with = "file",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    cpus: u32,
+    #[command(flatten)]
+    needs: NeedsArgs,
     /// Name in lists
     #[arg(long)]
     name: Option<String>,
@@ -218,7 +217,9 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         staged: args.stage_in.clone(),
         uploads: args.upload.clone(),
         outputs: args.outputs.clone(),
-        cpus: args.cpus,
+        needs: args.needs.needs(),
+        priority: args.needs.priority(),
+        time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),
         cwd: text_of_cwd(args.cwd.as_deref())?,
         submit_dir: here,

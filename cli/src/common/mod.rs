@@ -3,6 +3,7 @@
 pub(crate) mod allocator;
 pub(crate) mod errors;
 pub(crate) mod history;
+pub(crate) mod needs;
 pub(crate) mod output;
 pub(crate) mod pace;
 pub(crate) mod path_templates;

@@ -14,7 +14,7 @@ use proto::Policy;
 use crate::common::errors::{Failure, numbers_plain};
 
 /// The settings and their built-in values.
-pub(crate) const KEYS: [(&str, &str); 27] = [
+pub(crate) const KEYS: [(&str, &str); 29] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
@@ -22,12 +22,14 @@ pub(crate) const KEYS: [(&str, &str); 27] = [
     ("data", "virtual"),
     ("dir", ""),
     ("history", "2GiB"),
+    ("label", "none"),
     ("lengths", "measured"),
     ("nodes", "1"),
     ("order", "auto"),
     ("placement", "graph"),
     ("policy", Policy::Eft.name()),
     ("replicas", "auto"),
+    ("resource", "none"),
     ("scale", "1"),
     ("scrub_every", "24h"),
     ("slots", "auto"),

@@ -11,6 +11,7 @@ use scheduler::{Policy, Tuning};
 use crate::Context;
 use crate::args::ClusterArgs;
 use crate::common::errors::{Failure, plain};
+use crate::common::needs::OfferPlan;
 use crate::common::output::say;
 use crate::common::units::{Bandwidth, number_of};
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
@@ -29,6 +30,8 @@ pub(crate) struct ClusterPlan {
     pub(crate) policy: Policy,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) tuning: Tuning,
+    /// The pools and labels of each node.
+    pub(crate) offer: OfferPlan,
     /// Replicas of each partition.
     pub(crate) replicas: u32,
     /// The interval at which a node reads all of its records; `None`: never.
@@ -113,7 +116,9 @@ impl ClusterPlan {
         let captured = args.captured.resolve(settings)?;
         let plan = Self::new(nodes, slots, tuning);
         let hides_slurm = args.slurm.hides(settings)?;
-        Ok(Self { insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
+        let offer = args.offer.resolve(settings)?;
+        offer.offer(0, 1)?; // Before a node starts.
+        Ok(Self { offer, insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
@@ -126,6 +131,7 @@ impl ClusterPlan {
             policy,
             bandwidth,
             tuning,
+            offer: OfferPlan::default(),
             replicas: 1,
             scrub_every,
             captured: CapturedRoom::default(),
@@ -214,6 +220,7 @@ impl Cluster {
         }
         let base = NodeOptions {
             slots: plan.slots,
+            offers: plan.offer.offers(plan.nodes)?,
             tuning: plan.tuning,
             insecure: plan.insecure,
             replicas: Some(plan.replicas),

@@ -16,6 +16,7 @@ use crate::cluster::tuning::TuningArgs;
 use crate::cluster::{node_list, node_removal};
 use crate::common::allocator;
 use crate::common::errors::{Done, Exit, Failure, plain};
+use crate::common::needs::{OfferArgs, share};
 use crate::common::path_templates::{self, Scope};
 use crate::common::units::Timespan;
 use crate::local::hardware::{self, HardwareArgs};
@@ -112,6 +113,11 @@ struct StartArgs {
     /// one for each CPU]
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     slots: Option<u32>,
+    #[command(flatten)]
+    offer: OfferArgs,
+    /// This node's place among the nodes that 'up' starts on this machine, which share its memory
+    #[arg(long, value_name = "AT/OF", hide = true, default_value = "0/1", value_parser = share)]
+    share: (usize, usize),
     /// Maximum wait for the other nodes
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     deadline: Timespan,
@@ -238,6 +244,8 @@ fn options_of(
         crate::local::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
+    let (at, of) = args.share;
+    let offers = vec![args.offer.resolve(&context.settings)?.offer(at, of)?];
     let replicas = replicas(context, &args, dir)?;
     let token = match (&args.join, args.token.clone()) {
         (Some(_), None) => token_of_environment()?,
@@ -252,6 +260,7 @@ fn options_of(
             launcher.as_ref(),
             args.join.as_deref().filter(|_| !args.insecure),
         )?,
+        offers,
         tuning,
         partitions: args.partitions,
         replicas,

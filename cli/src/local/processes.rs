@@ -82,6 +82,9 @@ pub(crate) fn spawn(
         NodeIdentity::New { by, .. } => command.args(["--join", by]),
     };
     command.args(["--slots", &plan.slots.to_string()]);
+    command.args(plan.offer.flags());
+    let of = plan.nodes.max(node + 1);
+    command.args(["--share", &format!("{node}/{of}")]);
     command.args(ScrubArgs::flags(plan.scrub_every));
     command.args(CapturedArgs::flags(plan.captured));
     command.args(SlurmArgs::flags(plan.hides_slurm));

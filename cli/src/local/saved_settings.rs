@@ -83,7 +83,7 @@ fn values(plan: &ClusterPlan) -> BTreeMap<String, String> {
     flags.extend(crate::cluster::tuning::flags(&plan.tuning));
     let pairs = flags.chunks_exact(2);
     let name = |flag: &str| flag.trim_start_matches("--").replace('-', "_");
-    pairs.map(|pair| (name(&pair[0]), pair[1].clone())).collect()
+    pairs.map(|pair| (name(&pair[0]), pair[1].clone())).chain(plan.offer.saved()).collect()
 }
 
 #[cfg(test)]

@@ -59,6 +59,11 @@ pub(crate) fn start_executor(
     let dir = options.dir.clone();
     config.functions = Some(Arc::new(StoredFunctions { dir }));
     config.hides_slurm = options.hides_slurm;
+    let gpus = resources::Name::pool("gpus").ok();
+    let offer = options.offer();
+    let pools = offer.iter().flat_map(|offer| offer.pools());
+    let of_gpus = pools.filter(|pool| gpus.as_ref().is_some_and(|gpus| gpus.covers(&pool.name)));
+    config.gpu_pools = of_gpus.map(|pool| pool.name.to_string()).collect();
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let ends = Arc::clone(&door);
     let executor = Executor::start(config, move |mut ended| {

@@ -139,6 +139,7 @@ impl NodeContext {
                 nodes: if self.moves() { limits::NODES_MAX } else { options.expect },
                 address: self.bound.address.clone(),
                 slots: options.slots,
+                offer: options.offer_bytes(),
                 launch: options.launch.clone(),
                 data_address: self.bound.data_address.clone(),
                 host: host_name(),
@@ -354,6 +355,7 @@ impl RunningIncarnation {
             address: context.bound.address.clone(),
             pid: std::process::id(),
             slots: context.options.slots,
+            offer: self.shared.identity.offer.clone(),
             launch: context.options.launch.clone(),
             data: self.shared.identity.data_address.clone(),
             host: self.shared.identity.host.clone(),
@@ -535,28 +537,26 @@ impl RunningIncarnation {
         context: &NodeContext,
         map: wire::ClusterMap,
     ) -> Result<Node, StartError> {
-        let options = &context.options;
+        let (options, state) = (&context.options, &self.state);
         let config = Config {
-            node: options.node,
-            incarnation: self.state.incarnation(),
+            incarnation: state.incarnation(),
             slots: options.slots,
+            offer: options.offer(),
             tuning: limits_of_store(options, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
-            map: Arc::new(map),
             store: self.state.store(),
             address: self.shared.identity.address.clone(),
             data_address: self.shared.identity.data_address.clone(),
             host: self.shared.identity.host.clone(),
             pid: std::process::id(),
-            late: self.state.is_late(),
-            former: self.state.former(),
-            mutant: None,
+            late: state.is_late(),
+            former: state.former(),
+            ..Config::new(options.node, Arc::new(map))
         };
         let mut damaged = None;
-        let records = self
-            .store
-            .records()
-            .map_while(|record| record.map_err(|error| damaged = Some(error)).ok());
+        let records = self.store.records();
+        let records =
+            records.map_while(|record| record.map_err(|error| damaged = Some(error)).ok());
         let node = Node::recover(config, records, context.clock.now());
         // A failed read is reported first, because it may be the cause of the other error.
         match damaged {

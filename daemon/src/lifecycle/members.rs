@@ -92,6 +92,7 @@ impl Members {
                 (member.address, member.slots, member.pid) =
                     (before.address, before.slots, before.pid);
                 member.host = before.host;
+                member.offer = before.offer;
             }
         }
     }
@@ -137,6 +138,7 @@ impl Members {
 fn tell(member: &mut wire::Member, file: AddressFile) {
     member.address = file.address;
     member.slots = file.slots;
+    member.offer = file.offer;
     member.pid = file.pid;
     member.host = file.host;
 }
@@ -154,6 +156,7 @@ mod tests {
             address: format!("127.0.0.1:{node}"),
             pid: 77,
             slots: 2,
+            offer: Vec::new(),
             launch: String::new(),
             data: String::new(),
             host: "alpha".to_owned(),

@@ -97,6 +97,8 @@ pub(crate) struct Identity {
     /// The content of its address file, for nodes that cannot read the file.
     pub(crate) address: String,
     pub(crate) slots: u32,
+    /// Its resources in the form of the map.
+    pub(crate) offer: Vec<u8>,
     pub(crate) launch: String,
     /// The address of its data port.
     pub(crate) data_address: String,
@@ -117,6 +119,7 @@ impl Identity {
             address: self.address.clone(),
             pid: std::process::id(),
             slots: self.slots,
+            offer: self.offer.clone(),
             launch: self.launch.clone(),
             data_address: self.data_address.clone(),
             host: self.host.clone(),
@@ -250,6 +253,7 @@ mod tests {
             nodes: 4,
             address: "127.0.0.1:7".to_owned(),
             slots: 2,
+            offer: Vec::new(),
             launch: String::new(),
             data_address: String::new(),
             host: String::new(),

@@ -51,6 +51,7 @@ struct Child {
     killed: bool,
     timed_out: bool,
     limit: TimeLimit,
+    memory: MemoryLimit,
     /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: PrintedBytes,
@@ -87,6 +88,14 @@ impl TimeLimit {
     fn is_over(&self, now: Instant) -> bool {
         self.waits_since.is_none() && self.ends.is_none_or(|ends| ends <= now)
     }
+}
+
+/// The memory limit of a command, and the resident bytes that exceeded it.
+#[derive(Clone, Copy, Debug, Default)]
+struct MemoryLimit {
+    /// 0: none.
+    limit_bytes: u64,
+    exceeded_bytes: u64,
 }
 
 /// The bytes that a command has printed, and its limit.
@@ -211,7 +220,8 @@ impl Children {
         let (number, mark) = (start.number, start.mark.clone());
         let print = PrintedBytes { bytes: 0, limit_bytes: start.print_limit_bytes };
         let limit = TimeLimit::begin(start.time_limit_ns);
-        self.children.insert(number, Child { mark, print, limit, ..Child::default() });
+        let memory = MemoryLimit { limit_bytes: start.memory_limit_bytes, exceeded_bytes: 0 };
+        self.children.insert(number, Child { mark, print, limit, memory, ..Child::default() });
         self.expected += 1;
     }
 
@@ -307,6 +317,23 @@ impl Children {
         true
     }
 
+    /// Whether some command has a memory limit.
+    pub(super) fn has_memory_limits(&self) -> bool {
+        self.children.values().any(|child| child.memory.limit_bytes > 0)
+    }
+    /// Kills the commands with more resident memory than their limits.
+    pub(super) fn enforce_memory(&mut self, groups: &HashMap<i32, u64>) {
+        for child in self.children.values_mut().filter(|child| child.memory.limit_bytes > 0) {
+            let Some(process) = &child.process else { continue };
+            let group = process.group.as_raw_nonzero().get();
+            let used_bytes = groups.get(&group).copied().unwrap_or(0);
+            if used_bytes > child.memory.limit_bytes {
+                child.memory.exceeded_bytes = child.memory.exceeded_bytes.max(used_bytes);
+                let _ = kill_process_group(process.group, Signal::KILL);
+            }
+        }
+    }
+
     pub(super) fn signal(&self, number: u64, signal: Signal) {
         if let Some(Child { process: Some(process), .. }) = self.children.get(&number) {
             let _ = kill_process_group(process.group, signal);
@@ -381,6 +408,7 @@ impl Children {
             code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
+            memory_bytes: child.memory.exceeded_bytes,
             stdout: process.stdout.drain(epoll, &mut child.print, buffer),
             stderr: process.stderr.drain(epoll, &mut child.print, buffer),
             ..Exit::default()

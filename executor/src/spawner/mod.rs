@@ -13,6 +13,7 @@ epoll. A few more only spawn, because a spawn blocks until the new program runs.
 
 mod children;
 pub(crate) mod descriptors;
+mod memory;
 mod orphans;
 mod program;
 pub(crate) mod shield;
@@ -71,6 +72,8 @@ enum Alarm {
     Orphans,
     /// Send the output that is in memory.
     Flush,
+    /// Read the memory of commands that have a limit.
+    Memory,
 }
 
 #[derive(Default)]
@@ -204,6 +207,8 @@ struct Loop<'a> {
     will_look: bool,
     /// There is an alarm for `Flush`.
     will_flush: bool,
+    /// There is an alarm for `Memory`.
+    will_measure: bool,
     grace: Duration,
     /// This number of commands is a crowd.
     crowd: usize,
@@ -228,6 +233,7 @@ impl<'a> Loop<'a> {
             orphans: Orphans::new(),
             will_look: false,
             will_flush: false,
+            will_measure: false,
             grace,
             crowd,
             has_ended: false,
@@ -304,6 +310,10 @@ impl<'a> Loop<'a> {
                 if !self.will_watch {
                     self.will_watch = true;
                     self.alarm(UNWATCHED, Alarm::Watch, 0);
+                }
+                if start.memory_limit_bytes > 0 && !self.will_measure {
+                    self.will_measure = true;
+                    self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                 }
                 self.shared.children().expect(&start);
                 if start.time_limit_ns > 0 {
@@ -419,6 +429,14 @@ impl<'a> Loop<'a> {
                     // orphans now.
                     if !self.will_look && self.orphans.are_there() {
                         self.look_for_orphans();
+                    }
+                }
+                Alarm::Memory => {
+                    self.will_measure = children.has_memory_limits();
+                    if self.will_measure {
+                        children.enforce_memory(&memory::of_groups());
+                        drop(children);
+                        self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                     }
                 }
                 Alarm::Orphans => {

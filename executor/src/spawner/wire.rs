@@ -57,6 +57,9 @@ pub(crate) struct Start {
     /// with the first byte of this order.
     #[prost(uint32, repeated, tag = "10")]
     pub(crate) fds: Vec<u32>,
+    /// A command whose process group has more resident memory is killed. 0: none.
+    #[prost(uint64, tag = "20")]
+    pub(crate) memory_limit_bytes: u64,
 }
 
 /// Spawner to node; one field is set, or none as a sign of life.
@@ -107,6 +110,9 @@ pub(crate) struct Exit {
     /// The printed bytes, if they exceed the limit; otherwise 0.
     #[prost(uint64, tag = "9")]
     pub(crate) printed_too_much_bytes: u64,
+    /// The resident memory for which the command was killed; 0: it was not.
+    #[prost(uint64, tag = "20")]
+    pub(crate) memory_bytes: u64,
 }
 
 /// Appends a message as a frame.

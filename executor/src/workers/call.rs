@@ -188,6 +188,7 @@ impl Call {
     }
 
     /// The outcome of a call with this result.
+    #[expect(clippy::boxed_local, reason = "a call is large, and moves from queue to queue")]
     pub(super) fn ended(
         mut self: Box<Self>,
         shared: &Shared,

@@ -66,8 +66,8 @@ impl Pool {
                 }
                 FromWorker::Note => {}
                 FromWorker::Result(result) => {
-                    let runs = |call: &Box<Call>| call.number == result.call;
-                    if !worker.calls.front().is_some_and(runs) {
+                    let number = worker.calls.front().map(|call| call.number);
+                    if number != Some(result.call) {
                         return Err(Malformed("a result of a call that it does not run"));
                     }
                     let call = worker.calls.pop_front().expect("looked at above");
@@ -180,7 +180,7 @@ impl Pool {
         let Zygote::Runs { socket, number, closed, .. } = &mut self.runtimes[runtime].zygote else {
             return;
         };
-        let _ = epoll::delete(&self.epoll, &socket);
+        let _ = epoll::delete(&self.epoll, socket);
         closed.get_or_insert(now);
         if let Some(starter) = &mut self.starter {
             starter.kill(*number);
@@ -320,6 +320,7 @@ impl Pool {
     }
 
     /// The end of the call that a dead worker ran.
+    #[expect(clippy::boxed_local, reason = "a call is large, and moves from queue to queue")]
     fn end_of_crashed(&self, call: Box<Call>, worker: &Worker) -> Option<AttemptOutcome> {
         let key = call.key;
         let status = worker.status.unwrap_or(9);

@@ -72,6 +72,7 @@ struct Inner {
 }
 
 #[derive(Default)]
+#[expect(clippy::vec_box, reason = "a call is large, and moves from queue to queue")]
 struct Inbox {
     calls: Vec<Box<Call>>,
     kills: Vec<u64>,
@@ -160,7 +161,8 @@ impl Workers {
             return (*runtime, *function, number);
         }
         let spec = call::spec_of(launch);
-        let runtime = inner.runtime(spec.runtime.as_ref().unwrap_or(&messages::Runtime::default()));
+        let none = messages::Runtime::default();
+        let runtime = inner.runtime(spec.runtime.as_ref().unwrap_or(&none));
         let function = function_id(spec);
         if recent.len() >= RECENT_MAX {
             recent.remove(0);
@@ -245,7 +247,7 @@ impl Inner {
     }
 
     fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake, &1_u64.to_le_bytes());
     }
 
     fn runtime(&self, spec: &messages::Runtime) -> usize {
@@ -292,6 +294,7 @@ impl Inner {
     }
 
     /// Gives calls to idle workers, and the others to the pool's thread.
+    #[expect(clippy::vec_box, reason = "a call is large, and moves from queue to queue")]
     fn place(&self, calls: Vec<Box<Call>>) {
         let (mut left, mut must_watch) = (Vec::new(), false);
         match self.pool.try_lock() {

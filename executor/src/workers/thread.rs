@@ -53,7 +53,8 @@ pub(super) fn run(inner: &std::sync::Arc<Inner>, epoll: &OwnedFd) {
             (true, false) => Duration::from_secs(1),
             (true, true) => Duration::MAX,
         };
-        timeout = timeout.map(|wait| wait.min(most)).or((most < Duration::MAX).then_some(most));
+        timeout =
+            timeout.map(|wait| wait.min(most)).or_else(|| (most < Duration::MAX).then_some(most));
         let ended = std::mem::take(&mut pool.ended);
         drop(pool);
         inner.shared.report(ended);

@@ -133,6 +133,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         payload: Default::default(),
         inputs: vec![],
         resume: None,
+        granted: None,
     }
 }
 

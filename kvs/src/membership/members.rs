@@ -39,6 +39,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.host.clone_from(&up.host);
     member.slots = up.slots;
     member.keeper = up.keeper;
+    member.offer.clone_from(&up.offer);
     member.pid = up.pid;
     member.slow = false; // This incarnation has not been measured.
     if member.phase() != Leaving {
@@ -189,6 +190,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         slow: false,
         host: String::new(),
         keeper: join.keeper,
+        offer: join.offer.clone(),
     });
 }
 

@@ -213,7 +213,8 @@ fn a_link_without_messages_falls_silent() {
 }
 
 fn probe(from: u32, incarnation: u32) -> wire::Packet {
-    let body = Some(Body::StealProbe(wire::StealProbe { probe: 1, ahead: false }));
+    let body =
+        Some(Body::StealProbe(wire::StealProbe { probe: 1, ahead: false, free: Vec::new() }));
     wire::Packet {
         from,
         to: 0,

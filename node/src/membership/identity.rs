@@ -18,6 +18,8 @@ pub(crate) struct Identity {
     /// The name of the node's machine.
     pub(crate) host: String,
     pub(crate) slots: u32,
+    /// [`resources::Totals`] in bytes; empty: cpus alone.
+    pub(crate) offer: Vec<u8>,
     pub(crate) pid: u32,
     pub(crate) seed: u64,
     /// The node joined later: `map` is not the first map of the cluster.
@@ -35,6 +37,7 @@ impl Identity {
             address: self.address.clone(),
             data_address: self.data_address.clone(),
             slots: self.slots,
+            offer: self.offer.clone(),
             pid: self.pid,
             host: self.host.clone(),
             keeper: self.slots == 0 && self.mutant != Some(Mutant::KeepersUnreported),

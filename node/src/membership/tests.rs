@@ -85,6 +85,7 @@ impl World {
             data_address: String::new(),
             host: String::new(),
             slots: 1,
+            offer: Vec::new(),
             pid: 1,
             seed,
             late: node as usize >= self.first.members.len(),

@@ -8,7 +8,8 @@ use proto::event::{End as EventEnd, Reason};
 use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
-use crate::holder::ready_queue::Ready;
+use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::slots::Seat;
 use crate::holder::staging::Staged;
 use crate::holder::task::{Work, is_command, is_upload, unpack};
 use crate::objects::data::{Reads, is_real};
@@ -33,8 +34,8 @@ pub(crate) struct RemoteTask {
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
     spec: Arc<wire::Spec>,
-    /// The first of the task's slots; a no-op has none.
-    slot: Option<u32>,
+    /// The task's slots and claim; a no-op has none.
+    seat: Option<Seat>,
     pub(crate) started: Time,
     pub(crate) reads: Reads,
     pins: Vec<ObjectId>,
@@ -63,17 +64,26 @@ impl Scheduler {
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
                 continue;
             }
+            self.note_class(&work);
+            if work.has_request() && !self.fits_here(&work) {
+                // The home has an earlier offer of this node.
+                let home = home.unwrap_or(from);
+                not_held.entry(home).or_default().push(task_attempt(task, attempt));
+                continue;
+            }
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
             if self.take_in(task, attempt, work, out) {
+                // A task that came for its request alone may go on to another node that fits.
+                let local_queue = ready.class == PLAIN || input_bytes > 0;
                 let event = Event::Queued {
                     task,
                     attempt,
-                    local_queue: true,
+                    local_queue,
                     reason: Reason::Pushed,
                     input_bytes,
                 };
-                self.enqueue(true, ready);
+                self.enqueue(local_queue, ready);
                 out.events.push(event);
             }
         }
@@ -159,8 +169,13 @@ impl Scheduler {
     }
 
     pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
-        let Staged { attempt, work, reads, pins, output_bytes, shared_files, slot, .. } = staged;
-        let slot = slot.or_else(|| (!work.is_instant()).then(|| self.slots.take(work.cpus())));
+        let Staged { attempt, work, reads, pins, output_bytes, shared_files, seat, .. } = staged;
+        let seat = match seat {
+            None if !work.is_instant() => {
+                Some(self.take_seat(&work).expect("a task that starts fits"))
+            }
+            seat => seat,
+        };
         if work.alone {
             self.start_requests.set_exclusive(task);
         }
@@ -175,10 +190,12 @@ impl Scheduler {
         }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
+        let slot = seat.as_ref().map(|seat| seat.first);
+        let granted = seat.as_ref().and_then(|seat| self.slots.granted(seat));
         let running = Running {
             attempt,
             spec,
-            slot,
+            seat,
             started: now,
             reads,
             pins,
@@ -188,11 +205,13 @@ impl Scheduler {
             handed_on: false,
         };
         let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
+        let mut launch = Box::new(work.launch(task, attempt, slot));
+        launch.granted = granted;
         self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
         let more = self.slots.more(slot).iter().filter(|_| !is_instant);
         out.events.extend(more.map(|&slot| Event::Widened { task, attempt, slot }));
-        out.launches.push(Box::new(work.launch(task, attempt, slot)));
+        out.launches.push(launch);
     }
 
     /// An attempt launched here has ended.
@@ -211,7 +230,7 @@ impl Scheduler {
         let mut running = self.running.remove(&task).expect("looked at above");
         self.start_requests.ended(task);
         // A no-op takes no time; the duration of the step that ran it says nothing about it.
-        let started = if running.slot.is_some() { running.started } else { now };
+        let started = if running.seat.is_some() { running.started } else { now };
         if outcome.is_done() {
             self.note_length(
                 now,
@@ -231,7 +250,7 @@ impl Scheduler {
         let what = (&*running.spec, running.real);
         let ended = self.share_first(now, (task, attempt), what, ended, out);
         if !self.data.output_copies.is_full() || ended.is_some() {
-            self.slots.give_back(running.slot.take());
+            self.slots.give_back(running.seat.take());
         }
         match ended {
             Some(UnreportedEnd { reads, outcome, .. }) => {
@@ -253,7 +272,7 @@ impl Scheduler {
     ) {
         let (task, attempt) = made;
         if let Some(running) = self.running.remove(&task) {
-            self.slots.give_back(running.slot);
+            self.slots.give_back(running.seat);
         }
         let UnreportedEnd { at, started, reads, mut outcome } = ended;
         self.job_tallies.held_ends.insert(made, at);
@@ -387,12 +406,12 @@ impl Scheduler {
         self.unstage(task, out);
     }
     pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
-        if let Some(running) = self.running.remove(&task) {
+        if let Some(mut running) = self.running.remove(&task) {
             let attempt = running.attempt;
             let ended = self.data.output_copies.ended_at(&(task, attempt));
             self.job_tallies.stopped.push((task, attempt, ended));
             self.start_requests.ended(task);
-            self.slots.give_back(running.slot);
+            self.slots.give_back(running.seat.take());
             self.free_resources(&running, out);
         }
     }

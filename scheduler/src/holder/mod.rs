@@ -2,11 +2,14 @@
 //! counts and reports of their ends.
 
 pub(crate) mod admission;
+pub(crate) mod classes;
 pub(crate) mod execution;
 pub(crate) mod job_cleanup;
 pub(crate) mod job_tallies;
+pub(crate) mod matching;
 pub(crate) mod no_space;
 mod push;
+pub(crate) mod queues;
 pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;

@@ -12,9 +12,8 @@ use crate::output::Out;
 impl Scheduler {
     /// Whether all nodes that are wide enough are down. They may return, unless they are removed.
     pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
-        let cpus = work.cpus();
-        let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
-        cpus > self.options.slots
+        let is_wide = |node: &NodeId| self.offers_enough(*node, work);
+        !self.fits_here(work)
             && !self.homes.living().any(|node| is_wide(&node))
             && self.homes.members().any(|node| is_wide(&node))
     }
@@ -29,8 +28,8 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) {
-        let (widest, cpus) = (self.homes.slots_max(), work.cpus());
-        let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
+        let widest = self.homes.slots_max();
+        let fits = |node: &NodeId| self.offers_enough(*node, &work) && *node != self.options.me;
         let mut fitting: Vec<NodeId> = self.homes.staying().filter(fits).collect();
         if fitting.is_empty() {
             fitting.extend(self.homes.living().filter(fits)); // A leaving node waits for it.
@@ -41,11 +40,14 @@ impl Scheduler {
                 self.push(now, task, attempt, work, node, Reason::TooWide, out);
             }
             _ => {
-                let error = format!(
-                    "it needs {} cpus and the widest node has {}",
-                    work.cpus(),
-                    widest.max(self.options.slots)
-                );
+                let error = match self.request_of(&work) {
+                    Some(request) => self.no_offer(&request),
+                    None => format!(
+                        "it needs {} cpus and the widest node has {}",
+                        work.cpus(),
+                        widest.max(self.options.slots)
+                    ),
+                };
                 let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
                 let me = self.options.me;
                 self.ledger.keep_failure(task, attempt, me, &detail);

@@ -18,8 +18,24 @@ use crate::policy::SPAWNED_RANKS;
 pub(crate) struct Ready {
     pub(crate) task: TaskId,
     pub(crate) attempt: Attempt,
-    /// The task with the highest rank is first.
+    /// The task with the highest rank is first, among those of one priority.
     pub(crate) rank: u64,
+    /// The task with the highest priority is first.
+    pub(crate) priority: i32,
+    /// The class of its request; [`PLAIN`] without one.
+    pub(crate) class: u64,
+}
+
+/// The class of tasks without a request.
+pub(crate) const PLAIN: u64 = 0;
+
+/// Priority and rank.
+type Order = Reverse<(i32, u64)>;
+
+impl Ready {
+    fn order(&self) -> Order {
+        Reverse((self.priority, self.rank))
+    }
 }
 
 /// Whether an object can be read on this node.
@@ -30,8 +46,27 @@ pub(crate) enum Presence {
     Absent,
 }
 
-/// The rank, the group of tasks with the same missing object, and the arrival.
-type Key = (Reverse<u64>, u64, i64);
+/// The priority and rank, the group of tasks with the same missing object, and the arrival.
+type Key = (Order, u64, i64);
+
+/// A task of priority 0 and rank 0 with nothing to fetch.
+#[derive(Clone, Copy, Debug)]
+struct Unranked {
+    task: TaskId,
+    attempt: Attempt,
+    arrival: i64,
+}
+
+impl Unranked {
+    /// The entry of a task; the owner of the queue knows its class.
+    fn ready(self) -> Ready {
+        let Self { task, attempt, .. } = self;
+        Ready { task, attempt, rank: 0, priority: 0, class: PLAIN }
+    }
+}
+
+/// The place of the unranked tasks in the order.
+const UNRANKED: Order = Reverse((0, 0));
 
 #[derive(Debug)]
 struct Entry {
@@ -52,7 +87,7 @@ struct Wanted {
 /// The capacity, in tasks, that an empty queue keeps.
 const UNRANKED_KEPT: usize = 4;
 
-/// One of the paper's queues: LReadyQ (local) or SReadyQ (shared).
+/// The tasks of one class in one of the paper's queues: LReadyQ (local) or SReadyQ (shared).
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
     /// Makes the order of missing objects differ from node to node.
@@ -65,22 +100,26 @@ pub(crate) struct ReadyQueue {
     entries: BTreeMap<i64, Entry>,
     wanted: BTreeMap<ObjectId, Wanted>,
     /// Tasks of the lowest rank with nothing to fetch: a list keeps their order.
-    unranked: VecDeque<Ready>,
-    arrivals: i64,
+    unranked: VecDeque<Unranked>,
+    pub(crate) arrivals: i64,
     /// The arrival of the last task that was put back: before all real arrivals.
-    put_back: i64,
+    pub(crate) put_back: i64,
 }
 
 impl ReadyQueue {
     pub(crate) fn new(salt: u64) -> Self {
         Self { salt, ..Self::default() }
     }
+    pub(crate) fn salt(&self) -> u64 {
+        self.salt
+    }
 
     /// `missing`: the larger inputs that are not here, each once.
     pub(crate) fn push(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.arrivals += 1;
-        if missing.is_empty() && ready.rank == 0 {
-            self.unranked.push_back(ready);
+        if missing.is_empty() && ready.order() == UNRANKED {
+            let Ready { task, attempt, .. } = ready;
+            self.unranked.push_back(Unranked { task, attempt, arrival: self.arrivals });
         } else {
             self.insert(ready, missing, self.arrivals);
         }
@@ -89,8 +128,9 @@ impl ReadyQueue {
     /// As [`Self::push`], but before its equals: the task was taken out and could not continue.
     pub(crate) fn put_back(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.put_back -= 1;
-        if missing.is_empty() && ready.rank == 0 {
-            self.unranked.push_front(ready);
+        if missing.is_empty() && ready.order() == UNRANKED {
+            let Ready { task, attempt, .. } = ready;
+            self.unranked.push_front(Unranked { task, attempt, arrival: self.put_back });
         } else {
             self.insert(ready, missing, self.put_back);
         }
@@ -98,7 +138,7 @@ impl ReadyQueue {
 
     fn insert(&mut self, ready: Ready, missing: &[(ObjectId, Presence)], arrival: i64) {
         if missing.is_empty() {
-            self.here.insert((Reverse(ready.rank), 0, arrival), ready);
+            self.here.insert((ready.order(), 0, arrival), ready);
             return;
         }
         for &(object, presence) in missing {
@@ -125,7 +165,7 @@ impl ReadyQueue {
             least = if is_farthest { least.min(mix(self.salt, object)) } else { least };
         }
         let group = if weight == 0 { 0 } else { weight.min(255) << 56 | least >> 8 };
-        let rank = Reverse(entry.ready.rank);
+        let rank = entry.ready.order();
         let (old, new) = ((rank, entry.group, arrival), (rank, group, arrival));
         self.here.remove(&old);
         self.coming.remove(&old);
@@ -169,16 +209,37 @@ impl ReadyQueue {
         let classes = [(here, 0u8), (coming, 1), (absent, 2)];
         let ranked = classes.into_iter().filter_map(|(key, class)| Some((key?, class)));
         match ranked.min_by_key(|&(key, class)| (key.0, class)) {
-            Some((key, _)) => self.take(key),
-            None => self.pop_unranked(),
+            Some((key, _)) if key.0 <= UNRANKED || self.unranked.is_empty() => self.take(key),
+            _ => self.pop_unranked(),
         }
     }
     /// The next task with all larger inputs here.
     pub(crate) fn pop_here(&mut self) -> Option<Ready> {
         match self.here.first_key_value().map(|(&key, _)| key) {
-            Some(key) => self.take(key),
-            None => self.pop_unranked(),
+            Some(key) if key.0 <= UNRANKED || self.unranked.is_empty() => self.take(key),
+            _ => self.pop_unranked(),
         }
+    }
+    /// The place of the next task with all larger inputs here, and its arrival.
+    pub(crate) fn peek_here(&self) -> Option<(Order, i64)> {
+        let ranked = self.here.first_key_value().map(|(key, _)| (key.0, key.2));
+        let unranked = self.unranked.front().map(|it| (UNRANKED, it.arrival));
+        match (ranked, unranked) {
+            (Some(ranked), Some(unranked)) if ranked.0 > UNRANKED => Some(unranked),
+            (ranked, unranked) => ranked.or(unranked),
+        }
+    }
+    /// The priority and rank of the first task, wherever its inputs are.
+    pub(crate) fn peek(&self) -> Option<Order> {
+        let firsts = [
+            self.peek_here().map(|(order, _)| order),
+            self.coming.first().map(|key| key.0),
+            self.absent.first().map(|key| key.0),
+        ];
+        firsts.into_iter().flatten().min()
+    }
+    pub(crate) fn peek_absent(&self) -> Option<(Order, i64)> {
+        self.absent.first().map(|key| (key.0, key.2))
     }
     /// The next task with an input to be fetched.
     pub(crate) fn pop_absent(&mut self) -> Option<Ready> {
@@ -191,9 +252,13 @@ impl ReadyQueue {
         let here = self.here.first_key_value().map(|(key, _)| key.0);
         let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];
         let Some(rank) = firsts.into_iter().flatten().min() else { return self.pop_unranked() };
-        if SPAWNED_RANKS.contains(&rank.0) {
-            let deepest = (Reverse(*SPAWNED_RANKS.end()), 0, i64::MIN);
-            let shallowest = (Reverse(*SPAWNED_RANKS.start()), u64::MAX, i64::MAX);
+        if rank > UNRANKED && !self.unranked.is_empty() {
+            return self.pop_unranked();
+        }
+        let Reverse((priority, value)) = rank;
+        if SPAWNED_RANKS.contains(&value) {
+            let deepest = (Reverse((priority, *SPAWNED_RANKS.end())), 0, i64::MIN);
+            let shallowest = (Reverse((priority, *SPAWNED_RANKS.start())), u64::MAX, i64::MAX);
             let last = self.here.range(deepest..=shallowest).next_back().map(|(&key, _)| key);
             if let Some(key) = last {
                 return self.take(key);
@@ -209,22 +274,25 @@ impl ReadyQueue {
 
     /// The task that would run last.
     pub(crate) fn pop_last(&mut self) -> Option<Ready> {
-        if let Some(ready) = self.unranked.pop_back() {
-            self.shrink();
-            return Some(ready);
-        }
         let here = self.here.last_key_value().map(|(&key, _)| key);
         let classes =
             [(here, 0u8), (self.coming.last().copied(), 1), (self.absent.last().copied(), 2)];
         let ranked = classes.into_iter().filter_map(|(key, class)| Some((key?, class)));
-        let (key, _) = ranked.max_by_key(|&(key, class)| (key.0, class))?;
-        self.take(key)
+        let last = ranked.max_by_key(|&(key, class)| (key.0, class)).map(|(key, _)| key);
+        match last.filter(|key| key.0 > UNRANKED || self.unranked.is_empty()) {
+            Some(key) => self.take(key),
+            None => {
+                let last = self.unranked.pop_back();
+                self.shrink();
+                last.map(Unranked::ready)
+            }
+        }
     }
 
     fn pop_unranked(&mut self) -> Option<Ready> {
-        let ready = self.unranked.pop_front();
+        let first = self.unranked.pop_front();
         self.shrink();
-        ready
+        first.map(Unranked::ready)
     }
 
     fn take(&mut self, key: Key) -> Option<Ready> {
@@ -247,7 +315,8 @@ impl ReadyQueue {
     /// All tasks, in no meaningful order; some may occur twice.
     pub(crate) fn all(&self) -> impl Iterator<Item = Ready> + '_ {
         let entries = self.entries.values().map(|entry| entry.ready);
-        self.here.values().copied().chain(entries).chain(self.unranked.iter().copied())
+        let unranked = self.unranked.iter().copied().map(Unranked::ready);
+        self.here.values().copied().chain(entries).chain(unranked)
     }
 
     /// The number of tasks with all larger inputs here.
@@ -290,7 +359,7 @@ mod tests {
     use Presence::{Absent, Coming, Here};
 
     fn ready(index: u64, rank: u64) -> Ready {
-        Ready { task: TaskId::new(1, index), attempt: Attempt(1), rank }
+        Ready { task: TaskId::new(1, index), attempt: Attempt(1), rank, priority: 0, class: PLAIN }
     }
     fn object(index: u64) -> ObjectId {
         ObjectId { task: TaskId::new(1, 1000 + index), attempt: Attempt(1), output: 0 }
@@ -352,6 +421,25 @@ mod tests {
         queue.changed(&object(3), Absent);
         assert_eq!(order(|| queue.pop_absent()), [3]);
         assert!(queue.wanted.is_empty() && queue.entries.is_empty() && queue.is_empty());
+    }
+
+    #[test]
+    fn priority_comes_before_rank() {
+        let of = |index, priority, rank| Ready { priority, ..ready(index, rank) };
+        let fill = || {
+            let mut queue = ReadyQueue::default();
+            for (index, priority, rank) in [(0, 0, 0), (1, -1, 9), (2, 1, 0), (3, 0, 5), (4, 1, 1)]
+            {
+                queue.push(of(index, priority, rank), &[]);
+            }
+            queue
+        };
+        let mut queue = fill();
+        assert_eq!(order(|| queue.pop_here()), [4, 2, 3, 0, 1]);
+        let mut queue = fill();
+        assert_eq!(order(|| queue.pop_last()), [1, 0, 3, 2, 4]);
+        let mut queue = fill();
+        assert_eq!(order(|| queue.pop_distant()), [4, 2, 3, 0, 1]);
     }
 
     #[test]

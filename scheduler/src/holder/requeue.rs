@@ -24,7 +24,7 @@ impl Scheduler {
         let is_shared = !staged.local_queue || self.rules().shares_local_queue;
         let is_free = staged.complete
             && staged.start_permission == StartPermission::NotNeeded
-            && staged.slot.is_none();
+            && staged.seat.is_none();
         let is_plain = staged.work.deaths == 0 && !staged.work.is_bound();
         is_shared && is_free && is_plain && staged.home_knows
     }

@@ -1,6 +1,32 @@
-//! The slots of the node: its executing threads.
+//! The slots of the node, its executing threads, and the pools of its resources.
+//!
+//! A task takes as many slots as it has cpus, and a claim of the pools if the node has pools. The
+//! numbers of slots and of cpus are then the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Refusal, Request};
+
+use crate::Mutant;
+
+/// The needs of a task on this node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Need<'a> {
+    /// A no-op: it takes nothing.
+    Nothing,
+    Cpus(u32),
+    Fit(&'a Fit),
+    /// The request never fits this node.
+    Never,
+}
+
+/// The slots and the claim of an attempt.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// The first slot; it names the others.
+    pub(crate) first: u32,
+    pub(crate) claim: Option<Claim>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -8,11 +34,30 @@ pub(crate) struct Slots {
     /// The further slots of tasks that take several, by the first slot.
     wide: BTreeMap<u32, Vec<u32>>,
     total: u32,
+    /// Boxed: absent on nodes that offer cpus alone.
+    pools: Option<Box<NodePools>>,
+}
+
+#[derive(Debug)]
+struct NodePools {
+    pools: Pools,
+    one_cpu: Option<Fit>,
+    mutant: Option<Mutant>,
+}
+
+/// The pool of cpus of a node without pools.
+fn plain_cpus() -> PoolSet {
+    PoolSet::of(0)
 }
 
 impl Slots {
-    pub(crate) fn new(total: u32) -> Self {
-        Self { free: (0..total).collect(), wide: BTreeMap::new(), total }
+    pub(crate) fn new(total: u32, offer: Option<&Offer>, mutant: Option<Mutant>) -> Self {
+        let pools = offer.map(|offer| {
+            let pools = Pools::new(offer.clone());
+            let one_cpu = pools.resolve(&Request::one_cpu()).ok();
+            Box::new(NodePools { pools, one_cpu, mutant })
+        });
+        Self { free: (0..total).collect(), wide: BTreeMap::new(), total, pools }
     }
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
@@ -20,8 +65,82 @@ impl Slots {
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
-    /// Takes the lowest free slots; the first of them names the set.
-    pub(crate) fn take(&mut self, cpus: u32) -> u32 {
+    /// The free amounts of the pools, in the order of the node's offer.
+    pub(crate) fn free_units(&self) -> Vec<u64> {
+        self.pools.as_ref().map_or_else(Vec::new, |own| own.pools.free_units())
+    }
+    /// Prepares a request for this node; `None`: it never fits.
+    pub(crate) fn resolve(&self, request: &Request) -> Option<Fit> {
+        match &self.pools {
+            Some(own) => own.pools.resolve(request).ok(),
+            None => cpus_alone(self.total)?.resolve(request).ok(),
+        }
+    }
+    /// The reasons why a request does not fit now.
+    pub(crate) fn refusal(&self, request: &Request) -> Option<Refusal> {
+        self.pools.as_ref()?.pools.refusal(request)
+    }
+    /// The names of the pools of a set.
+    pub(crate) fn names(&self, set: PoolSet) -> Vec<Name> {
+        match &self.pools {
+            Some(own) => own.pools.names(set).into_iter().cloned().collect(),
+            None => vec![Name::cpus()],
+        }
+    }
+    pub(crate) fn cpus_set(&self) -> PoolSet {
+        self.pools.as_ref().map_or_else(plain_cpus, |own| own.pools.cpus_set())
+    }
+
+    /// Whether the needs are free outside of the kept pools.
+    pub(crate) fn fits(&self, need: Need<'_>, kept: PoolSet) -> bool {
+        match (need, &self.pools) {
+            (Need::Nothing, _) => true,
+            (Need::Never, _) => false,
+            (Need::Cpus(cpus), _) => cpus <= self.free() && !self.cpus_set().meets(kept),
+            (Need::Fit(fit), Some(own)) => own.pools.fits_outside(fit, kept),
+            (Need::Fit(fit), None) => self.fits(Need::Cpus(fit.cpus(self.total)), kept),
+        }
+    }
+    /// The pools that are short of the needs now.
+    pub(crate) fn short(&self, need: Need<'_>) -> PoolSet {
+        match (need, &self.pools) {
+            (Need::Nothing | Need::Never, _) => PoolSet::EMPTY,
+            (Need::Fit(fit), Some(own)) => own.pools.short(fit),
+            (Need::Cpus(_) | Need::Fit(_), _) if self.fits(need, PoolSet::EMPTY) => PoolSet::EMPTY,
+            (Need::Cpus(_) | Need::Fit(_), _) => self.cpus_set(),
+        }
+    }
+    /// Whether the seat has something of these pools.
+    pub(crate) fn meets(&self, seat: &Seat, set: PoolSet) -> bool {
+        match (&seat.claim, &self.pools) {
+            (Some(claim), Some(own)) => own.pools.meets(claim, set),
+            _ => self.cpus_set().meets(set),
+        }
+    }
+
+    /// Takes the needs outside of the kept pools, with the lowest free slots. `None`: they are not
+    /// free.
+    pub(crate) fn take(&mut self, need: Need<'_>, kept: PoolSet) -> Option<Seat> {
+        if !self.fits(need, kept) {
+            return None;
+        }
+        let claim = match &mut self.pools {
+            Some(own) => Some(own.claim(need, kept)?),
+            None => None,
+        };
+        let cpus = match (need, &claim, &self.pools) {
+            (Need::Cpus(cpus), ..) => cpus,
+            (_, Some(claim), Some(own)) => own.cpus_of(claim),
+            (Need::Fit(fit), ..) => fit.cpus(self.total),
+            _ => return None,
+        };
+        Some(Seat { first: self.take_slots(cpus), claim })
+    }
+    #[cfg(test)]
+    pub(crate) fn take_cpus(&mut self, cpus: u32) -> u32 {
+        self.take(Need::Cpus(cpus), PoolSet::EMPTY).expect("they are free").first
+    }
+    fn take_slots(&mut self, cpus: u32) -> u32 {
         assert!(cpus > 0, "a task takes at least one slot");
         assert!(cpus <= self.free(), "slots are counted before they are taken");
         let first = self.free.pop_first().expect("counted above");
@@ -35,10 +154,61 @@ impl Slots {
     pub(crate) fn more(&self, first: u32) -> &[u32] {
         self.wide.get(&first).map(AsRef::as_ref).unwrap_or_default()
     }
-    pub(crate) fn give_back(&mut self, first: Option<u32>) {
-        let Some(first) = first else { return };
+    pub(crate) fn give_back(&mut self, seat: Option<Seat>) {
+        let Some(Seat { first, claim }) = seat else { return };
         let fresh = self.free.insert(first);
         assert!(fresh, "slot {first} was free already");
         self.free.extend(self.wide.remove(&first).unwrap_or_default());
+        if let (Some(claim), Some(own)) = (claim, &mut self.pools) {
+            own.free(claim);
+        }
     }
+
+    /// The claimed part of a seat, for its command.
+    pub(crate) fn granted(&self, seat: &Seat) -> Option<Box<proto::work::Granted>> {
+        let (claim, own) = (seat.claim.as_ref()?, self.pools.as_ref()?);
+        let pools = own.pools.claimed(claim).into_iter().map(|pool| proto::work::GrantedPool {
+            name: pool.name.to_string(),
+            variable: pool.name.variable(),
+            units: pool.amount.units(),
+            indices: pool.indices.into_iter().map(str::to_owned).collect(),
+        });
+        Some(Box::new(proto::work::Granted { variant: claim.variant(), pools: pools.collect() }))
+    }
+}
+
+impl NodePools {
+    fn claim(&mut self, need: Need<'_>, kept: PoolSet) -> Option<Claim> {
+        match need {
+            Need::Cpus(1) => self.pools.claim_outside(self.one_cpu.as_ref()?, kept),
+            Need::Cpus(cpus) => {
+                let fit = self.pools.resolve(&Request::cpus(cpus)).ok()?;
+                self.pools.claim_outside(&fit, kept)
+            }
+            Need::Fit(fit) if self.mutant == Some(Mutant::ClaimGivenTwice) => {
+                self.pools.clone().claim_outside(fit, kept)
+            }
+            Need::Fit(fit) => self.pools.claim_outside(fit, kept),
+            Need::Nothing | Need::Never => None,
+        }
+    }
+    fn cpus_of(&self, claim: &Claim) -> u32 {
+        let claimed = self.pools.claimed(claim);
+        let cpus = claimed.iter().find(|pool| *pool.name == Name::cpus());
+        cpus.map_or(1, |cpus| cpus.indices.len() as u32).max(1)
+    }
+    fn free(&mut self, claim: Claim) {
+        match self.mutant {
+            Some(Mutant::ClaimNotFreed | Mutant::ClaimGivenTwice)
+                if matches!(claim, Claim::Variant(_)) => {}
+            _ => self.pools.free(claim),
+        }
+    }
+}
+
+/// The offer of a node without pools.
+fn cpus_alone(cpus: u32) -> Option<Offer> {
+    let indices = (0..cpus).map(|index| index.to_string()).collect();
+    let pool = resources::Pool::indexed(Name::cpus(), vec![indices]).ok()?;
+    Offer::new(vec![pool], Vec::new()).ok()
 }

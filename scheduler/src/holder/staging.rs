@@ -13,7 +13,9 @@ use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::execution::RemoteTask;
-use crate::holder::ready_queue::{Presence, Ready, ReadyQueue};
+use crate::holder::matching::InLine;
+use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::slots::Seat;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::{Work, object_of};
 use crate::objects::data::{Reads, is_real};
@@ -44,8 +46,8 @@ pub(crate) struct Staged {
     pub(crate) start_permission: StartPermission,
     /// How often the request timed out.
     pub(crate) late: u32,
-    /// The first of the task's slots, while the task waits for the answer.
-    pub(crate) slot: Option<u32>,
+    /// The task's slots and claim, while the task waits for the answer.
+    pub(crate) seat: Option<Seat>,
     /// Its inputs that are here and pinned.
     pub(crate) pins: Vec<ObjectId>,
     pub(crate) reads: Reads,
@@ -156,6 +158,7 @@ impl Scheduler {
             self.data.space_timeout.renew();
             self.data.passed = None;
         }
+        self.check_reservation();
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);
@@ -171,25 +174,19 @@ impl Scheduler {
             && out.launches.len() < launches_max
             && !self.start_requests.any_exclusive()
         {
-            if let Some(&task) = self.awaiting_slot.front() {
-                let Some(staged) = self.staging.get(&task) else {
-                    self.awaiting_slot.pop_front();
-                    continue;
-                };
-                if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
-                    return; // It is next; narrower tasks do not overtake it.
-                }
-                let busy = self.slots.free() < self.slots.total();
-                if busy && staged.work.alone {
-                    return; // It is next as soon as nothing else runs.
-                }
-                self.awaiting_slot.pop_front();
-                if self.needs_start_permission(task) {
+            match self.next_in_line() {
+                InLine::Starts(task) if self.needs_start_permission(task) => {
                     self.request_start(now, task, out);
-                } else {
-                    self.start_staged(now, task, out);
+                    continue;
                 }
-                continue;
+                InLine::Starts(task) => {
+                    self.start_staged(now, task, out);
+                    continue;
+                }
+                InLine::Drains => return, // It is next as soon as nothing else runs.
+                // More would only wait here, where no thief finds them.
+                InLine::NoneFits if self.waits_in_line() => break,
+                InLine::NoneFits => {}
             }
             if self.underway() >= STAGING_PER_SLOT_MAX * self.lanes() {
                 break;
@@ -199,18 +196,12 @@ impl Scheduler {
                 self.data.left_over = true;
                 return;
             }
-            let Some((local_queue, ready)) = self.pop(ReadyQueue::pop_here) else { break };
+            let Some((local_queue, ready)) = self.pop_here() else { break };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
         self.stage_ahead(now, out);
-    }
-
-    /// The next task of the local queue, else of the shared queue. True if it is local.
-    fn pop(&mut self, pop: fn(&mut ReadyQueue) -> Option<Ready>) -> Option<(bool, Ready)> {
-        let local = pop(&mut self.local).map(|ready| (true, ready));
-        local.or_else(|| pop(&mut self.shared).map(|ready| (false, ready)))
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
@@ -228,7 +219,7 @@ impl Scheduler {
             if !self.wants_more_staged() {
                 return;
             }
-            let Some((local_queue, ready)) = self.pop(ReadyQueue::pop_absent) else { return };
+            let Some((local_queue, ready)) = self.pop_absent() else { return };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
@@ -256,8 +247,8 @@ impl Scheduler {
     /// The number of staged tasks, except for those with failing fetches or late answers: no other
     /// task waits for these.
     pub(crate) fn underway(&self) -> usize {
-        self.staging.len()
-            - (self.data.failed_fetch_tasks + self.start_requests.late()).min(STALLED_TASKS_MAX)
+        let stalled = self.data.failed_fetch_tasks + self.start_requests.late();
+        (self.staging.len() - stalled.min(STALLED_TASKS_MAX)).saturating_sub(self.parked())
     }
 
     fn wants_more_staged(&self) -> bool {
@@ -484,8 +475,14 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let Ready { task, attempt, .. } = ready;
+        self.note_class(&work);
+        if work.has_request() && !self.fits_here(&work) {
+            // The offer of this node in the map of the sender was another one.
+            self.report_dropped(task, attempt, out);
+            return;
+        }
         let (cpus, slots) = (work.cpus(), self.slots.total());
-        if cpus > slots && !work.is_instant() {
+        if cpus > slots && !work.is_instant() && !work.has_request() {
             let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
             let outcome = Outcome { error, exit_code: 1, ..Default::default() };
             self.finish(now, task, attempt, now, Reads::default(), outcome, out);
@@ -503,7 +500,7 @@ impl Scheduler {
             complete: false,
             start_permission: StartPermission::NotNeeded,
             late: 0,
-            slot: None,
+            seat: None,
             pins: Vec::new(),
             reads: Reads::default(),
             output_bytes: if real { work.declared_output_bytes() } else { 0 },
@@ -585,11 +582,11 @@ impl Scheduler {
 
     /// Removes a task from staging.
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
-        let staged = *self.staging.remove(&task)?;
+        let mut staged = *self.staging.remove(&task)?;
         self.awaiting_slot.retain(|&other| other != task);
         self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
         self.start_requests.forget(task, staged.start_permission);
-        self.slots.give_back(staged.slot);
+        self.slots.give_back(staged.seat.take());
         self.start_requests.ended(task);
         self.data.reserved_bytes -= staged.output_bytes;
         self.data.shared_files.give_back(&staged.shared_files);

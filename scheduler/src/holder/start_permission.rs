@@ -100,9 +100,11 @@ impl Scheduler {
 
     /// The task is next and there is space for it. It takes a slot, and its home is asked.
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let work = self.staging[&task].work.clone();
+        let seat = self.take_seat(&work);
         let staged = self.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
-        staged.slot = Some(self.slots.take(staged.work.cpus()));
+        staged.seat = seat;
         if staged.work.alone {
             self.start_requests.set_exclusive(task);
         }
@@ -154,8 +156,8 @@ impl Scheduler {
             let staged = self.staging.get_mut(&task).expect("a task that asks is staged");
             staged.start_permission = StartPermission::Overdue;
             let start = task_attempt(task, staged.attempt);
-            let slot = staged.slot.take();
-            self.slots.give_back(slot);
+            let seat = staged.seat.take();
+            self.slots.give_back(seat);
             self.start_requests.ended(task);
             self.start_requests.open().late.push_back((now + START_ASK_AGAIN, task, asked));
             self.withdraw_start(start, out);

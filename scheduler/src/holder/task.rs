@@ -57,6 +57,11 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
+    /// Whether the task asks for more than cpus.
+    #[must_use]
+    pub(crate) fn has_request(&self) -> bool {
+        !self.spec.request.is_empty()
+    }
     /// Whether only its home can run the task, since its files were uploaded there.
     #[must_use]
     pub(crate) fn is_bound(&self) -> bool {
@@ -66,7 +71,9 @@ impl Work {
     /// run in one step.
     #[must_use]
     pub(crate) fn is_instant(&self) -> bool {
-        matches!(self.spec.body, Some(wire::spec::Body::Noop(_))) && !self.settings.real_data
+        matches!(self.spec.body, Some(wire::spec::Body::Noop(_)))
+            && !self.settings.real_data
+            && !self.has_request()
     }
     #[must_use]
     pub(crate) fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
@@ -88,6 +95,7 @@ impl Work {
             payload: self.payload.clone(),
             inputs: self.inputs.iter().map(input).collect(),
             resume: self.resume.clone(),
+            granted: None,
         }
     }
 }

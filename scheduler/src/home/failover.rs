@@ -272,6 +272,9 @@ impl Scheduler {
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
         let older = self.homes.succeed(homes);
         self.peers.iter().for_each(|(&peer, &life)| self.homes.note_incarnation(peer, life));
+        if !self.homes.has_same_offers(&older) {
+            self.classes.rematch(&self.slots, &self.homes);
+        }
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.awaiting_wide_node.drain(..));
         self.begin_drain(out);

@@ -3,9 +3,9 @@
 use proto::wire::open_request::What;
 use proto::wire::{ErrorCode, response};
 use proto::work::Captured;
-use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
+use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::holder::task::is_upload;
+use crate::holder::task::{Work, is_upload};
 use crate::home::jobs::Watched;
 use crate::home::ledger::{End, State, check_places};
 use crate::output::{Answer, Out};
@@ -158,7 +158,11 @@ impl Scheduler {
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
         let widest = self.homes.slots_max().max(self.options.slots);
-        if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
+        for spec in chunk.specs.iter().filter(|spec| !spec.request.is_empty()) {
+            self.check_request(spec)?;
+        }
+        let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
+        if let Some(spec) = chunk.specs.iter().find(is_wide) {
             if self.homes.any_unknown() {
                 return Err(busy("some nodes have not said yet how many slots they have".into()));
             }
@@ -352,17 +356,68 @@ impl Scheduler {
     }
 
     /// Explains why no present node can run the task.
-    fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
+    pub(crate) fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
         let work = self.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
+        let request = work.as_ref().and_then(|work| self.request_of(work));
         let is_bound = work.is_some_and(|work| work.is_bound());
         match self.homes.all_keep() {
             true => KEEPERS_ALONE.to_owned(),
             false if is_bound => {
                 "its home is a keeper until a node that works is filled".to_owned()
             }
+            false if request.is_some() => {
+                let asked = request.map_or_else(String::new, |request| request.to_string());
+                format!("it waits for {asked}: the members that offer it are away")
+            }
             false => format!("it needs {cpus} cpus, and no node that is there has that many slots"),
         }
+    }
+
+    /// Checks whether some member offers the request of a task.
+    fn check_request(&self, spec: &wire::Spec) -> Result<(), wire::Error> {
+        let wrong = |error: String| refused(format!("task '{}': {error}", spec.name));
+        let request = resources::Request::decode(&spec.request)
+            .map_err(|error| wrong(format!("its request is damaged: {error}")))?;
+        let mut members = self.homes.not_removed();
+        let fits = |node: NodeId| {
+            let offer = self.homes.offer_of(node).filter(|_| self.homes.slots_of(node) > 0);
+            offer.is_some_and(|offer| offer.fits(&request))
+        };
+        if members.any(fits) {
+            return Ok(());
+        }
+        if self.homes.any_unknown() {
+            return Err(busy("some nodes have not said yet what they offer".into()));
+        }
+        match self.homes.all_keep() {
+            true => Err(refused(KEEPERS_ALONE.into())),
+            false => Err(wrong(self.no_offer(&request))),
+        }
+    }
+    /// The request of a task, if it has one.
+    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
+        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
+    }
+    /// The reason why a task with a request waits here, if it does.
+    pub(crate) fn explain_request_of(&self, task: TaskId) -> Option<String> {
+        let is_here = !self.running.contains_key(&task) && self.is_queued_here(task);
+        let work = self.work_here(task).filter(|work| is_here && work.has_request());
+        work.and_then(|work| self.explain_request(&work))
+    }
+    /// Whether this node holds the task and has not started it.
+    fn is_queued_here(&self, task: TaskId) -> bool {
+        let own = self
+            .ledger
+            .cell(task)
+            .is_some_and(|cell| cell.state == State::Ready && cell.holder == self.options.me);
+        own || self.remote_tasks.contains_key(&task) || self.staging.contains_key(&task)
+    }
+    /// The work of a task that this node holds.
+    fn work_here(&self, task: TaskId) -> Option<Work> {
+        let staged = self.staging.get(&task).map(|staged| staged.work.clone());
+        let remote = || self.remote_tasks.get(&task).map(|remote| remote.work.clone());
+        staged.or_else(remote).or_else(|| self.ledger.work(task))
     }
 
     fn explain_held(&self, task: TaskId) -> String {
@@ -372,9 +427,17 @@ impl Scheduler {
         }
         if let Some(staged) = self.staging.get(&task) {
             return match staged.missing() {
+                0 if staged.work.has_request() => {
+                    let why = self.explain_request(&staged.work);
+                    let why = why.unwrap_or_else(|| "it waits for a free slot there".into());
+                    format!("its inputs are on node {me}; {why}")
+                }
                 0 => format!("its inputs are on node {me}; it waits for a free slot there"),
                 n => format!("node {me} is fetching {n} of its inputs from other nodes"),
             };
+        }
+        if let Some(why) = self.explain_request_of(task) {
+            return format!("it is queued on node {me}; {why}");
         }
         format!(
             "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",

@@ -261,6 +261,12 @@ impl Scheduler {
         if let Some(wait) = self.ledger.explain_wait(task) {
             return wait;
         }
+        if self.awaiting_wide_node.contains(&task) {
+            return self.explain_awaiting_wide_node(task);
+        }
+        if let Some(why) = self.explain_request_of(task) {
+            return why;
+        }
         match cell.state {
             State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
                 "attempt {} made other bytes than the one before; homes of readers are asked",

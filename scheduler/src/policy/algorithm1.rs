@@ -75,7 +75,7 @@ impl Scheduler {
         let me = self.options.me;
         // The first of equal ones. The place of any other input does not matter.
         let largest = work.inputs.iter().rev().max_by_key(|input| input.size_bytes);
-        let can_run = |node: NodeId| self.homes.fits(node, work.cpus());
+        let can_run = |node: NodeId| self.fits_node(node, work);
         let from = largest.map_or(me, |largest| parent_of(me, largest, &work.inputs, can_run));
         let located = |input: &wire::InputAt| {
             let is_largest = largest.is_some_and(|largest| std::ptr::eq(largest, input));

@@ -124,7 +124,7 @@ impl Scheduler {
         // The rates between other nodes are not known here, but the rates to this node are.
         let (wait_s, moving_s) = (own_wait.as_secs_f64(), self.moving_here_s(work));
         let mut candidates = vec![Candidate { node: me, wait_s, moving_s }];
-        let fits = |node: NodeId| self.homes.fits(node, work.cpus());
+        let fits = |node: NodeId| self.fits_node(node, work);
         let others = places.iter().map(|(node, _)| *node).filter(|&node| node != me && fits(node));
         candidates.extend(others.map(candidate));
         let best = earliest(&candidates, small_s);
@@ -209,10 +209,10 @@ impl Scheduler {
     pub(crate) fn free_lanes(&self) -> usize {
         (f64::from(self.slots.free()) / self.estimates.width()).ceil() as usize
     }
-    /// The number of tasks that other nodes may take: the shared queue, and the tasks of the local
-    /// queue that are worth the transfer.
+    /// The number of tasks without a request that other nodes may take: those of the shared queue,
+    /// and those of the local queue that are worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
-        self.shared.len() + self.surplus()
+        self.shared.plain() + self.surplus()
     }
     /// The number of tasks in the local queue that this node would start only after a thief could
     /// have their inputs. If tasks take longer than that, these are all of them.
@@ -220,7 +220,7 @@ impl Scheduler {
         if !self.rules().shares_local_queue {
             return 0;
         }
-        let local = self.local.len().saturating_sub(self.data.no_space.pinned_here());
+        let local = self.local.plain().saturating_sub(self.data.no_space.pinned_here());
         // Other inputs move too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {

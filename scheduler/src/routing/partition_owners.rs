@@ -11,6 +11,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
+use resources::Totals;
+
+use crate::holder::classes::Kinds;
+
 /// The partitions that this node serves, each with its term. Never iterated.
 type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;
 
@@ -19,6 +23,8 @@ pub struct Homes {
     pub me: NodeId,
     /// Shared: all nodes of a simulated cluster have one map. Members are indexed by node number.
     map: Arc<wire::ClusterMap>,
+    /// Shared, as the map.
+    kinds: Arc<Kinds>,
     slots_max: u32,
     slots_all: u64,
     any_unknown: bool,
@@ -50,6 +56,7 @@ impl Homes {
         let slots = || map.members.iter().map(|member| member.slots);
         Self {
             me,
+            kinds: Arc::new(Kinds::of(map)),
             slots_max: slots().max().unwrap_or(0),
             slots_all: slots().map(u64::from).sum(),
             any_unknown: map.members.iter().any(|member| member.slots == 0 && !member.keeper),
@@ -99,6 +106,7 @@ impl Homes {
         Self {
             me: NodeId(0),
             map: Arc::default(),
+            kinds: Arc::default(),
             slots_max: 0,
             slots_all: 0,
             any_unknown: false,
@@ -300,6 +308,20 @@ impl Homes {
     #[must_use]
     pub fn slots_of(&self, node: NodeId) -> u32 {
         self.map.members.get(node.0 as usize).map_or(0, |member| member.slots)
+    }
+    /// The offers of the members, each once.
+    pub(crate) fn kinds(&self) -> &[Totals] {
+        self.kinds.all()
+    }
+    /// The position of a member's offer in [`Self::kinds`].
+    pub(crate) fn kind_of(&self, node: NodeId) -> usize {
+        self.kinds.of_node(node)
+    }
+    pub(crate) fn offer_of(&self, node: NodeId) -> Option<&Totals> {
+        self.kinds.offer_of(node)
+    }
+    pub(crate) fn has_same_offers(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.kinds, &other.kinds) || self.kinds == other.kinds
     }
     /// Whether the slots of some member are not known yet.
     #[must_use]

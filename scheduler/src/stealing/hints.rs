@@ -3,6 +3,7 @@
 use proto::limits::{HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS};
 use proto::wire::message::Body;
 use proto::{Span, Time, wire};
+use rand_chacha::rand_core::Rng;
 
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
@@ -28,8 +29,9 @@ impl Scheduler {
     /// Announces a surplus of shared tasks to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
         let stealable = self.stealable();
+        let waiting = if self.shared.has_requests() { self.waiting_class() } else { None };
         let surplus = stealable > self.own_use();
-        if !surplus || self.homes.living_others() == 0 {
+        if !(surplus || waiting.is_some()) || self.homes.living_others() == 0 {
             self.hints = Hints::default();
             return;
         }
@@ -40,7 +42,10 @@ impl Scheduler {
         if now < due {
             return;
         }
-        for _ in 0..HINT_PEERS {
+        if let Some((class, tasks)) = waiting {
+            self.hint_class(class, tasks, out);
+        }
+        for _ in 0..if surplus { HINT_PEERS } else { 0 } {
             let peer = self.random_peer();
             let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
             out.best_effort.push((peer, Body::StealHint(wire::StealHint { shared })));
@@ -48,5 +53,18 @@ impl Scheduler {
         let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
         self.hints.interval = interval.min(HINT_INTERVAL_MAX);
         self.hints.at = Some(now + self.hints.interval);
+    }
+
+    /// Announces tasks of a class to random nodes that fit it.
+    fn hint_class(&mut self, class: u64, tasks: usize, out: &mut Out) {
+        let nodes = self.nodes_of_class(class);
+        if nodes.is_empty() {
+            return;
+        }
+        let shared = u32::try_from(tasks).unwrap_or(u32::MAX);
+        for _ in 0..HINT_PEERS {
+            let drawn = (self.rng.next_u64() % nodes.len() as u64) as usize;
+            out.best_effort.push((nodes[drawn], Body::StealHint(wire::StealHint { shared })));
+        }
     }
 }

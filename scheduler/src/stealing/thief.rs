@@ -125,12 +125,11 @@ impl Thief {
 }
 
 impl Scheduler {
-    /// Whether a slot is free and no task here is for it.
+    /// Whether a slot is free and no task here fits.
     fn is_dry(&self) -> bool {
         self.slots.free() > 0
-            && self.local.is_empty()
-            && self.shared.is_empty()
-            && self.awaiting_slot.is_empty()
+            && self.startable() == 0
+            && !self.line_may_start()
             && self.underway() < self.free_lanes()
     }
     /// Whether the node is dry, or will be before stolen tasks could be here with their inputs.
@@ -143,8 +142,8 @@ impl Scheduler {
         if self.homes.is_gone(self.options.me) || self.homes.is_slow(self.options.me) {
             return false;
         }
-        if self.slots.total() == 0 {
-            return false; // A keeper.
+        if self.slots.total() == 0 || self.keeps_cpus() {
+            return false; // A keeper, or a wide task is next.
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
@@ -152,9 +151,9 @@ impl Scheduler {
         !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
     }
 
-    /// The number of tasks that are here and do not run.
+    /// The number of tasks that are here, may run here, and do not run.
     fn here(&self) -> usize {
-        self.local.len() + self.shared.len() + self.underway()
+        self.startable() + self.underway()
     }
     /// Of these, the number beyond those for the free slots.
     fn held(&self) -> u32 {
@@ -201,7 +200,9 @@ impl Scheduler {
         self.thief.number += 1;
         let (probe, ahead) = (self.thief.number, self.slots.free() == 0);
         for &neighbour in &neighbours {
-            out.best_effort.push((neighbour, Body::StealProbe(wire::StealProbe { probe, ahead })));
+            let free = self.slots.free_units();
+            let probe = wire::StealProbe { probe, ahead, free };
+            out.best_effort.push((neighbour, Body::StealProbe(probe)));
         }
         self.stats.steals_tried += 1;
         self.thief.phase = Phase::Probing {
@@ -287,6 +288,7 @@ impl Scheduler {
             slots: self.slots.total(),
             free: self.slots.free(),
             held: self.held(),
+            free_amounts: self.slots.free_units(),
         };
         out.best_effort.push((victim, Body::StealRequest(request)));
         self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };

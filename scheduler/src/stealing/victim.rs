@@ -9,9 +9,10 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 
-use crate::holder::ready_queue::Ready;
+use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::task::{BundleBuilder, Work, is_command};
 use crate::output::{Out, task_attempt};
+use crate::stealing::share::Share;
 use crate::{Mutant, Scheduler};
 
 /// Remote tasks granted to a thief that has not confirmed yet that all their homes know.
@@ -52,7 +53,10 @@ impl Scheduler {
     /// Answers with the number of tasks that may be stolen. Under the paper's policies this is the
     /// length of the shared queue.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
-        let spare = if self.homes.is_slow(from) { 0 } else { self.spare(!probe.ahead) };
+        let spare = match self.homes.is_slow(from) {
+            true => 0,
+            false => self.spare(!probe.ahead) + self.spare_requests(from, &probe.free),
+        };
         let shared = u32::try_from(spare).unwrap_or(u32::MAX);
         let load = wire::StealLoad { probe: probe.probe, shared };
         out.best_effort.push((from, Body::StealLoad(load)));
@@ -75,16 +79,14 @@ impl Scheduler {
         let mut bundle = BundleBuilder::default();
         let (mut remote_tasks, mut untold) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
-        // A slow node may not know yet that the map marks it as slow.
-        let wanted = if self.homes.is_slow(thief) { 0 } else { self.wanted_by(request) };
-        let mut surplus = self.surplus();
+        let mut share = self.share_of(thief, request);
         for _ in 0..STEP_POPS_MAX {
-            if bundle.len() >= wanted || bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {
+            if bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {
                 break;
             }
-            let Some((local_queue, ready)) = self.pop_stealable(&mut surplus) else { break };
+            let Some((local_queue, ready)) = self.pop_stealable(&mut share) else { break };
             if local_queue && self.data.no_space.is_pinned_here(ready.task) {
-                surplus += 1;
+                share.surplus += 1;
                 kept.push((local_queue, ready, None));
                 continue;
             }
@@ -95,7 +97,7 @@ impl Scheduler {
                 continue;
             }
             let Some(work) = self.take_work(ready) else { continue };
-            if work.cpus() > request.slots || work.is_bound() {
+            if !self.may_give(&work, request, &mut share) {
                 kept.push((local_queue, ready, Some(work)));
                 continue;
             }
@@ -117,7 +119,7 @@ impl Scheduler {
             }
         }
         for (local_queue, ready, work) in kept {
-            // Not granted: too wide for the thief, not yet known to its home, or pinned to this
+            // Not granted: too much for the thief, not yet known to its home, or pinned to this
             // node.
             match work {
                 Some(work) => self.put_back(local_queue, ready, work, true),
@@ -179,12 +181,19 @@ impl Scheduler {
 
     /// Takes from the shared queue the task that this node would miss least, then a surplus task
     /// from the local queue. The flag is true for the local queue.
-    fn pop_stealable(&mut self, surplus: &mut usize) -> Option<(bool, Ready)> {
-        if let Some(ready) = self.shared.pop_distant() {
+    fn pop_stealable(&mut self, share: &mut Share) -> Option<(bool, Ready)> {
+        let may = |class| match class == PLAIN {
+            true => share.plain > 0,
+            false => share.requests.as_ref().is_some_and(|own| own.classes.contains(&class)),
+        };
+        if let Some(ready) = self.shared.pop_distant(may) {
             return Some((false, ready));
         }
-        *surplus = surplus.checked_sub(1)?;
-        self.local.pop_last().map(|ready| (true, ready))
+        if share.plain == 0 {
+            return None;
+        }
+        share.surplus = share.surplus.checked_sub(1)?;
+        self.local.pop_last_of(|class| class == PLAIN).map(|ready| (true, ready))
     }
 
     /// The thief has the tasks and all their homes know.

@@ -59,7 +59,7 @@ fn home(life: u32, mutant: Option<Mutant>) -> Scheduler {
         test_nodes::homes(0, members, &[0, 1]),
     );
     home.ledger.mutant = mutant;
-    home.slots.take(1); // No slot is free: ready tasks wait in a queue.
+    home.slots.take_cpus(1); // No slot is free: ready tasks wait in a queue.
     home
 }
 

@@ -29,7 +29,7 @@ fn spec() -> wire::Spec {
 pub(crate) fn heir() -> Scheduler {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
-    heir.slots.take(1);
+    heir.slots.take_cpus(1);
     heir
 }
 
@@ -142,7 +142,7 @@ fn a_late_push_of_an_earlier_home_to_a_third_node_is_refused() {
 #[test]
 fn a_late_revocation_of_an_earlier_home_is_ignored() {
     let (mut heir, mut out) = (heir(), Out::default());
-    heir.slots.give_back(Some(0));
+    heir.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     push(&mut heir, &mut out);
     heir.act(Time(0), &mut out);
     assert!(heir.running.contains_key(&task()), "what only waits has no other record to lose");
@@ -161,10 +161,18 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let homes = test_nodes::homes(0, (0..2).map(member).collect(), &[0, 1, 1, 0]);
     let mut heir = test_nodes::scheduler(0, slots, Tuning::of(Policy::Mlb), homes.moving());
     let mut out = Out::default();
-    heir.slots.take(slots);
+    heir.slots.take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.shared
-        .push(crate::holder::ready_queue::Ready { task: own, attempt: ATTEMPT, rank: 0 }, &[]);
+    heir.shared.push(
+        crate::holder::ready_queue::Ready {
+            task: own,
+            attempt: ATTEMPT,
+            rank: 0,
+            priority: 0,
+            class: 0,
+        },
+        &[],
+    );
     for partition in [1, 2].map(PartitionId) {
         let chunk = |number: usize| wire::Chunk {
             job: 1,
@@ -284,7 +292,7 @@ fn victim() -> Scheduler {
     let members = (0..3).map(test_nodes::member).collect();
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut victim = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    victim.slots.take(1);
+    victim.slots.take_cpus(1);
     let placed =
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
@@ -326,7 +334,7 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let mut out = Out::default();
-    heir.slots.take(1);
+    heir.slots.take_cpus(1);
     inherit_command(&mut heir, &mut out);
     heir.settle(Time(0), &mut out);
     let attempt = heir.ledger.cell(task()).expect("it is homed here").attempt;

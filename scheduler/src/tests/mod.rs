@@ -14,6 +14,7 @@ mod open_tests;
 mod placement_tests;
 mod recall_tests;
 mod reconcile_tests;
+mod resources_tests;
 mod staging_tests;
 mod stall_probe_tests;
 mod start_permission_tests;

@@ -105,8 +105,9 @@ fn a_task_without_room_is_offered_once_then_refused() {
     scheduler.act(Time(0), &mut out);
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, 1), "others may have it");
     assert_eq!(scheduler.stats.steals_tried, 0, "a full node is not hungry");
-    let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0 };
-    scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
+    let request =
+        wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
+    scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request.clone()), &mut out);
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
     assert!(scheduler.shared.is_empty());
@@ -130,7 +131,8 @@ fn a_stolen_task_without_room_is_passed_on_once() {
     push(&mut victim, vec![placed(0, vec![], 20_000)], &mut out);
     victim.act(Time(0), &mut out);
     let mut grant_of = |scheduler: &mut Scheduler, steal: u64| {
-        let request = wire::StealRequest { steal, slots: 1, free: 1, held: 0 };
+        let request =
+            wire::StealRequest { steal, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
         scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
         let granted = out.reliable.pop().expect("a grant").1;
         let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
@@ -385,16 +387,23 @@ fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
-        scheduler
-            .shared
-            .push(crate::holder::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+        scheduler.shared.push(
+            crate::holder::ready_queue::Ready {
+                task,
+                attempt: Attempt(1),
+                rank: 0,
+                priority: 0,
+                class: 0,
+            },
+            &[],
+        );
     }
 }
 
 /// The number of tasks that a node offers to a thief.
 fn told(victim: &mut Scheduler, ahead: bool) -> u32 {
     let mut out = Out::default();
-    let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
+    let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead, free: Vec::new() });
     victim.on_message(Time(0), NodeId(2), probe, &mut out);
     let (_, load) = out.best_effort.pop().expect("an answer");
     let Body::StealLoad(load) = load else { panic!("{load:?}") };
@@ -409,7 +418,7 @@ fn a_thief_hears_what_it_may_have() {
         let mut victim = scheduler(Tuning::of(Policy::Mlb));
         share(&mut victim, tasks);
         assert_eq!(told(&mut victim, false), tasks as u32 - 1, "its slot is free");
-        victim.slots.take(1);
+        victim.slots.take_cpus(1);
         assert_eq!((told(&mut victim, false), told(&mut victim, true)), (tasks as u32, spare));
     }
 }
@@ -418,9 +427,10 @@ fn a_thief_hears_what_it_may_have() {
 fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
     share(&mut victim, 9);
-    victim.slots.take(1);
+    victim.slots.take_cpus(1);
     let wanted = |held| {
-        let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held };
+        let request =
+            wire::StealRequest { steal: 1, slots: 1, free: 1, held, free_amounts: Vec::new() };
         victim.wanted_by(&request)
     };
     assert_eq!([0, 1, 2, 5, 8, 9, 100].map(wanted), [5, 4, 3, 2, 0, 0, 0]);
@@ -430,12 +440,12 @@ fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
 #[test]
 fn wide_tasks_count_by_the_slots_that_they_take() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
-    victim.slots = crate::holder::slots::Slots::new(8);
+    victim.slots = crate::holder::slots::Slots::new(8, None, None);
     share(&mut victim, 9);
     assert_eq!(told(&mut victim, false), 1, "all but one for each slot");
     victim.estimates.placed(0, 4);
     assert_eq!((told(&mut victim, false), told(&mut victim, true)), (7, 5));
-    victim.slots.take(3);
+    victim.slots.take_cpus(3);
     assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
 }
 
@@ -448,7 +458,13 @@ fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
         for task in 0..3 {
             let task = TaskId::new(1, task);
             victim.local.push(
-                crate::holder::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 },
+                crate::holder::ready_queue::Ready {
+                    task,
+                    attempt: Attempt(1),
+                    rank: 0,
+                    priority: 0,
+                    class: 0,
+                },
                 &[],
             );
         }
@@ -477,8 +493,16 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::holder::ready_queue::Presence::Coming)];
-    node.shared
-        .push(crate::holder::ready_queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);
+    node.shared.push(
+        crate::holder::ready_queue::Ready {
+            task,
+            attempt: Attempt(1),
+            rank: 0,
+            priority: 0,
+            class: 0,
+        },
+        &missing,
+    );
     node.act(Time(0), &mut out);
     let until = node.data.gathering.deadline().expect("it gathers");
     node.act(until, &mut out);

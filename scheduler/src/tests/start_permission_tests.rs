@@ -112,11 +112,12 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
     let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
-    home.slots.take(1);
+    home.slots.take_cpus(1);
     home.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
     home.on_message(Time(0), NodeId(0), visible, &mut out);
     home.settle(Time(0), &mut out);
-    let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0 };
+    let request =
+        wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
     home.on_message(Time(0), NodeId(0), Body::StealRequest(request), &mut out);
     let (task, attempt) = (task(0), home.ledger.cell(task(0)).expect("it is homed here").attempt);
     home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);

@@ -48,5 +48,8 @@ fn homes_of_configurations(
 pub(crate) fn scheduler(me: u32, slots: u32, tuning: Tuning, homes: Homes) -> Scheduler {
     let (me, incarnation) = (NodeId(me), Incarnation(1));
     let former = (Incarnation(0), wire::LifeEnd::LifeDied);
-    Scheduler::new(Options { me, incarnation, slots, tuning, seed: 1, former, mutant: None }, homes)
+    Scheduler::new(
+        Options { me, incarnation, slots, offer: None, tuning, seed: 1, former, mutant: None },
+        homes,
+    )
 }

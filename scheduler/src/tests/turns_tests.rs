@@ -64,7 +64,7 @@ impl Home {
         let term = self.term + 1;
         let mut next = Self { term, scheduler, out: Out::default(), ..self };
         next.scheduler.serve(Time(0), MOVES, term, &mut next.out);
-        next.scheduler.slots.give_back(Some(0));
+        next.scheduler.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
         next.step();
         next
     }

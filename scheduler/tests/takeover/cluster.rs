@@ -152,6 +152,7 @@ impl Cluster {
             me: NodeId(node as u32),
             incarnation: Incarnation(machine.incarnation),
             slots: self.weather.slots,
+            offer: None,
             tuning,
             seed: self.dice.number(),
             former: (Incarnation(machine.incarnation - 1), wire::LifeEnd::LifeDied),

@@ -7,6 +7,7 @@ pub(crate) mod born;
 pub(crate) mod bound;
 pub(crate) mod calls;
 pub(crate) mod captured;
+pub(crate) mod claims;
 pub(crate) mod conservation;
 pub(crate) mod contents;
 pub(crate) mod copies;

@@ -50,6 +50,9 @@ struct SlotUse {
     is_slow: bool,
     /// For each number of slots, the time since which at least this number is free.
     since: Vec<Option<Time>>,
+    /// For each request of this world, whether its resources are free, and since when.
+    fits: Vec<bool>,
+    fits_since: Vec<Option<Time>>,
 }
 
 impl SlotUse {
@@ -66,6 +69,9 @@ impl SlotUse {
                 _ => {}
             }
         }
+        for (fits, since) in self.fits.iter().zip(&mut self.fits_since) {
+            *since = (*fits && free > 0).then(|| since.unwrap_or(now));
+        }
     }
 }
 
@@ -76,6 +82,8 @@ pub(crate) struct Watch {
     /// Suspects of crashes, which start only on a node where nothing else runs.
     alone: BTreeSet<TaskId>,
     machines: Vec<SlotUse>,
+    /// The requests of tasks, by their place in `fits`.
+    classes: BTreeMap<TaskId, usize>,
     /// Partitions without a serving home. Their tasks may wait for a start permission.
     unserved: BTreeSet<PartitionId>,
     is_cramped: bool,
@@ -89,8 +97,9 @@ impl Watch {
         let waiting = BTreeMap::new();
         let (alone, unserved) = (BTreeSet::new(), BTreeSet::new());
         let (machines, wait_max) = (Vec::new(), WAIT_MAX);
+        let (classes, from) = (BTreeMap::new(), now);
         let mut watch =
-            Self { waiting, alone, machines, unserved, is_cramped, wait_max, from: now };
+            Self { waiting, alone, machines, classes, unserved, is_cramped, wait_max, from };
         slots.for_each(|slots| watch.joins(slots));
         watch
     }
@@ -106,8 +115,31 @@ impl Watch {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
         let (leaves, waits, is_slow) = (false, false, false);
         let (busy, fetches) = (0, 0);
-        let free = SlotUse { slots, busy, fetches, is_cramped, leaves, waits, is_slow, since };
-        self.machines.push(free);
+        let (fits, fits_since) = (Vec::new(), Vec::new());
+        self.machines.push(SlotUse {
+            slots,
+            busy,
+            fetches,
+            is_cramped,
+            leaves,
+            waits,
+            is_slow,
+            since,
+            fits,
+            fits_since,
+        });
+    }
+
+    /// A task asks for more than cpus: for a request of this world, by its place.
+    pub(crate) fn asks(&mut self, task: TaskId, class: usize) {
+        self.classes.insert(task, class);
+    }
+    /// The resources of a machine have changed.
+    pub(crate) fn set_fits(&mut self, now: Time, node: usize, fits: Vec<bool>, is_up: bool) {
+        let machine = &mut self.machines[node];
+        machine.fits_since.resize(fits.len(), None);
+        machine.fits = fits;
+        machine.settle(now, is_up);
     }
 
     /// The map changes whether the machine's process is alive.
@@ -224,7 +256,12 @@ impl Watch {
             }
             let cpus = if alone { machine.slots.max(cpus) } else { cpus.max(1) };
             let width = cpus as usize - 1;
-            let Some(Some(free)) = machine.since.get(width) else { continue };
+            let free = match self.classes.get(&task) {
+                Some(_) if alone => continue,
+                Some(&class) => machine.fits_since.get(class),
+                None => machine.since.get(width),
+            };
+            let Some(Some(free)) = free else { continue };
             let both = since.max(*free).max(self.from);
             let waited = if both < now { now.since(both) } else { Span::ZERO };
             if waited > self.wait_max {

@@ -274,6 +274,7 @@ impl World {
                 let was_running = self.machines[index].running.remove(&(task, attempt));
                 if let Some(running) = &was_running {
                     self.starve.on_ended(self.now, index, running.cpus);
+                    self.note_free_resources(index);
                 }
                 if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
                     // Its end was already scheduled.
@@ -424,13 +425,15 @@ impl World {
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
         let script = self.begin_script(launch);
+        let claimed = self.check_claims(index, launch);
         let machine = &mut self.machines[index];
         machine.launches += 1;
         let job = &self.jobs[&task.job];
         let verdict = order::on_launch(job, launch)
             .and_then(|()| calls::on_launch(launch))
             .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
-            .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
+            .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running))
+            .and_then(|()| claimed);
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         let mut running = machine::run(launch, missing);
@@ -445,6 +448,7 @@ impl World {
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
+        self.note_free_resources(index);
         // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {
             self.judge(verdict);
@@ -469,6 +473,7 @@ impl World {
             machine.printed.insert(task.job);
         }
         self.starve.on_ended(self.now, index, running.cpus);
+        self.note_free_resources(index);
         if let Ok(truth) = known(&mut self.jobs, "once", task) {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();
         }

@@ -47,6 +47,8 @@ pub(crate) struct ExpectedTask {
     pub slots: Vec<Option<Slot>>,
     pub kind: String,
     pub cpus: u32,
+    /// Empty: cpus alone.
+    pub request: Vec<u8>,
     pub duration: Span,
     /// Outputs to keep, if they have contents that can be lost.
     pub kept: Vec<u32>,
@@ -165,6 +167,7 @@ impl ExpectedJob {
                     slots: vec![None; task.slots as usize],
                     kind: spec.kind.clone(),
                     cpus: spec.cpus.max(1),
+                    request: spec.request.clone(),
                     duration: Span(task.duration_ns),
                     kept: kept.map(|((output, _), _)| output).collect(),
                     upload: matches!(spec.body, Some(wire::spec::Body::Upload(_))),

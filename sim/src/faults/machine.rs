@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
-use proto::work::{Captured, Launch, Outcome, Stay, Stored};
+use proto::work::{Captured, Granted, Launch, Outcome, Stay, Stored};
 use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
 use crate::checkers::bound::cpus_of;
@@ -25,6 +25,7 @@ pub(crate) struct Running {
     pub stays: Vec<(ObjectId, Stay)>,
     /// Of a task that commits turns.
     pub script: Option<Box<Script>>,
+    pub granted: Option<Box<Granted>>,
 }
 
 /// The kind of death of a machine at its next step.
@@ -293,5 +294,6 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
     };
     let stays = objects.iter().map(stay).collect();
     let (slot, cpus) = (launch.slot, cpus_of(launch));
-    Running { slot, cpus, poison, outcome, objects, stays, script: None }
+    let granted = launch.granted.clone();
+    Running { slot, cpus, poison, outcome, objects, stays, script: None, granted }
 }

@@ -33,7 +33,9 @@ impl World {
         let (store, slots) = (self.dice.number() | 1, self.dice.pick(&[1, 2, 4]));
         let keeper = self.joins_as_keeper();
         let slots = if keeper { 0 } else { slots };
-        self.propose(Body::Join(wire::MemberJoin { store, slots, keeper, ..Default::default() }));
+        let offer = self.options.offers.bytes(self.machines.len(), slots);
+        let join = wire::MemberJoin { store, slots, keeper, offer, ..Default::default() };
+        self.propose(Body::Join(join));
     }
 
     /// Adds a node as an operator would, during any other change. Returns its number once the join
@@ -44,7 +46,8 @@ impl World {
         while self.now < until && self.violation.is_none() {
             // The store number distinguishes a repeated proposal from a second machine.
             let keeper = slots == 0;
-            let join = wire::MemberJoin { store, slots, keeper, ..Default::default() };
+            let offer = self.options.offers.bytes(node, slots);
+            let join = wire::MemberJoin { store, slots, keeper, offer, ..Default::default() };
             self.propose(Body::Join(join));
             if self.run_until(self.now + ASKS_AGAIN, |world| world.machines.len() > node) {
                 return Some(node);

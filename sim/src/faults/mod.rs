@@ -17,6 +17,7 @@ mod lifecycle;
 pub(crate) mod machine;
 mod membership_churn;
 pub(crate) mod network;
+pub(crate) mod node_offers;
 pub(crate) mod options;
 mod permanent_loss;
 mod seed_plan;

@@ -5,6 +5,7 @@ use proto::{NodeId, Span, Time, wire};
 use scheduler::{Mutant, Policy, Tuning};
 
 use crate::faults::network::NetworkOptions;
+use crate::faults::node_offers::NodeOffers;
 
 /// The cluster, its models and its checks.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct WorldOptions {
     pub copies: u32,
     /// Slots by node, repeated as needed.
     pub slots: Vec<u32>,
+    /// The resources of the nodes besides their slots.
+    pub offers: NodeOffers,
     pub tuning: Tuning,
     pub mutant: Option<Mutant>,
     pub network: NetworkOptions,
@@ -72,6 +75,7 @@ impl WorldOptions {
             partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
             copies: 1,
             slots: vec![slots],
+            offers: NodeOffers::None,
             tuning: Tuning { bandwidth_bytes_per_s: 1e9, ..Tuning::of(Policy::Mlb) },
             mutant: None,
             network: NetworkOptions::flat(Span::from_micros(50), 1e9),

@@ -11,6 +11,7 @@ use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
+use crate::faults::node_offers;
 use crate::faults::options::WorldOptions;
 use crate::faults::world::World;
 use crate::rng::SimRng;
@@ -114,6 +115,12 @@ impl Work {
         let placement = if dice.chance(500) { Placement::Hash } else { Placement::Graph };
         Self::Graph(Box::new(graph), placement)
     }
+    fn draft(&mut self) -> Option<&mut Draft> {
+        match self {
+            Self::Draft(draft) => Some(draft),
+            Self::Graph(..) => None,
+        }
+    }
     fn run_commands(&mut self, dice: &mut SimRng) {
         let Self::Draft(draft) = self else { return };
         *draft = std::mem::take(draft).commands();
@@ -182,6 +189,7 @@ impl Plan {
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(seed, &mut world, &mut jobs);
+        node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {

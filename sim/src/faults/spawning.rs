@@ -290,6 +290,7 @@ impl World {
             TurnAnswer::Fenced => {
                 if let Some(running) = self.machines[index].running.remove(&(task, attempt)) {
                     self.starve.on_ended(self.now, index, running.cpus);
+                    self.note_free_resources(index);
                 }
             }
             TurnAnswer::Refused(error) => {

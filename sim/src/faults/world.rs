@@ -122,6 +122,7 @@ impl World {
         let machines: Vec<_> = (0..nodes as usize).map(|node| machine(&options, node)).collect();
         for (member, machine) in map.members.iter_mut().zip(&machines) {
             member.slots = machine.slots;
+            member.offer = options.offers.bytes(member.node as usize, machine.slots);
             member.phase = wire::MemberPhase::Up as i32;
         }
         let map = Arc::new(map);
@@ -511,20 +512,16 @@ impl World {
         let incarnation = machine.incarnation;
         self.lives.begin(index, incarnation, self.now);
         let config = Config {
-            node: NodeId(index as u32),
             incarnation: Incarnation(incarnation),
             slots: machine.slots,
+            offer: self.options.offers.of(index, machine.slots),
             store: machine.store,
             tuning: self.options.tuning,
             seed: self.dice.number(),
-            map,
             mutant: self.options.mutant,
-            address: String::new(),
-            data_address: String::new(),
-            host: String::new(),
-            pid: 0,
             late,
             former: machine.former,
+            ..Config::new(NodeId(index as u32), map)
         };
         // A store is synced when it is opened, so recovery can rely on its records.
         machine.disk.sync(0);
@@ -556,6 +553,7 @@ impl World {
         }
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
+        self.note_free_resources(index);
         self.note_shown(index);
         self.schedule_step(index);
         if self.machines[index].life > 1 {
@@ -590,6 +588,7 @@ impl World {
             truth.map_or(1, |truth| truth.cpus)
         };
         let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
+        self.note_request(event);
         let verdict = self.starve.on_event(self.now, node, event, cpus);
         // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {

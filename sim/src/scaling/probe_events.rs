@@ -37,6 +37,7 @@ impl ProbeEvent {
             return None;
         };
         let (kind, probe, shared) = match body {
+            Body::StealProbe(probe) if !probe.free.is_empty() => return None,
             Body::StealProbe(probe) if probe.ahead => (Kind::ProbeAhead, probe.probe, 0),
             Body::StealProbe(probe) => (Kind::Probe, probe.probe, 0),
             Body::StealLoad(load) => (Kind::Load, load.probe, load.shared),
@@ -68,9 +69,10 @@ impl ProbeEvent {
 
     fn said(&self) -> (Body, Option<wire::Load>) {
         let probe = u64::from(self.probe);
+        let free = Vec::new();
         let body = match self.kind {
-            Kind::Probe => Body::StealProbe(wire::StealProbe { probe, ahead: false }),
-            Kind::ProbeAhead => Body::StealProbe(wire::StealProbe { probe, ahead: true }),
+            Kind::Probe => Body::StealProbe(wire::StealProbe { probe, ahead: false, free }),
+            Kind::ProbeAhead => Body::StealProbe(wire::StealProbe { probe, ahead: true, free }),
             Kind::Load => Body::StealLoad(wire::StealLoad { probe, shared: self.shared }),
             Kind::Hint => Body::StealHint(wire::StealHint { shared: self.shared }),
         };
@@ -115,8 +117,8 @@ mod tests {
     fn probe_messages_arrive_as_sent() {
         let idle = Some(wire::Load { slots: 2, ..Default::default() });
         for body in [
-            Body::StealProbe(wire::StealProbe { probe: 77, ahead: false }),
-            Body::StealProbe(wire::StealProbe { probe: 77, ahead: true }),
+            Body::StealProbe(wire::StealProbe { probe: 77, ahead: false, free: Vec::new() }),
+            Body::StealProbe(wire::StealProbe { probe: 77, ahead: true, free: Vec::new() }),
             Body::StealLoad(wire::StealLoad { probe: 78, shared: 3 }),
             Body::StealHint(wire::StealHint { shared: 12 }),
         ] {
@@ -130,14 +132,22 @@ mod tests {
 
     #[test]
     fn larger_packets_stay_packets() {
-        let probe = || Body::StealProbe(wire::StealProbe { probe: 1, ahead: false });
+        let probe =
+            || Body::StealProbe(wire::StealProbe { probe: 1, ahead: false, free: Vec::new() });
         let busy = wire::Load { slots: 2, work_ns: 1, ..Default::default() };
         let base = packet(probe(), None);
         let twice = vec![base.best_effort[0].clone(); 2];
         for more in [
             packet(probe(), Some(busy)),
             packet(probe(), Some(wire::Load::default())),
-            packet(Body::StealProbe(wire::StealProbe { probe: 1 << 40, ahead: false }), None),
+            packet(
+                Body::StealProbe(wire::StealProbe {
+                    probe: 1 << 40,
+                    ahead: false,
+                    free: Vec::new(),
+                }),
+                None,
+            ),
             packet(Body::StealDone(wire::StealDone { steal: 1 }), None),
             wire::Packet { ack: 1, ..base.clone() },
             wire::Packet { first_seq: 2, ..base.clone() },

@@ -7,6 +7,7 @@ mod data;
 mod leases;
 mod power;
 mod release;
+mod resources;
 mod rounds;
 pub mod slow;
 mod stopping;
@@ -63,7 +64,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 25] = [
+pub const SCENARIOS: [Scenario; 26] = [
     Scenario::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Scenario::new(
         Mutant::PassOnEarly,
@@ -124,6 +125,11 @@ pub const SCENARIOS: [Scenario; 25] = [
         Mutant::RoundIgnored,
         "a skip comes in the next round",
         rounds::a_skip_comes_in_the_next_round,
+    ),
+    Scenario::new(
+        Mutant::ReservationForgotten,
+        "small requests pass a large one",
+        resources::small_requests_pass_a_large_one,
     ),
     Scenario::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Scenario::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),

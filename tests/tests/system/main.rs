@@ -36,6 +36,7 @@ mod recorded;
 mod removal;
 mod replicas;
 mod reports;
+mod resources;
 mod results;
 mod retry;
 mod scrub;

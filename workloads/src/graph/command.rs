@@ -11,6 +11,10 @@ use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputF
 use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
 use crate::graph::error::{LoadError, Problem};
+use crate::graph::needs::Needs;
+
+/// The place where requests are described.
+const NEEDS_HINT: &str = "docs/resources.md describes requests";
 
 /// The options of a command besides its arguments.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,9 +30,13 @@ pub struct CommandOptions {
     /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` all
     /// files that match.
     pub outputs: Vec<String>,
-    /// Executing slots; 0 means 1.
+    /// Executing slots; 0 means 1. Not used if `needs` has cpus.
     pub cpus: u32,
-    pub memory_bytes: u64,
+    pub needs: Needs,
+    /// The task with the highest priority is first.
+    pub priority: i32,
+    /// The expected time from start to end; 0: unknown.
+    pub time_request_ns: u64,
     pub retries: u32,
     /// As in a spec.
     pub crash_limit: u32,
@@ -143,8 +151,13 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
         .map(keyed)
         .map(|(key, file)| output(key, file))
         .collect();
-    table.cpus = options.cpus.max(1);
-    table.memory_bytes = options.memory_bytes;
+    let mut needs = options.needs.clone();
+    if needs.cpus.is_empty() && options.cpus > 1 {
+        needs.cpus = options.cpus.to_string();
+    }
+    table.requested =
+        needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
+    (table.priority, table.time_request_ns) = (options.priority, options.time_request_ns);
     table.retries = options.retries;
     table.crash_limit = options.crash_limit;
     table.time_limit_ns = options.time_limit_ns;

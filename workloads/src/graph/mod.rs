@@ -6,6 +6,7 @@ pub(crate) mod crash_limit;
 pub(crate) mod error;
 pub(crate) mod info;
 pub(crate) mod layout;
+pub(crate) mod needs;
 pub mod quantity;
 mod urgency;
 

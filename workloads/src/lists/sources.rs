@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_command_and_its_lists() {
-        let split = |text: &str| super::split(&words(text));
+        let split = |text: &str| split(&words(text));
         let found = split("cmd {} ::: a b :::+ c d :::: f g ::: ").unwrap();
         assert_eq!(found.command, ["cmd", "{}"]);
         let sources: Vec<String> = found.sources.iter().map(values).collect();

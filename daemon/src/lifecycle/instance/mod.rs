@@ -81,6 +81,9 @@ pub struct AddressFile {
     pub address: String,
     pub pid: u32,
     pub slots: u32,
+    /// Its resources in the form of the map.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offer: Vec<u8>,
     /// The launch that the process belongs to; empty outside a launcher.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub launch: String,

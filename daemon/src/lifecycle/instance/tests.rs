@@ -192,6 +192,7 @@ fn an_address_is_taken_back_only_by_its_incarnation() {
         address: "127.0.0.1:1".to_owned(),
         pid: 1,
         slots: 2,
+        offer: Vec::new(),
         data: "127.0.0.1:8".to_owned(),
         launch: String::new(),
         host: String::new(),

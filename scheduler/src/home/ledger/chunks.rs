@@ -36,7 +36,7 @@ impl Ledger {
                 return Err(ChunkError::Committed { job: chunk.job });
             }
             let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
-            if job.parts.get(partition).is_some_and(|part| overlaps(part)) {
+            if job.parts.get(partition).is_some_and(overlaps) {
                 return Err(ChunkError::Malformed {
                     job: chunk.job,
                     partition: chunk.partition,

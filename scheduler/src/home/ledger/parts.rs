@@ -20,6 +20,7 @@ const LIST_MAX: usize = 8;
 pub(crate) struct Parts {
     /// Ascending.
     partitions: Vec<PartitionId>,
+    #[expect(clippy::vec_box, reason = "a part is large, and an insert moves those behind it")]
     parts: Vec<Box<Part>>,
     /// Empty, or the place of each partition. It is never iterated.
     places: HashMap<PartitionId, u32, FixedState>,

@@ -23,6 +23,7 @@ use proto::wire::message::Body;
 use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
 
+use crate::holder::task::Work;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::policy::Decision;
@@ -349,12 +350,12 @@ impl Scheduler {
 
     /// The node where the command of a task waits without a slot: the next attempt goes on there.
     /// A later attempt is placed as any other.
-    pub(crate) fn take_node_of_waiting(&mut self, task: TaskId, cpus: u32) -> Option<Decision> {
+    pub(crate) fn take_node_of_waiting(&mut self, task: TaskId, work: &Work) -> Option<Decision> {
         let node = self.ledger.turns_of(task)?.waits_at?;
         self.set_waits_at(task, None);
         match node == self.options.me {
             true => Some(Decision::Local),
-            false => self.homes.fits(node, cpus).then_some(Decision::Push(node)),
+            false => self.fits_node(node, work).then_some(Decision::Push(node)),
         }
     }
 

@@ -53,6 +53,9 @@ pub struct DraftTask {
     /// It stands for a file that the client has uploaded to its home, and to every node with its
     /// records. The home runs it.
     pub upload: bool,
+    /// Empty: cpus alone.
+    pub request: Vec<u8>,
+    pub priority: i32,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -90,6 +93,8 @@ impl Draft {
             output_sizes: Vec::new(),
             keep: false,
             upload: false,
+            request: Vec::new(),
+            priority: 0,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -388,6 +393,8 @@ impl DraftTask {
             name: "t{i}".to_string(),
             cpus: self.cpus,
             retries: self.retries,
+            request: self.request.clone(),
+            priority: self.priority,
             body: Some(match (self.command, self.upload) {
                 (true, _) => wire::spec::Body::Command(wire::Command::default()),
                 (false, true) => wire::spec::Body::Upload(wire::Upload {}),
@@ -461,6 +468,8 @@ fn random_task(dice: &mut SimRng, job_mix: &JobMix) -> DraftTask {
         output_sizes: (0..outputs).map(|_| dice.between(0, bytes_max)).collect(),
         keep: false,
         upload: false,
+        request: Vec::new(),
+        priority: 0,
     }
 }
 

@@ -356,8 +356,11 @@ impl<'t> Assembly<'t> {
         let mut spec = wire::Spec {
             kind: kind(table),
             name: table.name.value.clone(),
-            cpus: table.cpus,
-            memory_bytes: table.memory_bytes,
+            cpus: table.requested.cpus,
+            memory_bytes: table.requested.memory_bytes,
+            request: table.requested.request.clone(),
+            priority: table.priority,
+            time_request_ns: table.time_request_ns,
             retries: table.retries,
             crash_limit: table.crash_limit,
             time_limit_ns: table.time_limit_ns,

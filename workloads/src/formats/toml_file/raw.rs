@@ -78,9 +78,39 @@ pub(super) struct RawTask {
     pub(super) stdin: Option<Spanned<String>>,
     pub(super) cpus: Option<Spanned<i64>>,
     pub(super) memory: Option<Spanned<String>>,
+    pub(super) gpus: Option<AmountText>,
+    #[serde(default)]
+    pub(super) resources: Pairs<AmountText>,
+    #[serde(default)]
+    pub(super) labels: Vec<String>,
+    #[serde(default)]
+    pub(super) variants: Vec<String>,
+    pub(super) priority: Option<Spanned<i64>>,
+    pub(super) time_request: Option<Spanned<String>>,
     pub(super) retries: Option<Spanned<i64>>,
     pub(super) crash_limit: Option<CrashLimit>,
     pub(super) time_limit: Option<Spanned<String>>,
+}
+
+/// An amount: a number or a text such as "2GiB" or "all".
+#[derive(Debug)]
+pub(super) struct AmountText(pub(super) String);
+
+impl<'de> Deserialize<'de> for AmountText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Amount {
+            Whole(i64),
+            Part(f64),
+            Text(String),
+        }
+        Ok(Self(match Amount::deserialize(deserializer)? {
+            Amount::Whole(number) => number.to_string(),
+            Amount::Part(number) => number.to_string(),
+            Amount::Text(text) => text,
+        }))
+    }
 }
 
 pub(super) fn located<T>(spanned: Spanned<T>) -> Located<T> {

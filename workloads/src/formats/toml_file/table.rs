@@ -3,13 +3,15 @@
 use proto::entry;
 use proto::limits::{self, COPIES_MAX};
 use proto::wire::OutputForm;
+use std::mem::take;
 
 use super::array::{Array, expand_range, find_range};
 use super::function::{self, FunctionCall};
 pub(crate) use super::raw::ExternalFileUse;
-use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
+use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
+use crate::graph::needs::{Needs, Requested};
 use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
@@ -28,8 +30,9 @@ pub(crate) struct TaskTable {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<String>,
     pub(crate) stdin: Option<Located<String>>,
-    pub(crate) cpus: u32,
-    pub(crate) memory_bytes: u64,
+    pub(crate) requested: Requested,
+    pub(crate) priority: i32,
+    pub(crate) time_request_ns: u64,
     pub(crate) retries: u32,
     pub(crate) crash_limit: u32,
     pub(crate) time_limit_ns: u64,
@@ -85,8 +88,9 @@ impl TaskTable {
             env: Vec::new(),
             cwd: None,
             stdin: None,
-            cpus: 1,
-            memory_bytes: 0,
+            requested: Requested { cpus: 1, ..Requested::default() },
+            priority: 0,
+            time_request_ns: 0,
             retries: 0,
             crash_limit: 0,
             time_limit_ns: 0,
@@ -112,8 +116,20 @@ impl TaskTable {
             let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
+        let cpus = count(raw.cpus.take(), "cpus", 1, limits::SLOTS_MAX)?;
+        let memory_bytes = parse(raw.memory.take(), parse_size_bytes)?;
+        let amounts = (raw.gpus.take(), take(&mut raw.resources));
+        let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
+        let needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants);
+        let requested = needs.request().map_err(|reason| {
+            wrong(at, reason).with_hint("docs/resources.md describes requests")
+        })?;
+        let priority = raw.priority.take().map(located).map_or(Ok(0), |number| {
+            let reason = || format!("priority = {} is too far from 0", number.value);
+            i32::try_from(number.value).map_err(|_| wrong(number.at, reason()))
+        })?;
         let mut inputs = Vec::new();
-        for (key, input) in std::mem::take(&mut raw.inputs.0) {
+        for (key, input) in take(&mut raw.inputs.0) {
             push_input(&mut inputs, &key, input, is_file)
                 .map_err(|(at, reason)| wrong(at, reason))?;
         }
@@ -135,8 +151,9 @@ impl TaskTable {
             env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
             cwd: raw.cwd.map(|cwd| cwd.into_inner()),
             stdin: raw.stdin.map(located),
-            cpus: count(raw.cpus, "cpus", 1, limits::SLOTS_MAX)?,
-            memory_bytes: parse(raw.memory, parse_size_bytes)?,
+            requested,
+            priority,
+            time_request_ns: parse(raw.time_request, parse_duration_ns)?,
             retries: count(raw.retries, "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
@@ -263,6 +280,25 @@ impl TaskTable {
             }
         }
         Ok(())
+    }
+}
+
+/// The needs of a task; 0 bytes of memory are none.
+fn needs_of(
+    (cpus, memory_bytes): (u32, u64),
+    gpus: Option<AmountText>,
+    resources: Pairs<AmountText>,
+    labels: Vec<String>,
+    variants: Vec<String>,
+) -> Needs {
+    let resources = resources.0.into_iter();
+    Needs {
+        cpus: if cpus > 1 { cpus.to_string() } else { String::new() },
+        gpus: gpus.map(|gpus| gpus.0).unwrap_or_default(),
+        memory: if memory_bytes > 0 { memory_bytes.to_string() } else { String::new() },
+        resources: resources.map(|(name, it)| format!("{name}={}", it.value.0)).collect(),
+        labels,
+        variants,
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use proto::wire;
 
 use crate::graph::crash_limit::CrashLimit;
+use crate::graph::needs::Requested;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
 
@@ -241,11 +242,18 @@ fn outputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Strin
 }
 
 fn needs(text: &mut String, spec: &wire::Spec) {
-    if spec.cpus > 1 {
+    let variants = Requested::variants_of(spec);
+    if !variants.is_empty() {
+        let variants: Vec<String> = variants.iter().map(|variant| quote(variant)).collect();
+        line(text, "variants", &format!("[{}]", variants.join(", ")));
+    } else if spec.cpus > 1 {
         line(text, "cpus", &spec.cpus.to_string());
     }
-    if spec.memory_bytes > 0 {
-        line(text, "memory", &format!("\"{}\"", spec.memory_bytes));
+    if spec.priority != 0 {
+        line(text, "priority", &spec.priority.to_string());
+    }
+    if spec.time_request_ns > 0 {
+        line(text, "time_request", &quote(&format_duration_ns(spec.time_request_ns)));
     }
     if spec.retries > 0 {
         line(text, "retries", &spec.retries.to_string());

@@ -1,0 +1,100 @@
+//! The resources of an attempt: the variables of its command, and its memory limit.
+
+use proto::work::{Granted, GrantedPool, Launch};
+
+use crate::environment::push_variable;
+
+/// The pool of cpus, and that of memory in bytes.
+const CPUS: &str = "cpus";
+const MEMORY: &str = "memory";
+/// Units of an amount in the amount 1.
+const UNITS: u64 = 10_000;
+
+/// The variables by which the libraries of a vendor see GPUs, by pool.
+const GPU_VARIABLES: [(&str, &str); 4] = [
+    ("gpus", "CUDA_VISIBLE_DEVICES"),
+    ("gpus/nvidia", "CUDA_VISIBLE_DEVICES"),
+    ("gpus/amd", "ROCR_VISIBLE_DEVICES"),
+    ("gpus/intel", "ZE_AFFINITY_MASK"),
+];
+
+/// The number of cpus of an attempt.
+pub(crate) fn cpus_of(launch: &Launch) -> u32 {
+    let granted = launch.granted.as_deref().and_then(|granted| pool(granted, CPUS));
+    granted.map_or(launch.spec.cpus, |cpus| cpus.indices.len() as u32).max(1)
+}
+
+/// The limit of an attempt's memory, in bytes; 0: none.
+pub(crate) fn memory_limit_bytes(launch: &Launch) -> u64 {
+    let granted = launch.granted.as_deref().and_then(|granted| pool(granted, MEMORY));
+    granted.map_or(0, |memory| (memory.units / UNITS).max(1))
+}
+
+fn pool<'a>(granted: &'a Granted, name: &str) -> Option<&'a GrantedPool> {
+    granted.pools.iter().find(|pool| pool.name == name)
+}
+
+/// Adds the variables of the resources. A task without GPUs sees none of those that its node
+/// offers.
+pub(crate) fn push_resources(out: &mut Vec<Vec<u8>>, offered: &[String], launch: &Launch) {
+    let none = Granted::default();
+    let granted = launch.granted.as_deref().unwrap_or(&none);
+    for (name, variable) in GPU_VARIABLES {
+        if !offered.iter().any(|offered| offered == name) {
+            continue;
+        }
+        let indices = pool(granted, name).map_or(String::new(), |gpus| gpus.indices.join(","));
+        if variable == "CUDA_VISIBLE_DEVICES" {
+            push_variable(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+        }
+        push_variable(out, variable, &indices);
+    }
+    for GrantedPool { name, variable, units, indices } in &granted.pools {
+        if name == CPUS {
+            push_variable(out, "STARLING_CPUS_LIST", &indices.join(","));
+            continue;
+        }
+        let value = if indices.is_empty() { amount(*units) } else { indices.join(",") };
+        push_variable(out, &format!("STARLING_RESOURCE_{variable}"), &value);
+    }
+    if !launch.spec.request.is_empty() {
+        push_variable(out, "STARLING_VARIANT", &granted.variant.to_string());
+    }
+}
+
+/// An amount as a decimal number.
+fn amount(units: u64) -> String {
+    let text = format!("{}.{:04}", units / UNITS, units % UNITS);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The reason of the end of a command that exceeded its memory.
+pub(crate) fn too_much_memory(used_bytes: u64, launch: &Launch) -> String {
+    format!("memory: {} of {} asked", size(used_bytes), size(memory_limit_bytes(launch)))
+}
+
+/// A size for people, with one decimal.
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, factor)| bytes >= *factor) {
+        Some((unit, factor)) if bytes.is_multiple_of(*factor) => {
+            format!("{} {unit}", bytes / factor)
+        }
+        Some((unit, factor)) => format!("{:.1} {unit}", bytes as f64 / *factor as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_sizes_are_short() {
+        assert_eq!(amount(20_000), "2");
+        assert_eq!(amount(2_500), "0.25");
+        assert_eq!(size(2 << 30), "2 GiB");
+        assert_eq!(size((39 << 30) / 10), "3.9 GiB");
+        assert_eq!(size(100), "100 bytes");
+    }
+}

@@ -1,0 +1,198 @@
+//! The amounts of a node without the names of its indices: small enough for the map of a cluster.
+
+use prost::Message;
+
+use crate::amount::Amount;
+use crate::limits::{LABELS_MAX, POOLS_MAX};
+use crate::name::Name;
+use crate::offer::{Offer, PoolKind};
+use crate::refusal::{Reason, Refusal, VariantRefusal};
+use crate::request::{Quantity, Request, Variant, Want};
+use crate::wire::WireError;
+
+/// The amount of each pool and the labels of a node, in all or free.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Totals {
+    /// Sorted by name. The second amount is the free one.
+    pools: Vec<(Name, Amount, Amount)>,
+    /// Sorted.
+    labels: Vec<Name>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WireTotals {
+    #[prost(message, repeated, tag = "1")]
+    pools: Vec<WireTotal>,
+    #[prost(string, repeated, tag = "2")]
+    labels: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WireTotal {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "2")]
+    units: u64,
+}
+
+impl From<&Offer> for Totals {
+    fn from(offer: &Offer) -> Self {
+        let mut totals = Self::default();
+        for pool in offer.pools() {
+            match (&pool.kind, pool.amount()) {
+                (PoolKind::Label, _) | (_, None) => totals.labels.push(pool.name.clone()),
+                (_, Some(amount)) => totals.pools.push((pool.name.clone(), amount, amount)),
+            }
+        }
+        totals
+    }
+}
+
+impl Totals {
+    /// A node of cpus alone.
+    #[must_use]
+    pub fn cpus(cpus: u32) -> Self {
+        let amount = Amount::count(cpus as usize);
+        Self { pools: vec![(Name::cpus(), amount, amount)], labels: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let pool = |(name, amount, _): &(Name, Amount, Amount)| WireTotal {
+            name: name.to_string(),
+            units: amount.units(),
+        };
+        let pools = self.pools.iter().map(pool).collect();
+        let labels = self.labels.iter().map(Name::to_string).collect();
+        WireTotals { pools, labels }.encode_to_vec()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let wire = WireTotals::decode(bytes)?;
+        if wire.pools.len() > POOLS_MAX || wire.labels.len() > LABELS_MAX {
+            return Err(WireError::TooMany);
+        }
+        let mut pools = Vec::with_capacity(wire.pools.len());
+        for WireTotal { name, units } in wire.pools {
+            let amount = Amount::from_units(units);
+            pools.push((Name::pool(&name)?, amount, amount));
+        }
+        let labels = wire.labels.iter().map(|label| Name::label(label));
+        let mut labels = labels.collect::<Result<Vec<_>, _>>()?;
+        pools.sort();
+        labels.sort();
+        Ok(Self { pools, labels })
+    }
+
+    /// The pools with their whole amounts.
+    pub fn pools(&self) -> impl Iterator<Item = (&Name, Amount)> {
+        self.pools.iter().map(|(name, amount, _)| (name, *amount))
+    }
+    #[must_use]
+    pub fn labels(&self) -> &[Name] {
+        &self.labels
+    }
+
+    /// The same node with these free amounts, in units and in the order of its pools. Missing
+    /// amounts are 0.
+    #[must_use]
+    pub fn with_free(&self, free: &[u64]) -> Self {
+        let mut totals = self.clone();
+        let free = free.iter().copied().chain(std::iter::repeat(0));
+        for (pool, units) in totals.pools.iter_mut().zip(free) {
+            pool.2 = Amount::from_units(units).min(pool.1);
+        }
+        totals
+    }
+
+    /// Whether a variant fits the free amounts.
+    #[must_use]
+    pub fn fits(&self, request: &Request) -> bool {
+        request.variants().iter().any(|variant| self.places(variant).is_ok())
+    }
+
+    /// Takes the needs of the first variant that fits, if any fits.
+    pub fn take(&mut self, request: &Request) -> bool {
+        let Some(places) = request.variants().iter().find_map(|it| self.places(it).ok()) else {
+            return false;
+        };
+        for (at, amount) in places {
+            let free = &mut self.pools[at].2;
+            *free = free.checked_sub(amount).unwrap_or_default();
+        }
+        true
+    }
+
+    /// The reasons why no variant fits.
+    #[must_use]
+    pub fn refusal(&self, request: &Request) -> Option<Refusal> {
+        let mut variants = Vec::new();
+        for (variant, wanted) in (0..).zip(request.variants()) {
+            match self.places(wanted) {
+                Ok(_) => return None,
+                Err(reasons) => variants.push(VariantRefusal { variant, reasons }),
+            }
+        }
+        Some(Refusal { variants })
+    }
+
+    /// The pool and the amount of each need.
+    fn places(&self, variant: &Variant) -> Result<Vec<(usize, Amount)>, Vec<Reason>> {
+        let lacks = variant.labels().iter().filter(|label| !self.labels.contains(label));
+        let mut reasons: Vec<Reason> =
+            lacks.map(|label| Reason::NoLabel { label: label.clone() }).collect();
+        let mut places: Vec<(usize, Amount)> = Vec::new();
+        for want in variant.wants() {
+            match self.place(want) {
+                Ok(place) if places.iter().any(|(at, _)| *at == place.0) => {
+                    let one = self.pools[place.0].0.clone();
+                    reasons.push(Reason::SamePool { one, other: want.pool.clone() });
+                }
+                Ok(place) => places.push(place),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        if reasons.is_empty() { Ok(places) } else { Err(reasons) }
+    }
+
+    fn place(&self, want: &Want) -> Result<(usize, Amount), Reason> {
+        let exact = self.pools.iter().position(|(name, ..)| *name == want.pool);
+        let is_kind = |at: &usize| match exact {
+            Some(exact) => *at == exact,
+            None => want.pool.covers(&self.pools[*at].0),
+        };
+        let mut shortage = None;
+        for at in (0..self.pools.len()).filter(is_kind) {
+            let (_, total, free) = self.pools[at];
+            let amount = match want.quantity {
+                Quantity::All => total,
+                Quantity::Amount(amount) => amount,
+            };
+            if amount <= free {
+                return Ok((at, amount));
+            }
+            shortage.get_or_insert_with(|| match amount > total {
+                true => Reason::TooMuch { want: want.clone(), total },
+                false => Reason::Taken { want: want.clone(), free, total },
+            });
+        }
+        let none = || Reason::NoPool { pool: want.pool.clone(), similar: None };
+        Err(shortage.unwrap_or_else(none))
+    }
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (name, amount, _)) in self.pools.iter().enumerate() {
+            f.write_str(if at > 0 { ", " } else { "" })?;
+            match name.is_bytes() {
+                true => write!(f, "{name}={}", amount.rounded_size())?,
+                false => write!(f, "{name}={amount}")?,
+            }
+        }
+        for label in &self.labels {
+            write!(f, ", label={label}")?;
+        }
+        Ok(())
+    }
+}

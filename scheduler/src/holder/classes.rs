@@ -1,0 +1,125 @@
+//! The requests of tasks that a node knows, each prepared for this node and for the kinds of nodes
+//! of the map.
+
+use std::collections::BTreeMap;
+
+use proto::limits::CLASSES_KNOWN_MAX;
+use proto::{NodeId, wire};
+use resources::{Fit, Request, Totals, class_of_bytes};
+
+use crate::holder::ready_queue::PLAIN;
+use crate::holder::slots::{Need, Slots};
+use crate::holder::task::Work;
+use crate::routing::partition_owners::Homes;
+
+/// Marks the number of a request, so that it differs from a number of cpus.
+const OF_REQUEST: u64 = 1 << 63;
+
+/// The class of a task: its number of cpus, or the number of its request.
+pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
+    match spec.request.is_empty() {
+        true => u64::from(spec.cpus.max(1)),
+        false => OF_REQUEST | class_of_bytes(&spec.request).0,
+    }
+}
+
+/// The class by which a task is queued: tasks without a request share one queue.
+pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
+    if spec.request.is_empty() { PLAIN } else { class_of(spec) }
+}
+
+/// A request in use.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) request: Request,
+    /// Prepared for this node; `None`: it never fits here.
+    pub(crate) fit: Option<Fit>,
+    /// For each kind of node of the map: whether the request fits an empty one.
+    kinds: Vec<bool>,
+}
+
+impl Class {
+    pub(crate) fn new(request: Request, slots: &Slots, homes: &Homes) -> Self {
+        let fit = slots.resolve(&request);
+        let kinds = homes.kinds().iter().map(|kind| kind.fits(&request)).collect();
+        Self { request, fit, kinds }
+    }
+    pub(crate) fn need(&self) -> Need<'_> {
+        self.fit.as_ref().map_or(Need::Never, Need::Fit)
+    }
+    pub(crate) fn fits_kind(&self, kind: usize) -> bool {
+        self.kinds.get(kind).copied().unwrap_or(false)
+    }
+}
+
+/// The known requests by class. Boxed, because most nodes never have any.
+#[derive(Debug, Default)]
+pub(crate) struct Classes(Option<Box<BTreeMap<u64, Class>>>);
+
+impl Classes {
+    pub(crate) fn get(&self, class: u64) -> Option<&Class> {
+        self.0.as_ref()?.get(&class)
+    }
+    /// Prepares the request of a task. `keep`: the classes that are queued here.
+    pub(crate) fn note(
+        &mut self,
+        work: &Work,
+        slots: &Slots,
+        homes: &Homes,
+        keep: impl Fn(u64) -> bool,
+    ) {
+        if work.spec.request.is_empty() {
+            return;
+        }
+        let known = self.0.get_or_insert_default();
+        let class = class_of(&work.spec);
+        if known.contains_key(&class) {
+            return;
+        }
+        if known.len() >= CLASSES_KNOWN_MAX {
+            known.retain(|&class, _| keep(class));
+        }
+        let Ok(request) = Request::decode(&work.spec.request) else { return };
+        known.insert(class, Class::new(request, slots, homes));
+    }
+    /// The offers in the map have changed.
+    pub(crate) fn rematch(&mut self, slots: &Slots, homes: &Homes) {
+        for class in self.0.iter_mut().flat_map(|known| known.values_mut()) {
+            *class = Class::new(class.request.clone(), slots, homes);
+        }
+    }
+}
+
+/// The kinds of nodes: nodes with equal offers are one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kinds {
+    offers: Vec<Totals>,
+    /// By node number; empty if no member has an offer: then each number of slots is a kind.
+    of_node: Vec<u16>,
+}
+
+impl Kinds {
+    pub(crate) fn of(map: &wire::ClusterMap) -> Self {
+        let mut kinds = Self::default();
+        let mut known: BTreeMap<(&[u8], u32), u16> = BTreeMap::new();
+        for member in &map.members {
+            let fresh = u16::try_from(kinds.offers.len()).unwrap_or(u16::MAX);
+            let kind = *known.entry((&member.offer, member.slots)).or_insert(fresh);
+            if usize::from(kind) == kinds.offers.len() {
+                let offer = Totals::decode(&member.offer).ok().filter(|_| !member.offer.is_empty());
+                kinds.offers.push(offer.unwrap_or_else(|| Totals::cpus(member.slots)));
+            }
+            kinds.of_node.push(kind);
+        }
+        kinds
+    }
+    pub(crate) fn all(&self) -> &[Totals] {
+        &self.offers
+    }
+    pub(crate) fn of_node(&self, node: NodeId) -> usize {
+        self.of_node.get(node.0 as usize).map_or(usize::MAX, |&kind| kind.into())
+    }
+    pub(crate) fn offer_of(&self, node: NodeId) -> Option<&Totals> {
+        self.offers.get(self.of_node(node))
+    }
+}

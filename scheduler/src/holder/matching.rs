@@ -1,0 +1,340 @@
+//! Matching: which tasks may start with the free resources of this node, and the reservation for a
+//! task that waits for more.
+//!
+//! The first task that does not fit reserves the pools that are short. Up to a number of starts,
+//! others may still take of these pools; then nothing does until a task of the reserved class has
+//! started. A pool stays reserved once it was short, so the wait is bounded: for each pool, by the
+//! longest running task.
+
+use std::cmp::Reverse;
+
+use proto::limits::{LINE_BLOCKED_MAX, LINE_SCAN_MAX, OFFERS_SHOWN_MAX, PASSES_PER_SLOT};
+use proto::{NodeId, TaskId};
+use resources::{PoolSet, Request};
+
+use crate::holder::classes::{Class, Classes, class_of};
+use crate::holder::queues::Place;
+use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::slots::{Need, Seat};
+use crate::holder::task::Work;
+use crate::{Mutant, Scheduler};
+
+/// The reservation of a node: there is at most one.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    class: u64,
+    /// The pools that were short since it was made.
+    short: PoolSet,
+    /// The starts since then that took something of these pools.
+    passes: u32,
+}
+
+/// The next task of the line for slots.
+pub(crate) enum InLine {
+    Starts(TaskId),
+    /// The first task runs alone: nothing else starts before it.
+    Drains,
+    /// No task of the line fits.
+    NoneFits,
+}
+
+/// The needs of a task by its request.
+pub(crate) fn need_of<'a>(classes: &'a Classes, work: &Work, mutant: Option<Mutant>) -> Need<'a> {
+    if work.is_instant() {
+        return Need::Nothing;
+    }
+    if !work.has_request() {
+        return Need::Cpus(work.cpus());
+    }
+    let need = classes.get(class_of(&work.spec)).map_or(Need::Never, Class::need);
+    match need {
+        Need::Never if mutant == Some(Mutant::ClassIgnored) => Need::Cpus(work.cpus()),
+        need => need,
+    }
+}
+
+impl Scheduler {
+    /// Prepares the request of a task that arrives here.
+    pub(crate) fn note_class(&mut self, work: &Work) {
+        if !work.has_request() {
+            return;
+        }
+        let (local, shared, staging) = (&self.local, &self.shared, &self.staging);
+        let is_staged = |class| staging.values().any(|it| class_of(&it.work.spec) == class);
+        let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
+        self.classes.note(work, &self.slots, &self.homes, keep);
+    }
+
+    pub(crate) fn need(&self, work: &Work) -> Need<'_> {
+        need_of(&self.classes, work, self.options.mutant)
+    }
+
+    /// The pools that a class may not take, because another one has reserved them.
+    fn kept_from(&self, class: u64) -> PoolSet {
+        match &self.reservation {
+            Some(other) if other.class != class && other.passes >= self.passes_max() => other.short,
+            _ => PoolSet::EMPTY,
+        }
+    }
+    fn passes_max(&self) -> u32 {
+        PASSES_PER_SLOT * self.slots.total()
+    }
+    /// Whether the reservation lets no task of one cpu start.
+    pub(crate) fn keeps_cpus(&self) -> bool {
+        self.reservation.is_some() && self.kept_from(PLAIN).meets(self.slots.cpus_set())
+    }
+
+    /// Whether the resources of a staged task are free.
+    pub(crate) fn may_start(&self, work: &Work) -> bool {
+        self.slots.fits(self.need(work), self.kept_from(class_of(&work.spec)))
+    }
+    /// Whether the resources of a queued class are free. Of tasks without a request those of one
+    /// cpu count.
+    pub(crate) fn may_start_class(&self, class: u64) -> bool {
+        if class == PLAIN {
+            return !self.keeps_cpus();
+        }
+        self.slots.fits(self.need_of_class(class), self.kept_from(class))
+    }
+    fn need_of_class(&self, class: u64) -> Need<'_> {
+        match u32::try_from(class) {
+            Ok(cpus) => Need::Cpus(cpus.max(1)),
+            Err(_) => self.classes.get(class).map_or(Need::Never, Class::need),
+        }
+    }
+
+    /// Takes the resources of a task that may start.
+    pub(crate) fn take_seat(&mut self, work: &Work) -> Option<Seat> {
+        let class = class_of(&work.spec);
+        let kept = self.kept_from(class);
+        let need = need_of(&self.classes, work, self.options.mutant);
+        let seat = self.slots.take(need, kept)?;
+        match &mut self.reservation {
+            Some(own) if own.class == class => self.reservation = None,
+            Some(other) if self.slots.meets(&seat, other.short) => other.passes += 1,
+            _ => {}
+        }
+        Some(seat)
+    }
+
+    /// A class is next and does not fit: unless another class has reserved, the short pools are
+    /// reserved for it.
+    fn reserve(&mut self, class: u64) {
+        if self.reservation.as_ref().is_some_and(|other| other.class != class)
+            || self.options.mutant == Some(Mutant::ReservationForgotten)
+        {
+            return;
+        }
+        let short = self.slots.short(self.need_of_class(class));
+        match &mut self.reservation {
+            Some(own) => own.short = own.short.with(short),
+            None => self.reservation = Some(Box::new(Reservation { class, short, passes: 0 })),
+        }
+    }
+    /// Ends the reservation of a class that no task here has any more; notes further short pools.
+    pub(crate) fn check_reservation(&mut self) {
+        let Some(class) = self.reservation.as_ref().map(|own| own.class) else { return };
+        let in_line = |task: &TaskId| {
+            self.staging.get(task).is_some_and(|staged| class_of(&staged.work.spec) == class)
+        };
+        let queued = self.local.has_class(class) || self.shared.has_class(class);
+        match queued || self.awaiting_slot.iter().any(in_line) {
+            true => self.reserve(class),
+            false => self.reservation = None,
+        }
+    }
+
+    /// The first task of the line that fits. The first that does not fit reserves.
+    pub(crate) fn next_in_line(&mut self) -> InLine {
+        while let Some(task) = self.awaiting_slot.front() {
+            if self.staging.contains_key(task) {
+                break;
+            }
+            self.awaiting_slot.pop_front();
+        }
+        let busy = self.slots.free() < self.slots.total();
+        let (mut starts, mut blocked) = (None, None);
+        for (at, task) in self.awaiting_slot.iter().take(LINE_SCAN_MAX).enumerate() {
+            let Some(staged) = self.staging.get(task) else { continue };
+            if busy && staged.work.alone {
+                if at == 0 {
+                    return InLine::Drains;
+                }
+                continue;
+            }
+            if self.may_start(&staged.work) {
+                starts = Some(at);
+                break;
+            }
+            blocked.get_or_insert(class_of(&staged.work.spec));
+        }
+        if let Some(class) = blocked {
+            self.reserve(class);
+        }
+        match starts.and_then(|at| self.awaiting_slot.remove(at)) {
+            Some(task) => InLine::Starts(task),
+            None => InLine::NoneFits,
+        }
+    }
+    /// Whether the line is long enough, although none of its tasks fits.
+    pub(crate) fn waits_in_line(&self) -> bool {
+        self.awaiting_slot.len().saturating_sub(self.parked()) >= LINE_BLOCKED_MAX
+    }
+    /// Whether some task of the line fits.
+    pub(crate) fn line_may_start(&self) -> bool {
+        let fits = |task| self.staging.get(task).is_some_and(|it| self.may_start(&it.work));
+        self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
+    }
+    /// The number of tasks in line that wait for resources of their request: no other task waits
+    /// for these.
+    pub(crate) fn parked(&self) -> usize {
+        if self.reservation.is_none() {
+            return 0;
+        }
+        let is_parked = |task: &&TaskId| {
+            let staged = self.staging.get(task);
+            staged.is_some_and(|it| it.work.has_request() && !self.may_start(&it.work))
+        };
+        self.awaiting_slot.iter().take(LINE_SCAN_MAX).filter(is_parked).count()
+    }
+
+    /// The number of queued tasks of classes that may start.
+    pub(crate) fn startable(&self) -> usize {
+        let plain = self.local.plain() + self.shared.plain();
+        if !self.local.has_requests() && !self.shared.has_requests() {
+            return plain;
+        }
+        let classes = self.local.classes().chain(self.shared.classes());
+        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
+        plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
+    }
+    /// Whether one more task of a class may be staged.
+    fn may_stage(&self, class: u64, fits: bool) -> bool {
+        if class == PLAIN {
+            return true;
+        }
+        let staged = self.staging.values().filter(|it| class_of(&it.work.spec) == class).count();
+        staged < if fits { self.lanes() } else { 1 }
+    }
+
+    /// The next task of the queues with all inputs here, of those that fit. True if it is local.
+    pub(crate) fn pop_here(&mut self) -> Option<(bool, Ready)> {
+        if self.local.has_requests() || self.shared.has_requests() {
+            let first = earlier(self.local.first_here(|_| true), self.shared.first_here(|_| true));
+            if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
+                self.reserve(class);
+            }
+        }
+        let may = |class| self.may_start_class(class) && self.may_stage(class, true);
+        let (local, (_, class)) = earlier(self.local.first_here(may), self.shared.first_here(may))?;
+        let queue = if local { &mut self.local } else { &mut self.shared };
+        queue.pop_here_of(class).map(|ready| (local, ready))
+    }
+    /// The next task of the queues with an input to be fetched. True if it is local.
+    pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
+        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
+        let first = earlier(self.local.first_absent(may), self.shared.first_absent(may));
+        let (local, (_, class)) = first?;
+        let queue = if local { &mut self.local } else { &mut self.shared };
+        queue.pop_absent_of(class).map(|ready| (local, ready))
+    }
+
+    /// Whether an empty node with the resources of this one could run the task.
+    pub(crate) fn fits_here(&self, work: &Work) -> bool {
+        if !work.has_request() {
+            return work.cpus() <= self.slots.total();
+        }
+        self.slots.total() > 0 && !matches!(self.need(work), Need::Never)
+    }
+    /// Whether the offer of a member is enough for the task.
+    pub(crate) fn offers_enough(&self, node: NodeId, work: &Work) -> bool {
+        match work.has_request() {
+            false => self.homes.slots_of(node) >= work.cpus(),
+            true => {
+                let class = self.classes.get(class_of(&work.spec));
+                let kind = self.homes.kind_of(node);
+                self.homes.slots_of(node) > 0 && class.is_some_and(|class| class.fits_kind(kind))
+            }
+        }
+    }
+    /// Whether the task can be sent to the node.
+    pub(crate) fn fits_node(&self, node: NodeId, work: &Work) -> bool {
+        match work.has_request() {
+            false => self.homes.fits(node, work.cpus()),
+            true => self.homes.fits(node, 1) && self.offers_enough(node, work),
+        }
+    }
+    /// Whether no member offers enough, away or not.
+    pub(crate) fn fits_nowhere(&self, work: &Work) -> bool {
+        if !work.has_request() {
+            return work.cpus() > self.options.slots.max(self.homes.slots_max());
+        }
+        let mut members = self.homes.not_removed();
+        !self.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
+    }
+
+    /// The reason why no member runs a request, with the offers of the members.
+    pub(crate) fn no_offer(&self, request: &Request) -> String {
+        let mut offers: Vec<String> = Vec::new();
+        let mut further = 0;
+        for (kind, offer) in self.homes.kinds().iter().enumerate() {
+            let nodes = self.homes.not_removed().filter(|&node| self.homes.kind_of(node) == kind);
+            let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
+            if nodes.is_empty() {
+                continue;
+            }
+            if offers.len() == OFFERS_SHOWN_MAX {
+                further += nodes.len();
+                continue;
+            }
+            let shown = nodes.iter().take(OFFERS_SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
+            let more = nodes.len().saturating_sub(OFFERS_SHOWN_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let verb = if nodes.len() > 1 { "offer" } else { "offers" };
+            offers.push(format!("{shown}{more} {verb} {offer}"));
+        }
+        if further > 0 {
+            offers.push(format!("{further} further nodes"));
+        }
+        format!("it asks for {request}, and no node offers that: {}", offers.join("; "))
+    }
+
+    /// The reason why a queued task with a request waits here.
+    pub(crate) fn explain_request(&self, work: &Work) -> Option<String> {
+        let class = self.classes.get(class_of(&work.spec))?;
+        let fitting = |node: &NodeId| self.offers_enough(*node, work);
+        let all = self.homes.living().count();
+        let fit = self.homes.living().filter(fitting).count();
+        let short = self.slots.names(self.slots.short(class.need()));
+        if short.is_empty() {
+            let kept = self.kept_from(class_of(&work.spec));
+            if kept.is_empty() {
+                return None;
+            }
+            let kept: Vec<String> =
+                self.slots.names(kept).iter().map(ToString::to_string).collect();
+            let kept = kept.join(", ");
+            return Some(format!("it waits for {kept}: reserved for a task that waits longer"));
+        }
+        let short: Vec<String> = short.iter().map(ToString::to_string).collect();
+        let refusal = self.slots.refusal(&class.request);
+        let here = refusal.map_or(String::new(), |refusal| format!("; here {refusal}"));
+        let short = short.join(", ");
+        Some(format!("it waits for {short}: {fit} of {all} nodes offer enough{here}"))
+    }
+}
+
+/// The first of two queues' heads: the local one, unless the shared one has a higher priority.
+fn earlier(
+    local: Option<(Place, u64)>,
+    shared: Option<(Place, u64)>,
+) -> Option<(bool, (Place, u64))> {
+    let priority = |&((Reverse((priority, _)), _), _): &(Place, u64)| priority;
+    match (local, shared) {
+        (Some(local), Some(shared)) if priority(&shared) > priority(&local) => {
+            Some((false, shared))
+        }
+        (Some(local), _) => Some((true, local)),
+        (None, shared) => shared.map(|shared| (false, shared)),
+    }
+}

@@ -1,0 +1,176 @@
+//! The ready tasks of a node, by the class of their request. A node without requests has one class,
+//! and its queue is asked directly.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use proto::ObjectId;
+
+use crate::holder::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
+
+/// The place of a first task in the order of dispatch: priority and rank, then arrival.
+pub(crate) type Place = (Reverse<(i32, u64)>, i64);
+
+/// LReadyQ or SReadyQ of the paper, with a queue for each class.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    plain: ReadyQueue,
+    /// The queues of requests; none is empty. Boxed, because most nodes never have any.
+    classes: Option<Box<BTreeMap<u64, ReadyQueue>>>,
+}
+
+impl Queues {
+    pub(crate) fn new(salt: u64) -> Self {
+        Self { plain: ReadyQueue::new(salt), classes: None }
+    }
+
+    /// `missing`: the larger inputs that are not here, each once.
+    pub(crate) fn push(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
+        if ready.class == PLAIN {
+            return self.plain.push(ready, missing);
+        }
+        // Arrivals count over all classes.
+        self.plain.arrivals += 1;
+        let arrivals = self.plain.arrivals - 1;
+        let queue = self.queue_of(ready.class);
+        queue.arrivals = arrivals;
+        queue.push(ready, missing);
+    }
+    /// As [`Self::push`], but before its equals.
+    pub(crate) fn put_back(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
+        if ready.class == PLAIN {
+            return self.plain.put_back(ready, missing);
+        }
+        self.plain.put_back -= 1;
+        let put_back = self.plain.put_back + 1;
+        let queue = self.queue_of(ready.class);
+        queue.put_back = put_back;
+        queue.put_back(ready, missing);
+    }
+    fn queue_of(&mut self, class: u64) -> &mut ReadyQueue {
+        let salt = self.plain.salt();
+        let classes = self.classes.get_or_insert_default();
+        classes.entry(class).or_insert_with(|| ReadyQueue::new(salt))
+    }
+
+    /// The presence of an object has changed.
+    pub(crate) fn changed(&mut self, object: &ObjectId, presence: Presence) {
+        self.plain.changed(object, presence);
+        for queue in self.classes.iter_mut().flat_map(|classes| classes.values_mut()) {
+            queue.changed(object, presence);
+        }
+    }
+
+    /// The class of the first task with all larger inputs here, of the classes that may start.
+    pub(crate) fn first_here(&self, may: impl Fn(u64) -> bool) -> Option<(Place, u64)> {
+        self.first(may, ReadyQueue::peek_here)
+    }
+    /// The class of the first task with an input to be fetched, of the classes that may be staged.
+    pub(crate) fn first_absent(&self, may: impl Fn(u64) -> bool) -> Option<(Place, u64)> {
+        self.first(may, ReadyQueue::peek_absent)
+    }
+    fn first(
+        &self,
+        may: impl Fn(u64) -> bool,
+        peek: fn(&ReadyQueue) -> Option<Place>,
+    ) -> Option<(Place, u64)> {
+        let plain = peek(&self.plain).filter(|_| may(PLAIN)).map(|place| (place, PLAIN));
+        let Some(classes) = &self.classes else { return plain };
+        let classes = classes.iter().filter_map(|(&class, queue)| Some((peek(queue)?, class)));
+        classes.filter(|&(_, class)| may(class)).chain(plain).min()
+    }
+    pub(crate) fn pop_here_of(&mut self, class: u64) -> Option<Ready> {
+        self.pop_of(class, ReadyQueue::pop_here)
+    }
+    pub(crate) fn pop_absent_of(&mut self, class: u64) -> Option<Ready> {
+        self.pop_of(class, ReadyQueue::pop_absent)
+    }
+    fn pop_of(
+        &mut self,
+        class: u64,
+        pop: impl FnOnce(&mut ReadyQueue) -> Option<Ready>,
+    ) -> Option<Ready> {
+        if class == PLAIN {
+            return pop(&mut self.plain);
+        }
+        let classes = self.classes.as_mut()?;
+        let queue = classes.get_mut(&class)?;
+        let ready = pop(queue);
+        if queue.is_empty() {
+            classes.remove(&class);
+        }
+        if classes.is_empty() {
+            self.classes = None;
+        }
+        ready.map(|ready| Ready { class, ..ready })
+    }
+
+    /// A task of the highest priority and rank that this node would miss least, of these classes.
+    pub(crate) fn pop_distant(&mut self, may: impl Fn(u64) -> bool) -> Option<Ready> {
+        if self.classes.is_none() {
+            return if may(PLAIN) { self.plain.pop_distant() } else { None };
+        }
+        let (_, class) = self.first(may, |queue| Some((queue.peek()?, 0)))?;
+        self.pop_of(class, ReadyQueue::pop_distant)
+    }
+    /// The task that would run last, of these classes.
+    pub(crate) fn pop_last_of(&mut self, may: impl Fn(u64) -> bool) -> Option<Ready> {
+        if may(PLAIN)
+            && let Some(ready) = self.plain.pop_last()
+        {
+            return Some(ready);
+        }
+        let class = self.classes.as_ref()?.keys().rev().copied().find(|&class| may(class))?;
+        self.pop_of(class, ReadyQueue::pop_last)
+    }
+    pub(crate) fn pop_last(&mut self) -> Option<Ready> {
+        self.pop_last_of(|_| true)
+    }
+    #[cfg(test)]
+    pub(crate) fn pop(&mut self) -> Option<Ready> {
+        self.plain.pop()
+    }
+
+    /// All tasks, in no meaningful order; some may occur twice.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Ready> + '_ {
+        let of_class = |(&class, queue): (&u64, &'_ ReadyQueue)| {
+            let all: Vec<Ready> = queue.all().map(|ready| Ready { class, ..ready }).collect();
+            all
+        };
+        let classes = self.classes.iter().flat_map(|classes| classes.iter());
+        self.plain.all().chain(classes.flat_map(of_class))
+    }
+    /// The number of tasks of each class with a request.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
+        let classes = self.classes.iter().flat_map(|classes| classes.iter());
+        classes.map(|(&class, queue)| (class, queue.len()))
+    }
+    #[must_use]
+    pub(crate) fn has_requests(&self) -> bool {
+        self.classes.is_some()
+    }
+    #[must_use]
+    pub(crate) fn has_class(&self, class: u64) -> bool {
+        self.classes.as_ref().is_some_and(|classes| classes.contains_key(&class))
+    }
+    /// The number of tasks without a request.
+    #[must_use]
+    pub(crate) fn plain(&self) -> usize {
+        self.plain.len()
+    }
+    /// The number of tasks with all larger inputs here.
+    #[must_use]
+    pub(crate) fn here(&self) -> usize {
+        let classes = self.classes.iter().flat_map(|classes| classes.values());
+        self.plain.here() + classes.map(ReadyQueue::here).sum::<usize>()
+    }
+    #[must_use]
+    pub(crate) fn len(&self) -> usize {
+        let classes = self.classes.iter().flat_map(|classes| classes.values());
+        self.plain.len() + classes.map(ReadyQueue::len).sum::<usize>()
+    }
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.classes.is_none()
+    }
+}

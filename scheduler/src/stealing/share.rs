@@ -1,0 +1,134 @@
+//! The part of a victim's queue that a thief may have. It is a number of tasks without a request,
+//! and tasks of those classes that fit the free resources of the thief.
+
+use std::collections::BTreeSet;
+
+use proto::{NodeId, wire};
+use resources::Totals;
+
+use crate::holder::classes::class_of;
+use crate::holder::task::Work;
+use crate::{Mutant, Scheduler};
+
+/// The number of tasks of one class that a probe counts.
+const COUNTED_MAX: usize = 64;
+
+/// The rest of a thief's share while tasks are taken out of the queues.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    /// Tasks without a request.
+    pub(crate) plain: usize,
+    /// Of these, tasks of the local queue.
+    pub(crate) surplus: usize,
+    pub(crate) requests: Option<RequestShare>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RequestShare {
+    pub(crate) classes: BTreeSet<u64>,
+    /// The free amounts of the thief.
+    free: Totals,
+}
+
+impl Scheduler {
+    /// The free amounts of a thief.
+    fn free_of(&self, thief: NodeId, free: &[u64], slots: Option<u32>) -> Option<Totals> {
+        let offer = self.homes.offer_of(thief)?;
+        match (free.is_empty(), slots) {
+            (true, None) => Some(offer.clone()),
+            (true, Some(free)) => Some(Totals::cpus(free)),
+            (false, _) => Some(offer.with_free(free)),
+        }
+    }
+    /// The classes of the shared queue that this node cannot start now and that fit the thief.
+    fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeSet<u64> {
+        let kind = self.homes.kind_of(thief);
+        let ignored = self.options.mutant == Some(Mutant::ClassIgnored);
+        let fits = |class: u64| {
+            let known = self.classes.get(class);
+            known.is_some_and(|it| ignored || it.fits_kind(kind) && free.fits(&it.request))
+        };
+        let queued = self.shared.classes().map(|(class, _)| class);
+        queued.filter(|&class| fits(class) && !self.may_start_class(class)).collect()
+    }
+
+    /// The number of tasks with requests that fit the free amounts of a thief.
+    pub(crate) fn spare_requests(&self, thief: NodeId, free: &[u64]) -> usize {
+        if !self.shared.has_requests() {
+            return 0;
+        }
+        let Some(mut free) = self.free_of(thief, free, None) else { return 0 };
+        let classes = self.classes_for(thief, &free);
+        let mut count = 0;
+        for (class, tasks) in self.shared.classes().filter(|(class, _)| classes.contains(class)) {
+            let Some(known) = self.classes.get(class) else { continue };
+            let fitting = (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(&known.request));
+            count += fitting.count();
+        }
+        count
+    }
+
+    /// The share of a thief. A slow node may not know yet that the map marks it as slow.
+    pub(crate) fn share_of(&self, thief: NodeId, request: &wire::StealRequest) -> Share {
+        if self.homes.is_slow(thief) {
+            return Share::default();
+        }
+        let (plain, surplus) = (self.wanted_by(request), self.surplus());
+        Share { plain, surplus, requests: self.requests_for(thief, request) }
+    }
+
+    /// The part of the thief in tasks with requests.
+    fn requests_for(&self, thief: NodeId, request: &wire::StealRequest) -> Option<RequestShare> {
+        if !self.shared.has_requests() {
+            return None;
+        }
+        let free = self.free_of(thief, &request.free_amounts, Some(request.free))?;
+        let classes = self.classes_for(thief, &free);
+        (!classes.is_empty()).then_some(RequestShare { classes, free })
+    }
+
+    /// Whether the thief gets a task that was taken out for it; if so, its share shrinks.
+    pub(crate) fn may_give(
+        &self,
+        work: &Work,
+        request: &wire::StealRequest,
+        share: &mut Share,
+    ) -> bool {
+        if work.is_bound() {
+            return false;
+        }
+        if !work.has_request() {
+            let fits = work.cpus() <= request.slots && share.plain > 0;
+            share.plain -= usize::from(fits);
+            return fits;
+        }
+        let class = class_of(&work.spec);
+        let (Some(own), Some(known)) = (&mut share.requests, self.classes.get(class)) else {
+            return false;
+        };
+        if self.options.mutant == Some(Mutant::ClassIgnored) {
+            return true;
+        }
+        let fits = own.free.take(&known.request);
+        if !own.free.fits(&known.request) {
+            own.classes.remove(&class);
+        }
+        fits
+    }
+
+    /// A class of the shared queue that waits for another node, and the number of its tasks.
+    pub(crate) fn waiting_class(&self) -> Option<(u64, usize)> {
+        let waiting = self.shared.classes().filter(|&(class, _)| !self.may_start_class(class));
+        waiting.max_by_key(|&(_, tasks)| tasks)
+    }
+    /// The nodes, except for this one, that take tasks of a class.
+    pub(crate) fn nodes_of_class(&self, class: u64) -> Vec<NodeId> {
+        let Some(known) = self.classes.get(class) else { return Vec::new() };
+        let fits = |&node: &NodeId| {
+            node != self.options.me
+                && self.homes.fits(node, 1)
+                && known.fits_kind(self.homes.kind_of(node))
+        };
+        self.homes.living().filter(fits).collect()
+    }
+}

@@ -1,0 +1,239 @@
+//! Requests of tasks: dispatch, reservation, stealing and refusal.
+
+use std::sync::Arc;
+
+use proto::wire::message::Body;
+use proto::work::Outcome;
+use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
+
+use crate::output::Out;
+use crate::tests::test_nodes;
+use crate::{Options, Policy, Request, Scheduler, Tuning};
+
+const SLOTS: u32 = 4;
+
+fn offer(pools: &[&str], labels: &[&str]) -> Offer {
+    let pools = pools.iter().map(|text| parse_pool(text).expect("it is a pool"));
+    let labels = labels.iter().map(|name| Pool::label(Name::label(name).expect("a label")));
+    Offer::new(pools.chain(labels).collect(), Vec::new()).expect("it makes sense")
+}
+
+/// Two GPUs and some memory on four slots.
+fn with_gpus() -> Offer {
+    offer(&["cpus=4", "gpus=2", "memory=8GiB"], &[])
+}
+
+/// Node 0 with an offer, among nodes with these offers.
+fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
+    let member = |(node, offer): (u32, &&Offer)| wire::Member {
+        slots: SLOTS,
+        phase: wire::MemberPhase::Up as i32,
+        offer: Totals::from(*offer).encode(),
+        ..test_nodes::member(node)
+    };
+    let all = [&[own], others].concat();
+    let members: Vec<wire::Member> = (0..).zip(&all).map(member).collect();
+    let homes_of: Vec<u32> = (0..members.len().next_power_of_two() as u32)
+        .map(|partition| partition % members.len() as u32)
+        .collect();
+    let homes = test_nodes::homes(0, members, &homes_of);
+    let former = (proto::Incarnation(0), wire::LifeEnd::LifeDied);
+    let options = Options {
+        me: NodeId(0),
+        incarnation: proto::Incarnation(1),
+        slots: SLOTS,
+        offer: Some(Arc::new(own.clone())),
+        tuning: Tuning::of(Policy::Mlb),
+        seed: 1,
+        former,
+        mutant: None,
+    };
+    Scheduler::new(options, homes)
+}
+
+fn bytes(needs: &str) -> Vec<u8> {
+    needs.parse::<Needs>().expect("it is a request").encode()
+}
+
+fn spec(needs: &str, priority: i32) -> wire::Spec {
+    wire::Spec {
+        body: Some(wire::spec::Body::Sleep(Default::default())),
+        request: bytes(needs),
+        priority,
+        ..Default::default()
+    }
+}
+
+/// Node 1 pushes a task with these needs.
+fn push(node: &mut Scheduler, number: u64, needs: &str, out: &mut Out) -> TaskId {
+    push_with(node, number, spec(needs, 0), out)
+}
+fn push_with(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) -> TaskId {
+    let local = LocalId::new(PartitionId(1), number);
+    let placed = wire::Placed { job: 1, local: local.0, attempt: 1, ..Default::default() };
+    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
+    let bundle = wire::Bundle { specs: vec![spec], settings, tasks: vec![placed] };
+    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    node.on_message(Time(0), NodeId(1), body, out);
+    TaskId { job: proto::JobId(1), local }
+}
+
+/// The tasks that start now.
+fn starts(node: &mut Scheduler, out: &mut Out) -> Vec<u64> {
+    node.act(Time(0), out);
+    out.launches.drain(..).map(|launch| launch.task.local.index()).collect()
+}
+fn end(node: &mut Scheduler, task: TaskId, out: &mut Out) {
+    node.on_finished(Time(0), task, Attempt(1), Outcome::default(), out);
+}
+
+#[test]
+fn tasks_start_while_their_resources_are_free_and_others_go_on() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    let first = push(&mut node, 1, "gpus=1", &mut out);
+    push(&mut node, 2, "gpus=1", &mut out);
+    push(&mut node, 3, "gpus=1", &mut out);
+    push(&mut node, 4, "memory=6GiB", &mut out);
+    push(&mut node, 5, "memory=6GiB", &mut out);
+    push(&mut node, 6, "", &mut out);
+    let mut started = starts(&mut node, &mut out);
+    started.sort_unstable();
+    assert_eq!(started, [1, 2, 4, 6], "a GPU and memory are short");
+    end(&mut node, first, &mut out);
+    assert_eq!(starts(&mut node, &mut out), [3]);
+}
+
+#[test]
+fn launches_name_what_they_were_given() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    push(&mut node, 1, "gpus=1.5, memory=1GiB", &mut out);
+    node.act(Time(0), &mut out);
+    let granted = out.launches[0].granted.as_deref().expect("it has a claim");
+    let pools: Vec<(&str, u64, usize)> =
+        granted.pools.iter().map(|it| (&*it.name, it.units, it.indices.len())).collect();
+    assert_eq!(
+        pools,
+        [("cpus", 10_000, 1), ("gpus", 15_000, 2), ("memory", (1 << 30) * 10_000, 0)]
+    );
+}
+
+#[test]
+fn the_highest_priority_starts_first() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    for (number, needs, priority) in
+        [(1, "gpus=2", -1), (2, "", 0), (3, "gpus=2", 7), (4, "memory=1GiB", 3), (5, "", 5)]
+    {
+        push_with(&mut node, number, spec(needs, priority), &mut out);
+    }
+    assert_eq!(starts(&mut node, &mut out), [3, 5, 4, 2]);
+}
+
+#[test]
+fn what_a_task_lacks_is_kept_for_it_after_a_number_of_starts() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    let mut running = vec![push(&mut node, 0, "gpus=1", &mut out)];
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    push(&mut node, 1, "gpus=2", &mut out);
+    for number in 2..100 {
+        push(&mut node, number, "gpus=1", &mut out);
+    }
+    push(&mut node, 100, "", &mut out);
+    let mut passed = 0;
+    for _ in 0..100 {
+        let started = starts(&mut node, &mut out);
+        if started.contains(&1) {
+            assert!((1..=2 * u64::from(SLOTS)).contains(&passed), "{passed} starts passed it");
+            return;
+        }
+        passed += started.iter().filter(|&&number| number != 100).count() as u64;
+        let task = |&number: &u64| TaskId::new(1, LocalId::new(PartitionId(1), number).0);
+        running.extend(started.iter().filter(|&&number| number != 100).map(task));
+        // One ends at a time, so that both GPUs are never free by chance.
+        let ended = running.remove(0);
+        end(&mut node, ended, &mut out);
+    }
+    panic!("the large task never starts");
+}
+
+#[test]
+fn a_wide_task_at_the_front_keeps_no_slot_idle() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    push(&mut node, 0, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    push_with(&mut node, 1, wire::Spec { cpus: 4, ..spec("", 0) }, &mut out);
+    push(&mut node, 2, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [2]);
+}
+
+#[test]
+fn a_thief_gets_what_fits_it() {
+    let plain = offer(&["cpus=4"], &[]);
+    let mut node = node(&with_gpus(), &[&with_gpus(), &plain]);
+    let mut out = Out::default();
+    for number in 0..6 {
+        push(&mut node, number, "gpus=1", &mut out);
+    }
+    assert_eq!(starts(&mut node, &mut out), [0, 1]);
+    let probe = |node: &mut Scheduler, thief: u32, free: &[u64]| {
+        let mut out = Out::default();
+        let probe = wire::StealProbe { probe: 1, ahead: false, free: free.to_vec() };
+        node.on_message(Time(0), NodeId(thief), Body::StealProbe(probe), &mut out);
+        match out.best_effort.pop() {
+            Some((_, Body::StealLoad(load))) => load.shared,
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = [4 * 10_000, 2 * 10_000, (8 << 30) * 10_000];
+    assert_eq!(probe(&mut node, 1, &all), 2, "two GPUs are free there");
+    assert_eq!(probe(&mut node, 1, &[40_000, 10_000, 0]), 1);
+    assert_eq!(probe(&mut node, 1, &[40_000, 0, 0]), 0);
+    assert_eq!(probe(&mut node, 2, &[40_000]), 0, "it has no GPU");
+    let request =
+        wire::StealRequest { steal: 1, slots: 4, free: 4, held: 0, free_amounts: all.to_vec() };
+    let mut out = Out::default();
+    node.on_message(Time(0), NodeId(1), Body::StealRequest(request), &mut out);
+    let granted = out.reliable.iter().find_map(|(_, body)| match body {
+        Body::StealGrant(grant) => grant.bundle.as_ref().map(|bundle| bundle.tasks.len()),
+        _ => None,
+    });
+    assert_eq!(granted, Some(2));
+}
+
+#[test]
+fn a_request_that_no_node_offers_is_refused() {
+    let labelled = offer(&["cpus=4"], &["fast"]);
+    let mut node = node(&with_gpus(), &[&labelled]);
+    let mut submit = |needs: &str| {
+        let mut out = Out::default();
+        let chunk = wire::Chunk {
+            job: 1,
+            specs: vec![wire::Spec { name: "train".into(), ..spec(needs, 0) }],
+            tasks: vec![wire::Task::default()],
+            ..Default::default()
+        };
+        node.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
+        match out.answers.pop().and_then(|answer| answer.response.error) {
+            Some(error) => Err(error.text),
+            _ => Ok(()),
+        }
+    };
+    let error = submit("gpus=3").unwrap_err();
+    assert!(error.starts_with("task 'train': it asks for cpus=1, gpus=3"), "{error}");
+    assert!(error.contains("n0 offers cpus=4, gpus=2, memory=8GiB"), "{error}");
+    assert!(error.contains("n1 offers cpus=4, label=fast"), "{error}");
+    assert!(submit("gpus=1, label=fast").is_err(), "no node has both");
+    assert_eq!(submit("gpus=2 | label=fast"), Ok(()));
+}
+
+#[test]
+fn a_task_that_this_node_does_not_offer_goes_back() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    push(&mut node, 1, "label=fast", &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    let back = |(to, body): &(NodeId, Body)| {
+        *to == NodeId(1)
+            && matches!(body, Body::TasksNotHeld(not_held) if not_held.tasks.len() == 1)
+    };
+    assert!(out.reliable.iter().any(back), "{:?}", out.reliable);
+}

@@ -1,0 +1,98 @@
+//! Tasks that ask for resources, on nodes that offer them.
+
+use std::fs;
+
+use starling_tests::{Instance, Ran, Sandbox};
+
+const UP: [&str; 6] =
+    ["--slots", "2", "--resource", "gpus=[g0,g1]", "--resource", "licences=sum(3)"];
+
+fn up(flags: &[&str]) -> Instance {
+    Instance::up_with_flags(1, &[&UP[..], flags].concat())
+}
+
+/// Submits a shell command with these needs and waits for its end.
+fn run(instance: &Instance, needs: &[&str], command: &str) -> Ran {
+    let mut arguments = vec!["submit", "--wait", "--timeout", "60s"];
+    arguments.extend(needs);
+    arguments.extend(["--", "sh", "-c", command]);
+    instance.starling(&arguments)
+}
+
+fn text(sandbox: &Sandbox, name: &str) -> String {
+    fs::read_to_string(sandbox.path(name)).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn commands_see_the_resources_that_they_were_given() {
+    let instance = up(&[]);
+    let sandbox = instance.sandbox();
+    let print = |name: &str| {
+        let path = sandbox.path(name);
+        format!(
+            "echo \"$CUDA_VISIBLE_DEVICES/$STARLING_RESOURCE_gpus/$STARLING_RESOURCE_licences/\
+             $STARLING_VARIANT\" > {}",
+            path.display()
+        )
+    };
+    let needs = ["--gpus", "2", "--resource", "licences=1.5"];
+    run(&instance, &needs, &print("both")).ok();
+    assert_eq!(text(sandbox, "both"), "g0,g1/g0,g1/1.5/0");
+    run(&instance, &[], &format!("[ -n \"${{CUDA_VISIBLE_DEVICES+set}}\" ] && {}", print("none")))
+        .ok();
+    assert_eq!(text(sandbox, "none"), "///", "it asked for no GPU");
+    let needs = ["--variant", "gpus=2, licences=5", "--variant", "gpus=0.5"];
+    run(&instance, &needs, &print("variant")).ok();
+    assert_eq!(text(sandbox, "variant"), "g0/g0//1");
+    let cpus = sandbox.path("cpus");
+    let list = format!("echo \"$STARLING_CPUS $STARLING_CPUS_LIST\" > {}", cpus.display());
+    run(&instance, &["--cpus", "all"], &list).ok();
+    let cpus = text(sandbox, "cpus");
+    assert!(cpus.starts_with("2 ") && cpus.split(',').count() == 2, "{cpus}");
+    instance.down();
+}
+
+#[test]
+fn a_request_that_no_node_offers_is_refused_with_the_offers() {
+    let instance = up(&["--label", "slow"]);
+    let refused = run(&instance, &["--gpus", "3"], "true").expect_code(4);
+    assert!(refused.stderr.contains("no node offers that: n0 offers cpus=2"), "{}", refused.stderr);
+    let refused = run(&instance, &["--label", "fast"], "true").expect_code(4);
+    assert!(refused.stderr.contains("label=slow"), "{}", refused.stderr);
+    run(&instance, &["--gpus", "0.00001"], "true").expect_code(2);
+    run(&instance, &["--label", "a b"], "true").expect_code(2);
+    run(&instance, &["--cpus", "0.5"], "true").expect_code(2);
+    run(&instance, &["--label", "slow"], "true").ok();
+    instance.down();
+}
+
+#[test]
+fn a_task_goes_to_the_node_with_its_label() {
+    let instance = Instance::up_with_flags(1, &["--slots", "2", "--label", "first"]);
+    let up = ["up", "--nodes", "2", "--slots", "2", "--label", "second"];
+    instance.starling(&up).ok();
+    for (label, node) in [("first", "0"), ("second", "1")] {
+        let path = instance.sandbox().path(label);
+        let command = format!("echo $STARLING_NODE >> {}", path.display());
+        run(&instance, &["--label", label, "--array", "1-6"], &command).ok();
+        let nodes = text(instance.sandbox(), label);
+        assert_eq!(nodes.lines().collect::<Vec<_>>(), [node; 6], "label {label}");
+    }
+    instance.down();
+}
+
+/// Two tasks that together ask for more than the node has run one after the other, and a task that
+/// exceeds its own limit dies alone.
+#[test]
+fn memory_is_kept() {
+    let instance = Instance::up_with_flags(1, &["--slots", "2", "--resource", "memory=1GiB"]);
+    let sandbox = instance.sandbox();
+    let own = sandbox.path("own");
+    // `mkdir` fails while another one runs.
+    let alone = format!("mkdir {0} && sleep 0.3 && rmdir {0}", own.display());
+    run(&instance, &["--memory", "600MiB", "--array", "1-4"], &alone).ok();
+    let eats = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 20; echo ${#x}";
+    let failed = run(&instance, &["--memory", "32MiB"], eats).expect_code(1);
+    assert!(failed.stderr.contains("MiB of 32 MiB asked"), "{}", failed.stderr);
+    instance.down();
+}

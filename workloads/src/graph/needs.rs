@@ -1,0 +1,157 @@
+//! The needs of a task as texts, and its request.
+
+use proto::wire;
+use resources::{Amount, Name, Policy, Quantity, Request, RequestError, Variant, Want};
+use resources::{parse_variant, parse_want};
+
+/// The resources that a task asks for, as its user wrote them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// `2`, `all`, `4 tight!`; empty: 1.
+    pub cpus: String,
+    pub gpus: String,
+    pub memory: String,
+    /// `NAME=AMOUNT`, with a policy or without.
+    pub resources: Vec<String>,
+    pub labels: Vec<String>,
+    /// `cpus=2, gpus=1, label=avx512`: further variants, or all of them if nothing else is given.
+    pub variants: Vec<String>,
+}
+
+/// The needs in the form of a spec.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Requested {
+    /// Of the variant with the fewest.
+    pub cpus: u32,
+    /// 0: none asked for.
+    pub memory_bytes: u64,
+    /// Empty: cpus alone.
+    pub request: Vec<u8>,
+}
+
+impl Needs {
+    fn first(&self) -> Result<Option<Variant>, RequestError> {
+        let mut wants = Vec::new();
+        for (name, text) in [("cpus", &self.cpus), ("gpus", &self.gpus), ("memory", &self.memory)] {
+            if !text.is_empty() {
+                wants.push(parse_want(&format!("{name}={text}"))?);
+            }
+        }
+        for text in &self.resources {
+            wants.push(parse_want(text)?);
+        }
+        let labels = self.labels.iter().map(|label| Name::label(label));
+        let labels = labels.collect::<Result<Vec<_>, _>>()?;
+        if wants.is_empty() && labels.is_empty() && !self.variants.is_empty() {
+            return Ok(None);
+        }
+        Variant::new(wants, labels, 1).map(Some)
+    }
+
+    /// The request of these needs, or the reason why there is none.
+    pub fn request(&self) -> Result<Requested, String> {
+        let variants = || {
+            let mut variants: Vec<Variant> = self.first()?.into_iter().collect();
+            for text in &self.variants {
+                variants.push(parse_variant(text)?);
+            }
+            Request::new(variants)
+        };
+        let request = variants().map_err(|error: RequestError| error.to_string())?;
+        let mut cpus = u32::MAX;
+        for variant in request.variants() {
+            cpus = cpus.min(cpus_of(variant)?);
+        }
+        let is_plain = match request.variants() {
+            [only] => only.labels().is_empty() && is_cpus_alone(only.wants()),
+            _ => false,
+        };
+        let request_bytes = if is_plain { Vec::new() } else { request.encode() };
+        Ok(Requested { cpus, memory_bytes: memory_bytes(&request), request: request_bytes })
+    }
+}
+
+impl Requested {
+    /// The variants of a spec's request, as texts.
+    #[must_use]
+    pub fn variants_of(spec: &wire::Spec) -> Vec<String> {
+        let request = Request::decode(&spec.request).ok().filter(|_| !spec.request.is_empty());
+        let variants = request.as_ref().map_or(&[][..], |request| request.variants());
+        variants.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn is_cpus_alone(wants: &[Want]) -> bool {
+    match wants {
+        [cpus] => {
+            let is_amount = matches!(cpus.quantity, Quantity::Amount(_));
+            cpus.pool == Name::cpus() && is_amount && cpus.policy == Policy::default()
+        }
+        _ => false,
+    }
+}
+
+/// A slot runs one task, so that cpus are whole numbers.
+fn cpus_of(variant: &Variant) -> Result<u32, String> {
+    let cpus = variant.wants().iter().find(|want| want.pool == Name::cpus());
+    match cpus.map(|want| want.quantity) {
+        Some(Quantity::Amount(amount)) if amount.fraction() > 0 => {
+            Err(format!("cpus={amount}: cpus are whole numbers"))
+        }
+        Some(Quantity::Amount(amount)) => {
+            let most = u64::from(proto::limits::SLOTS_MAX);
+            let cpus =
+                u32::try_from(amount.whole_part()).ok().filter(|_| amount.whole_part() <= most);
+            cpus.ok_or_else(|| format!("cpus={amount}: a node has at most {most} cpus"))
+        }
+        Some(Quantity::All) | None => Ok(1),
+    }
+}
+
+fn memory_bytes(request: &Request) -> u64 {
+    let first = request.variants().first();
+    let wants = first.map_or(&[][..], Variant::wants);
+    let memory = wants.iter().find(|want| want.pool == Name::memory());
+    match memory.map(|want| want.quantity) {
+        Some(Quantity::Amount(amount)) => amount.max(Amount::ONE).whole_part(),
+        Some(Quantity::All) | None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(needs: &Needs) -> Result<(u32, Vec<String>), String> {
+        let Requested { cpus, request, .. } = needs.request()?;
+        let spec = wire::Spec { request, ..wire::Spec::default() };
+        Ok((cpus, Requested::variants_of(&spec)))
+    }
+
+    #[test]
+    fn cpus_alone_are_no_request() {
+        let needs = |cpus: &str| Needs { cpus: cpus.into(), ..Needs::default() };
+        assert_eq!(texts(&needs("")), Ok((1, Vec::new())));
+        assert_eq!(texts(&needs("4")), Ok((4, Vec::new())));
+        assert_eq!(texts(&needs("4 tight!")), Ok((4, vec!["cpus=4 tight!".into()])));
+        assert_eq!(texts(&needs("all")), Ok((1, vec!["cpus=all".into()])));
+        assert!(texts(&needs("0.5")).unwrap_err().contains("whole"));
+        assert!(texts(&needs("x")).is_err());
+    }
+
+    #[test]
+    fn flags_are_the_first_variant() {
+        let needs = Needs {
+            gpus: "0.5".into(),
+            memory: "2GiB".into(),
+            labels: vec!["fast".into()],
+            variants: vec!["cpus=8".into()],
+            ..Needs::default()
+        };
+        let first = "cpus=1, gpus=0.5, memory=2GiB, label=fast";
+        assert_eq!(texts(&needs), Ok((1, vec![first.into(), "cpus=8".into()])));
+        assert_eq!(needs.request().map(|it| it.memory_bytes), Ok(2 << 30));
+        let only = Needs { variants: needs.variants, ..Needs::default() };
+        assert_eq!(texts(&only), Ok((8, Vec::new())), "one variant of cpus alone");
+    }
+}
