@@ -68,9 +68,10 @@ impl<'g> Plan<'g> {
         submitted_ns: u64,
         settings: wire::JobSettings,
     ) -> wire::JobCommit {
-        // Commands read and write real bytes, even if synthetic data were requested.
-        use wire::spec::Body::{Command, Upload};
-        let is_real = |spec: &wire::Spec| matches!(spec.body, Some(Command(_) | Upload(_)));
+        // Commands and calls read and write real bytes, even if synthetic data were requested.
+        use wire::spec::Body::{Call, Command, Upload};
+        let is_real =
+            |spec: &wire::Spec| matches!(spec.body, Some(Call(_) | Command(_) | Upload(_)));
         let real_data = settings.real_data || self.graph.specs().iter().any(is_real);
         let work_ns = self.graph.assumed_work_ns();
         let keeps = |spec: &wire::Spec| spec.outputs.iter().any(|output| output.keep);
