@@ -16,7 +16,6 @@ use proto::wire;
 const USAGE: &str = "usage: append DIR TASKS";
 
 #[tokio::main]
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [dir, tasks] = words.as_slice() else { panic!("{USAGE}") };

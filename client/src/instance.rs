@@ -173,7 +173,7 @@ mod tests {
         let keyring = Keyring::of_instance(dir.path());
         keyring.prepare().unwrap();
         assert!(!instance.dialer().unwrap().is_insecure());
-        let key = keyring.path(security::Role::Client);
+        let key = keyring.path(Role::Client);
         let text = std::fs::read(&key).unwrap();
         std::fs::write(&key, "").unwrap();
         let damaged = instance.dialer().unwrap_err();

@@ -192,21 +192,15 @@ fn credit_query(dice: &mut Dice) -> Body {
     Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
 }
 
-fn turn(dice: &mut Dice) -> Body {
-    let (job, local, attempt, seq) = (dice.number(), dice.number(), dice.number(), dice.number());
-    let ended = |dice: &mut Dice| wire::Awaited {
-        local: dice.number(),
-        verdict: dice.below(6) as i32,
-        ..Default::default()
-    };
-    let name = |dice: &mut Dice| wire::task_ref::Task::Child(dice.number());
-    match dice.below(9) {
-        5 => Body::Join(wire::Join { job, partition: dice.below(9) as u32 }),
-        6 => {
+/// A message of an open job.
+fn open_job(dice: &mut Dice, job: u64) -> Body {
+    match dice.below(4) {
+        0 => Body::Join(wire::Join { job, partition: dice.below(9) as u32 }),
+        1 => {
             let (partition, text) = (dice.below(9) as u32, "no".to_owned());
             Body::JoinRefused(wire::JoinRefused { job, partition, code: 4, text })
         }
-        7 => {
+        2 => {
             let (partition, child_partition) = (dice.below(9) as u32, dice.below(9) as u32);
             let edges = vec![wire::Children {
                 index: dice.number(),
@@ -217,11 +211,24 @@ fn turn(dice: &mut Dice) -> Body {
             let chunk = dice.below(3) as u32;
             Body::LateEdges(wire::LateEdges { job, partition, child_partition, chunk, edges })
         }
-        8 => {
+        _ => {
             let (partition, child_partition) = (dice.below(9) as u32, dice.below(9) as u32);
             let chunk = dice.below(3) as u32;
             Body::LateEdgesKept(wire::LateEdgesKept { job, partition, child_partition, chunk })
         }
+    }
+}
+
+fn turn(dice: &mut Dice) -> Body {
+    let (job, local, attempt, seq) = (dice.number(), dice.number(), dice.number(), dice.number());
+    let ended = |dice: &mut Dice| wire::Awaited {
+        local: dice.number(),
+        verdict: dice.below(6) as i32,
+        ..Default::default()
+    };
+    let name = |dice: &mut Dice| wire::task_ref::Task::Child(dice.number());
+    match dice.below(9) {
+        5..=8 => open_job(dice, job),
         0 => Body::TurnReply(wire::TurnReply {
             job,
             local,

@@ -249,7 +249,7 @@ pub(crate) async fn wait_submitted(
     job: JobId,
     deadline: &Deadline,
 ) -> Result<JobState, Failure> {
-    Ok(deadline.cut(client.wait_submitted(job)).await??)
+    Ok(Box::pin(deadline.cut(client.wait_submitted(job))).await??)
 }
 
 /// Prints the failures so far. Returns the exit code of a wait.

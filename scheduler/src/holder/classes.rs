@@ -54,7 +54,10 @@ impl Class {
 
 /// The known requests by class. Boxed, because most nodes never have any.
 #[derive(Debug, Default)]
-pub(crate) struct Classes(Option<Box<BTreeMap<u64, Class>>>);
+pub(crate) struct Classes(
+    #[expect(clippy::box_collection, reason = "a word of each node instead of three")]
+    Option<Box<BTreeMap<u64, Class>>>,
+);
 
 impl Classes {
     pub(crate) fn get(&self, class: u64) -> Option<&Class> {

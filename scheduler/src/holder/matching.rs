@@ -166,7 +166,7 @@ impl Scheduler {
                 starts = Some(at);
                 break;
             }
-            blocked.get_or_insert(class_of(&staged.work.spec));
+            blocked.get_or_insert_with(|| class_of(&staged.work.spec));
         }
         if let Some(class) = blocked {
             self.reserve(class);

@@ -16,6 +16,7 @@ pub(crate) type Place = (Reverse<(i32, u64)>, i64);
 pub(crate) struct Queues {
     plain: ReadyQueue,
     /// The queues of requests; none is empty. Boxed, because most nodes never have any.
+    #[expect(clippy::box_collection, reason = "a word of each node instead of three")]
     classes: Option<Box<BTreeMap<u64, ReadyQueue>>>,
 }
 

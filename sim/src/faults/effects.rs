@@ -433,7 +433,7 @@ impl World {
             .and_then(|()| calls::on_launch(launch))
             .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
             .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running))
-            .and_then(|()| claimed);
+            .and(claimed);
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         let mut running = machine::run(launch, missing);

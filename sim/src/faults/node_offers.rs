@@ -59,7 +59,7 @@ impl NodeOffers {
         let sum =
             |name: &str, amount| Pool::sum(Name::pool(name).ok()?, Amount::whole(amount)?).ok();
         let mut pools = vec![indexed("cpus", slots)];
-        if all || node % 2 == 0 {
+        if all || node.is_multiple_of(2) {
             pools.push(indexed("gpus", 2));
         }
         if all || node % 3 == 1 {

@@ -160,6 +160,16 @@ enum Homes {
     Group(u64),
 }
 
+impl Homes {
+    fn random(dice: &mut SimRng, nodes: u32) -> Self {
+        match dice.below(4) {
+            0 => Self::One(dice.index(nodes as usize)),
+            1 => Self::Group(dice.between(1, (1 << nodes) - 1)),
+            _ => Self::Everywhere,
+        }
+    }
+}
+
 impl Plan {
     pub(crate) fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut dice = SimRng::new(seed);
@@ -171,11 +181,7 @@ impl Plan {
         // A separate stream, so that other draws of a seed stay as they are.
         let mut nasty = SimRng::new(seed.rotate_left(32) ^ 0x0bad_ba5e);
         for _ in 0..dice.between(1, 4) {
-            let homes = match dice.below(4) {
-                0 => Homes::One(dice.index(nodes as usize)),
-                1 => Homes::Group(dice.between(1, (1 << nodes) - 1)),
-                _ => Homes::Everywhere,
-            };
+            let homes = Homes::random(&mut dice, nodes);
             let mut work = Work::random(&mut dice, &job_mix);
             if !faultless && nasty.chance(COMMANDS_PERMILLE) {
                 work.run_commands(&mut nasty);

@@ -27,15 +27,15 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// The rows of a job log: number, exit code, signal, command.
 fn rows(sandbox: &Sandbox, name: &str) -> Vec<(u64, i32, i32, String)> {
-    let text = std::fs::read_to_string(sandbox.path(name)).unwrap();
+    let text = std::fs::read_to_string(sandbox.path(name)).expect("the log is there");
     let mut lines = text.lines();
     let header = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
     assert_eq!(lines.next(), Some(header));
     let row = |line: &str| {
         let columns: Vec<&str> = line.split('\t').collect();
         assert_eq!(columns.len(), 9, "{line}");
-        let number = |at: usize| columns[at].parse::<i32>().unwrap();
-        assert!(columns[2].parse::<f64>().unwrap() > 1e9, "{line}");
+        let number = |at: usize| columns[at].parse::<i32>().expect("a number");
+        assert!(columns[2].parse::<f64>().expect("a number") > 1e9, "{line}");
         (number(0) as u64, number(6), number(7), columns[8].to_owned())
     };
     lines.map(row).collect()

@@ -100,7 +100,7 @@ fn tasks_are_selected_and_in_order() {
 fn rounded(value: &Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {
-            format!("{:.11e}", number.as_f64().unwrap()).into()
+            format!("{:.11e}", number.as_f64().expect("looked at above")).into()
         }
         Value::Array(all) => all.iter().map(rounded).collect(),
         Value::Object(all) => {

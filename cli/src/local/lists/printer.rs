@@ -239,7 +239,10 @@ impl<'c> Printer<'c> {
             came[at] = gathered.came_bytes(key.0, Some(key.1));
             if self.context.output.json {
                 let text = &mut texts[at];
-                gathered.read(key.0, key.1, |bytes| Ok(text.extend_from_slice(bytes)))?;
+                gathered.read(key.0, key.1, |bytes| {
+                    text.extend_from_slice(bytes);
+                    Ok(())
+                })?;
                 continue;
             }
             let mut tagged = Tagged::new(tag.as_bytes());
