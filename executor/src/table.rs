@@ -68,8 +68,8 @@ impl Table {
         self.running().len()
     }
 
-    /// Ends all attempts; nothing is reported afterwards. Returns the numbers of the commands and of
-    /// the calls.
+    /// Ends all attempts; nothing is reported afterwards. Returns the numbers of the commands and
+    /// of the calls.
     pub(crate) fn cancel_all(&self) -> (Vec<u64>, Vec<u64>) {
         let (mut commands, mut calls) = (Vec::new(), Vec::new());
         for (_, phase) in self.running().drain() {

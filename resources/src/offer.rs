@@ -225,7 +225,7 @@ impl Offer {
     }
 
     /// The part of one of several nodes that share the pools which `is_shared` accepts: an equal
-    /// part of a sum, and every index whose number has this remainder.
+    /// part of a sum, and every index with this remainder.
     #[must_use]
     pub fn part(&self, at: usize, of: usize, is_shared: impl Fn(&Name) -> bool) -> Self {
         if of <= 1 {

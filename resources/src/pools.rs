@@ -205,7 +205,7 @@ impl Pools {
         }
     }
 
-    /// The free amounts of the pools with an amount, in units and in the order of [`crate::Totals`].
+    /// The free amounts of the pools with an amount, in units, in the order of [`crate::Totals`].
     #[must_use]
     pub fn free_units(&self) -> Vec<u64> {
         let free = |state: &PoolState| match state {

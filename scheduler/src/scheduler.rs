@@ -23,18 +23,15 @@ use std::sync::Arc;
 use proto::event::Reason;
 use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
-use proto::{
-    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
-};
+use proto::{Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::holder::classes::{Classes, queue_class_of};
+use crate::holder::classes::Classes;
 use crate::holder::execution::Running;
 use crate::holder::job_tallies::JobTallies;
 use crate::holder::matching::Reservation;
 use crate::holder::queues::Queues;
-use crate::holder::ready_queue::Ready;
 use crate::holder::recent_completions::RecentCompletions;
 use crate::holder::remote_tasks::RemoteTasks;
 use crate::holder::slots::Slots;
@@ -51,7 +48,7 @@ use crate::home::reconcile::Reconciler;
 use crate::objects::data::Data;
 use crate::objects::drain::Drain;
 use crate::output::Out;
-use crate::policy::{Decision, Estimates, Loads, Monitor, rank};
+use crate::policy::{Decision, Estimates, Loads, Monitor};
 use crate::routing::partition_owners::Homes;
 use crate::routing::undelivered::Undelivered;
 use crate::stealing::hints::Hints;
@@ -573,25 +570,6 @@ impl Scheduler {
         };
         self.enqueue(local_queue, ready);
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
-    }
-
-    /// The entry of a task for a ready queue.
-    pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
-        self.note_class(work);
-        let input_bytes = work.input_bytes();
-        self.estimates.placed(input_bytes, work.cpus());
-        let rank = rank(self.options.tuning.order, work, self.homes.slots_all());
-        let priority = work.spec.priority;
-        Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
-    }
-
-    /// The input bytes of a task in a queue of this node.
-    pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
-        let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
-        match self.remote_tasks.get(&task) {
-            Some(remote) => remote.work.inputs.iter().fold(0, sum),
-            None => self.ledger.inputs(task).fold(0, sum),
-        }
     }
 
     pub(crate) fn decide(&self, now: Time, work: &Work) -> Decision {

@@ -57,7 +57,7 @@ pub(crate) struct Start {
     /// with the first byte of this order.
     #[prost(uint32, repeated, tag = "10")]
     pub(crate) fds: Vec<u32>,
-    /// A command whose process group has more resident memory is killed. 0: none.
+    /// A command is killed if its process group has more resident memory. 0: none.
     #[prost(uint64, tag = "20")]
     pub(crate) memory_limit_bytes: u64,
 }

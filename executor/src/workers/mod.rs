@@ -12,8 +12,8 @@ The launching thread writes a call to an idle worker itself. All else is done by
 * [`runtime`]: the program of workers. Its *zygote* loads all modules once, and forks the workers.
 * [`worker`]: one worker. It has at most as many calls as were written to it, and runs the first.
 * [`pool`]: at most as many workers as the node has slots, over all runtimes.
-* [`events`]: records of workers, and their ends. The end of a worker fails the call that it ran; its
-  other calls go to another worker.
+* [`events`]: records of workers, and their ends. The end of a worker fails the call that it ran;
+  its other calls go to another worker.
 * [`watch`]: time limits, memory limits, and idle workers.
 * [`starter`]: the spawner of workers. When the node dies, it kills them.
 */

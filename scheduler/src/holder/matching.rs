@@ -9,14 +9,15 @@
 use std::cmp::Reverse;
 
 use proto::limits::{LINE_BLOCKED_MAX, LINE_SCAN_MAX, OFFERS_SHOWN_MAX, PASSES_PER_SLOT};
-use proto::{NodeId, TaskId};
+use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
-use crate::holder::classes::{Class, Classes, class_of};
+use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
 use crate::holder::queues::Place;
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::{Need, Seat};
 use crate::holder::task::Work;
+use crate::policy::rank;
 use crate::{Mutant, Scheduler};
 
 /// The reservation of a node: there is at most one.
@@ -54,6 +55,25 @@ pub(crate) fn need_of<'a>(classes: &'a Classes, work: &Work, mutant: Option<Muta
 }
 
 impl Scheduler {
+    /// The entry of a task for a ready queue.
+    pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        self.note_class(work);
+        let input_bytes = work.input_bytes();
+        self.estimates.placed(input_bytes, work.cpus());
+        let rank = rank(self.options.tuning.order, work, self.homes.slots_all());
+        let priority = work.spec.priority;
+        Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
+    }
+
+    /// The input bytes of a task in a queue of this node.
+    pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
+        let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
+        match self.remote_tasks.get(&task) {
+            Some(remote) => remote.work.inputs.iter().fold(0, sum),
+            None => self.ledger.inputs(task).fold(0, sum),
+        }
+    }
+
     /// Prepares the request of a task that arrives here.
     pub(crate) fn note_class(&mut self, work: &Work) {
         if !work.has_request() {

@@ -52,7 +52,7 @@ pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     Ok(())
 }
 
-/// Refuses a chunk of an open job that could break the ledger, or whose tasks wait without end.
+/// Refuses a chunk of an open job that could break the ledger, or with tasks that wait without end.
 pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     use proto::limits::TASK_SLOTS_MAX;
     check_chunk(chunk)?;
