@@ -263,8 +263,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "F", default_value = "1e9")]
     pub(crate) speed: Factor,
     /// Only this job of a trace of many jobs
-    #[arg(long = "only-job", value_name = "JOB")]
-    pub(crate) job: Option<String>,
+    #[arg(long, value_name = "JOB")]
+    pub(crate) only_job: Option<String>,
     /// Refuse a file that breaks its format, even if its meaning is clear
     #[arg(long)]
     pub(crate) strict: bool,

@@ -77,7 +77,7 @@ pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result
     let options = workloads::LoadOptions {
         recorded_cores: args.cores == Cores::Recorded,
         flops_per_s: args.speed.0,
-        job: args.job.clone(),
+        job: args.only_job.clone(),
         is_strict: args.strict,
     };
     let mut graph = workloads::load(workflow, args.format, &options)?;

@@ -29,7 +29,7 @@ pub struct TaskEnd {
     pub attempt: Attempt,
     pub verdict: wire::Verdict,
     pub exit_code: i32,
-    /// Empty if the task is done.
+    /// Empty if the task is done, or if its home keeps the reason only in the task's record.
     pub error: String,
     pub output_sizes: Vec<u64>,
     /// The node that ran it, and has its outputs.

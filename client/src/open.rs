@@ -24,6 +24,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_SPECS_MAX: usize = 32;
 /// The maximum number of parents of a task that is added to a job.
 const PARENTS_MAX: usize = 1 << 17;
+/// The first and the longest pause of a client that waits until no task is open.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The settings of a job that is opened.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ids: Ids,
+    /// Further ranges are reserved. A handle for a known number of tasks needs none.
+    refills: bool,
     /// The next range, reserved before the present one ends.
     spare: Option<Ids>,
     /// A partition of each home, in turn.
@@ -133,14 +138,14 @@ impl Client {
     /// A further handle to a job that is open.
     pub async fn join_job(&self, job: JobId) -> Result<OpenJob, ClientError> {
         let ids = self.reserve(job, limits::RESERVED_TASKS, limits::RESERVED_CHUNKS).await?;
-        Ok(OpenJob::new(self.clone(), job, ids))
+        Ok(OpenJob::new(self.clone(), job, ids, true))
     }
 
     /// As [`Self::join_job`], for at most this number of tasks.
     pub async fn join_job_for(&self, job: JobId, tasks: u64) -> Result<OpenJob, ClientError> {
         let chunks = u32::try_from(tasks).unwrap_or(u32::MAX).clamp(1, limits::RESERVED_CHUNKS);
         let ids = self.reserve(job, tasks.max(1), chunks).await?;
-        Ok(OpenJob::new(self.clone(), job, ids))
+        Ok(OpenJob::new(self.clone(), job, ids, false))
     }
 
     async fn reserve(&self, job: JobId, tasks: u64, chunks: u32) -> Result<Ids, ClientError> {
@@ -183,40 +188,48 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until all tasks that were stored before this call have ended, with all that they
-    /// spawned. The job may stay open.
+    /// Waits until no task of the job is open, and its state counts the ends of all tasks that were
+    /// stored before this call, with all that they spawned. The job may stay open. It looks again
+    /// and again: a watch would stay at the job's home until the job ends.
     pub async fn wait_submitted(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        let mut watch = self.watch_job(job);
-        let mut last = None;
-        while let Some(state) = watch.next().await? {
+        let (mut pause, mut needed): (_, Option<u64>) = (LOOK_PAUSE, None);
+        loop {
+            let state = self.job(job).await?;
             let sum = state.sum.clone().unwrap_or_default();
             let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
-            // The reports may be older than the last tasks, so the homes are asked.
-            if is_ended(&state) || ended >= state.total && !self.has_open_tasks(job, &state).await?
-            {
+            if is_ended(&state) || needed.is_some_and(|needed| ended >= needed) {
                 return Ok(state);
             }
-            last = Some(state);
+            // The reports may be older than the last tasks, so the homes are asked.
+            if needed.is_none() && ended >= state.total {
+                needed = self.tasks_if_none_is_open(job, &state).await?;
+                if needed.is_some() {
+                    continue;
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_PAUSE_MAX);
         }
-        last.ok_or(ClientError::UnknownJob(job))
     }
 
-    async fn has_open_tasks(
+    /// The number of all tasks of the job; `None` if some are open.
+    async fn tasks_if_none_is_open(
         &self,
         job: JobId,
         state: &wire::JobState,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<Option<u64>, ClientError> {
+        let mut all = 0;
         for &wire::PartitionTotal { partition, .. } in &state.partitions {
             let what = What::CountOpen(wire::CountOpen { partition });
             match self.ask_open(job, PartitionId(partition), what).await? {
-                (_, Some(response::Body::OpenTasks(open))) if open.tasks == 0 => {}
-                (_, Some(response::Body::OpenTasks(_))) => return Ok(true),
+                (_, Some(response::Body::OpenTasks(open))) if open.tasks == 0 => all += open.all,
+                (_, Some(response::Body::OpenTasks(_))) => return Ok(None),
                 (node, _) => {
                     return Err(ClientError::Protocol { node, what: "no number of open tasks" });
                 }
             }
         }
-        Ok(false)
+        Ok(Some(all))
     }
 
     fn partition_of(&self, job: JobId) -> PartitionId {
@@ -237,7 +250,7 @@ impl Client {
 }
 
 impl OpenJob {
-    fn new(client: Client, job: JobId, ids: Ids) -> Self {
+    fn new(client: Client, job: JobId, ids: Ids, refills: bool) -> Self {
         let mut seen = BTreeSet::new();
         let all = (0..client.partitions()).map(PartitionId);
         // A partition of each home, another one for each job.
@@ -245,7 +258,7 @@ impl OpenJob {
         let turned = all.map(|it| PartitionId((it.0 + first) % client.partitions()));
         let places = turned.filter(|&it| seen.insert(client.home(it))).collect();
         let next_place = ids.chunk as usize % seen.len().max(1);
-        let state = State { ids, places, next_place, ..State::default() };
+        let state = State { ids, refills, places, next_place, ..State::default() };
         let shared = Arc::new(Shared {
             client,
             job,
@@ -426,8 +439,7 @@ impl State {
         let Ids { next, end, chunk, chunks_end } = self.ids;
         let few = left(next, end, limits::RESERVED_TASKS)
             || left(chunk.into(), chunks_end.into(), limits::RESERVED_CHUNKS.into());
-        // A handle for a known number of tasks has reserved as many as it needs.
-        few && self.spare.is_none() && end >= limits::RESERVED_TASKS && self.failed.is_none()
+        few && self.refills && self.spare.is_none() && self.failed.is_none()
     }
 }
 
@@ -508,6 +520,9 @@ async fn send_chunks(shared: &Arc<Shared>, window: &Arc<Semaphore>) {
         let Ok(permit) = Arc::clone(window).acquire_owned().await else { return };
         let (order, chunk) = {
             let mut state = shared.lock();
+            if state.failed.is_some() {
+                return;
+            }
             if state.full.is_empty() {
                 state.finish_chunk();
             }
@@ -523,5 +538,21 @@ async fn send_chunks(shared: &Arc<Shared>, window: &Arc<Semaphore>) {
             drop(permit);
             shared.stored(order, answer.map(drop).map_err(|e| name_unknown(e, job, None)));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_for_a_known_number_of_tasks_reserves_no_more() {
+        let ids = Ids { next: 1 << 27, end: (1 << 27) + 5, chunk: 0, chunks_end: 5 };
+        let mut state = State { ids, ..State::default() };
+        assert!(!state.needs_ids());
+        state.refills = true;
+        assert!(state.needs_ids());
+        state.spare = Some(ids);
+        assert!(!state.needs_ids());
     }
 }

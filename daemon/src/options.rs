@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{NodeId, limits};
+use resources::limits::CPUS_MAX;
 use resources::{Offer, Totals};
 use scheduler::Tuning;
 use security::Token;
@@ -190,6 +191,9 @@ impl NodeOptions {
         if self.slots > limits::SLOTS_MAX {
             return refuse(format!("a node has 0 to {} slots", limits::SLOTS_MAX));
         }
+        if !self.offers.is_empty() && self.slots as usize > CPUS_MAX {
+            return refuse(format!("a node with resources has at most {CPUS_MAX} slots"));
+        }
         if let Some(partitions) = self.partitions {
             let enough = u64::from(self.expect);
             if !partitions.is_power_of_two()
@@ -247,6 +251,11 @@ mod tests {
         assert!(refused(&|o| o.expect = 0).contains("1 to"));
         assert!(refused(&|o| o.node = NodeId(2)).contains("no node 2 among 0 to 1"));
         assert!(refused(&|o| o.slots = limits::SLOTS_MAX + 1).contains("slots"));
+        let cpus: Offer = Offer::new(Vec::new(), Vec::new()).unwrap();
+        let many = |o: &mut NodeOptions| {
+            (o.slots, o.offers) = (limits::SLOTS_MAX, vec![Arc::new(cpus.clone())]);
+        };
+        assert!(refused(&many).contains("at most 65535 slots"));
         assert!(refused(&|o| o.replicas = Some(0)).contains("1 to 5 copies"));
         assert!(refused(&|o| o.replicas = Some(6)).contains("1 to 5 copies"));
         assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));

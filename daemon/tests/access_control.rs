@@ -75,6 +75,9 @@ const REQUESTS: &[(&str, Role)] = &[
     ("kv_many", Role::Observer),
     ("tune", Role::Client),
     ("propose", Role::Client),
+    // Empty; `an_observer_may_not_change_open_jobs` has the others.
+    ("open", Role::Observer),
+    ("watch_ends", Role::Observer),
 ];
 
 fn descriptors() -> FileDescriptorSet {
@@ -296,5 +299,25 @@ async fn an_observer_may_not_write() {
             let refused = is_refused(&node, &observer, request).await;
             assert_eq!(refused, kind != Lookup, "{kind:?}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_observer_may_not_change_open_jobs() {
+    use wire::open_request::What;
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    tokio::task::block_in_place(|| node.wait_ready()).unwrap();
+    let observer = dialer(dir.path(), Role::Observer);
+    let all = [
+        (What::Reserve(wire::ReserveIds::default()), true),
+        (What::Close(wire::CloseJob::default()), true),
+        (What::Release(wire::ReleaseOutputs::default()), true),
+        (What::CountOpen(wire::CountOpen::default()), false),
+    ];
+    for (what, changes) in all {
+        let open = wire::OpenRequest { job: 1, what: Some(what.clone()) };
+        let request = wire::Request { id: 7, body: Some(wire::request::Body::Open(open)) };
+        assert_eq!(is_refused(&node, &observer, request).await, changes, "{what:?}");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn push_resources(out: &mut Vec<Vec<u8>>, offered: &[String], launch:
             continue;
         }
         let indices = pool(granted, name).map_or(String::new(), |gpus| gpus.indices.join(","));
-        if variable == "CUDA_VISIBLE_DEVICES" {
+        if variable == "CUDA_VISIBLE_DEVICES" && is_numbered_by_address() {
             push_variable(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
         }
         push_variable(out, variable, &indices);
@@ -60,6 +60,13 @@ pub(crate) fn push_resources(out: &mut Vec<Vec<u8>>, offered: &[String], launch:
     if !launch.spec.request.is_empty() {
         push_variable(out, "STARLING_VARIANT", &granted.variant.to_string());
     }
+}
+
+/// Whether the node has numbered its GPUs by PCI address. The numbers of a node with a variable of
+/// its own are those of that variable, in the order in which its CUDA counts.
+fn is_numbered_by_address() -> bool {
+    let has = |variable: &str| std::env::var_os(variable).is_some();
+    !has("CUDA_VISIBLE_DEVICES") && !has("CUDA_DEVICE_ORDER")
 }
 
 /// An amount as a decimal number.

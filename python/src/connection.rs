@@ -12,7 +12,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::dispatch::{self, Dispatch};
-use crate::failure::{closed, cluster_error};
+use crate::failure::{closed, cluster_error, fetch_error};
 use crate::job::Job;
 
 /// The time that nodes have to report their state.
@@ -127,7 +127,8 @@ impl Core {
         let task = TaskId::new(job, local);
         let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
         let read = self.shared.client.read_object(NodeId(node), object);
-        let data = self.shared.wait(py, read)?;
+        let handle = self.shared.handle()?;
+        let data = py.detach(|| handle.block_on(read)).map_err(|error| fetch_error(&error))?;
         Ok(PyByteArray::new(py, &data))
     }
 
@@ -156,6 +157,13 @@ impl Core {
     fn explain(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Vec<String>> {
         let explained = self.shared.client.explain(JobId(job), LocalId(local));
         Ok(self.shared.wait(py, explained)?.lines)
+    }
+
+    /// The present attempt of a task and its node.
+    fn place(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Option<(u64, u32)>> {
+        let explained = self.shared.client.explain(JobId(job), LocalId(local));
+        let explained = self.shared.wait(py, explained)?;
+        Ok(explained.task.filter(|task| task.placed).map(|task| (task.attempt, task.node)))
     }
 
     fn is_running(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<bool> {

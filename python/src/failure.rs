@@ -12,6 +12,14 @@ pub(crate) fn cluster_error(error: &ClientError) -> PyErr {
     named("ClusterError", text)
 }
 
+/// The error of a read of a result: a node that answers has it no more, or cannot be asked.
+pub(crate) fn fetch_error(error: &ClientError) -> PyErr {
+    match error {
+        ClientError::Refused(text) => named("ResultLost", text.clone()),
+        _ => cluster_error(error),
+    }
+}
+
 pub(crate) fn closed() -> PyErr {
     named("ClientClosed", "the client is closed".to_owned())
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use client::{NewTask, OpenJob, Parent};
 use proto::{LocalId, wire};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::connection::Shared;
@@ -62,7 +63,8 @@ impl Job {
         function: &[u8],
         body: &[u8],
         inputs: usize,
-    ) -> Spec {
+    ) -> PyResult<Spec> {
+        let request = request_of(options.cpus, options.memory_bytes)?;
         let (python, preload, env) = runtime;
         let env = env.into_iter().map(|(name, value)| wire::Env { name, value }).collect();
         let runtime = wire::Runtime {
@@ -88,12 +90,13 @@ impl Job {
             memory_bytes: options.memory_bytes,
             retries: options.retries,
             time_limit_ns: options.time_limit_ns,
+            request,
             body: Some(wire::spec::Body::Call(call)),
             inputs: (0..inputs).map(input).collect(),
             outputs: vec![wire::Output { key: "result".to_owned(), ..Default::default() }],
             ..Default::default()
         };
-        Spec { spec: Arc::new(spec) }
+        Ok(Spec { spec: Arc::new(spec) })
     }
 
     /// Adds a call and returns its local id. `parents`: the task and output of each input.
@@ -137,4 +140,14 @@ impl Job {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.wait(py, self.job.close())
     }
+}
+
+/// The request of a call; empty: cpus alone.
+fn request_of(cpus: u32, memory_bytes: u64) -> PyResult<Vec<u8>> {
+    if memory_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let request = format!("cpus={cpus}, memory={memory_bytes}").parse::<resources::Request>();
+    let request = request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(request.encode())
 }

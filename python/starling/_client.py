@@ -149,7 +149,11 @@ class Client:
             end = End(*end)
             if end.inline is None:
                 self._unread.add(future)
-            future._finish(end)
+            try:
+                future._finish(end)
+            except Exception as error:
+                # The others of the batch end all the same.
+                future._broken(error)
         del finished[:]
         if len(self._released) >= RELEASE_AT or not self._futures:
             self._release()
@@ -183,10 +187,25 @@ class Client:
         end = future._end
         if self._closed:
             raise ClientClosed("the client was closed before the result was read")
+        job, local = self._job.id, future._local
         try:
-            return self._core.fetch(self._job.id, future._local, end.attempt, end.node)
-        except ClusterError as error:
-            raise ResultLost("the result of task %s: %s" % (future.task, error)) from error
+            try:
+                return self._core.fetch(job, local, end.attempt, end.node)
+            except (ClusterError, ResultLost):
+                # Another node may have made the result again.
+                place = self._place(future)
+                if place is None or place == (end.attempt, end.node):
+                    raise
+                return self._core.fetch(job, local, *place)
+        except (ClusterError, ResultLost) as error:
+            raise type(error)("the result of task %s: %s" % (future.task, error)) from error
+
+    def _place(self, future):
+        """The present attempt and its node; None if no node can tell."""
+        try:
+            return self._core.place(self._job.id, future._local)
+        except ClusterError:
+            return None
 
     def _printed(self, future, stderr):
         if future._end is None:
@@ -236,26 +255,35 @@ class Client:
         return sum(node["slots"] for node in self._core.nodes())
 
     def close(self):
-        """Closes the job, which runs on; futures without a result raise `ClientClosed`."""
+        """Closes the job, which runs on; futures without a result raise `ClientClosed`.
+
+        The bytes of puts are removed from the cluster if no call is open, else they stay there.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             open_futures, self._futures = list(self._futures.values()), {}
-        if self._pid == os.getpid():
-            try:
-                if self._job is not None:
-                    self._job.close()
-                for key in self._uploaded:
-                    self._core.kv_remove(key)
-            finally:
-                self._core.close()
-        for future in open_futures:
-            text = "the client was closed before %s ended" % future._title()
-            future._broken(ClientClosed(text))
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster._client_closed()
+        try:
+            if self._pid == os.getpid():
+                self._close_core(not open_futures and self._broken is None)
+        finally:
+            for future in open_futures:
+                text = "the client was closed before %s ended" % future._title()
+                future._broken(ClientClosed(text))
+            cluster, self._cluster = self._cluster, None
+            if cluster is not None:
+                cluster._client_closed()
+
+    def _close_core(self, has_ended):
+        """Calls that run on may still need what was put."""
+        try:
+            if self._job is not None:
+                self._job.close()
+            for key in self._uploaded if has_ended else ():
+                self._core.kv_remove(key)
+        finally:
+            self._core.close()
 
     def _read_all(self):
         """Reads the results that futures in use have not read yet."""
@@ -344,13 +372,15 @@ def _name_of(fn):
 
 
 def _close_all():
-    for executor in list(_executors):
-        executor._at_exit()
-    for client in list(_clients):
-        if client._pid == os.getpid():
-            client.close()
-    for cluster in list(_clusters):
-        cluster.close()
+    steps = [executor._at_exit for executor in list(_executors)]
+    steps += [client.close for client in list(_clients) if client._pid == os.getpid()]
+    steps += [cluster.close for cluster in list(_clusters)]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            # The others are closed all the same.
+            print("starling: at exit: %s" % error, file=sys.stderr)
 
 
 atexit.register(_close_all)

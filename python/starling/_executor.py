@@ -95,13 +95,16 @@ class Executor(concurrent.futures.Executor):
     def shutdown(self, wait=True, *, cancel_futures=False):
         with self._lock:
             self._is_shut = True
-            waiting = list(self._waiting) if cancel_futures else []
-        for future, *_ in waiting:
-            if future.cancel():
-                future.set_running_or_notify_cancel()
-        with self._lock:
+            waiting = []
             if cancel_futures:
-                self._waiting.clear()
+                # Taken from `_fill` first, which else might start or notify one of them meanwhile.
+                waiting, self._waiting = self._waiting, collections.deque()
+        for future, *_ in waiting:
+            # Some may be cancelled already; their waiters are told here, too.
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        with self._lock:
+            self._idle.notify_all()
         if wait:
             with self._lock:
                 while self._running or self._waiting:

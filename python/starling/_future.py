@@ -155,7 +155,8 @@ class Future(concurrent.futures.Future):
         for parent in self._parents:
             if parent.done():
                 try:
-                    error = parent.exception()
+                    # Without its traceback, which a node would have to be asked for.
+                    error = concurrent.futures.Future.exception(parent)
                 except concurrent.futures.CancelledError as cancelled:
                     error = cancelled
                 if error is not None:
@@ -212,10 +213,10 @@ class Future(concurrent.futures.Future):
             await waiter
         if self.cancelled():
             raise asyncio.CancelledError()
-        error = self.exception()
-        if error is not None:
-            raise error
-        if self._end is not None and self._end.inline is None and self._result is _STORED:
+        # What asks a node must not block the loop.
+        if self._unexplained:
+            await loop.run_in_executor(None, self._explain, None)
+        elif self._end is not None and self._end.inline is None and self._result is _STORED:
             return await loop.run_in_executor(None, self.result)
         return self.result()
 
@@ -227,7 +228,7 @@ class Future(concurrent.futures.Future):
             return "pending"
         if self.cancelled():
             return "cancelled"
-        error = self.exception()
+        error = super().exception()
         return "done" if error is None else "failed (%s)" % type(error).__name__
 
     def _repr_html_(self):

@@ -39,8 +39,8 @@ def seconds(value):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`cpus`: slots; `memory`: the declared need; `retries`: further attempts after a failed one;
-    `time_limit`: of one attempt; `name`: shown instead of the function's name.
+    """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
+    a failed one; `time_limit`: of one attempt; `name`: shown instead of the function's name.
     """
 
     cpus: int = 1

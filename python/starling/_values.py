@@ -6,7 +6,7 @@ from . import _pickling
 from ._errors import TooLarge
 from ._future import Future
 from ._options import Options
-from ._worker.context import joined, same
+from ._worker.context import joined, own, same
 
 # A part of a value travels as the bytes of a function that returns it.
 PART_MAX = 7 << 20
@@ -44,10 +44,15 @@ def put_bytes(client, data):
 
 
 def _constant(client, options, function, part):
-    data = _pickling.function_bytes(functools.partial(function, part))
-    future = client._call(options, data, function, (), {})
-    client._uploaded[b"function/" + _pickling.digest(data).hex().encode()] = True
-    return future
+    # With the job, so that no other client uses the key that this one removes.
+    own_part = functools.partial(own, client._open().id, function, part)
+    data = _pickling.function_bytes(own_part)
+    key = _pickling.digest(data)
+    try:
+        return client._call(options, data, function, (), {})
+    finally:
+        if key in client._functions:
+            client._uploaded[b"function/" + key.hex().encode()] = True
 
 
 def shrink(client, args, kwargs, most):
@@ -82,7 +87,10 @@ def _largest(size, most, ordered):
         with _pickling.Slots():
             sizes.append((len(_pickling.dumps(value)), name))
     shown = ", ".join("%s: %d bytes" % (name, size) for size, name in sorted(sizes, key=_size)[-3:])
-    text = "the arguments have %d bytes, at most %d beside futures; use put for the large parts (%s)"
+    text = (
+        "the arguments have %d bytes with their futures, at most %d; use put for the large parts, "
+        "and combine many futures in several calls (%s)"
+    )
     return text % (size, most, shown)
 
 

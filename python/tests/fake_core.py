@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 
-from starling._errors import ClusterError
+from starling._errors import ClusterError, ResultLost
 from starling._worker import context, failures, values, wire
 
 
@@ -13,6 +13,8 @@ class Core:
     def __init__(self, workers=2, is_inline=True):
         self.kv = {}
         self.objects = {}
+        # Of results that were made again: (attempt, node).
+        self.places = {}
         self.jobs = []
         self.released = []
         self.is_inline = is_inline
@@ -37,8 +39,13 @@ class Core:
     def fetch(self, job, local, attempt, node):
         data = self.objects.get(local)
         if data is None:
-            raise ClusterError("no object of task %d" % local)
+            raise ResultLost("no object of task %d" % local)
+        if (attempt, node) != self.places.get(local, (attempt, node)):
+            raise ClusterError("node %d does not answer" % node)
         return bytearray(data)
+
+    def place(self, job, local):
+        return self.places.get(local)
 
     def explain(self, job, local):
         return ["it waits in the fake core"]

@@ -57,8 +57,8 @@ def func_record(key, function):
     return wire.record(wire.FUNC, key + function)
 
 
-def call_record(call, key, args=NO_ARGS, inputs=(), flags=0, attempt=1, task=(7, 9)):
-    head = wire.CALL_HEAD.pack(call, key, attempt, *task, 0, 1000, flags, 1 + len(inputs))
+def call_record(call, key, args=NO_ARGS, inputs=(), flags=0, attempt=1, task=(7, 9), cpus=1000):
+    head = wire.CALL_HEAD.pack(call, key, attempt, *task, 0, cpus, flags, 1 + len(inputs))
     return wire.record(wire.CALL, head + args + b"".join(inputs))
 
 

@@ -200,6 +200,36 @@ class Calls(unittest.TestCase):
         with self.assertRaises(starling.ResultLost):
             future.result()
 
+    def test_a_result_that_was_made_again_is_read_where_it_is(self):
+        future = self.client.submit(lambda: bytes(100_000))
+        concurrent.futures.wait([future], 10)
+        self.client._core.places[future._local] = (2, 1)
+        self.assertEqual(len(future.result()), 100_000)
+
+    def test_one_end_that_fails_does_not_cost_the_others(self):
+        from starling._future import DONE, End, Future
+
+        first = Future(self.client, 1000, "first", ())
+        second = Future(self.client, 1001, "second", ())
+        first._finish = lambda end: 1 // 0
+        self.client._futures.update({1000: first, 1001: second})
+        self.client._ended([(1000, 1, DONE, "", 0, 0, b"1"), (1001, 1, DONE, "", 0, 0, b"2")])
+        self.assertIsInstance(first.exception(1), ZeroDivisionError)
+        self.assertEqual(second.result(1), 2)
+
+    def test_puts_of_open_calls_stay(self):
+        first, second = client(), client()
+        first._core.kv = second._core.kv = {}
+        second._core.jobs.append(None)
+        value = os.urandom(5000)
+        self.assertEqual([here.put(value).result(10) for here in (first, second)], [value] * 2)
+        self.assertEqual(len(second._core.kv), 2)
+        second.close()
+        self.assertEqual(len(first._core.kv), 1)
+        first.submit(time.sleep, 0.3)
+        first.close()
+        self.assertEqual(len(first._core.kv), 1)
+
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
 

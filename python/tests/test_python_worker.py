@@ -336,6 +336,32 @@ class OfZygote(unittest.TestCase):
             worker.close()
         self.assertEqual(len(found), 8)
 
+    def test_a_child_of_a_crashed_worker_does_not_hold_its_pipe_open(self):
+        zygote = node.Zygote()
+        self.addCleanup(zygote.close)
+        worker = node.Worker(zygote=zygote)
+
+        def crash():
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(3)
+
+        worker.begin(worker.learn(crash))
+        self.assertEqual(zygote.exited(worker.pid) >> 8, 3)
+        with self.assertRaises(node.Ended):
+            worker.next_record()
+        worker.close()
+
+    def test_libraries_get_the_cpus_of_the_call(self):
+        zygote = node.Zygote({"OMP_NUM_THREADS": "5"})
+        self.addCleanup(zygote.close)
+        worker = node.Worker(zygote=zygote)
+        key = worker.learn(lambda: (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]))
+        for cpus in (1, 3, 1):
+            worker.begin(key, cpus=1000 * cpus)
+            self.assertEqual(worker.result().value, ("5", str(cpus)))
+        worker.close()
+
     def test_workers_end_with_their_zygote(self):
         zygote = node.Zygote()
         worker = node.Worker(zygote=zygote)

@@ -4,8 +4,10 @@
 pub const POOLS_MAX: usize = 16;
 /// Groups of a pool. Machines with accelerators have more than 30 NUMA nodes.
 pub const GROUPS_MAX: usize = 64;
-/// Indices of a pool, over all groups.
+/// Indices of a pool other than cpus, over all groups.
 pub const INDICES_MAX: usize = 4096;
+/// Cpus of a node with an offer. The number of an index has 16 bits.
+pub const CPUS_MAX: usize = u16::MAX as usize;
 /// Bytes of the name of one index. The names of GPU partitions have about 60.
 pub const INDEX_BYTES_MAX: usize = 128;
 /// Labels of a node, and labels of a variant.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::amount::{Amount, AmountError};
 use crate::limits::{
-    COUPLINGS_MAX, GROUPS_MAX, INDEX_BYTES_MAX, INDICES_MAX, LABELS_MAX, POOLS_MAX,
+    COUPLINGS_MAX, CPUS_MAX, GROUPS_MAX, INDEX_BYTES_MAX, INDICES_MAX, LABELS_MAX, POOLS_MAX,
 };
 use crate::name::{Name, NameError};
 
@@ -154,7 +154,8 @@ impl Pool {
 
 fn check_groups(name: &Name, groups: &[Vec<String>]) -> Result<(), OfferError> {
     check_count("groups of a pool", groups.len(), GROUPS_MAX)?;
-    check_count("indices of a pool", groups.iter().map(Vec::len).sum(), INDICES_MAX)?;
+    let most = if *name == Name::cpus() { CPUS_MAX } else { INDICES_MAX };
+    check_count("indices of a pool", groups.iter().map(Vec::len).sum(), most)?;
     if groups.is_empty() || groups.iter().any(Vec::is_empty) {
         return Err(OfferError::Empty(name.clone()));
     }
@@ -207,8 +208,8 @@ impl Offer {
         }
     }
 
-    /// The same offer with this number of cpus; `None` if it has them already. Their groups are
-    /// lost, and couplings with them.
+    /// The same offer with this number of cpus; `None` if it has them already, or if they are more
+    /// than [`CPUS_MAX`]. Their groups are lost, and couplings with them.
     #[must_use]
     pub fn with_cpus(&self, cpus: u32) -> Option<Self> {
         let own = self.pool(&Name::cpus()).and_then(Pool::amount);

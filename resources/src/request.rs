@@ -87,6 +87,25 @@ pub enum RequestError {
     TooMany { things: &'static str, count: usize, most: usize },
 }
 
+impl Request {
+    /// Whether no variant asks for a part of a cpu. A slot runs one task, so that a node with slots
+    /// takes no other request.
+    #[must_use]
+    pub fn has_whole_cpus(&self) -> bool {
+        let is_part = |want: &Want| match want.quantity {
+            Quantity::Amount(amount) => want.pool == Name::cpus() && amount.fraction() > 0,
+            Quantity::All => false,
+        };
+        !self.variants().iter().any(|variant| variant.wants().iter().any(is_part))
+    }
+    /// A pool other than cpus and memory of which some variant asks for a part.
+    #[must_use]
+    pub fn pool_beyond_cpus_and_memory(&self) -> Option<&Name> {
+        let mut pools = self.variants().iter().flat_map(Variant::wants).map(|want| &want.pool);
+        pools.find(|pool| **pool != Name::cpus() && **pool != Name::memory())
+    }
+}
+
 impl Want {
     #[must_use]
     pub fn new(pool: Name, quantity: Quantity, policy: Policy) -> Self {

@@ -36,8 +36,8 @@ use thiserror::Error;
 
 use crate::amount::Amount;
 use crate::limits::{
-    COUPLINGS_MAX, GROUPS_MAX, INDICES_MAX, LABELS_MAX, OFFER_BYTES_MAX, POOLS_MAX,
-    REQUEST_BYTES_MAX, VARIANTS_MAX,
+    COUPLINGS_MAX, CPUS_MAX, GROUPS_MAX, LABELS_MAX, OFFER_BYTES_MAX, POOLS_MAX, REQUEST_BYTES_MAX,
+    VARIANTS_MAX,
 };
 use crate::name::{Name, NameError};
 use crate::offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
@@ -244,7 +244,7 @@ impl Offer {
         limit(&couplings, COUPLINGS_MAX)?;
         let pool = |pool: WirePool| {
             limit(&pool.groups, GROUPS_MAX)?;
-            pool.groups.iter().try_for_each(|group| limit(&group.indices, INDICES_MAX))?;
+            pool.groups.iter().try_for_each(|group| limit(&group.indices, CPUS_MAX))?;
             match (pool.units, pool.groups.is_empty()) {
                 (0, true) => Ok(Pool::label(Name::label(&pool.name)?)),
                 (units, true) => Ok(Pool::sum(Name::pool(&pool.name)?, Amount::from_units(units))?),

@@ -18,7 +18,8 @@ pub struct Facts {
     /// Each node of the cluster; `None`: it did not answer.
     pub nodes: Vec<(u32, Option<NodeState>)>,
     pub map: ClusterMap,
-    /// The numbers of jobs by the word of their state.
+    /// The numbers of jobs by the word of their state. Empty if they are not known: the family is
+    /// left out.
     pub jobs: Vec<(&'static str, u64)>,
 }
 
@@ -88,9 +89,11 @@ fn escaped(text: &str) -> String {
 fn cluster(writer: &mut Writer, facts: &Facts) {
     let build = writer.sizes("build_info", "The version of the program that wrote this", None);
     build.get_or_create(&vec![("version", facts.version.clone())]).set(1.0);
-    let jobs = writer.sizes("jobs", "Jobs by state", None);
-    for (state, number) in &facts.jobs {
-        jobs.get_or_create(&vec![("state", (*state).to_owned())]).set(*number as f64);
+    if !facts.jobs.is_empty() {
+        let jobs = writer.sizes("jobs", "Jobs by state", None);
+        for (state, number) in &facts.jobs {
+            jobs.get_or_create(&vec![("state", (*state).to_owned())]).set(*number as f64);
+        }
     }
     let members = writer.sizes("members", "Nodes by phase in the map", None);
     let phases = [

@@ -173,8 +173,11 @@ fn what_is_written_reads_the_same() {
         "2\n0 1 0\n1 2 1 0 0.5\n2 4 2 1 2 0 0\n",
         r#"[{"d": 2, "cpus": 4, "outputs": [{"s": 1}, {"s": 0}], "inputs": []},
             {"d": 1, "cpus": 1, "outputs": [], "inputs": [[0, 0], [0, 1]]}]"#,
-        "1 0 -1 10 1 -1 -1 1 10 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 1 -1 -1 1 9 -1 1 1 1 1 1 1 1 -1\n",
+        "1 0 -1 10 1 -1 64 1 10 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 1 -1 -1 1 9 -1 1 1 1 1 1 1 1 -1\n",
     ];
+    let memory = |graph: &Graph| {
+        graph.indices().map(|t| graph.task(t).spec.memory_bytes).collect::<Vec<_>>()
+    };
     let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
     for text in texts {
         let graph = graph_with(text, &recorded);
@@ -183,6 +186,7 @@ fn what_is_written_reads_the_same() {
             assert_eq!(shape(&again), shape(&graph), "{format:?} of {text}");
             let cpus = |graph: &Graph| graph.indices().map(|t| graph.cpus(t)).collect::<Vec<_>>();
             assert_eq!(cpus(&again), cpus(&graph), "{format:?} of {text}");
+            assert_eq!(memory(&again), memory(&graph), "{format:?} of {text}");
         }
     }
     // Names that WfFormat does not allow stay distinct.

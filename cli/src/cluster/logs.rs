@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{Client, ClientError, StreamFilter, StreamPlace};
+use proto::wire::TaskPhase;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -73,14 +74,18 @@ struct Follower<'c> {
     /// By lines; else bytes as they come.
     by_lines: bool,
     places: BTreeMap<(NodeId, bool), StreamPlace>,
-    /// The last line of each stream, without its end.
-    unfinished: HashMap<Stream, Vec<u8>>,
+    /// The last line of each stream, without its end, and the name of its task.
+    unfinished: HashMap<Stream, (String, Vec<u8>)>,
     unfinished_bytes: usize,
     names: HashMap<LocalId, String>,
     /// The latest attempt of each task that is printed.
     latest: HashMap<LocalId, Attempt>,
     /// Nodes that did not answer at the last reading.
     away: HashSet<NodeId>,
+    /// Nodes that answered at the last reading.
+    answered: HashSet<NodeId>,
+    /// The job had ended before the last reading.
+    has_ended: bool,
     /// Bytes of each stream that were read.
     came_bytes: HashMap<Stream, u64>,
 }
@@ -122,6 +127,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
         names: HashMap::new(),
         latest: HashMap::new(),
         away: HashSet::new(),
+        answered: HashSet::new(),
+        has_ended: false,
         came_bytes: HashMap::new(),
     };
     let mut watch = client.watch_job(job);
@@ -138,14 +145,18 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
             }
         }
     }
+    follower.has_ended = client::is_ended(&state);
     // What was printed before the end is on the nodes now.
     follower.read().await?;
     let lacking = follower.read_copies().await?;
     follower.finish()?;
     if lacking > 0 {
         let tasks = units::number_of(lacking, "task");
-        return Err(Failure::lost(format!("output of {tasks} is missing"))
-            .hint("'starling up' starts the nodes that are missing"));
+        let hint = match follower.away.is_empty() {
+            true => "'starling job output' names the reason for each task",
+            false => "'starling up' starts the nodes that are missing",
+        };
+        return Err(Failure::lost(format!("output of {tasks} is missing")).hint(hint));
     }
     Ok(Exit::Ok)
 }
@@ -153,14 +164,19 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
 impl Follower<'_> {
     /// Prints all output that is new. A node that does not answer is asked again the next time.
     async fn read(&mut self) -> Result<(), Failure> {
+        self.answered.clear();
         for node in self.client.nodes() {
             for stderr in self.kinds.clone() {
                 let after = self.places.get(&(node, stderr)).copied().unwrap_or_default();
                 let tasks = self.tasks.clone();
                 let filter = StreamFilter { tasks, stderr, after, ..StreamFilter::default() };
                 match self.read_one(node, stderr, &filter).await {
-                    Ok(()) => drop(self.away.remove(&node)),
+                    Ok(()) => {
+                        self.away.remove(&node);
+                        self.answered.insert(node);
+                    }
                     Err(failure) if failure.exit == Exit::Lost => {
+                        self.answered.remove(&node);
                         if self.away.insert(node) {
                             say(&format!("warning: {node} does not answer: {}", failure.message));
                         }
@@ -173,13 +189,18 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// The streams of ended tasks on nodes that are away, as far as they were not read.
+    /// The streams of ended tasks that were not read whole: their nodes are away or removed, or a
+    /// piece is damaged.
     async fn lacking(&self) -> Result<Vec<(NodeId, Stream)>, Failure> {
         let mut lacking = Vec::new();
         let see = |task: wire::TaskState| {
             let local = LocalId(task.local);
             let is_wanted = self.tasks.is_empty() || self.tasks.contains(&local);
-            if !is_wanted || !self.away.contains(&NodeId(task.node)) {
+            let has_ended = self.has_ended
+                && matches!(task.phase(), TaskPhase::TaskDone | TaskPhase::TaskFailed);
+            let is_away = self.away.contains(&NodeId(task.node));
+            // A task may have printed more since the reading, if the job had not ended before.
+            if !is_wanted || !(has_ended || is_away) {
                 return;
             }
             for &stderr in &self.kinds {
@@ -194,18 +215,18 @@ impl Follower<'_> {
         Ok(lacking)
     }
 
-    /// Reads the output of nodes that are away from the copies on other nodes. Returns the number
-    /// of streams that lack a part.
+    /// Reads the output that is missing from the copies on other nodes. Returns the number of
+    /// streams that lack a part.
     async fn read_copies(&mut self) -> Result<u64, Failure> {
-        if self.away.is_empty() {
+        let lacking = self.lacking().await?;
+        if lacking.is_empty() {
             return Ok(0);
         }
-        let lacking = self.lacking().await?;
         let makers: BTreeSet<(NodeId, bool)> =
             lacking.iter().map(|(maker, stream)| (*maker, stream.2)).collect();
         for (maker, stderr) in makers {
             for keeper in self.client.nodes() {
-                if self.away.contains(&keeper) {
+                if keeper == maker || self.away.contains(&keeper) {
                     continue;
                 }
                 let mut copies =
@@ -233,10 +254,12 @@ impl Follower<'_> {
         lacking: &[(NodeId, Stream)],
         stderr: bool,
     ) -> Result<(), Failure> {
-        for &(_, stream) in lacking.iter().filter(|(_, stream)| stream.2 == stderr) {
+        for &(maker, stream) in lacking.iter().filter(|(_, stream)| stream.2 == stderr) {
             let (task, attempt, _) = stream;
             let mut skipped = self.came_bytes.get(&stream).copied().unwrap_or(0);
-            if copies.came_bytes(task, Some(attempt)) <= skipped {
+            // Of a node that has answered, a damaged part may be before the printed end.
+            let is_damaged = skipped > 0 && self.answered.contains(&maker);
+            if is_damaged || copies.came_bytes(task, Some(attempt)) <= skipped {
                 continue;
             }
             self.begin(task, attempt).await?;
@@ -312,18 +335,22 @@ impl Follower<'_> {
         if !self.by_lines {
             return self.context.output.bytes(bytes);
         }
-        let mut line = self.unfinished.remove(&stream).unwrap_or_default();
+        let known = self.unfinished.remove(&stream);
+        let (name, mut line) = known.unwrap_or_else(|| {
+            let name = self.names.get(&stream.0).cloned();
+            (name.unwrap_or_else(|| stream.0.to_string()), Vec::new())
+        });
         self.unfinished_bytes -= line.len();
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             line.extend_from_slice(part);
             if part.ends_with(b"\n") || line.len() >= UNFINISHED_LINE_BYTES_MAX {
-                self.print_line(stream, &line)?;
+                self.print_line(stream, &name, &line)?;
                 line.clear();
             }
         }
         if !line.is_empty() {
             self.unfinished_bytes += line.len();
-            self.unfinished.insert(stream, line);
+            self.unfinished.insert(stream, (name, line));
         }
         match self.unfinished_bytes > UNFINISHED_BYTES_MAX {
             true => self.finish(),
@@ -331,9 +358,9 @@ impl Follower<'_> {
         }
     }
 
-    fn print_line(&self, (task, attempt, stderr): Stream, line: &[u8]) -> Result<(), Failure> {
+    fn print_line(&self, stream: Stream, name: &str, line: &[u8]) -> Result<(), Failure> {
+        let (task, attempt, stderr) = stream;
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let name = self.names.get(&task).map_or("", String::as_str);
         if self.context.output.json {
             return self.context.output.json(&LineRow {
                 task: task.to_string(),
@@ -358,6 +385,9 @@ impl Follower<'_> {
         let mut unfinished: Vec<_> = self.unfinished.drain().collect();
         self.unfinished_bytes = 0;
         unfinished.sort_by_key(|(stream, _)| *stream);
-        unfinished.iter().try_for_each(|(stream, line)| self.print_line(*stream, line))
+        let print = |(stream, (name, line)): &(Stream, (String, Vec<u8>))| {
+            self.print_line(*stream, name, line)
+        };
+        unfinished.iter().try_for_each(print)
     }
 }

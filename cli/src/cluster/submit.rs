@@ -102,6 +102,7 @@ struct Submitted {
 }
 
 pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
+    check_added(args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
@@ -153,6 +154,23 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         jobs::tell_more(&state);
         Ok(jobs::exit_of(&state))
     })
+}
+
+/// Refuses options of a whole job where tasks are added to one.
+fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
+    let of_jobs = [
+        ("--max-tasks", args.place.max_tasks.is_some()),
+        ("--data", args.place.data.is_some()),
+        ("--placement", args.place.placement.is_some()),
+        ("--submit", args.place.submit.is_some()),
+    ];
+    match of_jobs.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) if args.job.is_some() => {
+            Err(Failure::usage(format!("{option} is an option of a whole job, not of added tasks"))
+                .hint("leave it out; submit --open takes --max-tasks and --data"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `submit --open`.

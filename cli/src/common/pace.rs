@@ -103,7 +103,7 @@ mod tests {
         }
         let (low, high) = pace.left_s(100.0, 3000).unwrap();
         assert!(low < 100.0 && high > 100.0 && low > 50.0 && high < 200.0, "{low} {high}");
-        assert!((pace.per_s(100.0).unwrap() - 15.0).abs() < 1.0);
+        assert!((pace.per_s(100.0).unwrap() - 14.0).abs() < 0.1);
         assert_eq!(pace.left_s(100.0, 1500), None, "all have ended");
     }
 

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use proto::limits;
+use resources::{Name, parse_pool};
+
 use crate::args::{DataKind, PlacementName, SubmitTo};
 use crate::cluster::tuning::{Law, Neighbours, OrderName, PolicyName};
 use crate::common::errors::{Failure, numbers_plain};
@@ -41,6 +44,24 @@ fn parses<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<(), String>
     value.parse::<T>().map(drop).map_err(|error| numbers_plain(&error.to_string()))
 }
 
+/// A number as the flags take it.
+fn is_within(value: &str, least: u32, most: u32) -> Result<(), String> {
+    parses::<u32>(value)?;
+    match value.parse::<u32>().is_ok_and(|number| (least..=most).contains(&number)) {
+        true => Ok(()),
+        false => Err(format!("'{value}' is not in {least}..={most}")),
+    }
+}
+
+/// Checks each part of a value.
+fn each(
+    value: &str,
+    between: char,
+    check: impl Fn(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    value.split(between).map(str::trim).filter(|part| !part.is_empty()).try_for_each(check)
+}
+
 /// Refuses a value that the verbs would refuse.
 pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
     let built_in = KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| value);
@@ -48,7 +69,15 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let checked = match key {
-        "nodes" | "slots" | "replicas" => parses::<u32>(value),
+        "nodes" => is_within(value, 1, limits::NODES_MAX),
+        "slots" => is_within(value, 0, limits::SLOTS_MAX),
+        "replicas" => is_within(value, 1, limits::COPIES_MAX),
+        "resource" => {
+            each(value, ';', |pool| parse_pool(pool).map(drop).map_err(|error| error.to_string()))
+        }
+        "label" => each(value, ',', |label| {
+            Name::label(label).map(drop).map_err(|error| error.to_string())
+        }),
         "threshold" | "steal_share" | "scale" => parses::<Factor>(value),
         "bandwidth" => parses::<Bandwidth>(value),
         "cache" | "store_soft" | "store_hard" | "captured_limit" | "captured_store" => {
@@ -175,9 +204,18 @@ mod tests {
                 check_value(key, built_in).unwrap_or_else(|failure| panic!("{key}: {failure:?}"));
             }
         }
-        for (key, value) in
-            [("nodes", "many"), ("policy", "best"), ("history", "5"), ("timeout", "soon")]
-        {
+        check_value("resource", "licences=2; gpus=[[0,1]]").unwrap();
+        check_value("label", "avx512,ssd").unwrap();
+        for (key, value) in [
+            ("nodes", "many"),
+            ("nodes", "0"),
+            ("replicas", "0"),
+            ("resource", "licences"),
+            ("label", "a b"),
+            ("policy", "best"),
+            ("history", "5"),
+            ("timeout", "soon"),
+        ] {
             assert!(check_value(key, value).unwrap_err().message.starts_with(key), "{key}");
         }
         let failure = check_key("nods").unwrap_err();

@@ -73,16 +73,21 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
         executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
         files::put(&path, &files::bytes(&record)?)?;
     }
-    remove_old(&dir.join(DIRECTORY));
+    let newest = states.iter().take(RECORDS_KEPT).map(|state| path_of(dir, JobId(state.job)));
+    remove_old(&dir.join(DIRECTORY), &newest.collect::<Vec<_>>());
     Ok(())
 }
 
-fn remove_old(records: &Path) {
+/// Keeps the records of the newest ended jobs. Of other jobs, those with the highest numbers have
+/// the places that are left.
+fn remove_old(records: &Path, newest: &[PathBuf]) {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == files::ENDING));
+    let all = paths.len();
+    paths.retain(|path| !newest.contains(path));
     paths.sort();
-    for old in paths.iter().take(paths.len().saturating_sub(RECORDS_KEPT)) {
+    for old in paths.iter().take(all.saturating_sub(RECORDS_KEPT)) {
         let _ = fs::remove_file(old);
     }
 }
@@ -95,5 +100,25 @@ pub(crate) fn forget(dir: &Path, job: JobId) -> Result<(), Failure> {
             Err(Failure::file(&path, &error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_the_newest_ends_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = dir.path().join(DIRECTORY);
+        fs::create_dir(&records).unwrap();
+        let paths: Vec<PathBuf> =
+            (0..RECORDS_KEPT as u64 + 2).map(|job| path_of(dir.path(), JobId(job))).collect();
+        paths.iter().for_each(|path| fs::write(path, "").unwrap());
+        // The job with the lowest number has ended last.
+        remove_old(&records, &paths[..1]);
+        let left: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
+        assert_eq!(left[..4], [true, false, false, true]);
+        assert_eq!(left.iter().filter(|exists| **exists).count(), RECORDS_KEPT);
     }
 }

@@ -65,16 +65,12 @@ fn files_in(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
         return Err(Failure::refused(format!("{}: there is no run record", dir.display()))
             .hint("name a directory of 'starling run' (starling-runs), or a file ending in .srr"));
     }
-    if found.len() > RECORDS_MAX {
-        let text = format!("{}: more than {RECORDS_MAX} run records", dir.display());
-        return Err(Failure::refused(text).hint("name one of them"));
-    }
     Ok(found)
 }
 
 /// The records at a path: of a file, of the directory of a run, of a directory of runs, or of an
 /// instance that was stopped.
-fn paths(from: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn paths(from: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !from.is_dir() || from.join(files::NAME).is_file() {
         return Ok(vec![from.to_owned()]);
     }
@@ -82,14 +78,22 @@ fn paths(from: &Path) -> Result<Vec<PathBuf>, Failure> {
     files_in(if of_instance.is_dir() { &of_instance } else { from })
 }
 
-/// The records that a selector means. The number of a job is that in its record; `last` is the
-/// newest record.
-fn select(from: &Path, jobs: &Selector) -> Result<Vec<(PathBuf, Record)>, Failure> {
+/// Calls `see` with each record that a selector means. The number of a job is that in its record;
+/// `last` is the newest record. One record at a time is in memory.
+fn each(
+    from: &Path,
+    jobs: &Selector,
+    mut see: impl FnMut(&Path, Record) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut paths = paths(from)?;
     if *jobs == Selector::Last {
         paths.drain(..paths.len() - 1);
     }
-    let mut found = Vec::new();
+    if paths.len() > RECORDS_MAX {
+        let text = format!("{}: more than {RECORDS_MAX} run records", from.display());
+        return Err(Failure::refused(text).hint("name one of them"));
+    }
+    let mut is_found = false;
     for path in paths {
         let record = files::read(&path)?;
         let number: Option<u64> = record.meta.job.trim_start_matches('j').parse().ok();
@@ -99,25 +103,29 @@ fn select(from: &Path, jobs: &Selector) -> Result<Vec<(PathBuf, Record)>, Failur
             (_, None) => false,
         };
         if is_meant {
-            found.push((path, record));
+            is_found = true;
+            see(&path, record)?;
         }
     }
-    if found.is_empty() {
+    if !is_found {
         return Err(Failure::refused(format!("{}: no record of such a job", from.display()))
             .hint("'starling job list --from' shows the jobs"));
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The only record that a selector means.
 pub(super) fn one(from: &Path, job: &Selector) -> Result<Record, Failure> {
-    let mut found = select(from, job)?;
-    match (found.len(), found.pop()) {
-        (1, Some((_, record))) => Ok(record),
-        (number, _) => {
-            Err(Failure::usage(format!("tasks are of one job: {number} records are meant"))
-                .hint("name one record with --from; 'starling job list --from' shows them"))
-        }
+    let (mut first, mut number) = (None, 0);
+    each(from, job, |_, record| {
+        number += 1;
+        first.get_or_insert(record);
+        Ok(())
+    })?;
+    match first {
+        Some(record) if number == 1 => Ok(record),
+        _ => Err(Failure::usage(format!("tasks are of one job: {number} records are meant"))
+            .hint("name one record with --from; 'starling job list --from' shows them")),
     }
 }
 
@@ -147,8 +155,12 @@ fn tell_missing(record: &Record) {
 }
 
 pub(crate) fn job_list(context: &Context, from: &Path, jobs: &Selector) -> Done {
-    let found = select(from, jobs)?;
-    let jobs: Vec<JobRow> = found.iter().map(|(path, record)| row(path, record)).collect();
+    let mut rows = Vec::new();
+    each(from, jobs, |path, record| {
+        rows.push(row(path, &record));
+        Ok(())
+    })?;
+    let jobs = rows;
     if context.output.json {
         context.output.json(&JobList { jobs })?;
         return Ok(Exit::Ok);
@@ -174,23 +186,22 @@ pub(crate) fn job_list(context: &Context, from: &Path, jobs: &Selector) -> Done 
 }
 
 pub(crate) fn job_info(context: &Context, from: &Path, jobs: &Selector) -> Done {
-    for (_, record) in select(from, jobs)? {
+    each(from, jobs, |_, record| {
         tell_missing(&record);
         let report = Report::of(&record);
         if !context.output.json {
-            context.output.text(&report.to_text())?;
-            continue;
+            return context.output.text(&report.to_text());
         }
         // The report of the run itself, as it was printed at its end.
         match record.meta.report.as_object() {
             Some(printed) if !printed.is_empty() => {
                 let mut printed = printed.clone();
                 printed.remove("schema");
-                context.output.json(&printed)?;
+                context.output.json(&printed)
             }
-            _ => context.output.json_with_schema(&report)?,
+            _ => context.output.json_with_schema(&report),
         }
-    }
+    })?;
     Ok(Exit::Ok)
 }
 
@@ -355,8 +366,12 @@ mod tests {
         }
         fs::create_dir(root.path().join("other")).unwrap();
         let jobs = |text: &str| {
-            let found = select(root.path(), &text.parse().unwrap());
-            found.map(|all| all.iter().map(|it| it.1.meta.job.clone()).collect::<Vec<_>>())
+            let mut found = Vec::new();
+            let see = |_: &Path, record: Record| {
+                found.push(record.meta.job);
+                Ok(())
+            };
+            each(root.path(), &text.parse().unwrap(), see).map(|()| found)
         };
         assert_eq!(jobs("all").unwrap(), ["1", "7"]);
         assert_eq!(jobs("last").unwrap(), ["7"]);
@@ -373,7 +388,8 @@ mod tests {
             tasks(root.path(), &Selector::All, None).unwrap_err().message.contains("2 records")
         );
         let other = root.path().join("other");
-        assert!(select(&other, &Selector::All).unwrap_err().message.contains("no run record"));
+        let nothing = each(&other, &Selector::All, |_, _| Ok(())).unwrap_err();
+        assert!(nothing.message.contains("no run record"));
     }
 
     #[test]

@@ -52,24 +52,55 @@ pub(super) async fn show(live: &Live, every: Duration) -> Done {
     let mut screen = Screen::new();
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Keys are read also while a silent node is waited for.
+    let (sender, mut looks) = mpsc::channel(1);
+    let mut is_looking = false;
     loop {
+        let mut is_due = false;
         tokio::select! {
-            _ = ticks.tick() => screen.look(live).await,
+            _ = ticks.tick() => is_due = true,
+            Some(found) = looks.recv() => {
+                is_looking = false;
+                let job = screen.see(found);
+                is_due = screen.lacks_kinds() && job != screen.job;
+            }
             key = keys.recv() => match key {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                     if screen.press(key) {
                         return Ok(Exit::Ok);
                     }
-                    if screen.lacks_kinds() {
-                        screen.look(live).await;
-                    }
+                    is_due = screen.lacks_kinds();
                 }
                 // The terminal has another size.
                 Some(_) => {}
                 None => return Ok(Exit::Ok),
             },
         }
+        if is_due && !is_looking {
+            is_looking = true;
+            // A job is summed up only while its kinds are shown.
+            let job = screen.job.filter(|_| screen.view == View::Kinds);
+            let (live, sender) = (live.clone(), sender.clone());
+            tokio::spawn(async move { sender.send(Found::look(&live, job).await).await });
+        }
         terminal.draw(|frame| screen.draw(frame)).map_err(failed)?;
+    }
+}
+
+/// The answers of the nodes at one moment.
+struct Found {
+    overview: Result<Arc<Overview>, Failure>,
+    kinds: Option<(JobId, Result<Vec<Progress>, Failure>)>,
+}
+
+impl Found {
+    async fn look(live: &Live, job: Option<JobId>) -> Self {
+        let overview = live.look().await.map(|(overview, _)| overview);
+        let kinds = match job {
+            Some(job) => Some((job, live.detail(job).await.map(|shown| shown.progress()))),
+            None => None,
+        };
+        Self { overview, kinds }
     }
 }
 
@@ -104,23 +135,24 @@ impl Screen {
         self.view == View::Kinds && self.kinds.is_empty() && self.job.is_some()
     }
 
-    async fn look(&mut self, live: &Live) {
-        match live.look().await {
-            Ok((overview, _)) => {
+    /// Takes the answers over. Returns the job that was summed up.
+    fn see(&mut self, found: Found) -> Option<JobId> {
+        match found.overview {
+            Ok(overview) => {
                 self.overview = Some(overview);
                 self.problem = None;
             }
             Err(failure) => self.problem = Some(failure.message),
         }
-        // A job is summed up only while its kinds are shown.
-        if self.view == View::Kinds
-            && let Some(job) = self.job
-        {
-            match live.detail(job).await {
-                Ok(shown) => self.kinds = shown.progress(),
+        let (job, kinds) = found.kinds?;
+        // Another job may have been selected meanwhile.
+        if self.job == Some(job) {
+            match kinds {
+                Ok(kinds) => self.kinds = kinds,
                 Err(failure) => self.problem = Some(failure.message),
             }
         }
+        Some(job)
     }
 
     /// Handles a key; true to quit.

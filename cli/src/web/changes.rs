@@ -1,7 +1,7 @@
 //! Changes between two looks at a cluster. Nodes are not asked for them: while no page is open,
 //! none is seen.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use serde::Serialize;
 
@@ -30,12 +30,15 @@ pub(crate) struct Changes {
     nodes: BTreeMap<u32, (u32, &'static str, bool)>,
     jobs: BTreeMap<String, (&'static str, bool, u32)>,
     has_looked: bool,
+    /// A complete list of jobs was seen.
+    has_listed: bool,
     pub(crate) seen: VecDeque<Change>,
 }
 
 impl Changes {
-    /// Compares with the last look.
-    pub(crate) fn look(&mut self, now_s: f64, nodes: &[NodeRow], jobs: &[JobRow]) {
+    /// Compares with the last look. `jobs` is `None` if some are missing: their changes are seen in
+    /// the next complete list.
+    pub(crate) fn look(&mut self, now_s: f64, nodes: &[NodeRow], jobs: Option<&[JobRow]>) {
         for node in nodes {
             let next = (node.incarnation, node.state, node.slow);
             let last = self.nodes.insert(node.id, next);
@@ -44,16 +47,21 @@ impl Changes {
                 self.add(Change { time_s: now_s, node, job: None, text, bad });
             }
         }
+        self.has_looked = true;
+        let Some(jobs) = jobs else { return };
+        let has_listed = std::mem::replace(&mut self.has_listed, true);
         for job in jobs {
             let next = (job.state, job.stall.is_some(), job.round.unwrap_or(0));
             let last = self.jobs.insert(job.job.clone(), next);
             for (text, bad) in of_job(job, last) {
                 let job = Some(job.job.clone());
-                self.add(Change { time_s: now_s, node: None, job, text, bad });
+                if has_listed {
+                    self.add(Change { time_s: now_s, node: None, job, text, bad });
+                }
             }
         }
-        self.jobs.retain(|known, _| jobs.iter().any(|job| job.job == *known));
-        self.has_looked = true;
+        let listed: HashSet<&str> = jobs.iter().map(|job| job.job.as_str()).collect();
+        self.jobs.retain(|known, _| listed.contains(known.as_str()));
     }
 
     fn add(&mut self, change: Change) {
@@ -130,12 +138,12 @@ mod tests {
     #[test]
     fn the_first_look_is_no_change_and_a_lost_node_is_one() {
         let mut changes = Changes::default();
-        changes.look(1.0, &[node(0, 1, "up"), node(1, 1, "up")], &[]);
+        changes.look(1.0, &[node(0, 1, "up"), node(1, 1, "up")], Some(&[]));
         assert!(changes.seen.is_empty());
-        changes.look(2.0, &[node(0, 1, "up"), node(1, 0, "down")], &[]);
+        changes.look(2.0, &[node(0, 1, "up"), node(1, 0, "down")], Some(&[]));
         assert_eq!(texts(&changes), ["is down (was up)"]);
         assert_eq!((changes.seen[0].node, changes.seen[0].bad), (Some(1), true));
-        changes.look(3.0, &[node(0, 2, "up"), node(1, 1, "up"), node(2, 1, "up")], &[]);
+        changes.look(3.0, &[node(0, 2, "up"), node(1, 1, "up"), node(2, 1, "up")], Some(&[]));
         assert_eq!(
             texts(&changes)[1..],
             ["runs again, incarnation 2", "is up (was down)", "is in the cluster"]
@@ -146,14 +154,17 @@ mod tests {
     fn a_job_appears_ends_and_is_forgotten() {
         let mut changes = Changes::default();
         let mut state = JobState { job: 3, ..JobState::default() };
-        changes.look(1.0, &[], &[]);
+        changes.look(1.0, &[], Some(&[]));
         state.set_phase(proto::wire::JobPhase::Running);
-        changes.look(2.0, &[], &[JobRow::new(&state)]);
+        changes.look(2.0, &[], Some(&[JobRow::new(&state)]));
         state.set_phase(proto::wire::JobPhase::Lost);
-        changes.look(3.0, &[], &[JobRow::new(&state)]);
+        changes.look(3.0, &[], Some(&[JobRow::new(&state)]));
         assert_eq!(texts(&changes), ["is running", "is lost (was running)"]);
         assert!(changes.seen[1].bad && changes.seen[1].job.as_deref() == Some("3"));
-        changes.look(4.0, &[], &[]);
+        changes.look(4.0, &[], None);
+        changes.look(5.0, &[], Some(&[JobRow::new(&state)]));
+        assert_eq!(changes.seen.len(), 2, "an incomplete list changes nothing");
+        changes.look(6.0, &[], Some(&[]));
         assert!(changes.jobs.is_empty());
     }
 
@@ -162,7 +173,7 @@ mod tests {
         let mut changes = Changes::default();
         for round in 0..2 * CHANGES_MAX as u32 {
             let state = if round % 2 == 0 { "up" } else { "down" };
-            changes.look(f64::from(round), &[node(0, 1, state)], &[]);
+            changes.look(f64::from(round), &[node(0, 1, state)], Some(&[]));
         }
         assert_eq!(changes.seen.len(), CHANGES_MAX);
     }

@@ -11,7 +11,7 @@ use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 use super::live::problem;
 use super::record_rows::Shown;
 use crate::common::errors::Failure;
-use crate::report::files;
+use crate::report::{files, offline};
 
 /// The newest records of a directory are shown.
 const RECORDS_MAX: usize = 100;
@@ -43,35 +43,22 @@ struct Inner {
 pub(super) struct Files(Arc<Inner>);
 
 impl Files {
-    /// Finds the records of a path: a file, a directory of a run, or a directory of runs.
+    /// Finds the records of a path: a file, a directory of a run, a directory of runs, or the
+    /// directory of a stopped instance.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let runs = || -> Vec<Entry> {
-            let read = std::fs::read_dir(path).into_iter().flatten().flatten();
-            let mut runs: Vec<PathBuf> =
-                read.map(|entry| entry.path()).filter(|dir| has_record(dir)).collect();
-            runs.sort();
-            let name = |dir: &Path| dir.file_name().map(|it| it.to_string_lossy().into_owned());
-            let newest = runs.into_iter().rev().take(RECORDS_MAX);
-            newest.map(|path| Entry { key: name(&path).unwrap_or_default(), path }).collect()
-        };
-        let entries = match path.is_dir() && !path.join(files::NAME).exists() {
-            true => runs(),
+        let entries: Vec<Entry> = match path.is_dir() && !path.join(files::NAME).is_file() {
+            true => {
+                let newest = offline::paths(path)?.into_iter().rev().take(RECORDS_MAX);
+                newest.map(|path| Entry { key: key_of(&path), path }).collect()
+            }
             false => vec![Entry { key: "1".to_owned(), path: path.to_owned() }],
         };
         let known = Mutex::default();
         let root = path.display().to_string();
         let files = Self(Arc::new(Inner { root, entries, known }));
-        match &files.0.entries[..] {
-            [] => {
-                return Err(Failure::refused(format!(
-                    "{}: there is no run record",
-                    path.display()
-                ))
-                .hint("name a directory of runs, or a file that ends in .srr"));
-            }
-            // A single wrong file is refused at once.
-            [one] => drop(files.shown(&one.key)?),
-            _ => {}
+        // A single wrong file is refused at once.
+        if let [one] = &files.0.entries[..] {
+            drop(files.shown(&one.key)?);
         }
         Ok(files)
     }
@@ -155,8 +142,11 @@ impl Source for Files {
     }
 }
 
-fn has_record(dir: &Path) -> bool {
-    dir.join(files::NAME).is_file()
+/// The name of a record: of its directory, or of the file without its ending.
+fn key_of(path: &Path) -> String {
+    let is_in_run = path.file_name().is_some_and(|name| name == files::NAME);
+    let name = if is_in_run { path.parent().and_then(Path::file_name) } else { path.file_stem() };
+    name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn line(key: &str, shown: &Shown) -> Value {
@@ -196,5 +186,12 @@ mod tests {
         let absent = all.answer_to(Question::Report { job: "2026-3".to_owned() });
         assert!(absent.unwrap_err().message.contains("no run '2026-3'"));
         assert!(all.answer_to(Question::Store).is_err());
+        let instance = tempfile::tempdir().unwrap();
+        let records = instance.path().join("records");
+        std::fs::create_dir(&records).unwrap();
+        let bytes = files::bytes(&Record::default()).unwrap();
+        files::put(&records.join("job-0000000003.srr"), &bytes).unwrap();
+        let stopped = Files::open(instance.path()).unwrap();
+        assert_eq!(stopped.0.entries[0].key, "job-0000000003");
     }
 }

@@ -158,8 +158,10 @@ impl Live {
             }
             Question::Metrics => {
                 let (map, states, jobs) = self.ask().await;
-                let jobs = jobs.map(|jobs| jobs.states).unwrap_or_default();
-                Ok(Body::Metrics(web::metrics::text(&metric_facts::facts(&map, states, &jobs))))
+                let jobs = jobs.ok().filter(|jobs| jobs.missing.is_empty());
+                let jobs = jobs.map(|jobs| jobs.states);
+                let facts = metric_facts::facts(&map, states, jobs.as_deref());
+                Ok(Body::Metrics(web::metrics::text(&facts)))
             }
         }
     }
@@ -190,7 +192,8 @@ impl Live {
             return Err(Failure::lost(text).hint("'starling up' starts its nodes"));
         }
         let list = NodeList::of(&map, &states);
-        let (jobs, jobs_missing) = match (jobs, last.as_ref()) {
+        let are_all = jobs.as_ref().is_ok_and(|jobs| jobs.missing.is_empty());
+        let (jobs, jobs_missing): (Vec<JobRow>, _) = match (jobs, last.as_ref()) {
             (Ok(jobs), _) => {
                 let missing = (!jobs.missing.is_empty()).then(|| jobs::missing_text(&jobs));
                 (jobs.states.iter().map(JobRow::new).collect(), missing)
@@ -202,7 +205,7 @@ impl Live {
             (Err(failure), None) => (Vec::new(), Some(failure.message)),
         };
         let now_s = seconds_now();
-        changes.look(now_s, &list.nodes, &jobs);
+        changes.look(now_s, &list.nodes, are_all.then_some(&jobs[..]));
         let figures = list.nodes.iter().zip(&states).filter_map(|(row, (_, state))| {
             state.as_ref().ok().map(|state| NodeInfo::of(row.clone(), state))
         });
@@ -251,7 +254,8 @@ impl Live {
             details.remove(0);
         }
         let (made, took) = (Instant::now(), begun.elapsed());
-        let is_last = is_ended(&state);
+        // A summary without some nodes is made again: they may return.
+        let is_last = is_ended(&state) && shown.record.meta.missing.is_empty();
         details.push(Detail { job, made, took, of, is_last, shown: Arc::clone(&shown) });
         Ok(shown)
     }
@@ -259,7 +263,10 @@ impl Live {
     async fn sum_up(&self, state: &JobState) -> Result<Shown, Failure> {
         let logs = Logs::read_quietly(&self.0.client, JobId(state.job), None).await?;
         let record = collect::of_logs(&self.0.client, state, logs).await?;
-        Ok(Shown::new(record, state.thinned_text()))
+        let thinned = state.thinned_text();
+        // Sorting the attempts of a large job takes seconds.
+        let shown = tokio::task::spawn_blocking(move || Shown::new(record, thinned)).await;
+        shown.map_err(|_| Failure::lost("the job could not be summed up"))
     }
 
     async fn task_state(&self, job: JobId, task: LocalId) -> Result<TaskState, Failure> {

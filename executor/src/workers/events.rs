@@ -1,5 +1,6 @@
 //! The records of workers and zygotes, and the ends of their processes.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use proto::limits;
@@ -43,7 +44,7 @@ impl Pool {
             worker.closed = Some(now);
             if worker.stage != Stage::Ending {
                 // A worker may close its pipe and run on.
-                worker.kill();
+                worker.kill(self.starter.as_mut());
             }
             self.bury_if_gone(id, now);
         }
@@ -97,7 +98,7 @@ impl Pool {
         let worker = self.workers.get_mut(&id).expect("it is heard");
         if let Some(error) = hello["error"].as_str() {
             let (runtime, text) = (worker.runtime, one_line(error));
-            worker.kill();
+            worker.kill(self.starter.as_mut());
             self.fail_queued(runtime, &text);
             return Ok(());
         }
@@ -105,7 +106,8 @@ impl Pool {
             return Err(Malformed("another version than 1"));
         }
         let pid = hello["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        worker.name(pid.unwrap_or(0));
+        let pid = pid.filter(|pid| *pid > 1).ok_or(Malformed("a HELLO without a process id"))?;
+        worker.name(pid);
         if worker.stage == Stage::Starting {
             (worker.stage, worker.since, worker.was_ready) = (Stage::Ready, now, true);
             self.runtimes[worker.runtime].failures = 0;
@@ -188,9 +190,15 @@ impl Pool {
     }
 
     fn exited(&mut self, id: u64, status: i32, now: Instant) {
-        if let Some(worker) = self.workers.get_mut(&id) {
-            worker.status = Some(status);
-            self.bury_if_gone(id, now);
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        // Its children may hold its pipe open.
+        worker.kill(self.starter.as_mut());
+        worker.status = Some(status);
+        if worker.closed.is_some() {
+            self.bury(id, now);
+        } else {
+            // Results may be left in its pipe. Without an end of the pipe, `watch` buries it.
+            worker.closed = Some(now);
         }
     }
 
@@ -211,7 +219,7 @@ impl Pool {
             .values_mut()
             .filter(|worker| worker.runtime == runtime && worker.number.is_none());
         forked.for_each(|worker| {
-            worker.kill();
+            worker.kill(self.starter.as_mut());
             // No process reports the ends of these workers.
             worker.closed.get_or_insert(now);
         });
@@ -287,14 +295,19 @@ impl Pool {
     pub(super) fn bury(&mut self, id: u64, now: Instant) {
         let Some(mut worker) = self.workers.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, &worker.files.from_worker);
+        if let Some(pid) = worker.pid {
+            remove_results(&self.results, pid.as_raw_nonzero().get());
+        }
         self.runtimes[worker.runtime].idle_since = now;
         if !worker.was_ready && worker.interrupted.is_none() {
             self.note_bad_start(&worker);
         }
         let running = worker.files.running();
         let is_charged = |call: &Call| match running {
-            0 => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
-            running => call.number == running || call.restarts >= RESTARTS_MAX,
+            // A worker that names no call runs the first.
+            None => true,
+            Some(0) => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
+            Some(running) => call.number == running || call.restarts >= RESTARTS_MAX,
         };
         let charged = worker.calls.front().is_some_and(|call| is_charged(call));
         let first = if charged { worker.calls.pop_front() } else { None };
@@ -349,5 +362,38 @@ impl Pool {
         let is_doubtful = worker.interrupted.is_none() && matches!(signal, 1 | 2 | 15);
         let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
         Some(AttemptOutcome { doubt: if is_doubtful { most } else { ended.doubt }, ..ended })
+    }
+}
+
+/// Removes the large results of a worker that has ended.
+fn remove_results(results: &Path, pid: i32) {
+    let start = format!("{pid}.");
+    let Ok(entries) = std::fs::read_dir(results) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&start) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_results_of_the_worker_are_removed() {
+        let name = format!("starling-results-{}", std::process::id());
+        let results = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&results).unwrap();
+        for name in ["12.1.0", "12.2.0", "123.1.0", "function-12.1"] {
+            std::fs::write(results.join(name), b"x").unwrap();
+        }
+        remove_results(&results, 12);
+        let entries = std::fs::read_dir(&results).unwrap();
+        let mut left: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        std::fs::remove_dir_all(&results).unwrap();
+        assert_eq!(left, ["123.1.0", "function-12.1"]);
     }
 }

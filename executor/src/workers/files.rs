@@ -68,11 +68,16 @@ impl WorkerFiles {
         Ok((files, TheirEnds { input, output, stdout, stderr, words }))
     }
 
-    /// The call that the worker runs by its own account; 0: none.
-    pub(super) fn running(&self) -> u64 {
-        let mut bytes = [0; 8];
-        let read = self.words.read_exact_at(&mut bytes, 0);
-        read.map_or(0, |()| u64::from_le_bytes(bytes))
+    /// The call that the worker runs by its own account; 0: none. `None`: it has never written its
+    /// fields.
+    pub(super) fn running(&self) -> Option<u64> {
+        let mut bytes = [0; 24];
+        self.words.read_exact_at(&mut bytes, 0).ok()?;
+        if bytes.iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        let (call, _) = bytes.split_first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*call))
     }
 
     /// Names the call that the next SIGINT is meant for.
@@ -109,13 +114,16 @@ mod tests {
     #[test]
     fn the_node_sees_the_words_and_the_printed_text_of_a_worker() {
         let (files, theirs) = WorkerFiles::new().unwrap();
-        assert_eq!(files.running(), 0);
+        assert_eq!(files.running(), None);
         let words = File::from(theirs.words);
         words.write_all_at(&7_u64.to_le_bytes(), 0).unwrap();
         files.name_interrupted(7).unwrap();
         let mut named = [0; 8];
         words.read_exact_at(&mut named, 24).unwrap();
-        assert_eq!((files.running(), named), (7, 7_u64.to_le_bytes()));
+        assert_eq!((files.running(), named), (Some(7), 7_u64.to_le_bytes()));
+        words.write_all_at(&0_u64.to_le_bytes(), 0).unwrap();
+        words.write_all_at(&1_u64.to_le_bytes(), 16).unwrap();
+        assert_eq!(files.running(), Some(0));
         let mut stderr = File::from(theirs.stderr);
         stderr.write_all(b"one ").unwrap();
         stderr.write_all(b"two").unwrap();

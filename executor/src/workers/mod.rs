@@ -44,6 +44,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::call::Call;
 use self::pool::Pool;
+use self::runtime::{Runtime, RuntimeNumbers};
 use self::wire::FunctionId;
 use crate::error::reason;
 use crate::executor::Shared;
@@ -67,6 +68,8 @@ struct Inner {
     shared: Arc<Shared>,
     wake: OwnedFd,
     pool: Mutex<Pool>,
+    /// Apart from the pool, for threads that must not wait for it.
+    numbers: Mutex<RuntimeNumbers>,
     /// Calls and kills for the pool's thread, from threads that must not wait for the pool.
     inbox: Mutex<Inbox>,
 }
@@ -74,6 +77,8 @@ struct Inner {
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "a call is large, and moves from queue to queue")]
 struct Inbox {
+    /// New runtimes, in the order of their numbers.
+    runtimes: Vec<Runtime>,
     calls: Vec<Box<Call>>,
     kills: Vec<u64>,
     /// Calls that wait for the bytes of their function.
@@ -228,7 +233,8 @@ fn start(shared: &Arc<Shared>) -> Started {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let wake = wake.map_err(|error| failed(error.into()))?;
     let pool = Mutex::new(Pool::new(shared.clone(), epoll.clone(), results, program));
-    let inner = Arc::new(Inner { shared: shared.clone(), wake, pool, inbox: Mutex::default() });
+    let (numbers, inbox) = (Mutex::default(), Mutex::default());
+    let inner = Arc::new(Inner { shared: shared.clone(), wake, pool, numbers, inbox });
     let theirs = inner.clone();
     let thread = std::thread::Builder::new()
         .name(format!("{node}-calls"))
@@ -251,10 +257,11 @@ impl Inner {
     }
 
     fn runtime(&self, spec: &messages::Runtime) -> usize {
-        let mut pool = self.pool();
-        let (number, is_new) = pool.numbers.of(spec);
+        let mut numbers = self.numbers.lock().expect("no holder of the numbers panics");
+        let (number, is_new) = numbers.of(spec);
         if is_new {
-            pool.runtimes.push(runtime::Runtime::new(spec.clone(), Instant::now()));
+            // With the numbers locked, so that the order is theirs.
+            self.inbox().runtimes.push(Runtime::new(spec.clone(), Instant::now()));
         }
         number
     }
@@ -301,7 +308,7 @@ impl Inner {
             Ok(mut pool) if pool.queue.is_empty() => {
                 for call in calls {
                     let spec = &call.launch.spec;
-                    must_watch |= spec.time_limit_ns > 0 || spec.memory_bytes > 0;
+                    must_watch |= spec.time_limit_ns > 0 || call.memory_limit_bytes() > 0;
                     if !pool.functions.contains_key(&call.function) {
                         left.push(call);
                     } else if let Err(call) = pool.give(call) {

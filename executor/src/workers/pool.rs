@@ -1,6 +1,6 @@
 //! The workers of a node: which call goes to which worker, and when workers start and end.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
-use super::runtime::{Runtime, RuntimeNumbers, Zygote, send_fork, socket_pair};
+use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::starter::{Program, Starter};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
@@ -24,6 +24,8 @@ const BAD_STARTS_MAX: u32 = 3;
 
 /// The maximum of functions that a node keeps as bytes.
 const FUNCTIONS_MAX: usize = 4096;
+/// The maximum of their bytes.
+const FUNCTION_BYTES_MAX: u64 = 1 << 30;
 
 /// The source of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +71,24 @@ pub(super) enum FunctionBytes {
     File {
         codec: u8,
         path: String,
+        size_bytes: u64,
     },
+}
+
+impl FunctionBytes {
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Inline { bytes, .. } => bytes.len() as u64,
+            Self::File { size_bytes, .. } => *size_bytes,
+        }
+    }
+
+    /// Removes its file.
+    fn discard(&self) {
+        if let Self::File { path, .. } = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 pub(super) struct Pool {
@@ -80,13 +99,18 @@ pub(super) struct Pool {
     /// The Python worker of this node.
     pub(super) program: PathBuf,
     pub(super) starter: Option<Starter>,
-    pub(super) numbers: RuntimeNumbers,
     pub(super) runtimes: Vec<Runtime>,
     pub(super) workers: BTreeMap<u64, Worker>,
     next_worker: u64,
     /// Calls without a worker.
     pub(super) queue: VecDeque<Box<Call>>,
     pub(super) functions: HashMap<FunctionId, FunctionBytes>,
+    /// The sum of their bytes.
+    function_bytes: u64,
+    /// Calls without the bytes of their function. They go through the inbox again.
+    pub(super) unready: VecDeque<Box<Call>>,
+    /// `watch` looks at nothing before.
+    pub(super) look_at: Option<Instant>,
     /// Ends to report, once the lock is free.
     pub(super) ended: Vec<AttemptOutcome>,
 }
@@ -110,12 +134,14 @@ impl Pool {
             results,
             program,
             starter: None,
-            numbers: RuntimeNumbers::default(),
             runtimes: Vec::new(),
             workers: BTreeMap::new(),
             next_worker: 1,
             queue: VecDeque::new(),
             functions: HashMap::new(),
+            function_bytes: 0,
+            unready: VecDeque::new(),
+            look_at: None,
             ended: Vec::new(),
         }
     }
@@ -133,12 +159,15 @@ impl Pool {
 
     fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
         let worker = self.workers.get_mut(&id).expect("found by the caller");
-        let function = &self.functions[&call.function];
+        let Some(function) = self.functions.get(&call.function) else {
+            self.unready.push_back(call);
+            return;
+        };
         let value = match function {
             FunctionBytes::Inline { codec, bytes } => {
                 Value { is_path: false, codec: *codec, slot: 0, bytes }
             }
-            FunctionBytes::File { codec, path } => {
+            FunctionBytes::File { codec, path, .. } => {
                 Value { is_path: true, codec: *codec, slot: 0, bytes: path.as_bytes() }
             }
         };
@@ -165,7 +194,9 @@ impl Pool {
                 self.shared.leave(call.key);
                 continue;
             }
-            if let Err(call) = self.give(call) {
+            if !self.functions.contains_key(&call.function) {
+                self.unready.push_back(call);
+            } else if let Err(call) = self.give(call) {
                 left.push_back(call);
             }
         }
@@ -314,7 +345,7 @@ impl Pool {
     pub(super) fn interrupt(&mut self, id: u64, why: Why, now: Instant) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.interrupted.is_none() && worker.interrupt(why, now).is_err() {
-            worker.kill();
+            worker.kill(self.starter.as_mut());
         }
     }
 
@@ -322,7 +353,7 @@ impl Pool {
     pub(super) fn kill_for(&mut self, id: u64, why: Why, now: Instant) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.interrupted = Some((now, why));
-        worker.kill();
+        worker.kill(self.starter.as_mut());
     }
 
     /// A worker or zygote of this runtime ended before it was ready.
@@ -370,13 +401,35 @@ impl Pool {
             let name: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
             let path = self.results.join(format!("function-{name}"));
             std::fs::write(&path, bytes).map_err(|error| error.to_string())?;
-            FunctionBytes::File { codec, path: crate::stage::text_of(&path) }
+            let size_bytes = bytes.len() as u64;
+            FunctionBytes::File { codec, path: crate::stage::text_of(&path), size_bytes }
         };
-        if self.functions.len() >= FUNCTIONS_MAX {
-            let queue = &self.queue;
-            self.functions.retain(|id, _| queue.iter().any(|call| call.function == *id));
+        let sum_bytes = self.function_bytes + kept.size_bytes();
+        if self.functions.len() >= FUNCTIONS_MAX || sum_bytes > FUNCTION_BYTES_MAX {
+            self.evict_functions(id);
         }
-        self.functions.insert(id, kept);
+        self.function_bytes += kept.size_bytes();
+        if let Some(old) = self.functions.insert(id, kept) {
+            self.function_bytes -= old.size_bytes();
+        }
         Ok(())
+    }
+
+    /// Forgets the functions that no call of this pool needs, but for `new`.
+    fn evict_functions(&mut self, new: FunctionId) {
+        let held = self.workers.values().flat_map(|worker| worker.calls.iter());
+        let needed: HashSet<FunctionId> =
+            self.queue.iter().chain(held).map(|call| call.function).collect();
+        let mut left_bytes = 0;
+        self.functions.retain(|id, function| {
+            let is_needed = *id == new || needed.contains(id);
+            if is_needed {
+                left_bytes += function.size_bytes();
+            } else {
+                function.discard();
+            }
+            is_needed
+        });
+        self.function_bytes = left_bytes;
     }
 }

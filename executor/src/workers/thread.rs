@@ -45,8 +45,12 @@ pub(super) fn run(inner: &std::sync::Arc<Inner>, epoll: &OwnedFd) {
             }
         }
         take_inbox(inner, &mut pool, now);
-        timeout = pool.watch(now);
         pool.dispatch(now);
+        if !pool.unready.is_empty() {
+            inner.inbox().calls.extend(pool.unready.drain(..));
+            inner.wake();
+        }
+        timeout = pool.watch(now);
         // Calls come without notice, and may print without bound.
         let most = match (pool.queue.is_empty(), pool.workers.is_empty()) {
             (false, _) => Duration::from_millis(100),
@@ -64,6 +68,7 @@ pub(super) fn run(inner: &std::sync::Arc<Inner>, epoll: &OwnedFd) {
 /// Takes what other threads have left for this one.
 fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
     let mut inbox = inner.inbox();
+    pool.runtimes.append(&mut inbox.runtimes);
     let (calls, kills) = (std::mem::take(&mut inbox.calls), std::mem::take(&mut inbox.kills));
     let fetched = std::mem::take(&mut inbox.fetched);
     let mut wanted = Vec::new();

@@ -15,8 +15,14 @@ const START_MAX: Duration = Duration::from_secs(300);
 const END_MAX: Duration = Duration::from_secs(2);
 
 impl Pool {
-    /// Handles all that depends on time. Returns the time of the next look.
+    /// Handles all that depends on time, at most every [`LOOK_EVERY`] unless a limit ends earlier.
+    /// Returns the time until the next look.
     pub(super) fn watch(&mut self, now: Instant) -> Option<Duration> {
+        if let Some(at) = self.look_at
+            && now < at
+        {
+            return Some(at.saturating_duration_since(now));
+        }
         let ids: Vec<u64> = self.workers.keys().copied().collect();
         let mut next: Option<Duration> = None;
         for id in ids {
@@ -27,6 +33,7 @@ impl Pool {
             let wait = self.watch_zygote(runtime, now);
             next = next.into_iter().chain(wait).min();
         }
+        self.look_at = Some(now + next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY)));
         next
     }
 
@@ -43,7 +50,7 @@ impl Pool {
         if let Some((since, _)) = &worker.interrupted {
             let until = *since + grace;
             if now >= until && worker.stage != Stage::Ending {
-                worker.kill();
+                worker.kill(self.starter.as_mut());
             }
             return Some(until.saturating_duration_since(now).max(LOOK_EVERY));
         }
@@ -53,7 +60,7 @@ impl Pool {
                 Some(END_MAX)
             }
             Stage::Ending if now >= worker.since + END_MAX => {
-                worker.kill();
+                worker.kill(self.starter.as_mut());
                 Some(END_MAX)
             }
             Stage::Starting | Stage::Ending => Some(END_MAX),
@@ -82,17 +89,17 @@ impl Pool {
             }
             return Some(first);
         }
-        let spec = &call.launch.spec;
-        let limit = Duration::from_nanos(spec.time_limit_ns);
-        if spec.time_limit_ns > 0 && now >= began + limit {
+        let limit = Duration::from_nanos(call.launch.spec.time_limit_ns);
+        if !limit.is_zero() && now >= began + limit {
             self.interrupt(id, Why::Time, now);
             return Some(LOOK_EVERY);
         }
-        if spec.memory_bytes > 0
+        let most_bytes = call.memory_limit_bytes();
+        if most_bytes > 0
             && let Some(used_bytes) = worker.resident_bytes()
-            && used_bytes > spec.memory_bytes
+            && used_bytes > most_bytes
         {
-            let (used, most) = (mib(used_bytes), mib(spec.memory_bytes));
+            let (used, most) = (mib(used_bytes), mib(most_bytes));
             let text = format!("used {used} MiB of memory; its limit is {most} MiB");
             self.kill_for(id, Why::Failure(text), now);
             return Some(END_MAX);
@@ -106,6 +113,9 @@ impl Pool {
     }
 
     fn watch_zygote(&mut self, runtime: usize, now: Instant) -> Option<Duration> {
+        if matches!(self.runtimes[runtime].zygote, Zygote::None) {
+            return None;
+        }
         let is_used = self.workers.values().any(|worker| worker.runtime == runtime)
             || self.queue.iter().any(|call| call.runtime == runtime);
         let state = &mut self.runtimes[runtime];

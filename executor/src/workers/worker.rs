@@ -10,6 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 
 use super::call::Call;
 use super::files::WorkerFiles;
+use super::starter::Starter;
 use super::wire::{FunctionId, Incoming, Outgoing, Value};
 
 /// The maximum of functions that a worker keeps.
@@ -58,7 +59,8 @@ pub(super) struct Worker {
     pub(super) interrupted: Option<(Instant, Why)>,
     /// The status of `waitpid`, once it is known.
     pub(super) status: Option<i32>,
-    /// It has closed its pipe then.
+    /// It has closed its pipe then, or has ended: the record of a worker ends soon after that, even
+    /// if another process holds the pipe open.
     pub(super) closed: Option<Instant>,
 }
 
@@ -160,9 +162,16 @@ impl Worker {
         }
     }
 
-    /// Kills its process group. The end of its pipe follows.
-    pub(super) fn kill(&mut self) {
+    /// Kills its process group. The end of its pipe follows. The spawner kills a worker that it
+    /// started and that has not named its process yet.
+    pub(super) fn kill(&mut self, starter: Option<&mut Starter>) {
         self.stage = Stage::Ending;
+        if self.pid.is_none()
+            && let Some(number) = self.number
+            && let Some(starter) = starter
+        {
+            starter.kill(number);
+        }
         if let Some(process) = &self.pidfd {
             // The descriptor never names another process.
             let _ = pidfd_send_signal(process, Signal::KILL);

@@ -18,6 +18,9 @@ FLUSH_NS = 1_000_000
 FLUSH_BYTES = 1 << 16
 RSS_EVERY_NS = 1_000_000
 
+# The variables for numbers of threads that the zygote has set itself.
+THREAD_NAMES = []
+
 _now = time.monotonic_ns
 _NONE = wire.value(wire.INLINE, wire.PICKLE, 0, pickle.dumps(None, 5))
 
@@ -40,6 +43,7 @@ class Worker:
         self.alarm = False
         self.noting = False
         self.inputs = {}
+        self.cpus = 1
         self.printed = _flusher()
         self.objects = os.environ.get("STARLING_WORKER_OBJECTS", "")
         context._state["send_note"] = self.note
@@ -130,6 +134,8 @@ class Worker:
             self.in_call = True
             if self.word[3] == head[0]:
                 raise KeyboardInterrupt
+            if head[6] != self.cpus * 1000:
+                self.use_cpus(max(1, head[6] // 1000))
             function, retry_on = self.function(head[1])
             how, codec, _, data = given[0]
             if len(given) > 1:
@@ -153,6 +159,15 @@ class Worker:
             context._state["head"] = None
             if self.inputs:
                 self.inputs = {}
+
+    def use_cpus(self, cpus):
+        """The number of threads of libraries, unless the user has set it."""
+        self.cpus = cpus
+        for name in THREAD_NAMES:
+            os.environ[name] = str(cpus)
+        threads = sys.modules.get("threadpoolctl")
+        if threads is not None and THREAD_NAMES:
+            threads.threadpool_limits(cpus)
 
     def failed(self, call, error, retry_on):
         if isinstance(error, Refused):
@@ -435,6 +450,8 @@ def start(preloaded):
         error = None
     except BaseException as failed:
         error = "%s: %s" % (failures.name_of(failed), failures.text_of(failed))
+    # From here on the node sees that this worker names its calls.
+    worker.word[1] = _now()
     worker.append(wire.json_record(wire.HELLO, hello(error)))
     worker.flush()
     if error is not None:

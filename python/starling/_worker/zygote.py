@@ -22,9 +22,11 @@ FREE_FD = 16
 
 def start():
     """Serves until the node closes the socket. Returns an exit code; a worker's in its process."""
-    # One thread per library before the fork; the node sets the count of each worker.
+    # One thread per library before the fork; a worker sets the cpus of each call.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+        if name not in os.environ:
+            os.environ[name] = "1"
+            worker.THREAD_NAMES.append(name)
     control = socket.socket(fileno=_away(SOCKET))
     error = None
     try:
@@ -157,11 +159,21 @@ def _environment(env):
 def _reap(control, children):
     while children:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if ended is None:
             return
+        pid = ended.si_pid
+        if pid in children:
+            # Its own children may hold its pipe open. Its number is still in use, so that the
+            # group is the worker's.
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except OSError:
+                # It has had no group of its own.
+                pass
+        _, status = os.waitpid(pid, 0)
         if pid in children:
             children.discard(pid)
             control.sendall(wire.record(wire.EXITED, wire.EXITED_BODY.pack(pid, status)))

@@ -191,7 +191,10 @@ impl Scheduler {
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
         let slot = seat.as_ref().map(|seat| seat.first);
-        let granted = seat.as_ref().and_then(|seat| self.slots.granted(seat));
+        // A no-op without a request makes no use of it.
+        let is_noop = matches!(work.spec.body, Some(wire::spec::Body::Noop(_)));
+        let is_told = work.has_request() || !is_noop;
+        let granted = seat.as_ref().filter(|_| is_told).and_then(|seat| self.slots.granted(seat));
         let running = Running {
             attempt,
             spec,

@@ -138,7 +138,8 @@ impl Scheduler {
     }
 
     /// A class is next and does not fit: unless another class has reserved, the short pools are
-    /// reserved for it.
+    /// reserved for it. Further pools are reserved once none of these is short: a task of one cpu
+    /// that waits for a GPU keeps no cpu meanwhile.
     fn reserve(&mut self, class: u64) {
         if self.reservation.as_ref().is_some_and(|other| other.class != class)
             || self.options.mutant == Some(Mutant::ReservationForgotten)
@@ -146,21 +147,42 @@ impl Scheduler {
             return;
         }
         let short = self.slots.short(self.need_of_class(class));
+        if short.is_empty() {
+            return;
+        }
         match &mut self.reservation {
+            Some(own) if short.meets(own.short) => {}
             Some(own) => own.short = own.short.with(short),
             None => self.reservation = Some(Box::new(Reservation { class, short, passes: 0 })),
         }
     }
-    /// Ends the reservation of a class that no task here has any more; notes further short pools.
+    /// Ends the reservation of a class if no task of it has its inputs here; notes further short
+    /// pools.
     pub(crate) fn check_reservation(&mut self) {
         let Some(class) = self.reservation.as_ref().map(|own| own.class) else { return };
         let in_line = |task: &TaskId| {
             self.staging.get(task).is_some_and(|staged| class_of(&staged.work.spec) == class)
         };
-        let queued = self.local.has_class(class) || self.shared.has_class(class);
-        match queued || self.awaiting_slot.iter().any(in_line) {
+        match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
             true => self.reserve(class),
             false => self.reservation = None,
+        }
+    }
+
+    /// Whether a task of a class with a request is queued here with all larger inputs.
+    fn has_here(&self, class: u64) -> bool {
+        self.local.has_here(class) || self.shared.has_here(class)
+    }
+    /// Whether the resources of the reserved class are free, and a task of it is queued with all
+    /// larger inputs here: the tasks in line do not keep it in its queue.
+    pub(crate) fn reserved_may_start(&self) -> bool {
+        let class = self.reservation.as_ref().map(|own| own.class);
+        class.is_some_and(|class| self.has_here(class) && self.may_start_class(class))
+    }
+    /// A task of a class does not fit on the disk: nothing is reserved for it meanwhile.
+    pub(crate) fn end_reservation_of(&mut self, class: u64) {
+        if self.reservation.as_ref().is_some_and(|own| own.class == class) {
+            self.reservation = None;
         }
     }
 
@@ -228,24 +250,34 @@ impl Scheduler {
         let startable = classes.filter(|&(class, _)| self.may_start_class(class));
         plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
     }
-    /// Whether one more task of a class may be staged.
+    /// Whether one more task of a class may be staged. Beyond those that fit the free resources,
+    /// one is: the others stay in the queue, where thieves find them.
     fn may_stage(&self, class: u64, fits: bool) -> bool {
         if class == PLAIN {
             return true;
         }
         let staged = self.staging.values().filter(|it| class_of(&it.work.spec) == class).count();
-        staged < if fits { self.lanes() } else { 1 }
+        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
+        staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
     }
 
-    /// The next task of the queues with all inputs here, of those that fit. True if it is local.
-    pub(crate) fn pop_here(&mut self) -> Option<(bool, Ready)> {
+    /// The next task of the queues with all inputs here, of those that fit; `reserved`: of those of
+    /// the reserved class. True if it is local.
+    pub(crate) fn pop_here(&mut self, reserved: bool) -> Option<(bool, Ready)> {
         if self.local.has_requests() || self.shared.has_requests() {
             let first = earlier(self.local.first_here(|_| true), self.shared.first_here(|_| true));
             if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
                 self.reserve(class);
             }
         }
-        let may = |class| self.may_start_class(class) && self.may_stage(class, true);
+        // What never fits is taken out too, and staging reports it to its home.
+        let never = |class| class != PLAIN && matches!(self.need_of_class(class), Need::Never);
+        let starts = |class| self.may_start_class(class) && self.may_stage(class, true);
+        let own = self.reservation.as_ref().map(|own| own.class);
+        let may = |class| match reserved {
+            true => own == Some(class) && starts(class),
+            false => never(class) || starts(class),
+        };
         let (local, (_, class)) = earlier(self.local.first_here(may), self.shared.first_here(may))?;
         let queue = if local { &mut self.local } else { &mut self.shared };
         queue.pop_here_of(class).map(|ready| (local, ready))

@@ -154,6 +154,12 @@ impl Queues {
     pub(crate) fn has_class(&self, class: u64) -> bool {
         self.classes.as_ref().is_some_and(|classes| classes.contains_key(&class))
     }
+    /// Whether a task of a class with a request has all larger inputs here.
+    #[must_use]
+    pub(crate) fn has_here(&self, class: u64) -> bool {
+        let queue = self.classes.as_ref().and_then(|classes| classes.get(&class));
+        queue.is_some_and(|queue| queue.here() > 0)
+    }
     /// The number of tasks without a request.
     #[must_use]
     pub(crate) fn plain(&self) -> usize {

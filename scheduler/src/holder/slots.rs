@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Refusal, Request};
+use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Refusal, Request, Totals};
 
 use crate::Mutant;
 
@@ -99,6 +99,23 @@ impl Slots {
             (Need::Cpus(cpus), _) => cpus <= self.free() && !self.cpus_set().meets(kept),
             (Need::Fit(fit), Some(own)) => own.pools.fits_outside(fit, kept),
             (Need::Fit(fit), None) => self.fits(Need::Cpus(fit.cpus(self.total)), kept),
+        }
+    }
+    /// Whether the free amounts are enough for so many tasks of a request.
+    pub(crate) fn fits_times(&self, request: &Request, need: Need<'_>, times: usize) -> bool {
+        if times <= 1 {
+            return times == 0 || self.fits(need, PoolSet::EMPTY);
+        }
+        match (need, &self.pools) {
+            (Need::Fit(_), Some(own)) => {
+                let offer = Totals::from(own.pools.offer());
+                let mut free = offer.with_free(&own.pools.free_units());
+                (0..times).all(|_| free.take(request))
+            }
+            (Need::Fit(fit), None) => {
+                (fit.cpus(self.total) as usize).saturating_mul(times) <= self.free.len()
+            }
+            (Need::Nothing | Need::Cpus(_) | Need::Never, _) => false,
         }
     }
     /// The pools that are short of the needs now.

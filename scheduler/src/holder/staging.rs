@@ -12,6 +12,7 @@ use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::admission::{Admission, Passed, admit};
+use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
 use crate::holder::matching::InLine;
 use crate::holder::ready_queue::{Presence, Ready};
@@ -184,11 +185,12 @@ impl Scheduler {
                     continue;
                 }
                 InLine::Drains => return, // It is next as soon as nothing else runs.
-                // More would only wait here, where no thief finds them.
-                InLine::NoneFits if self.waits_in_line() => break,
                 InLine::NoneFits => {}
             }
-            if self.underway() >= STAGING_PER_SLOT_MAX * self.lanes() {
+            // More would only wait here, where no thief finds them. A reserved task would start.
+            let is_enough =
+                self.waits_in_line() || self.underway() >= STAGING_PER_SLOT_MAX * self.lanes();
+            if is_enough && !self.reserved_may_start() {
                 break;
             }
             pops += 1;
@@ -196,7 +198,7 @@ impl Scheduler {
                 self.data.left_over = true;
                 return;
             }
-            let Some((local_queue, ready)) = self.pop_here() else { break };
+            let Some((local_queue, ready)) = self.pop_here(is_enough) else { break };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
@@ -352,6 +354,7 @@ impl Scheduler {
     /// The task does not fit now. Returns whether other tasks may go before it.
     fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
         self.data.full = true;
+        self.end_reservation_of(class_of(&aside.work.spec));
         if self.data.aside.is_empty() {
             Passed::note(&mut self.data.passed, now, aside.ready.task);
         }

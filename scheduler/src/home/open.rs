@@ -24,6 +24,9 @@ type Asker = (ClientId, u64);
 type Place = (JobId, PartitionId);
 type Answered = Result<response::Body, wire::Error>;
 
+/// The bytes of texts and values after which an answer has no further ends.
+const ENDS_BYTES_PER_ANSWER: usize = 1 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct OpenJobs {
     /// Parts that ask for weight.
@@ -31,6 +34,8 @@ pub(crate) struct OpenJobs {
     /// Stored chunks with edges that other homes have not stored.
     unanswered: BTreeMap<(JobId, PartitionId, u32), Vec<Asker>>,
     watchers: BTreeMap<Place, Vec<EndsWatcher>>,
+    /// Some watcher may get another answer at once.
+    has_more_ends: bool,
 }
 
 #[derive(Debug)]
@@ -328,6 +333,9 @@ impl Scheduler {
 
     /// When something about open jobs is due.
     pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
+        if self.open_jobs.as_ref().is_some_and(|open_jobs| open_jobs.has_more_ends) {
+            return Some(Time::ZERO);
+        }
         let joins = self.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
         let join = joins.map(|join| join.at).min();
         let late = self.ledger.next_late_send();
@@ -353,8 +361,8 @@ impl Scheduler {
                     return Err(wrong_home(query.partition));
                 }
                 let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
-                let tasks = part.map_or(0, |part| part.open);
-                Ok(response::Body::OpenTasks(wire::OpenTasks { tasks }))
+                let (tasks, all) = part.map_or((0, 0), |part| (part.open, part.tasks));
+                Ok(response::Body::OpenTasks(wire::OpenTasks { tasks, all }))
             }
             None => Err(refused("the request is of a kind this node does not know".to_owned())),
         }
@@ -437,37 +445,35 @@ impl Scheduler {
         })
     }
 
+    /// Sends each watcher at most one answer with ends; the next step sends the rest.
     fn send_ends(&mut self, out: &mut Out) {
         let Some(open_jobs) = &mut self.open_jobs else { return };
         let mut all = std::mem::take(&mut open_jobs.watchers);
+        let (most, mut has_more) = ((ENDS_PER_ANSWER_MAX, ENDS_BYTES_PER_ANSWER), false);
         all.retain(|&(job, partition), watchers| {
             let term = self.term_of_ends(partition);
+            let is_over = self.ledger.jobs.get(&job).is_none_or(|job| job.ended);
             watchers.retain_mut(|watcher| {
-                let known = self.ledger.jobs.get(&job);
-                let is_over = known.is_none_or(|job| job.ended);
-                loop {
-                    let after = watcher.next;
-                    let (next, ends) =
-                        self.ledger.ends_from(job, partition, after, ENDS_PER_ANSWER_MAX);
-                    let is_last = is_over && next == after;
-                    if next == after && !is_last && watcher.is_answered {
-                        return true;
-                    }
-                    (watcher.next, watcher.is_answered) = (next, true);
-                    let ends = wire::Ends { partition: partition.0, term, next, ends };
-                    let (client, id) = watcher.asker;
-                    let body = Some(response::Body::Ends(ends));
-                    let response = wire::Response { id, body, more: !is_last, error: None };
-                    out.answers.push(Answer { client, response });
-                    if is_last {
-                        return false;
-                    }
+                let after = watcher.next;
+                let (next, ends) = self.ledger.ends_from(job, partition, after, most);
+                let is_last = is_over && next == after;
+                if next == after && !is_last && watcher.is_answered {
+                    return true;
                 }
+                let is_cut = self.ledger.ends_from(job, partition, next, (1, 1)).0 != next;
+                has_more |= !is_last && (is_over || is_cut);
+                (watcher.next, watcher.is_answered) = (next, true);
+                let ends = wire::Ends { partition: partition.0, term, next, ends };
+                let (client, id) = watcher.asker;
+                let body = Some(response::Body::Ends(ends));
+                let response = wire::Response { id, body, more: !is_last, error: None };
+                out.answers.push(Answer { client, response });
+                !is_last
             });
             !watchers.is_empty()
         });
         if let Some(open_jobs) = &mut self.open_jobs {
-            open_jobs.watchers = all;
+            (open_jobs.watchers, open_jobs.has_more_ends) = (all, has_more);
         }
     }
 }

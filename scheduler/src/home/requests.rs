@@ -379,6 +379,13 @@ impl Scheduler {
         let wrong = |error: String| refused(format!("task '{}': {error}", spec.name));
         let request = resources::Request::decode(&spec.request)
             .map_err(|error| wrong(format!("its request is damaged: {error}")))?;
+        if !request.has_whole_cpus() {
+            return Err(wrong(format!("it asks for {request}; cpus are whole numbers")));
+        }
+        let is_call = matches!(spec.body, Some(wire::spec::Body::Call(_)));
+        if let Some(pool) = request.pool_beyond_cpus_and_memory().filter(|_| is_call) {
+            return Err(wrong(format!("a function cannot ask for {pool}; a command can")));
+        }
         let mut members = self.homes.not_removed();
         let fits = |node: NodeId| {
             let offer = self.homes.offer_of(node).filter(|_| self.homes.slots_of(node) > 0);

@@ -29,7 +29,7 @@ impl Scheduler {
     /// Announces a surplus of shared tasks to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
         let stealable = self.stealable();
-        let waiting = if self.shared.has_requests() { self.waiting_class() } else { None };
+        let waiting = if self.shares_requests() { self.waiting_class() } else { None };
         let surplus = stealable > self.own_use();
         if !(surplus || waiting.is_some()) || self.homes.living_others() == 0 {
             self.hints = Hints::default();

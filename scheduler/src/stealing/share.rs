@@ -1,7 +1,7 @@
 //! The part of a victim's queue that a thief may have. It is a number of tasks without a request,
 //! and tasks of those classes that fit the free resources of the thief.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::{NodeId, wire};
 use resources::Totals;
@@ -40,7 +40,22 @@ impl Scheduler {
             (false, _) => Some(offer.with_free(free)),
         }
     }
-    /// The classes of the shared queue that this node cannot start now and that fit the thief.
+    /// The classes with requests of the queues that other nodes may steal from, with the numbers of
+    /// their tasks.
+    fn shared_classes(&self) -> BTreeMap<u64, usize> {
+        let mut classes: BTreeMap<u64, usize> = self.shared.classes().collect();
+        if self.rules().shares_local_queue {
+            for (class, tasks) in self.local.classes() {
+                *classes.entry(class).or_default() += tasks;
+            }
+        }
+        classes
+    }
+    /// Whether other nodes may steal tasks with requests.
+    pub(crate) fn shares_requests(&self) -> bool {
+        self.shared.has_requests() || (self.rules().shares_local_queue && self.local.has_requests())
+    }
+    /// The classes of these queues that this node cannot start now and that fit the thief.
     fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeSet<u64> {
         let kind = self.homes.kind_of(thief);
         let ignored = self.options.mutant == Some(Mutant::ClassIgnored);
@@ -48,19 +63,21 @@ impl Scheduler {
             let known = self.classes.get(class);
             known.is_some_and(|it| ignored || it.fits_kind(kind) && free.fits(&it.request))
         };
-        let queued = self.shared.classes().map(|(class, _)| class);
+        let queued = self.shared_classes().into_keys();
         queued.filter(|&class| fits(class) && !self.may_start_class(class)).collect()
     }
 
     /// The number of tasks with requests that fit the free amounts of a thief.
     pub(crate) fn spare_requests(&self, thief: NodeId, free: &[u64]) -> usize {
-        if !self.shared.has_requests() {
+        if !self.shares_requests() {
             return 0;
         }
         let Some(mut free) = self.free_of(thief, free, None) else { return 0 };
         let classes = self.classes_for(thief, &free);
         let mut count = 0;
-        for (class, tasks) in self.shared.classes().filter(|(class, _)| classes.contains(class)) {
+        let mut queued = self.shared_classes();
+        queued.retain(|class, _| classes.contains(class));
+        for (class, tasks) in queued {
             let Some(known) = self.classes.get(class) else { continue };
             let fitting = (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(&known.request));
             count += fitting.count();
@@ -79,7 +96,7 @@ impl Scheduler {
 
     /// The part of the thief in tasks with requests.
     fn requests_for(&self, thief: NodeId, request: &wire::StealRequest) -> Option<RequestShare> {
-        if !self.shared.has_requests() {
+        if !self.shares_requests() {
             return None;
         }
         let free = self.free_of(thief, &request.free_amounts, Some(request.free))?;
@@ -116,9 +133,10 @@ impl Scheduler {
         fits
     }
 
-    /// A class of the shared queue that waits for another node, and the number of its tasks.
+    /// A class that waits for another node and that others may steal, and the number of its tasks.
     pub(crate) fn waiting_class(&self) -> Option<(u64, usize)> {
-        let waiting = self.shared.classes().filter(|&(class, _)| !self.may_start_class(class));
+        let queued = self.shared_classes().into_iter();
+        let waiting = queued.filter(|&(class, _)| !self.may_start_class(class));
         waiting.max_by_key(|&(_, tasks)| tasks)
     }
     /// The nodes, except for this one, that take tasks of a class.

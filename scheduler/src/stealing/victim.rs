@@ -86,7 +86,7 @@ impl Scheduler {
             }
             let Some((local_queue, ready)) = self.pop_stealable(&mut share) else { break };
             if local_queue && self.data.no_space.is_pinned_here(ready.task) {
-                share.surplus += 1;
+                share.surplus += usize::from(ready.class == PLAIN);
                 kept.push((local_queue, ready, None));
                 continue;
             }
@@ -173,14 +173,15 @@ impl Scheduler {
     /// blocked, by a full disk or by a source that does not deliver, none are reserved.
     pub(crate) fn own_use(&self) -> usize {
         let blocked = self.data.full
-            || !self.awaiting_slot.is_empty()
+            || self.awaiting_slot.len() > self.parked()
             || self.start_requests.any_exclusive()
             || self.data.failed_fetch_tasks > 0;
         if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }
 
-    /// Takes from the shared queue the task that this node would miss least, then a surplus task
-    /// from the local queue. The flag is true for the local queue.
+    /// Takes from the shared queue the task that this node would miss least. Then comes the local
+    /// queue: a task with a request that waits here, then a surplus task. The flag is true for the
+    /// local queue.
     fn pop_stealable(&mut self, share: &mut Share) -> Option<(bool, Ready)> {
         let may = |class| match class == PLAIN {
             true => share.plain > 0,
@@ -188,6 +189,12 @@ impl Scheduler {
         };
         if let Some(ready) = self.shared.pop_distant(may) {
             return Some((false, ready));
+        }
+        if self.rules().shares_local_queue
+            && self.local.has_requests()
+            && let Some(ready) = self.local.pop_last_of(|class| class != PLAIN && may(class))
+        {
+            return Some((true, ready));
         }
         if share.plain == 0 {
             return None;

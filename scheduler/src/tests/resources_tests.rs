@@ -71,7 +71,16 @@ fn push(node: &mut Scheduler, number: u64, needs: &str, out: &mut Out) -> TaskId
 }
 fn push_with(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) -> TaskId {
     let local = LocalId::new(PartitionId(1), number);
-    let placed = wire::Placed { job: 1, local: local.0, attempt: 1, ..Default::default() };
+    push_placed(node, local, wire::Placed::default(), spec, out)
+}
+fn push_placed(
+    node: &mut Scheduler,
+    local: LocalId,
+    placed: wire::Placed,
+    spec: wire::Spec,
+    out: &mut Out,
+) -> TaskId {
+    let placed = wire::Placed { job: 1, local: local.0, attempt: 1, ..placed };
     let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
     let bundle = wire::Bundle { specs: vec![spec], settings, tasks: vec![placed] };
     let body = Body::Push(wire::Push { bundle: Some(bundle) });
@@ -157,6 +166,49 @@ fn what_a_task_lacks_is_kept_for_it_after_a_number_of_starts() {
 }
 
 #[test]
+fn a_task_that_waits_for_a_gpu_keeps_no_cpus() {
+    let own = offer(&["cpus=4", "gpus=1"], &[]);
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    push(&mut node, 0, "gpus=1", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    push(&mut node, 1, "gpus=1", &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    for number in 2..52 {
+        push(&mut node, number, "", &mut out);
+    }
+    let mut done = 0;
+    while done < 50 {
+        let started = starts(&mut node, &mut out);
+        assert!(!started.is_empty(), "{done} of 50 tasks without a request have run");
+        assert!(starts(&mut node, &mut out).is_empty(), "all slots are busy");
+        for number in started {
+            assert_ne!(number, 1, "its GPU is busy");
+            let task = TaskId::new(1, LocalId::new(PartitionId(1), number).0);
+            end(&mut node, task, &mut out);
+            done += 1;
+        }
+    }
+}
+
+#[test]
+fn a_reserved_task_starts_although_others_wait_in_line() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    let first = push(&mut node, 0, "gpus=1", &mut out);
+    push(&mut node, 9, "", &mut out);
+    let mut started = starts(&mut node, &mut out);
+    started.sort_unstable();
+    assert_eq!(started, [0, 9]);
+    push(&mut node, 1, "gpus=2", &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    for number in 2..8 {
+        push_with(&mut node, number, wire::Spec { cpus: 4, ..spec("", 0) }, &mut out);
+    }
+    assert!(starts(&mut node, &mut out).is_empty());
+    end(&mut node, first, &mut out);
+    assert_eq!(starts(&mut node, &mut out), [1], "the wide tasks wait for the slot of 9");
+}
+
+#[test]
 fn a_wide_task_at_the_front_keeps_no_slot_idle() {
     let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
     push(&mut node, 0, "", &mut out);
@@ -201,6 +253,31 @@ fn a_thief_gets_what_fits_it() {
 }
 
 #[test]
+fn under_eft_a_thief_gets_tasks_of_the_local_queue() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    node.options.tuning.policy = Policy::Eft;
+    push(&mut node, 0, "gpus=2", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    for number in 1..4 {
+        let parent = LocalId::new(PartitionId(1), 99).0;
+        let input = wire::InputAt { parent, attempt: 1, size_bytes: 8, ..Default::default() };
+        let placed = wire::Placed { inputs: vec![input], ..Default::default() };
+        let local = LocalId::new(PartitionId(1), number);
+        push_placed(&mut node, local, placed, spec("gpus=1", 0), &mut out);
+    }
+    assert!(starts(&mut node, &mut out).is_empty());
+    let free_amounts = vec![4 * 10_000, 2 * 10_000, (8 << 30) * 10_000];
+    let request = wire::StealRequest { steal: 1, slots: 4, free: 4, held: 0, free_amounts };
+    let mut out = Out::default();
+    node.on_message(Time(0), NodeId(1), Body::StealRequest(request), &mut out);
+    let granted = out.reliable.iter().find_map(|(_, body)| match body {
+        Body::StealGrant(grant) => grant.bundle.as_ref().map(|bundle| bundle.tasks.len()),
+        _ => None,
+    });
+    assert_eq!(granted, Some(2), "two GPUs are free there");
+}
+
+#[test]
 fn a_request_that_no_node_offers_is_refused() {
     let labelled = offer(&["cpus=4"], &["fast"]);
     let mut node = node(&with_gpus(), &[&labelled]);
@@ -224,6 +301,7 @@ fn a_request_that_no_node_offers_is_refused() {
     assert!(error.contains("n1 offers cpus=4, label=fast"), "{error}");
     assert!(submit("gpus=1, label=fast").is_err(), "no node has both");
     assert_eq!(submit("gpus=2 | label=fast"), Ok(()));
+    assert!(submit("cpus=1.5, gpus=1").unwrap_err().contains("cpus are whole numbers"));
 }
 
 #[test]

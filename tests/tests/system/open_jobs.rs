@@ -76,6 +76,8 @@ fn a_failed_parent_skips_later_tasks_and_the_job_fails() {
     instance.starling(&["job", "wait", &id, "--timeout", "60s"]).expect_code(1);
     let info = job(&instance, &id);
     assert_eq!((&info["tasks"]["failed"], &info["tasks"]["skipped"]), (&1.into(), &1.into()));
+    let retried = instance.starling(&["job", "retry", &id]).expect_code(4);
+    assert!(retried.stderr.contains("was open: it is not retried"), "{retried:?}");
     instance.down();
 }
 
@@ -100,6 +102,7 @@ fn wrong_uses_are_refused_with_a_hint() {
     refused(instance.starling(&["job", "release", &id, "0.123456"]), "no task 0.123456");
     instance.starling(&["submit", "--open", "--", "true"]).expect_code(2);
     instance.starling(&["submit", "--after", &task, "--", "true"]).expect_code(2);
+    try_to_add(&instance, &id, &["--max-tasks", "5"], &["true"]).expect_code(2);
     instance.starling(&["job", "close", &id]).ok();
     refused(try_to_add(&instance, &id, &[], &["true"]), "is closed");
     instance.starling(&["job", "wait", &id, "--timeout", "60s"]).ok();

@@ -269,6 +269,9 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
   const canvas = useRef<HTMLCanvasElement>(null), line = useRef<Timeline | null>(null), data = useRef<Attempts | null>(null);
   const note = useSignal("The record of the run is read."), under = useSignal(""), kinds = useSignal<[number, string][]>([]);
   const live = useRef(isLive), dragged = useRef<number | null>(null), moved = useRef(0);
+  const owes = useRef(false);
+  // The last record is of a moment before the end.
+  if (live.current && !isLive) owes.current = true;
   live.current = isLive;
   useEffect(() => {
     const stop = new AbortController();
@@ -289,8 +292,12 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
     };
     const run = async (): Promise<void> => {
       for (let isFirst = true; !stop.signal.aborted; isFirst = false) {
-        if (isFirst || (live.current && !isPaused.value && document.visibilityState === "visible")) {
+        const isSeen = !isPaused.value && document.visibilityState === "visible";
+        if (isFirst || (isSeen && (live.current || owes.current))) {
+          const isOwed = owes.current;
+          owes.current = false;
           await read().catch((error: unknown) => {
+            if (isOwed) owes.current = true;
             if (!stop.signal.aborted) note.value = error instanceof Problem ? `${error.message} ${error.hint}` : String(error);
           });
         }
@@ -382,13 +389,13 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
 };
 
 const OutputPart = ({ job, task, stream, isLive }: { job: string; task: string; stream: string; isLive: boolean }): JSX.Element => {
-  const { value, problem } = useAnswer<Output>(`${api(job)}/tasks/${task}/output?stream=${stream}`, LIVE_MS, isLive);
+  const { value, problem, isLast } = useAnswer<Output>(`${api(job)}/tasks/${task}/output?stream=${stream}`, LIVE_MS, isLive);
   const title = stream === "stderr" ? "Standard error" : "Standard output";
   return (
     <section aria-label={title}>
       <h2>{title}</h2>
       {problem && <Failed problem={problem} />}
-      {value && value.bytes === 0 && value.written === 0 && <Empty>{isLive ? "Nothing yet: nodes store output in pieces." : "It wrote nothing."}</Empty>}
+      {value && value.bytes === 0 && value.written === 0 && <Empty>{isLive || !isLast ? "Nothing yet: nodes store output in pieces." : "It wrote nothing."}</Empty>}
       {value && value.bytes === 0 && value.written > 0 && <Warning>its {bytes(value.written)} are not here{value.is_away ? ": a node does not answer" : " any more"}</Warning>}
       {value?.damaged && <Warning>a part of it cannot be read</Warning>}
       {value && value.bytes > 0 && (

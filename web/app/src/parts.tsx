@@ -101,12 +101,19 @@ export const Failed = ({ problem }: { problem: Problem }): JSX.Element => (
   <Warning>{plain(problem.message)}{problem.hint && <span class="hint"> ({plain(problem.hint)})</span>}</Warning>
 );
 
-export interface Answer<T> { value: T | undefined; problem: Problem | undefined }
+export interface Answer<T> {
+  value: T | undefined;
+  problem: Problem | undefined;
+  /** It was asked for after the last change. */
+  isLast: boolean;
+}
 
-/** Asks at once, and again after `everyMs` while `isLive`. Old answers stay until a new one comes. */
+/** Asks at once, again after `everyMs` while `isLive`, and once after that. Old answers stay until a new one comes. */
 export function useAnswer<T>(path: string, everyMs: number, isLive: boolean): Answer<T> {
-  const [answer, setAnswer] = useState<Answer<T> & { of: string }>({ of: path, value: undefined, problem: undefined });
-  const live = useRef(isLive);
+  const [answer, setAnswer] = useState<Answer<T> & { of: string }>({ of: path, value: undefined, problem: undefined, isLast: false });
+  const live = useRef(isLive), owes = useRef(false);
+  // The last answer is of a moment before the end.
+  if (live.current && !isLive) owes.current = true;
   live.current = isLive;
   useEffect(() => {
     const stop = new AbortController();
@@ -114,14 +121,17 @@ export function useAnswer<T>(path: string, everyMs: number, isLive: boolean): An
       let isFirst = true;
       while (!stop.signal.aborted) {
         const isSeen = document.visibilityState === "visible" && !isPaused.value;
-        if (isFirst || (isSeen && live.current)) {
+        if (isFirst || (isSeen && (live.current || owes.current))) {
+          const isLast = !live.current, isOwed = owes.current;
+          owes.current = false;
           try {
             const value = await askJson<T>(path, stop.signal);
-            setAnswer({ of: path, value, problem: undefined });
+            setAnswer({ of: path, value, problem: undefined, isLast });
           } catch (error) {
+            if (isOwed) owes.current = true;
             if (stop.signal.aborted) return;
             const problem = error instanceof Problem ? error : new Problem(0, String(error), "");
-            setAnswer((old) => ({ of: path, value: old.of === path ? old.value : undefined, problem }));
+            setAnswer((old) => ({ of: path, value: old.of === path ? old.value : undefined, problem, isLast: false }));
           }
           isFirst = false;
         }
@@ -131,7 +141,7 @@ export function useAnswer<T>(path: string, everyMs: number, isLive: boolean): An
     void run();
     return () => stop.abort();
   }, [path, everyMs]);
-  return answer.of === path ? answer : { value: undefined, problem: undefined };
+  return answer.of === path ? answer : { value: undefined, problem: undefined, isLast: false };
 }
 
 /** The time, once a second. */

@@ -80,6 +80,11 @@ pub(crate) const IN_BACKTICKS: &str = "between backquotes";
 pub(crate) const IN_DOCUMENT: &str = "in or after a here-document";
 pub(crate) const IN_DOLLAR_QUOTES: &str = "between $' and '";
 pub(crate) const AFTER_BACKSLASH: &str = "after a backslash";
+pub(crate) const IN_COMMENT: &str = "in a comment";
+pub(crate) const IN_PARAMETER: &str = "in ${...}";
+pub(crate) const AFTER_PARAMETER: &str = "after quotes in ${...}";
+pub(crate) const IN_CASE: &str = "in or after 'case' in parentheses";
+pub(crate) const AFTER_SHARP: &str = "after a # in ((";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Context {
@@ -87,6 +92,10 @@ enum Context {
     Single,
     Double,
     DollarSingle,
+    /// Between `${` and `}`.
+    Parameter,
+    /// Behind `((`, which may also be two parentheses of commands.
+    Arithmetic,
 }
 
 /// Reads a script letter by letter, and knows the quotes at each place.
@@ -97,7 +106,8 @@ pub(crate) struct Script {
     is_escaped: bool,
     in_comment: bool,
     in_backticks: bool,
-    after_document: bool,
+    /// The reason why no value can follow: the places behind are not clear.
+    unclear: Option<&'static str>,
 }
 
 impl Script {
@@ -108,7 +118,7 @@ impl Script {
             is_escaped: false,
             in_comment: false,
             in_backticks: false,
-            after_document: false,
+            unclear: None,
         }
     }
 
@@ -127,21 +137,29 @@ impl Script {
         if self.in_backticks {
             return Err(IN_BACKTICKS);
         }
-        if self.after_document {
-            return Err(IN_DOCUMENT);
+        if let Some(reason) = self.unclear {
+            return Err(reason);
+        }
+        if self.in_comment {
+            return Err(IN_COMMENT);
+        }
+        if self.contexts.contains(&Context::Parameter) {
+            return Err(IN_PARAMETER);
         }
         match self.context() {
             _ if self.is_escaped => Err(AFTER_BACKSLASH),
-            Context::Plain => Ok(Place::Plain),
+            Context::Plain | Context::Arithmetic => Ok(Place::Plain),
             Context::Single => Ok(Place::Single),
             Context::Double => Ok(Place::Double),
             Context::DollarSingle => Err(IN_DOLLAR_QUOTES),
+            Context::Parameter => Err(IN_PARAMETER),
         }
     }
 
     /// A value follows the text before.
     pub(crate) fn value(&mut self) {
         self.previous = Some('x');
+        self.is_escaped = false;
     }
 
     /// The next letter of the script, and the text after it.
@@ -156,36 +174,74 @@ impl Script {
             self.previous = Some('x');
             return;
         }
+        let is_after_dollar = previous == Some('$');
         match (self.context(), letter) {
-            (Context::Single, '\'') | (Context::DollarSingle, '\'') | (Context::Double, '"') => {
+            (Context::Single | Context::DollarSingle, '\'')
+            | (Context::Double, '"')
+            | (Context::Parameter, '}') => {
                 self.contexts.pop();
             }
             (Context::Single, _) => {}
             (_, '\\') => self.is_escaped = true,
             (Context::DollarSingle, _) => {}
             (_, '`') => self.in_backticks = !self.in_backticks,
-            (Context::Double, '(') if previous == Some('$') => self.contexts.push(Context::Plain),
-            (Context::Double, _) => {}
-            (Context::Plain, '\'') if previous == Some('$') => {
-                self.contexts.push(Context::DollarSingle);
+            // `$$` is a number; it begins nothing.
+            (_, '$') if is_after_dollar => self.previous = Some('x'),
+            (_, '{') if is_after_dollar => self.contexts.push(Context::Parameter),
+            (Context::Double | Context::Parameter, '(') if is_after_dollar => {
+                self.contexts.push(Context::Plain);
             }
-            (Context::Plain, '\'') => self.contexts.push(Context::Single),
-            (Context::Plain, '"') => self.contexts.push(Context::Double),
-            (Context::Plain, '(') => self.contexts.push(Context::Plain),
-            (Context::Plain, ')') if self.contexts.len() > 1 => {
+            (Context::Double, _) => {}
+            // Shells differ about quotes in "${...}".
+            (Context::Parameter, '\'' | '"') if self.contexts.contains(&Context::Double) => {
+                self.set_unclear(AFTER_PARAMETER);
+            }
+            (_, '\'') if is_after_dollar => self.contexts.push(Context::DollarSingle),
+            (_, '\'') => self.contexts.push(Context::Single),
+            (_, '"') => self.contexts.push(Context::Double),
+            (Context::Parameter, _) => {}
+            (context, letter) => self.command(context, letter, previous, rest),
+        }
+    }
+
+    /// The next letter outside of quotes.
+    fn command(&mut self, context: Context, letter: char, previous: Option<char>, rest: &str) {
+        let begins = previous.is_none_or(|it| it.is_whitespace() || ";&|(".contains(it));
+        match letter {
+            '(' if previous == Some('(') || context == Context::Arithmetic => {
+                self.contexts.push(Context::Arithmetic);
+            }
+            '(' => self.contexts.push(Context::Plain),
+            ')' if self.contexts.len() > 1 => {
                 self.contexts.pop();
             }
-            (Context::Plain, '#') => {
-                let begins = previous.is_none_or(|it| it.is_whitespace() || ";&|(".contains(it));
-                self.in_comment = begins;
+            '#' if begins && context == Context::Arithmetic => self.set_unclear(AFTER_SHARP),
+            '#' => self.in_comment = begins,
+            // The parentheses of its patterns have no beginning.
+            'c' if self.contexts.len() > 1 && !previous.is_some_and(char::is_alphanumeric) => {
+                let is_case = rest.strip_prefix("ase").is_some_and(|rest| {
+                    !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_')
+                });
+                if is_case {
+                    self.set_unclear(IN_CASE);
+                }
             }
-            (Context::Plain, '<') if previous == Some('<') => {
+            '<' if previous == Some('<') => {
                 let word = rest.trim_start_matches('-').trim_start();
                 let begins = |it: char| it.is_alphabetic() || "_'\"\\".contains(it);
-                self.after_document |= word.starts_with(begins);
+                match context {
+                    // The text behind `<<<` is a word.
+                    _ if rest.starts_with('<') => self.previous = Some('x'),
+                    Context::Arithmetic if !word.starts_with(begins) => {}
+                    _ => self.set_unclear(IN_DOCUMENT),
+                }
             }
-            (Context::Plain, _) => {}
+            _ => {}
         }
+    }
+
+    fn set_unclear(&mut self, reason: &'static str) {
+        self.unclear = self.unclear.or(Some(reason));
     }
 }
 

@@ -105,52 +105,148 @@ fn at_brace(rest: &str) -> Option<(usize, Result<What, String>)> {
     Some((close + 1, Ok(what(&rest[1..close])?)))
 }
 
-/// The place of the script in a command such as `nice sh -ec SCRIPT`.
-fn script_of(argv: &[String]) -> Option<usize> {
-    const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
-    let shell = argv.iter().position(|word| SHELLS.contains(&base(word)))?;
-    let is_option = |word: &&String| word.starts_with(['-', '+']) && word.len() > 1;
-    let options = argv[shell + 1..].iter().take_while(is_option);
-    let (mut length, mut has_script) = (0, false);
-    for option in options {
-        length += 1;
-        has_script |= option.starts_with('-') && !option.starts_with("--") && option.contains('c');
+/// The shells with the quotes of `sh`.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+/// Shells with other quotes or options.
+const OTHER_SHELLS: [&str; 4] = ["mksh", "fish", "csh", "tcsh"];
+/// Programs that run the command behind them.
+const PREFIXES: [&str; 8] = ["env", "nice", "timeout", "sudo", "nohup", "setsid", "stdbuf", "time"];
+
+/// The meaning of a word of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    Argument,
+    /// The script of a shell with the quotes of `sh`.
+    Script,
+    /// The script of another shell.
+    OtherScript,
+    /// It may be a script.
+    Unclear,
+}
+
+fn is_shell(word: &str) -> bool {
+    SHELLS.contains(&base(word)) || OTHER_SHELLS.contains(&base(word))
+}
+
+/// The place of the script behind a shell: `Ok(None)` if it has none, `Err` if it is not clear.
+fn script_behind(argv: &[String], shell: usize) -> Result<Option<usize>, ()> {
+    let (mut at, mut has_script, mut is_clear) = (shell + 1, false, true);
+    while let Some(word) = argv.get(at) {
+        if !word.starts_with(['-', '+']) {
+            break;
+        }
+        at += 1;
+        if matches!(word.as_str(), "-" | "--") {
+            break;
+        }
+        if word.starts_with("--") {
+            at += usize::from(matches!(word.as_str(), "--rcfile" | "--init-file"));
+            continue;
+        }
+        has_script |= word.starts_with('-') && word.contains('c');
+        // An `o` at the end takes the next word; shells differ about one before the end.
+        match word.find(['o', 'O']) {
+            Some(place) if place + 1 == word.len() => at += 1,
+            Some(_) => is_clear = false,
+            None => {}
+        }
     }
-    let at = shell + 1 + length;
-    (has_script && at < argv.len()).then_some(at)
+    match has_script && !is_clear {
+        true => Err(()),
+        false => Ok((has_script && at < argv.len()).then_some(at)),
+    }
+}
+
+/// True if the word at `place` is the command: the first word, or behind known prefixes with their
+/// options and values.
+fn is_command(argv: &[String], place: usize) -> bool {
+    let is_prefix = |word: &String| PREFIXES.contains(&base(word));
+    let is_of_prefix = |at: usize| {
+        let word = &argv[at];
+        is_prefix(word)
+            || word.starts_with('-')
+            || word.contains('=')
+            || word.starts_with(|it: char| it.is_ascii_digit())
+            || argv[at - 1].starts_with('-')
+    };
+    place == 0 || (is_prefix(&argv[0]) && (1..place).all(is_of_prefix))
+}
+
+/// True if `env -S` makes words of a text with a shell.
+fn splits_a_shell(argv: &[String]) -> bool {
+    let Some(env) = argv.iter().position(|word| base(word) == "env") else { return false };
+    let splits = |word: &String| match word.strip_prefix("--") {
+        Some(long) => long.starts_with("sp"),
+        None => word.starts_with('-') && word.contains('S'),
+    };
+    let has_shell = |word: &String| {
+        word.split(|it: char| it.is_whitespace() || "-=S'\"".contains(it)).any(is_shell)
+    };
+    argv[env..].iter().any(splits) && argv[env..].iter().any(has_shell)
+}
+
+/// The meaning of each word of a command such as `nice sh -ec SCRIPT`.
+fn words_of(argv: &[String]) -> Vec<Word> {
+    if splits_a_shell(argv) {
+        return vec![Word::Unclear; argv.len()];
+    }
+    let mut words = vec![Word::Argument; argv.len()];
+    for (shell, name) in argv.iter().enumerate() {
+        if !is_shell(name) || words[shell] != Word::Argument {
+            continue;
+        }
+        match script_behind(argv, shell) {
+            Ok(None) => {}
+            Ok(Some(at)) => {
+                words[at] = match OTHER_SHELLS.contains(&base(name)) {
+                    true => Word::OtherScript,
+                    false if is_command(argv, shell) => Word::Script,
+                    false => Word::Unclear,
+                };
+            }
+            Err(()) => words[shell + 1..].fill(Word::Unclear),
+        }
+    }
+    words
+}
+
+/// The place of a value in a word.
+fn place_in(word: Word, script: &Script, string: &str, text: &str) -> Result<Place, ListError> {
+    let refused = |what: &str| {
+        ListError::new(
+            format!("{string} is {what} '{text}'"),
+            "give the script an argument: sh -c '... \"$1\" ...' sh {}",
+        )
+    };
+    match word {
+        Word::Argument => Ok(Place::Argument),
+        Word::Script => script.place().map_err(|place| refused(&format!("{place} in the script"))),
+        Word::OtherScript => Err(refused("in the script of a shell with other quotes than sh:")),
+        Word::Unclear => Err(refused("in a word that may be the script of a shell:")),
+    }
 }
 
 /// True if a command has a replacement string.
 #[must_use]
 pub fn has_replacement(argv: &[String]) -> bool {
-    let script = script_of(argv);
-    let parts = |(at, word): (usize, &String)| parse(word, script == Some(at));
-    argv.iter().enumerate().map(parts).any(|parts| match parts {
+    let parts = |(text, word): (&String, Word)| parse(text, word);
+    argv.iter().zip(words_of(argv)).map(parts).any(|parts| match parts {
         Ok(parts) => parts.iter().any(|part| matches!(part, Part::Replaced(..))),
         Err(_) => true,
     })
 }
 
-fn parse(text: &str, is_script: bool) -> Result<Vec<Part>, ListError> {
+fn parse(text: &str, word: Word) -> Result<Vec<Part>, ListError> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut script = Script::new();
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
-        let of_shell = is_script && script.is_after_dollar();
+        let of_shell = word != Word::Argument && script.is_after_dollar();
         let found = (letter == '{' && !of_shell).then(|| at_brace(rest)).flatten();
         let taken = match found {
             Some((length, Ok(what))) => {
-                let place = match is_script {
-                    false => Place::Argument,
-                    true => script.place().map_err(|place| {
-                        let string = &rest[..length];
-                        ListError::new(
-                            format!("{string} is {place} in the script '{text}'"),
-                            "give the script an argument: sh -c '... \"$1\" ...' sh {}",
-                        )
-                    })?,
-                };
+                let place = place_in(word, &script, &rest[..length], text)?;
                 if !literal.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut literal)));
                 }
@@ -186,10 +282,9 @@ impl Template {
     /// A replacement string names a list that does not exist, or is at a place in a script where
     /// no value can be.
     pub fn parse(argv: &[String], sources: usize) -> Result<Self, ListError> {
-        let script = script_of(argv);
-        let parts = |(at, word): (usize, &String)| parse(word, script == Some(at));
+        let parts = |(text, word): (&String, Word)| parse(text, word);
         let mut arguments: Vec<Vec<Part>> =
-            argv.iter().enumerate().map(parts).collect::<Result<_, _>>()?;
+            argv.iter().zip(words_of(argv)).map(parts).collect::<Result<_, _>>()?;
         let mut replaced = arguments.iter().flatten().filter_map(|part| match part {
             Part::Replaced(what, _) => Some(what),
             Part::Text(_) => None,
@@ -320,6 +415,8 @@ mod tests {
             "# don't\nprintf '%s|' {}",
             "case a in a) printf '%s|' {};; esac",
             "printf '%s|' \\\\{}",
+            "printf '%s|' \"${x:-}\"'{}'",
+            "printf '%s|' $((1 << 2)) >/dev/null; printf '%s|' {}",
         ] {
             let argv = argv(&["nice", "/bin/sh", "-uec", script], &[hostile]);
             let ran = std::process::Command::new(&argv[0]).args(&argv[1..]).output().unwrap();
@@ -331,6 +428,36 @@ mod tests {
         assert_eq!(argv(&["sh", "x.sh", "{}"], &["a b"]), ["sh", "x.sh", "a b"]);
     }
 
+    /// Options with a value do not hide the script.
+    #[test]
+    fn the_script_is_found_behind_options() {
+        let hostile = "a;echo INJ'\n";
+        let script = "printf '%s|' {}";
+        for shell in [
+            &["bash", "-euo", "pipefail", "-c"][..],
+            &["bash", "-c", "-O", "extglob", "--"],
+            &["bash", "--rcfile", "/dev/null", "+o", "posix", "-c"],
+            &["env", "A=1", "timeout", "-k", "5", "10s", "nice", "-n", "1", "sh", "-c"],
+        ] {
+            let command = argv(&[shell, &[script]].concat(), &[hostile]);
+            let ran = std::process::Command::new(&command[0]).args(&command[1..]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&ran.stdout), format!("{hostile}|"), "{shell:?}");
+        }
+        for command in [
+            &["env", "-S", "bash -c", "echo {}"][..],
+            &["env", "-Sbash -c", "echo {}"],
+            &["ssh", "host", "sh", "-c", "echo {}"],
+            &["sh", "-c", "\"$@\"", "sh", "bash", "-c", "echo {}"],
+            &["bash", "-oc", "pipefail", "echo {}"],
+            &["fish", "-c", "echo {}"],
+            &["nice", "tcsh", "-c", "echo {}"],
+        ] {
+            assert!(refused(command, 1).hint.contains("\"$1\""), "{command:?}");
+        }
+        let command = ["xargs", "sh", "-c", "echo \"$1\"", "sh", "{}"];
+        assert_eq!(argv(&command, &["a b"])[5], "a b");
+    }
+
     #[test]
     fn places_without_a_quoting_are_refused() {
         for (script, place) in [
@@ -338,6 +465,14 @@ mod tests {
             ("cat <<E\n{}\nE", "in or after a here-document"),
             ("echo $'{}'", "between $' and '"),
             ("echo \\{}", "after a backslash"),
+            ("cat <<$x\n{}", "in or after a here-document"),
+            ("cat << \\E\n{}", "in or after a here-document"),
+            ("cat <<1\n{}\n1", "in or after a here-document"),
+            ("echo \"${x:-{}}\"", "in ${...}"),
+            ("echo ${x:-'{}'}", "in ${...}"),
+            ("echo \"${x:-'}\" {}", "after quotes in ${...}"),
+            ("echo \"$(case a in a) echo '{}';; esac)\"", "in or after 'case' in parentheses"),
+            ("true # {}", "in a comment"),
         ] {
             let error = refused(&["sh", "-c", script], 1);
             assert!(error.text.contains(place), "{error}");

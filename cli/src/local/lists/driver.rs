@@ -22,6 +22,7 @@ use crate::Context;
 use crate::cluster::jobs;
 use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::output::say;
+use crate::common::units::count;
 
 /// The interval at which the tasks of a batch that runs are listed.
 const LIST_EVERY: Duration = Duration::from_millis(200);
@@ -335,7 +336,8 @@ impl<'c> Driver<'c> {
         let tally = self.printer.tally;
         let makespan_s = self.begun.elapsed().as_secs_f64();
         let has_succeeded = self.is_halted && self.setup.halt.is_some_and(|halt| halt.is_success());
-        let has_failed = (tally.failed > 0 || self.is_halted) && !has_succeeded;
+        let did_not_run = self.cancelled > 0;
+        let has_failed = (tally.failed > 0 || self.is_halted || did_not_run) && !has_succeeded;
         if self.context.output.json {
             let (slots, work_s) = (self.setup.slots, self.work_ns as f64 / 1e9);
             heard(self.context.output.json(&Summary {
@@ -358,6 +360,10 @@ impl<'c> Driver<'c> {
         }
         if let Some(line) = self.printer.failures() {
             say(&format!("error: {line}"));
+        }
+        if did_not_run && !self.is_halted {
+            let entries = if self.cancelled == 1 { "entry" } else { "entries" };
+            say(&format!("error: {} {entries} did not run", count(self.cancelled)));
         }
         if self.is_halted {
             self.context.output.note("note: --halt has ended the run before the end of the list");

@@ -85,6 +85,20 @@ impl ListArgs {
         }
     }
 
+    /// Refuses flags of workflow files beside a command.
+    fn check_load(run: &RunArgs) -> Result<(), Failure> {
+        let given = [
+            ("--scale", run.load.scale.is_some()),
+            ("--data", run.place.data.is_some()),
+            ("--format", run.load.format.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Failure::usage(format!("{flag} is for a workflow file"))
+                .hint(format!("a list of commands runs without {flag}"))),
+        }
+    }
+
     /// The entries of an existing job log that run again; `None`: the log must be new.
     fn again(&self) -> Option<Again> {
         match (self.resume, self.resume_failed) {
@@ -96,6 +110,7 @@ impl ListArgs {
 }
 
 pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
+    ListArgs::check_load(run)?;
     let list = feed::List::open(args)?;
     let (journal, seen) = match &args.joblog {
         Some(path) if args.dry_run => (None, journal::read(path, args.again())?),

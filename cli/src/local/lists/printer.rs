@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 
 use client::{Client, StreamFilter};
-use proto::wire::{TaskPhase, TaskState};
+use proto::wire::{TaskPhase, TaskState, TaskStream};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 use workloads::lists::{Row, Tally};
@@ -42,6 +42,18 @@ pub(super) struct EndedEntry {
 impl EndedEntry {
     fn key(&self) -> (LocalId, Attempt) {
         (LocalId(self.task.local), Attempt(self.task.attempt))
+    }
+
+    /// The bytes that it printed to a stream, by its record.
+    fn printed_bytes(&self, is_stderr: bool) -> u64 {
+        if is_stderr { self.task.stderr_bytes } else { self.task.stdout_bytes }
+    }
+
+    /// True if a part of a stream did not come.
+    fn is_short(&self, is_stderr: bool, fetched: &Fetched) -> bool {
+        let (local, attempt) = self.key();
+        let came = fetched.streams.get(&(self.job, is_stderr));
+        came.map_or(0, |it| it.came_bytes(local, Some(attempt))) < self.printed_bytes(is_stderr)
     }
 
     fn exit_code(&self) -> i32 {
@@ -95,8 +107,45 @@ struct EntryRow<'e> {
     stderr: String,
 }
 
-/// The output of some entries, by the job and the stream.
-type Fetched = HashMap<(JobId, bool), Gathered>;
+/// The output of some entries; true is standard error.
+#[derive(Default)]
+struct Fetched {
+    /// From the nodes that ran the entries.
+    streams: HashMap<(JobId, bool), Gathered>,
+    /// Whole output of entries, from other nodes.
+    copies: HashMap<(JobId, bool), Gathered>,
+}
+
+impl Fetched {
+    /// The most complete output of an entry.
+    fn of(&mut self, ended: &EndedEntry, is_stderr: bool) -> Option<&mut Gathered> {
+        let (local, attempt) = ended.key();
+        let copies = self.copies.get_mut(&(ended.job, is_stderr));
+        let copies = copies.filter(|copies| copies.came_bytes(local, Some(attempt)) > 0);
+        copies.or_else(|| self.streams.get_mut(&(ended.job, is_stderr)))
+    }
+
+    /// Takes the whole output of an entry over.
+    fn add(
+        &mut self,
+        ended: &EndedEntry,
+        is_stderr: bool,
+        copy: &mut Gathered,
+    ) -> Result<(), Failure> {
+        let (local, attempt) = ended.key();
+        let copies = match self.copies.entry((ended.job, is_stderr)) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                new.insert(Gathered::new().map_err(|error| cannot_gather(&error))?)
+            }
+        };
+        copy.read(local, attempt, |bytes| {
+            let (task, attempt, data) = (local.0, attempt.0, bytes.to_vec().into());
+            let piece = TaskStream { task, attempt, data, ..TaskStream::default() };
+            copies.push(&piece).map_err(|error| cannot_gather(&error))
+        })
+    }
+}
 
 /// Prints ended entries in the order of their ends, or of the list.
 pub(super) struct Printer<'c> {
@@ -206,9 +255,9 @@ impl<'c> Printer<'c> {
                 }
             }
         }
-        let mut fetched = Fetched::new();
+        let mut fetched = Fetched::default();
         for ((job, node, stderr), tasks) in wanted {
-            let gathered = match fetched.entry((job, stderr)) {
+            let gathered = match fetched.streams.entry((job, stderr)) {
                 std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
                 std::collections::hash_map::Entry::Vacant(new) => {
                     new.insert(Gathered::new().map_err(|error| cannot_gather(&error))?)
@@ -223,7 +272,54 @@ impl<'c> Printer<'c> {
                 streamed => streamed?,
             }
         }
+        self.fetch_copies(turn, &mut fetched).await?;
         Ok(fetched)
+    }
+
+    /// Asks other nodes for copies of the output that did not come.
+    async fn fetch_copies(&self, turn: &[EndedEntry], all: &mut Fetched) -> Result<(), Failure> {
+        let mut silent = std::collections::HashSet::new();
+        for ended in turn {
+            for is_stderr in [false, true] {
+                if !ended.is_short(is_stderr, all) {
+                    continue;
+                }
+                let maker = NodeId(ended.task.node);
+                for keeper in self.client.nodes() {
+                    if keeper == maker || silent.contains(&keeper) {
+                        continue;
+                    }
+                    let Some(mut copy) = self.copy(ended, is_stderr, keeper).await? else {
+                        silent.insert(keeper);
+                        continue;
+                    };
+                    let key = ended.key();
+                    if copy.came_bytes(key.0, Some(key.1)) >= ended.printed_bytes(is_stderr) {
+                        all.add(ended, is_stderr, &mut copy)?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The copy of an entry's output on a node; `None` if the node is silent.
+    async fn copy(
+        &self,
+        ended: &EndedEntry,
+        stderr: bool,
+        keeper: NodeId,
+    ) -> Result<Option<Gathered>, Failure> {
+        let mut copy = Gathered::new().map_err(|error| cannot_gather(&error))?;
+        let (tasks, copies_of) = (vec![ended.key().0], Some(NodeId(ended.task.node)));
+        let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
+        let see = |piece| copy.push(&piece).map_err(|error| cannot_gather(&error));
+        match self.client.streams(keeper, ended.job, &filter, see).await {
+            Err(failure) if failure.exit == Exit::Lost => Ok(None),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(Some(copy)),
+        }
     }
 
     fn print_one(&mut self, ended: &EndedEntry, fetched: &mut Fetched) -> Result<(), Failure> {
@@ -235,7 +331,7 @@ impl<'c> Printer<'c> {
         let mut texts = [Vec::new(), Vec::new()];
         let mut came = [0; 2];
         for (at, is_stderr) in [(0, false), (1, true)] {
-            let Some(gathered) = fetched.get_mut(&(ended.job, is_stderr)) else { continue };
+            let Some(gathered) = fetched.of(ended, is_stderr) else { continue };
             came[at] = gathered.came_bytes(key.0, Some(key.1));
             if self.context.output.json {
                 let text = &mut texts[at];
@@ -249,8 +345,9 @@ impl<'c> Printer<'c> {
             gathered.read(key.0, key.1, |bytes| self.write(is_stderr, &tagged.put(bytes)))?;
             self.write(is_stderr, tagged.end())?;
         }
-        if came[0] < ended.task.stdout_bytes || came[1] < ended.task.stderr_bytes {
-            say(&format!("warning: entry {}: a part of its output is lost", ended.work.number));
+        let is_short = came[0] < ended.printed_bytes(false) || came[1] < ended.printed_bytes(true);
+        if is_short {
+            self.count_short(ended);
         }
         if self.context.output.json {
             let [stdout, stderr] = texts.map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -260,8 +357,24 @@ impl<'c> Printer<'c> {
             say(&format!("error: entry {}: {error}", ended.work.number));
         }
         match &mut self.journal {
-            Some(journal) => journal.push(&ended.row()),
-            None => Ok(()),
+            // Without a row --resume runs the entry again.
+            Some(journal) if !is_short => journal.push(&ended.row()),
+            _ => Ok(()),
+        }
+    }
+
+    /// An entry with missing output has failed, also with exit code 0.
+    fn count_short(&mut self, ended: &EndedEntry) {
+        let number = ended.work.number;
+        say(&format!("error: entry {number}: a part of its output is lost"));
+        if ended.exit_code() == 0 {
+            self.tally.done = self.tally.done.saturating_sub(1);
+            self.tally.failed += 1;
+            let (entries, examples) = self.failures.entry(0).or_default();
+            *entries += 1;
+            if examples.len() < EXAMPLES_MAX {
+                examples.push(number);
+            }
         }
     }
 
@@ -284,7 +397,11 @@ impl<'c> Printer<'c> {
             let examples: Vec<String> = examples.iter().map(u64::to_string).collect();
             let entries = if *number == 1 { "entry" } else { "entries" };
             let examples = examples.join(", ");
-            format!("{} with exit code {code} ({entries} {examples}{rest})", count(*number))
+            let why = match code {
+                0 => "without a part of the output".to_owned(),
+                code => format!("with exit code {code}"),
+            };
+            format!("{} {why} ({entries} {examples}{rest})", count(*number))
         });
         let codes: Vec<String> = codes.collect();
         let ended = number_of(self.tally.done + self.tally.failed, "ended entry");

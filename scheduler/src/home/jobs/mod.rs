@@ -30,6 +30,8 @@ struct Job {
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
+    /// The number of partitions that all watchers know.
+    told_partitions: usize,
     stall_detector: StallDetector,
     /// The members' tallies of rounds that have no summary, by round.
     collections: BTreeMap<u32, Collection>,
@@ -384,6 +386,7 @@ impl Job {
             state,
             counts,
             watchers,
+            told_partitions: 0,
             stall_detector: StallDetector::default(),
             collections: BTreeMap::new(),
         }
@@ -509,6 +512,10 @@ impl Job {
             }
         };
         self.state.ended_ns = now.0;
+        // A lost job may still be open.
+        if self.is_of_open_job() {
+            self.state.set_openness(wire::Openness::Closing);
+        }
         let job = JobId(self.state.job);
         out.facts.jobs.insert(job, self.state.clone());
         out.events.push(Event::JobEnded { job, end });
@@ -524,7 +531,9 @@ impl Job {
 
     /// The announcement of the job's end to nodes.
     fn end(&self) -> wire::JobEnd {
-        let kept = self.state.phase() == wire::JobPhase::Finished && self.left() > 0;
+        // An open job is not retried.
+        let may_go_on = self.left() > 0 && !self.is_of_open_job();
+        let kept = self.state.phase() == wire::JobPhase::Finished && may_go_on;
         wire::JobEnd { job: self.state.job, round: self.round(), kept, ..Default::default() }
     }
 
@@ -541,8 +550,9 @@ impl Job {
     /// Informs the clients that watch. The fields that never change were in their first answer: the
     /// partitions of a job on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
-        // Those of an open job do change.
-        let partitions = match self.is_of_open_job() {
+        // An open job gets further ones: then all are sent again.
+        let known = std::mem::replace(&mut self.told_partitions, self.state.partitions.len());
+        let partitions = match self.is_of_open_job() && self.state.partitions.len() > known {
             true => self.state.partitions.clone(),
             false => std::mem::take(&mut self.state.partitions),
         };

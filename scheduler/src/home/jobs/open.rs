@@ -88,13 +88,13 @@ impl Jobs {
         }
         match job.state.openness() {
             Openness::ClosedGraph => return Err(refused(not_open_text(job.state.job))),
-            Openness::Closing => {}
-            Openness::Open => {
+            Openness::Open if job.state.ended_ns == 0 => {
                 job.begin_closing(homes, out);
                 job.end_if_complete(now, homes, self.mutant, out);
                 job.notify(out);
                 self.collect(now, job_id, homes, out);
             }
+            Openness::Open | Openness::Closing => {}
         }
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
@@ -112,8 +112,8 @@ impl Job {
         }
         match self.state.openness() {
             Openness::ClosedGraph => Err(not_open_text(self.state.job)),
-            Openness::Closing => Err(closed_text(self.state.job)),
-            Openness::Open => Ok(()),
+            Openness::Open if self.state.ended_ns == 0 => Ok(()),
+            Openness::Open | Openness::Closing => Err(closed_text(self.state.job)),
         }
     }
 
@@ -178,5 +178,22 @@ pub(super) fn check_opening(commit: &wire::JobCommit) -> Result<(), String> {
     match is_bare && commit.name.len() <= NAME_BYTES_MAX {
         true => Ok(()),
         false => Err(format!("job {} is opened without tasks", commit.job)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_added_to_a_job_that_ended_while_it_was_open() {
+        let openness = Openness::Open as i32;
+        let mut job = Job::new(wire::JobState { job: 3, openness, ..Default::default() });
+        let mut out = Out::default();
+        assert_eq!((job.check_open(), job.admit(1, &mut out)), (Ok(()), Ok(())));
+        job.state.ended_ns = 1;
+        assert_eq!(job.check_open(), Err(closed_text(3)));
+        assert_eq!(job.admit(1, &mut out), Err(closed_text(3)));
+        assert_eq!(job.state.partitions.len(), 1);
     }
 }

@@ -63,6 +63,9 @@ impl Job {
         if self.is_forgotten() {
             return Err(self.forgotten_text());
         }
+        if self.is_of_open_job() {
+            return Err(format!("job {job} was open: it is not retried; hint: open another job"));
+        }
         if let Some(text) = self.state.thinned_text() {
             return Err(format!("{text}: submit it again"));
         }
@@ -153,5 +156,19 @@ mod tests {
         assert!(refused.ends_with("submit it again"), "{refused}");
         job.state.set_phase(wire::JobPhase::Finished);
         job.may_retry(&retry).unwrap();
+    }
+
+    /// A round would credit children of tasks that were never added.
+    #[test]
+    fn a_job_that_was_open_is_not_retried() {
+        let mut state = wire::JobState { job: 3, total: 5, ended_ns: 1, ..Default::default() };
+        state.set_phase(wire::JobPhase::Finished);
+        state.sum = Some(wire::PartitionCount { done: 4, failed: 1, ..Default::default() });
+        let mut job = Job::new(state);
+        let retry = wire::JobRetry { job: 3, round: 1, ..Default::default() };
+        job.may_retry(&retry).unwrap();
+        job.state.set_openness(wire::Openness::Closing);
+        let refused = job.may_retry(&retry).unwrap_err();
+        assert!(refused.starts_with("job 3 was open"), "{refused}");
     }
 }

@@ -10,9 +10,9 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
-use super::Ledger;
 use super::lineage::is_explicit;
 use super::segment::{EdgeOut, End, State};
+use super::{Ledger, Part};
 use crate::Mutant;
 use crate::holder::task::object_of;
 use crate::objects::fetch::Ahead;
@@ -162,11 +162,12 @@ impl Ledger {
         consumers: &[u32],
     ) {
         let Some(spec) = self.spec(parent).cloned() else { return };
+        let holds = self.part(parent).is_some_and(Part::holds_outputs);
         for (output, (&size_bytes, &readers)) in (0u32..).zip(output_sizes.iter().zip(consumers)) {
             let keep = spec.outputs.get(output as usize).is_some_and(|declared| declared.keep);
             if size_bytes > 0 && !keep {
                 let object = ObjectId { task: parent, attempt, output };
-                let held = self.hold_output(object, size_bytes);
+                let held = if holds { self.hold_output(object, size_bytes) } else { 0 };
                 self.readers.expect(object, readers + held, node);
             }
         }

@@ -66,8 +66,9 @@ pub(crate) struct OpenPart {
     held_bytes: u64,
     /// Tasks in the order of their ends.
     ends: Vec<u64>,
-    /// Why tasks failed.
+    /// Why tasks failed. Further reasons are only in the records of the tasks.
     errors: BTreeMap<u64, String>,
+    errors_bytes: usize,
     /// Small values of calls, and exceptions. They are lost with this home; the objects are not.
     inline: BTreeMap<u64, Vec<u8>>,
     inline_bytes: usize,
@@ -87,10 +88,11 @@ impl OpenPart {
             self.inline_bytes += inline.len();
             self.inline.insert(index, inline);
         }
-        match error.is_empty() {
-            true => self.errors.remove(&index),
-            false => self.errors.insert(index, error.to_owned()),
-        };
+        self.errors_bytes -= self.errors.remove(&index).map_or(0, |error| error.len());
+        if !error.is_empty() && self.errors_bytes + error.len() <= INLINE_HELD_BYTES_MAX {
+            self.errors_bytes += error.len();
+            self.errors.insert(index, error.to_owned());
+        }
     }
     fn forget_inline(&mut self, index: u64) {
         self.inline_bytes -= self.inline.remove(&index).map_or(0, |inline| inline.len());
@@ -99,6 +101,12 @@ impl OpenPart {
         let before = self.held.insert(output, (attempt, size_bytes));
         self.held_bytes -= before.map_or(0, |(_, size_bytes)| size_bytes);
         self.held_bytes += size_bytes;
+    }
+    /// The job has ended: only the ends are asked for.
+    pub(super) fn forget_work(&mut self) {
+        (self.late, self.stored) = Default::default();
+        (self.unstored, self.released) = Default::default();
+        (self.held, self.held_bytes) = Default::default();
     }
     /// Ends the holds of one task, or of all.
     fn free(&mut self, index: Option<u64>) -> Vec<(u64, u32, Attempt)> {
@@ -262,7 +270,7 @@ impl Ledger {
     }
 
     /// The edges of a chunk to parents in one partition, as a message. `None`: their home has
-    /// stored them, or no child is open.
+    /// stored them, or the job has ended.
     pub(crate) fn late_edges_of(&self, key: LateKey) -> Option<wire::LateEdges> {
         let (job, partition, number, parents) = key;
         let part = self.jobs.get(&job).filter(|job| !job.ended)?.parts.get(partition)?;
@@ -407,14 +415,12 @@ impl Ledger {
         }
     }
 
-    /// Keeps an output of a task that has ended. Returns the number of additional readers. That of
-    /// a released output ends at once, which frees an output without readers.
+    /// Keeps an output of a task that has ended, in a part that holds outputs. Returns the number
+    /// of additional readers. That of a released output ends at once, which frees an output without
+    /// readers.
     pub(super) fn hold_output(&mut self, object: ObjectId, size_bytes: u64) -> u32 {
         let index = object.task.local.index();
         let Some(part) = self.part_mut(object.task) else { return 0 };
-        if !part.holds_outputs() {
-            return 0;
-        }
         let Some(open) = part.open_part.as_mut() else { return 0 };
         if open.released.contains(&index) {
             self.open_work.get_or_insert_default().freed_holds.push(object);
@@ -511,20 +517,30 @@ impl Ledger {
         out.facts.visible.insert((partition, job_id), record);
     }
 
-    /// The ends of tasks from a position on, at most `most`; and the position after them.
+    /// The ends of tasks from a position on, and the position after them: at most `most`, and none
+    /// after that with which their texts and values have `most_bytes`.
     pub(crate) fn ends_from(
         &self,
         job: JobId,
         partition: PartitionId,
         after: u64,
-        most: usize,
+        (most, most_bytes): (usize, usize),
     ) -> (u64, Vec<wire::TaskEnd>) {
         let Some(open) = self.open_part(job, partition) else { return (after, Vec::new()) };
         let from = usize::try_from(after).unwrap_or(usize::MAX).min(open.ends.len());
-        let to = open.ends.len().min(from.saturating_add(most));
-        let place = |&index: &u64| TaskId { job, local: LocalId::new(partition, index) };
-        let ends = open.ends[from..to].iter().map(place).filter_map(|task| self.task_end(task));
-        (to as u64, ends.collect())
+        let (mut to, mut bytes, mut ends) = (from, 0, Vec::new());
+        for &index in open.ends[from..].iter().take(most) {
+            if bytes >= most_bytes {
+                break;
+            }
+            to += 1;
+            let task = TaskId { job, local: LocalId::new(partition, index) };
+            if let Some(end) = self.task_end(task) {
+                bytes += end.error.len() + end.inline.len();
+                ends.push(end);
+            }
+        }
+        (to as u64, ends)
     }
 
     fn task_end(&self, task: TaskId) -> Option<wire::TaskEnd> {
@@ -551,36 +567,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn inline(part: &OpenPart, index: u64) -> Option<&[u8]> {
-        part.inline.get(&index).map(Vec::as_slice)
-    }
-
-    #[test]
-    fn small_values_are_those_of_the_last_end_until_their_release() {
-        let mut part = OpenPart::default();
-        part.add_end(1, "", b"first".to_vec());
-        part.add_end(2, "", Vec::new());
-        assert_eq!((inline(&part, 1), inline(&part, 2)), (Some(&b"first"[..]), None));
-        // The task ran again, and its value is large now.
-        part.add_end(1, "", Vec::new());
-        assert_eq!((inline(&part, 1), part.inline_bytes), (None, 0));
-        part.add_end(1, "failed", b"exception".to_vec());
-        part.forget_inline(1);
-        part.forget_inline(1);
-        assert_eq!((inline(&part, 1), part.inline_bytes), (None, 0));
-    }
-
-    #[test]
-    fn small_values_are_bounded() {
-        let mut part = OpenPart::default();
-        part.add_end(1, "", vec![0; INLINE_HELD_BYTES_MAX]);
-        part.add_end(2, "", vec![0]);
-        assert_eq!((part.inline.len(), part.inline_bytes), (1, INLINE_HELD_BYTES_MAX));
-        part.forget_inline(1);
-        part.add_end(2, "", vec![0]);
-        assert_eq!((part.inline.len(), part.inline_bytes), (1, 1));
-    }
-}
+mod tests;

@@ -222,8 +222,12 @@ impl Part {
             false => Vec::new(),
         }
     }
-    /// Every chunk in which all tasks have ended; each is returned once.
+    /// Every chunk in which all tasks have ended; each is returned once. The job has ended if it
+    /// was open.
     pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        if let Some(open) = &mut self.open_part {
+            open.forget_work();
+        }
         let ended = self.segments.iter_mut().filter(|segment| segment.open == 0);
         ended.filter_map(|segment| segment.retire().then_some(segment.number)).collect()
     }

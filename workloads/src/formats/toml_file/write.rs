@@ -246,8 +246,13 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     if !variants.is_empty() {
         let variants: Vec<String> = variants.iter().map(|variant| quote(variant)).collect();
         line(text, "variants", &format!("[{}]", variants.join(", ")));
-    } else if spec.cpus > 1 {
-        line(text, "cpus", &spec.cpus.to_string());
+    } else {
+        if spec.cpus > 1 {
+            line(text, "cpus", &spec.cpus.to_string());
+        }
+        if spec.memory_bytes > 0 {
+            line(text, "memory", &quote(&spec.memory_bytes.to_string()));
+        }
     }
     if spec.priority != 0 {
         line(text, "priority", &spec.priority.to_string());
