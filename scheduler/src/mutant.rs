@@ -144,8 +144,6 @@ mutants! {
         YieldKeepsAttempt "yield-keeps-attempt",
         /// A node does not report an attempt that it drops for a later one or after a fence.
         ReplacedUnreported "replaced-unreported",
-        /// A home asks once for awaited tasks of other partitions: a lost answer stays lost.
-        AwaitReplyLost "await-reply-lost",
         /// The second answer to a refused turn counts as the answer to the next turn.
         TurnNumberIgnored "turn-number-ignored",
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use client::{Client, OpenOptions, SubmitOptions};
-use proto::{JobId, LocalId};
+use proto::{JobId, LocalId, wire};
 use serde::Serialize;
 use workloads::{Graph, Plan};
 
@@ -177,7 +177,8 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
 fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),
-        settings: options.settings,
+        // The tasks are not known yet, and commands read and write real bytes.
+        settings: wire::JobSettings { real_data: true, ..options.settings },
         job: options.job,
     };
     crate::block_on(async {

@@ -1,14 +1,12 @@
 //! Mutants of turns: each is wrong in one order of events at one home.
 
-use proto::limits::AWAIT_AGAIN;
-use proto::wire::message::Body;
-use proto::wire::{TurnResult, TurnVerdict, task_ref};
-use proto::work::{Turn, TurnAnswer};
-use proto::{LocalId, PartitionId, Time, wire};
+use proto::wire::{TurnResult, TurnVerdict};
+use proto::work::TurnAnswer;
+use proto::{Time, wire};
 
 use super::turns_tests::{Home, ME, OTHER, reply, turn};
 use crate::Mutant;
-use crate::tests::failover_tests::{MOVES, task};
+use crate::tests::failover_tests::task;
 
 /// A scenario that returns whether it ends well.
 type ScenarioRun = fn(Option<Mutant>) -> bool;
@@ -16,7 +14,6 @@ type ScenarioRun = fn(Option<Mutant>) -> bool;
 const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::YieldKeepsAttempt, an_attempt_that_gave_its_slot_back_is_over),
     (Mutant::ReplacedUnreported, a_dropped_attempt_is_replaced),
-    (Mutant::AwaitReplyLost, a_question_about_an_awaited_task_is_repeated),
     (Mutant::TurnNumberIgnored, a_second_refusal_is_not_that_of_the_next_turn),
 ];
 
@@ -51,20 +48,6 @@ fn a_dropped_attempt_is_replaced(mutant: Option<Mutant>) -> bool {
     home.scheduler.on_message(Time(1), ME, fenced, &mut home.out);
     home.sync();
     home.attempt() > dropped
-}
-
-/// The first question, or its answer, is lost with a home.
-fn a_question_about_an_awaited_task_is_repeated(mutant: Option<Mutant>) -> bool {
-    let mut home = Home::with(mutant);
-    let other = LocalId::new(PartitionId(u32::from(MOVES == PartitionId(0))), 4);
-    let named = wire::TaskRef { task: Some(task_ref::Task::Local(other.0)) };
-    home.turn(Turn { awaits: vec![named], ..turn(TurnVerdict::TurnWait, 0) });
-    let mut asks = |at: Time| {
-        home.scheduler.act(at, &mut home.out);
-        let sent = std::mem::take(&mut home.out.reliable).into_iter();
-        sent.filter(|(_, body)| matches!(body, Body::AwaitQuery(_))).count()
-    };
-    (asks(Time(1)), asks(Time(1) + AWAIT_AGAIN), asks(Time(1) + AWAIT_AGAIN)) == (1, 1, 0)
 }
 
 fn a_second_refusal_is_not_that_of_the_next_turn(mutant: Option<Mutant>) -> bool {

@@ -209,7 +209,7 @@ impl Plan {
             world.skew_max = Span::from_secs(3_600);
         }
         forget_some(seed, &mut world, &mut jobs);
-        open_some(&mut SimRng::new(seed ^ OPEN_STREAM), &mut jobs);
+        open_some(&mut SimRng::new(seed ^ OPEN_STREAM), &world, &mut jobs);
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -360,8 +360,9 @@ fn spawn_more(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) -> Opti
     Some(dice.number())
 }
 
-/// Makes some clients open their jobs, and add the tasks while these run.
-fn open_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
+/// Makes some clients open their jobs, and add the tasks while these run. Tasks that wait for
+/// named tasks of the job need all of them from the start, so such jobs stay as they are.
+fn open_some(dice: &mut SimRng, world: &WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
     if !dice.chance(OPEN_SEEDS_PERMILLE) {
         return;
     }
@@ -371,6 +372,7 @@ fn open_some(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) {
         let releases_permille = dice.pick(&[0, 200, 700]);
         if let Work::Draft(draft) = work
             && opens
+            && !(world.more_turns.is_some() && draft.spawns())
         {
             draft.tasks.iter_mut().for_each(|task| task.upload = false);
             (plan.cancels_early_permille, plan.retries) = (0, 0);

@@ -63,7 +63,7 @@ fn a_list_from_standard_input_is_logged_and_resumed() {
     assert_eq!(rows(&sandbox, "j").len(), 4);
     assert_eq!(run(&["--resume"]).ok().stdout, "");
     let refused = run(&[]).expect_code(4);
-    assert!(refused.stderr.contains("the job log has 4 rows"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the job log has 3 commands"), "{}", refused.stderr);
     assert!(refused.stderr.contains("hint: --resume goes on"), "{}", refused.stderr);
     assert_eq!(rows(&sandbox, "j").len(), 4, "nothing is lost");
 }

@@ -193,13 +193,14 @@ fn files_that_are_no_records_are_refused_with_a_hint() {
     newer[8] = 7;
     sandbox.write("newer.srr", newer);
     sandbox.write("text.srr", "hello");
+    fs::create_dir(sandbox.path("empty")).unwrap();
     for (file, reason) in [
         ("cut.srr", "is cut"),
         ("damaged.srr", "is damaged"),
         ("newer.srr", "has version 7"),
         ("text.srr", "is not a run record"),
         ("gone.srr", "gone.srr"),
-        (".", "no run record"),
+        ("empty", "no run record"),
     ] {
         let ran = sandbox.starling(&["report", "--from", file]).expect_code(4);
         assert!(ran.stderr.contains(reason) && ran.stderr.contains("hint: "), "{}", ran.stderr);

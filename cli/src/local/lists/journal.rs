@@ -51,7 +51,7 @@ impl Journal {
         let seen = if file.metadata().map_err(failed)?.is_file() {
             let log = parse(path, &File::open(path).map_err(failed)?)?;
             if again.is_none() && !log.is_empty() {
-                let rows = number_of(log.len() as u64, "row");
+                let rows = number_of(log.len() as u64, "command");
                 return Err(Failure::refused(format!("{name}: the job log has {rows}"))
                     .hint("--resume goes on with it, --resume-failed runs failed ones again"));
             }

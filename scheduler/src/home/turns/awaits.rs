@@ -12,10 +12,10 @@ use proto::wire::task_ref::Task as Named;
 use proto::{LocalId, PartitionId, Span, TaskId, Time, wire};
 
 use super::state::TaskTurns;
+use crate::Scheduler;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
-use crate::{Mutant, Scheduler};
 
 impl Ledger {
     /// Refuses a wait for tasks that do not exist.
@@ -178,9 +178,6 @@ impl Ledger {
         *due = now + *every;
         *every = Span(every.0 * 2).min(REPEAT_MAX);
         let due = *due;
-        if self.mutant == Some(Mutant::AwaitReplyLost) {
-            return true;
-        }
         self.asks_of_waits.insert((due, waiter));
         true
     }

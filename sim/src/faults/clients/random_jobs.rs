@@ -164,6 +164,12 @@ impl Draft {
         self
     }
 
+    /// Whether some tasks spawn others.
+    #[must_use]
+    pub fn spawns(&self) -> bool {
+        self.tasks.iter().any(|task| task.kind == KIND_SPAWNING)
+    }
+
     /// Makes this share of plain tasks with outputs spawn tasks.
     #[must_use]
     pub fn with_spawning_outputs(mut self, dice: &mut SimRng, permille: u64) -> Self {
