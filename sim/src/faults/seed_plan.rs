@@ -194,7 +194,7 @@ impl Plan {
         }
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
-        spawn_some(seed, &mut world, &mut jobs);
+        spawn_some(seed, faultless, &mut world, &mut jobs);
         node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
@@ -330,7 +330,12 @@ fn slow_syncs(dice: &mut SimRng, world: &mut WorldOptions, faults_for: Span) {
 }
 
 /// Makes some tasks of some jobs spawn others.
-fn spawn_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
+fn spawn_some(
+    seed: u64,
+    faultless: bool,
+    world: &mut WorldOptions,
+    jobs: &mut [(Work, Homes, ClientPlan)],
+) {
     let mut dice = SimRng::new(seed ^ TURNS_STREAM);
     if !dice.chance(SPAWNING_PERMILLE) {
         return;
@@ -343,17 +348,25 @@ fn spawn_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, Cli
     }
     // A separate stream, so that other draws of a seed stay as they are.
     let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
-    world.more_turns = spawn_more(&mut more, jobs);
+    world.more_turns = spawn_more(&mut more, faultless, jobs);
 }
 
 /// Makes some tasks with outputs spawn others. Returns the number for names, edges and refusals.
-fn spawn_more(dice: &mut SimRng, jobs: &mut [(Work, Homes, ClientPlan)]) -> Option<u64> {
+/// A task that has spawned never runs again, so a lost output of it ends its job as lost. With
+/// faults such tasks have no outputs.
+fn spawn_more(
+    dice: &mut SimRng,
+    faultless: bool,
+    jobs: &mut [(Work, Homes, ClientPlan)],
+) -> Option<u64> {
     if !dice.chance(SPAWNING_MORE_PERMILLE) {
         return None;
     }
     for (work, ..) in jobs {
         let share = dice.pick(&[0, 50, 300]);
-        if let Work::Draft(draft) = work {
+        if let Work::Draft(draft) = work
+            && faultless
+        {
             *draft = std::mem::take(draft).with_spawning_outputs(dice, share);
         }
     }
