@@ -46,7 +46,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("model", &[]),
-    ("python", &["client"]),
+    ("python", &["client", "resources"]),
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.

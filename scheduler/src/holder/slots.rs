@@ -101,7 +101,7 @@ impl Slots {
             (Need::Fit(fit), None) => self.fits(Need::Cpus(fit.cpus(self.total)), kept),
         }
     }
-    /// Whether the free amounts are enough for so many tasks of a request.
+    /// Whether the free amounts are enough for `times` tasks of a request.
     pub(crate) fn fits_times(&self, request: &Request, need: Need<'_>, times: usize) -> bool {
         if times <= 1 {
             return times == 0 || self.fits(need, PoolSet::EMPTY);

@@ -98,7 +98,7 @@ mod tests {
         assert!(held.message.contains("another run writes"), "{}", held.message);
         drop(journal);
         let has_rows = Journal::open(&path, None).unwrap_err();
-        assert!(has_rows.message.contains("has 1 row"), "{}", has_rows.message);
+        assert!(has_rows.message.contains("has 1 command"), "{}", has_rows.message);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"2\tn0\t1."].concat()).unwrap();
         let (mut journal, seen) = Journal::open(&path, Some(Again::None)).unwrap();

@@ -345,8 +345,8 @@ impl Draft {
         let objects = parents.iter().filter(|(_, _, output)| *output > 0).count();
         let mut spec = draft.spec(objects);
         let mut payload = Vec::new();
-        // Every second command is a call, with arguments of its own.
-        if draft.command && task % 2 == 1 {
+        // Every second command is a call, with arguments of its own. Calls have no requests.
+        if draft.command && draft.request.is_empty() && task % 2 == 1 {
             spec.body = Some(wire::spec::Body::Call(wire::Call::default()));
             payload = calls::payload_of(task as u64);
         }
