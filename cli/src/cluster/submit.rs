@@ -175,6 +175,10 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
 
 /// `submit --open`.
 fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
+    if !args.command.is_empty() || args.file.is_some() || args.function.is_some() {
+        return Err(Failure::usage("--open opens a job without tasks")
+            .hint("then add tasks by 'starling submit --job J -- COMMAND'"));
+    }
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),
         // The tasks are not known yet, and commands read and write real bytes.
