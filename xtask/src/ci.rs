@@ -43,11 +43,6 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
     let mut test = cargo(root, &test_arguments(arguments));
     test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
     tally.tests(test);
-    if arguments.is_empty() {
-        let mut python = Command::new(root.join("scripts/test-python"));
-        python.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
-        tally.command("python", python);
-    }
     tally.end()
 }
 
