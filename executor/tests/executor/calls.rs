@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::time::{Duration, Instant};
 
 use executor::ExecutorConfig;
 use proto::work::{Launch, Outcome};
 use proto::{TaskId, codec, wire};
 
-use crate::common::{Bench, PATIENCE, input, is_alive, launch, object, output, wait_until};
+use crate::common::{Bench, input, is_alive, launch, object, output, wait_until};
 
 const MODULE: &str = r#"
 import os, signal, sys, time
@@ -255,13 +254,12 @@ fn garbage_on_the_pipe_fails_the_call() {
 fn a_killed_call_leaves_its_worker_to_others() {
     let mut bench = Bench::of_functions(|config| config.slots = 1);
     let mark = bench.submit_dir.join("mark");
-    let args = format!("[60, {:?}]", mark.to_str().unwrap());
+    // Without the kill the second call waits for longer than any test.
+    let args = format!("[100000, {:?}]", mark.to_str().unwrap());
     bench.executor.launch(bench.call(1, "sleep", &args));
     let pid = crate::common::read_pid(&mark);
-    let started = Instant::now();
     bench.executor.kill(TaskId::new(1, 1), object(1, 0).attempt);
     assert_eq!(bench.returned(2, "where", "[]"), pid);
-    assert!(started.elapsed() < Duration::from_secs(30));
     bench.no_more_outcomes();
 }
 
@@ -324,11 +322,10 @@ fn ten_thousand_calls_are_right_though_workers_are_killed() {
     let mut bench = Bench::of_functions(|_| {});
     let mut attempts: HashMap<u64, u64> = HashMap::new();
     let (mut next, mut running, mut kills, mut lost) = (1, 0, 0, 0);
-    let start = Instant::now();
     let mut queue: Vec<u64> = Vec::new();
     let mut done = 0;
     while done < CALLS {
-        assert!(start.elapsed() < PATIENCE * 5, "{done} are done");
+        assert!(lost < CALLS, "{done} are done");
         while running < 4 && (next <= CALLS || !queue.is_empty()) {
             let local = queue.pop().unwrap_or_else(|| {
                 next += 1;
