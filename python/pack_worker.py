@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Packs worker.zip: the same files give the same bytes. `--check` compares and writes nothing."""
 
+import io
 import pathlib
 import sys
 import zipfile
@@ -19,28 +20,24 @@ def entries():
                 yield f"starling/{path.relative_to(package)}", path.read_bytes()
 
 
-def pack(target):
+def packed():
+    """The bytes of the zip."""
+    found = io.BytesIO()
     # Stored, because compressed bytes depend on the version of zlib.
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as archive:
         for name, data in entries():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.external_attr = 0o644 << 16
             info.create_system = 3
             archive.writestr(info, data)
+    return found.getvalue()
 
 
 def main():
-    if "--check" in sys.argv[1:]:
-        fresh = HERE / "worker.zip.tmp"
-        try:
-            pack(fresh)
-            same = TARGET.is_file() and TARGET.read_bytes() == fresh.read_bytes()
-        finally:
-            fresh.unlink(missing_ok=True)
-        if not same:
-            sys.exit(f"{TARGET.name} is not that of the sources; run python/pack_worker.py")
-    else:
-        pack(TARGET)
+    if "--check" not in sys.argv[1:]:
+        TARGET.write_bytes(packed())
+    elif not TARGET.is_file() or TARGET.read_bytes() != packed():
+        sys.exit(f"{TARGET.name} is not that of the sources; run python/pack_worker.py")
 
 
 if __name__ == "__main__":

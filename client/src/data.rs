@@ -210,6 +210,14 @@ impl Client {
         object: ObjectId,
         to: &Path,
     ) -> Result<u64, ClientError> {
+        write_whole(node, self.object_pieces(node, object).await?, to).await
+    }
+
+    async fn object_pieces(
+        &self,
+        node: NodeId,
+        object: ObjectId,
+    ) -> Result<tonic::Streaming<wire::Piece>, ClientError> {
         let request = wire::ObjectRequest {
             job: object.task.job.0,
             task: object.task.local.0,
@@ -218,21 +226,12 @@ impl Client {
         };
         let mut peer = self.peer(node).await?;
         let answer = peer.fetch(call(Some(node), request)).await;
-        let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
-        write_whole(node, pieces, to).await
+        Ok(answer.map_err(|status| lost(node, &status))?.into_inner())
     }
 
     /// The bytes of an object, from a node that has it.
     pub async fn read_object(&self, node: NodeId, object: ObjectId) -> Result<Bytes, ClientError> {
-        let request = wire::ObjectRequest {
-            job: object.task.job.0,
-            task: object.task.local.0,
-            attempt: object.attempt.0,
-            output: object.output,
-        };
-        let mut peer = self.peer(node).await?;
-        let answer = peer.fetch(call(Some(node), request)).await;
-        let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        let mut pieces = self.object_pieces(node, object).await?;
         let (mut bytes, mut total_bytes) = (Vec::new(), 0);
         while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
             bytes.extend_from_slice(&piece.data);

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use proto::wire::{self, request, response};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId};
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::link::LinkError;
-use crate::retry::{BACKOFF_START, Retry, Target};
+use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, is_ended, link};
 
 /// The maximum number of batches that wait for a slow reader.
@@ -161,7 +160,7 @@ async fn follow(
         let query = wire::EndsQuery { job: job.0, partition: partition.0, term, after };
         let bytes = link::encode(id, request::Body::WatchEnds(query));
         let stream = async { client.link(node).await?.watch(id, bytes).await };
-        let mut lost = match stream.await {
+        let lost = match stream.await {
             Err(lost) => lost,
             Ok(mut responses) => loop {
                 let response = match responses.recv().await {
@@ -175,7 +174,9 @@ async fn follow(
                     Err(ClientError::UnknownJob(_)) if has_ended.load(Ordering::Relaxed) => {
                         return Ok(());
                     }
-                    Err(ClientError::UnknownJob(_)) => break LinkError("unknown".to_owned()),
+                    Err(ClientError::UnknownJob(_)) => {
+                        break LinkError("it does not know the job yet".to_owned());
+                    }
                     Err(error) => return Err(error),
                     Ok(Checked::Busy { .. }) => break LinkError("it is busy".to_owned()),
                     Ok(Checked::Moved) => break LinkError(MOVED.to_owned()),
@@ -194,13 +195,8 @@ async fn follow(
                 }
             },
         };
-        if lost.0 == "unknown" {
-            tokio::time::sleep(BACKOFF_START).await;
-            lost = LinkError("it does not know the job yet".to_owned());
-        }
         retry.rearm(opened);
         retry.pause(Target::Home(partition), node, &lost).await?;
         client.refresh(&map).await;
-        tokio::time::sleep(Duration::ZERO).await;
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use proto::limits;
 use security::{Bundle, Dialer, KeyError, Keyring, Role};
 use serde::Deserialize;
 
@@ -144,11 +145,24 @@ impl Instance {
     }
 }
 
+/// The name of this machine, for people.
+#[must_use]
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-._".contains(*c);
+    name.trim().chars().filter(is_plain).take(limits::HOST_NAME_BYTES_MAX).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn this_machine_has_a_name() {
+        assert!(!host_name().is_empty());
+    }
 
     #[test]
     fn reads_what_nodes_write_and_passes_over_the_rest() {

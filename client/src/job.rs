@@ -23,10 +23,9 @@ fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Optio
 
 /// The user that cancels or retries, for `job info`.
 fn canceller() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
     let user = if user.is_empty() { "unknown".to_owned() } else { user };
-    let mut name = format!("{user}@{}", host.trim());
+    let mut name = format!("{user}@{}", crate::host_name());
     while name.len() > limits::NAME_BYTES_MAX {
         name.pop();
     }

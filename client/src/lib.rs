@@ -44,7 +44,7 @@ pub use data::{NodeEvents, StreamFilter, StreamPlace};
 pub use door::{DOOR_VARIABLE, Door, DoorError};
 pub use ends::{EndsPosition, EndsWatch, TaskEnd};
 pub use error::ClientError;
-pub use instance::{AddressFile, ClusterFile, Instance};
+pub use instance::{AddressFile, ClusterFile, Instance, host_name};
 pub use job::{JobWatch, is_ended, round_of};
 pub use known_jobs::Jobs;
 pub use kv::{Cas, KeyWatch, Kv, Value, check_operation, operation};

@@ -320,6 +320,15 @@ impl OpenJob {
         self.shared.client.close_job(self.shared.job).await
     }
 
+    /// Waits until the handle fails: some task cannot be stored.
+    pub async fn failure(&self) -> ClientError {
+        loop {
+            if let Err(failed) = self.wait(|_| false).await {
+                return failed;
+            }
+        }
+    }
+
     async fn wait(&self, is_done: impl Fn(&State) -> bool) -> Result<(), ClientError> {
         let mut progress = self.shared.progress.subscribe();
         loop {
@@ -366,10 +375,12 @@ impl Shared {
     async fn reserve_more(&self) {
         let (tasks, chunks) = (limits::RESERVED_TASKS, limits::RESERVED_CHUNKS);
         let reserved = self.client.reserve(self.job, tasks, chunks).await;
-        let mut state = self.lock();
         match reserved {
-            Ok(ids) => state.spare = Some(ids),
-            Err(error) => drop(state.failed.get_or_insert(error)),
+            Ok(ids) => self.lock().spare = Some(ids),
+            Err(error) => {
+                self.lock().failed.get_or_insert(error);
+                self.progress.send_modify(|version| *version += 1);
+            }
         }
     }
 }

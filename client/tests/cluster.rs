@@ -1,6 +1,7 @@
 //! The client against real nodes in this process.
 
-use std::path::Path;
+mod common;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,29 +9,10 @@ use client::{
     Cas, Client, ClientError, ClientOptions, Dialer, Instance, Keyring, Placement, SubmitOptions,
     operation,
 };
-use daemon::{NodeHandle, NodeOptions};
 use proto::wire::{JobPhase, KvKind, KvStatus};
 use proto::{JobId, LocalId, NodeId, PartitionId};
 
-fn start(dir: &Path, nodes: u32) -> Vec<NodeHandle> {
-    let base = NodeOptions { slots: 2, ..NodeOptions::new(dir, NodeId(0), nodes) };
-    daemon::start_all(&base).expect("the nodes start")
-}
-
-fn stop(nodes: Vec<NodeHandle>) {
-    nodes.iter().for_each(NodeHandle::request_stop);
-    for node in nodes {
-        node.join().expect("the node stops well");
-    }
-}
-
-/// Nodes, a client for them, and the guard of their directory.
-async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let handles = start(dir.path(), nodes);
-    let client = Client::connect(dir.path()).await.expect("the node accepts connections");
-    (dir, handles, client)
-}
+use self::common::{cluster, start, stop};
 
 #[tokio::test]
 async fn keys_are_written_compared_and_removed() {

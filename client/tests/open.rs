@@ -1,32 +1,15 @@
 //! Open jobs through the client against real nodes in this process.
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use client::{Client, ClientError, EndsPosition, NewTask, OpenOptions, Parent};
-use daemon::{NodeHandle, NodeOptions};
+use client::{ClientError, EndsPosition, NewTask, OpenOptions, Parent};
 use proto::wire::{self, JobPhase, Openness, Verdict};
-use proto::{JobId, LocalId, NodeId, PartitionId};
+use proto::{JobId, LocalId, PartitionId};
 
-async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let handles = start(dir.path(), nodes);
-    let client = Client::connect(dir.path()).await.expect("the node accepts connections");
-    (dir, handles, client)
-}
-
-fn start(dir: &Path, nodes: u32) -> Vec<NodeHandle> {
-    let base = NodeOptions { slots: 2, ..NodeOptions::new(dir, NodeId(0), nodes) };
-    daemon::start_all(&base).expect("the nodes start")
-}
-
-fn stop(nodes: Vec<NodeHandle>) {
-    nodes.iter().for_each(NodeHandle::request_stop);
-    for node in nodes {
-        node.join().expect("the node stops well");
-    }
-}
+use self::common::{cluster, stop};
 
 /// A no-op with outputs of this number.
 fn noop(outputs: usize, inputs: usize) -> Arc<wire::Spec> {

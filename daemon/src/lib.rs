@@ -57,5 +57,5 @@ pub use handle::{NodeHandle, Stopper};
 pub use lifecycle::{instance, launcher};
 pub use options::{CapturedRoom, ConnectionLimits, NodeOptions};
 pub use rpc::authorization;
-pub use rpc::listen_addresses::{AddressSelector, Listen, host_name};
+pub use rpc::listen_addresses::{AddressSelector, Listen};
 pub use start::{start, start_all};

@@ -87,4 +87,4 @@ pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectS
 pub use streams::{CopiedPacks, CopiedRecords, Place, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};
-pub use workers::{FunctionStore, Functions};
+pub use workers::FunctionStore;

@@ -75,7 +75,7 @@ fn amount(units: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The reason of the end of a command that exceeded its memory.
+/// The reason of the end of an attempt that exceeded its memory.
 pub(crate) fn too_much_memory(used_bytes: u64, launch: &Launch) -> String {
     format!("memory: {} of {} asked", size(used_bytes), size(memory_limit_bytes(launch)))
 }

@@ -64,6 +64,24 @@ pub(crate) fn memory(machine: &Machine) -> Option<CgroupLimit<u64>> {
     limits.filter(|limit| limit.value < UNLIMITED).min_by_key(|limit| limit.value)
 }
 
+/// The memory that the limits of the groups leave, in bytes. A file in the cache counts as free
+/// while nothing uses it.
+pub(crate) fn available_memory(machine: &Machine) -> Option<u64> {
+    let left = directories(machine, "memory").into_iter().filter_map(|(directory, is_second)| {
+        let [limit, usage, cache] = match is_second {
+            true => ["memory.max", "memory.current", "inactive_file "],
+            false => ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "],
+        };
+        let limit_bytes = machine.number(&format!("{directory}/{limit}"))?;
+        let used_bytes = machine.number(&format!("{directory}/{usage}"))?;
+        let stat = machine.read(&format!("{directory}/memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok());
+        let used_bytes = used_bytes.saturating_sub(cached.unwrap_or(0));
+        Some(limit_bytes.saturating_sub(used_bytes))
+    });
+    left.min()
+}
+
 /// The smallest quota of cpu time, in thousandths of a cpu.
 pub(crate) fn cpu_quota(machine: &Machine) -> Option<CgroupLimit<u64>> {
     let quotas = directories(machine, "cpu").into_iter().filter_map(|(directory, is_second)| {

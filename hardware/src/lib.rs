@@ -8,6 +8,7 @@ give it small trees with the files of other machines. It runs no program.
 |---|---|
 | [`Machine`] | the directory and the variables |
 | [`detect()`] | the offer, the source of each figure, the limits and the notices |
+| [`available_memory()`] | the memory that is free at present |
 | `cpus` | affinity mask, quota of control groups, NUMA groups, hyperthreads |
 | `memory` | the least of machine, control groups and batch system |
 | `gpus` | NVIDIA, AMD and Intel devices, and their NUMA groups |
@@ -27,3 +28,4 @@ mod tests;
 pub use cpus::Cores;
 pub use detect::{DetectError, Detection, FoundPool, Limit, Settings, detect};
 pub use machine::Machine;
+pub use memory::available_memory;

@@ -3,7 +3,7 @@
 use crate::cgroups;
 use crate::machine::Machine;
 
-const TOTAL: &str = "/proc/meminfo";
+const MACHINE: &str = "/proc/meminfo";
 const MIB: u64 = 1 << 20;
 
 /// A limit of memory, in bytes.
@@ -15,15 +15,24 @@ pub(crate) struct MemoryLimit {
 
 /// All limits, the machine's memory first.
 pub(crate) fn limits(machine: &Machine) -> Vec<MemoryLimit> {
-    let total = total(machine).map(|bytes| MemoryLimit { source: TOTAL.to_owned(), bytes });
+    let total = of_machine(machine, "MemTotal:");
+    let total = total.map(|bytes| MemoryLimit { source: MACHINE.to_owned(), bytes });
     let group = cgroups::memory(machine);
     let group = group.map(|limit| MemoryLimit { source: limit.file, bytes: limit.value });
     total.into_iter().chain(group).chain(slurm(machine)).collect()
 }
 
-fn total(machine: &Machine) -> Option<u64> {
-    let text = machine.read(TOTAL)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// The available memory, in bytes: that of the machine or of a control group, whichever is less.
+#[must_use]
+pub fn available_memory(machine: &Machine) -> Option<u64> {
+    let free_bytes = of_machine(machine, "MemAvailable:")?;
+    Some(cgroups::available_memory(machine).map_or(free_bytes, |left| left.min(free_bytes)))
+}
+
+/// A figure of the machine, in bytes.
+fn of_machine(machine: &Machine, name: &str) -> Option<u64> {
+    let text = machine.read(MACHINE)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

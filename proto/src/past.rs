@@ -1,8 +1,14 @@
-//! Texts about ended jobs.
+//! The round of a job, and texts about ended jobs.
 
 use crate::{Time, wire};
 
 impl wire::JobState {
+    /// The number of times that unfinished tasks of the job were run again.
+    #[must_use]
+    pub fn round(&self) -> u32 {
+        self.settings.map_or(0, |settings| settings.round)
+    }
+
     /// A text about the records of the job that retention has removed, if any.
     #[must_use]
     pub fn thinned_text(&self) -> Option<String> {

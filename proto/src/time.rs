@@ -60,7 +60,12 @@ impl Span {
     }
     #[must_use]
     pub fn doubled(self) -> Self {
-        Self(self.0.saturating_mul(2))
+        self.doubled_times(1)
+    }
+    /// `times` must be less than 64.
+    #[must_use]
+    pub fn doubled_times(self, times: u32) -> Self {
+        Self(self.0.saturating_mul(1 << times))
     }
 }
 

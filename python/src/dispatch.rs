@@ -2,16 +2,12 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use client::{Client, ClientError, EndsPosition, OpenJob, TaskEnd};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-
-/// The interval at which the queue of unsent tasks is examined for failures.
-const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 
 type Ends = Result<Vec<TaskEnd>, ClientError>;
 
@@ -71,14 +67,8 @@ async fn follow(client: Client, job: OpenJob, sender: Sender<Ends>) {
 
 /// If appended tasks cannot be stored, their ends never come.
 async fn check_queue(job: OpenJob, sender: Sender<Ends>) {
-    loop {
-        tokio::time::sleep(FLUSH_PAUSE).await;
-        if let Err(error) = job.flush().await {
-            // The receiver may have ended.
-            let _ = sender.send(Err(error));
-            return;
-        }
-    }
+    // The receiver may have ended.
+    let _ = sender.send(Err(job.failure().await));
 }
 
 fn dispatch(queue: &Receiver<Ends>, on_ends: &Py<PyAny>, on_lost: &Py<PyAny>) {

@@ -1,7 +1,6 @@
 """The client: one open job, its functions, its futures."""
 
 import atexit
-import concurrent.futures
 import os
 import sys
 import threading
@@ -45,7 +44,6 @@ class Client:
         self._functions = set()
         self._uploaded = {}
         self._puts = weakref.WeakValueDictionary()
-        self._unread = weakref.WeakSet()
         self._cluster = None
         self._pid = os.getpid()
         _clients.add(self)
@@ -146,11 +144,8 @@ class Client:
                 if future is not None:
                     finished.append((future, end))
         for future, end in finished:
-            end = End(*end)
-            if end.inline is None:
-                self._unread.add(future)
             try:
-                future._finish(end)
+                future._finish(End(*end))
             except Exception as error:
                 # The others of the batch end all the same.
                 future._broken(error)
@@ -285,15 +280,6 @@ class Client:
         finally:
             self._core.close()
 
-    def _read_all(self):
-        """Reads the results that futures in use have not read yet."""
-        for future in list(self._unread):
-            try:
-                future.result()
-            except Exception:
-                # The future keeps its own exception.
-                continue
-
     def __enter__(self):
         return self
 
@@ -339,13 +325,11 @@ class Bound:
 
 
 def default_client():
-    """The newest open client, else a new one of the default directory."""
+    """The one open client, or a new one of the default directory if none is open."""
     here = [client for client in _clients if not client._closed and client._pid == os.getpid()]
-    return max(here, key=id) if len(here) == 1 else Client() if not here else _newest(here)
-
-
-def _newest(clients):
-    raise RuntimeError("%d clients are open; name one: client.options(...).submit" % len(clients))
+    if len(here) > 1:
+        raise RuntimeError("%d clients are open; name one: task.on(client)" % len(here))
+    return here[0] if here else Client()
 
 
 def _connect(dir):

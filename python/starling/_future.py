@@ -73,7 +73,6 @@ class Future(concurrent.futures.Future):
         value = _decode(data)
         with self._condition:
             self._result = value
-        # The node need not keep it any longer, but for readers that exist.
         return value
 
     def _bytes(self):
@@ -204,7 +203,7 @@ class Future(concurrent.futures.Future):
 
             def wake(_):
                 try:
-                    loop.call_soon_threadsafe(_set, waiter)
+                    loop.call_soon_threadsafe(end_wait, waiter)
                 except RuntimeError:
                     # The loop has ended; nothing waits any more.
                     pass
@@ -249,7 +248,8 @@ class Future(concurrent.futures.Future):
             return
 
 
-def _set(waiter):
+def end_wait(waiter):
+    """Lets the awaiting code of a future of asyncio continue. A repetition does nothing."""
     if not waiter.done():
         waiter.set_result(None)
 

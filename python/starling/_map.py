@@ -3,10 +3,11 @@
 import asyncio
 import collections
 import concurrent.futures
+import threading
 import time
 
 from . import _pickling
-from ._future import Future
+from ._future import end_wait
 
 AHEAD = 4096
 
@@ -70,8 +71,6 @@ class as_completed:
         self._ended = collections.deque()
         self._pending = set()
         self._wake = None
-        import threading
-
         self._condition = threading.Condition()
         self._fill()
 
@@ -136,7 +135,7 @@ class as_completed:
                 if not self._pending:
                     raise StopAsyncIteration
                 waiter = loop.create_future()
-                self._wake = lambda: loop.call_soon_threadsafe(_set, waiter)
+                self._wake = lambda: loop.call_soon_threadsafe(end_wait, waiter)
             try:
                 await asyncio.wait_for(waiter, self._left())
             except asyncio.TimeoutError:
@@ -145,11 +144,6 @@ class as_completed:
                 self._wake = None
         self._fill()
         return future
-
-
-def _set(waiter):
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def wait(futures, timeout=None, return_when=concurrent.futures.ALL_COMPLETED):

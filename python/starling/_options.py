@@ -3,50 +3,77 @@
 import dataclasses
 import re
 
-_SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_SIZES.update({"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40})
-_TIMES = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Texts have the forms of workflow files: workloads/src/graph/quantity.rs.
+SIZE_UNITS = {"": 1, "B": 1}
+SIZE_UNITS.update(dict.fromkeys(("k", "kB", "KB"), 10**3))
+SIZE_UNITS.update(dict.fromkeys(("M", "MB"), 10**6))
+SIZE_UNITS.update(dict.fromkeys(("G", "GB"), 10**9))
+SIZE_UNITS.update(dict.fromkeys(("T", "TB"), 10**12))
+SIZE_UNITS.update({"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40})
+TIME_UNITS_NS = {"ns": 1, "us": 10**3, "\u00b5s": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9}
+TIME_UNITS_NS.update({"m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9})
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_SIZE = re.compile(_NUMBER + r"\s*([a-zA-Z]*)", re.ASCII)
+_TIME = re.compile(_NUMBER + r"([a-zA-Z\u00b5]+)\s*", re.ASCII)
+_MOST = 1 << 62
 
 
 def size_bytes(value):
     """A number of bytes, or a text such as "8GiB"."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        found = value
-    else:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?)b?\s*", str(value).lower())
-        if match is None or match[2] not in _SIZES:
-            raise ValueError("%r is no size; write 8GiB or a number of bytes" % (value,))
-        found = int(float(match[1]) * _SIZES[match[2]])
-    if found < 0:
-        raise ValueError("a size is not negative: %r" % (value,))
+    found = value
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        unit = None if match is None else SIZE_UNITS.get(match[2])
+        found = None if unit is None else _whole(float(match[1]) * unit)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _MOST:
+        raise ValueError("%r is no size; write 8GiB or a number of bytes" % (value,))
     return found
 
 
-def seconds(value):
-    """A number of seconds, or a text such as "1h 30m"."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        found = float(value)
-    else:
-        text = str(value).lower().replace(" ", "")
-        parts = re.findall(r"([0-9.]+)(ms|[smhd])", text)
-        if not parts or "".join(a + b for a, b in parts) != text:
-            raise ValueError("%r is no duration; write 90s, 1h 30m or a number of seconds" % (value,))
-        found = sum(float(number) * _TIMES[unit] for number, unit in parts)
-    if not 0 < found < 1e9:
-        raise ValueError("a duration is positive: %r" % (value,))
+def duration_ns(value):
+    """Nanoseconds of a number of seconds, or of a text such as "1h 30m"."""
+    found = None
+    if isinstance(value, str):
+        found = _text_ns(value.strip())
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        found = value * 1e9
+    if found is None or not 0 <= found <= _MOST:
+        raise ValueError("%r is no duration; write 90s, 1h 30m or a number of seconds" % (value,))
+    return _whole(found)
+
+
+def _text_ns(text):
+    if text == "0":
+        return 0
+    found, at = None, 0
+    while at < len(text):
+        match = _TIME.match(text, at)
+        if match is None or match[2] not in TIME_UNITS_NS:
+            return None
+        found = (found or 0) + float(match[1]) * TIME_UNITS_NS[match[2]]
+        at = match.end()
     return found
+
+
+def _whole(number):
+    """Halves are rounded up."""
+    if number > _MOST:
+        return number
+    down = int(number)
+    return down + (number - down >= 0.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
-    a failed one; `time_limit`: of one attempt; `name`: shown instead of the function's name.
+    a failed one; `time_limit`: of one attempt, in nanoseconds; `name`: shown instead of the
+    function's name.
     """
 
     cpus: int = 1
     memory: int = 0
     retries: int = 0
-    time_limit: float = 0.0
+    time_limit: int = 0
     name: str = ""
 
     def changed(self, options):
@@ -57,8 +84,8 @@ class Options:
         options = dict(options)
         if "memory" in options:
             options["memory"] = size_bytes(options["memory"])
-        if options.get("time_limit"):
-            options["time_limit"] = seconds(options["time_limit"])
+        if "time_limit" in options:
+            options["time_limit"] = duration_ns(options["time_limit"])
         for name, least in (("cpus", 1), ("retries", 0)):
             value = options.get(name, least)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -72,5 +99,5 @@ class Options:
             "cpus": self.cpus,
             "memory_bytes": self.memory,
             "retries": self.retries,
-            "time_limit_ns": int(self.time_limit * 1e9),
+            "time_limit_ns": self.time_limit,
         }

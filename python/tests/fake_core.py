@@ -1,12 +1,26 @@
 """A core in this process, for tests of the Python layer: it runs calls in a thread."""
 
+import os
 import pickle
 import queue
 import threading
-import time
 
 from starling._errors import ClusterError, ResultLost
 from starling._worker import context, failures, values, wire
+
+
+class Gate:
+    """Calls of `gate.call` with `gate.fd` and 1 run until the gate is opened, once for each."""
+
+    # By reference in pickles; a lock could not be pickled.
+    call = staticmethod(os.read)
+
+    def __init__(self):
+        # They stay open: a call may begin after its test.
+        self.fd, self.writer = os.pipe()
+
+    def open(self, calls=1):
+        os.write(self.writer, bytes(calls))
 
 
 class Core:
@@ -75,7 +89,6 @@ class Job:
         self.cancelled = set()
         self.running = None
         self.printed = {}
-        self.attempts = 0
         # A lock, because context is one for the process.
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -115,7 +128,6 @@ class Job:
             end = self.call(local, spec, payload, edges)
             self.running = None
             self.ends[local] = end[1]
-            self.attempts += 1
             self.on_ends([(local, *end)])
 
     def call(self, local, spec, payload, edges):

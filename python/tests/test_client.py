@@ -7,20 +7,28 @@ import gc
 import itertools
 import os
 import pickle
+import re
 import threading
 import time
 import unittest
 
 from . import node  # noqa: F401 (it sets the path)
-from .fake_core import Core
+from .fake_core import Core, Gate
 
 import starling
 from starling import _pickling
-from starling._options import Options, seconds, size_bytes
+from starling._options import SIZE_UNITS, TIME_UNITS_NS, Options, duration_ns, size_bytes
 
 
 def client(**options):
     return starling.Client(name="test", _core=Core(**options))
+
+
+def hold(case, submit):
+    """The future of a call that runs until its gate is opened, and the gate."""
+    gate = Gate()
+    case.addCleanup(gate.open)
+    return submit(gate.call, gate.fd, 1), gate
 
 
 def add(a, b=1):
@@ -207,7 +215,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(future.result()), 100_000)
 
     def test_one_end_that_fails_does_not_cost_the_others(self):
-        from starling._future import DONE, End, Future
+        from starling._future import DONE, Future
 
         first = Future(self.client, 1000, "first", ())
         second = Future(self.client, 1001, "second", ())
@@ -226,7 +234,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(second._core.kv), 2)
         second.close()
         self.assertEqual(len(first._core.kv), 1)
-        first.submit(time.sleep, 0.3)
+        hold(self, first.submit)
         first.close()
         self.assertEqual(len(first._core.kv), 1)
 
@@ -234,7 +242,7 @@ class Calls(unittest.TestCase):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
 
     def test_a_lost_cluster_fails_what_is_open(self):
-        slow = self.client.submit(time.sleep, 0.3)
+        slow, _ = hold(self, self.client.submit)
         self.client._lost("all nodes are gone")
         with self.assertRaisesRegex(starling.ClusterError, "all nodes are gone"):
             slow.result(1)
@@ -290,7 +298,7 @@ class Waiting(unittest.TestCase):
             self.assertTrue(future.done())
 
     def test_as_completed_is_late(self):
-        future = self.client.submit(time.sleep, 0.5)
+        future, _ = hold(self, self.client.submit)
         with self.assertRaises(TimeoutError):
             list(starling.as_completed([future], timeout=0.05))
 
@@ -320,7 +328,7 @@ class Waiting(unittest.TestCase):
     def test_a_cancel_here_and_its_end_may_meet(self):
         from starling._future import CANCELLED, End
 
-        future = self.client.submit(time.sleep, 0.2)
+        future, _ = hold(self, self.client.submit)
         end = End(1, CANCELLED, "", 0, 0, None)
         self.assertTrue(future._cancelled_here())
         future._finish(end)
@@ -329,7 +337,7 @@ class Waiting(unittest.TestCase):
         self.assertEqual(done, {future})
 
     def test_cancel(self):
-        blocker = self.client.submit(time.sleep, 0.3)
+        blocker, gate = hold(self, self.client.submit)
         waiting = self.client.submit(add, 1)
         after = self.client.submit(add, waiting)
         while not self.client._core.is_running(1, 1):
@@ -339,6 +347,7 @@ class Waiting(unittest.TestCase):
         self.assertTrue(waiting.cancelled())
         with self.assertRaises(concurrent.futures.CancelledError):
             waiting.result()
+        gate.open()
         with self.assertRaises(concurrent.futures.CancelledError):
             after.result(10)
         self.assertFalse(blocker.cancel() or blocker.cancelled())
@@ -346,20 +355,42 @@ class Waiting(unittest.TestCase):
 
 class Options_(unittest.TestCase):
     def test_values(self):
-        self.assertEqual(size_bytes("8GiB"), 8 << 30)
-        self.assertEqual(size_bytes("1.5 MB"), 1_500_000)
-        self.assertEqual((seconds("1h 30m"), seconds("250ms"), seconds(3)), (5400.0, 0.25, 3.0))
-        for wrong in ("8 giraffes", "", -1):
-            with self.assertRaises(ValueError):
+        sizes = {"8GiB": 8 << 30, "1.5 MB": 1_500_000, " 10 ": 10, "1k": 1000, ".5": 1, "7.B": 7}
+        sizes[str(1 << 62)] = 1 << 62
+        for text, found in sizes.items():
+            self.assertEqual(size_bytes(text), found, text)
+        self.assertEqual(size_bytes(5), 5)
+        wrong_sizes = ["8 giraffes", "", "MB", "8gib", "8Gi", "1..2", ".", "1e9", "-3"]
+        wrong_sizes += ["99999999999TB", -1, True, 1.5, None]
+        for wrong in wrong_sizes:
+            with self.assertRaises(ValueError, msg=wrong):
                 size_bytes(wrong)
-        for wrong in ("soon", "5", -1, 0):
-            with self.assertRaises(ValueError):
-                seconds(wrong)
+        times = {"1h 30m": 5400.0, "1h30min": 5400.0, "250ms": 0.25, "5\u00b5s": 5e-6}
+        times.update({"0": 0, 3: 3, 0: 0})
+        for given, seconds in times.items():
+            self.assertEqual(duration_ns(given), round(seconds * 1e9), given)
+        wrong_times = ["soon", "", "5", "1 h", "5H", "1..2s", "-1s", "999999999999h"]
+        wrong_times += [-1, True, None]
+        for wrong in wrong_times:
+            with self.assertRaises(ValueError, msg=wrong):
+                duration_ns(wrong)
         with self.assertRaisesRegex(TypeError, "no option 'pure'"):
             Options().changed({"pure": True})
         for wrong in ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}):
             with self.assertRaises(ValueError):
                 Options().changed(wrong)
+
+    def test_units_are_those_of_workflow_files(self):
+        path = node.ROOT / "workloads" / "src" / "graph" / "quantity.rs"
+        source = path.read_text(encoding="utf-8")
+
+        def units(function):
+            body = source.partition("pub fn %s(" % function)[2].partition("\n}")[0]
+            arms = re.findall(r"^ +(\".*\") =>", body, re.MULTILINE)
+            return {unit for arm in arms for unit in re.findall(r'"([^"]*)"', arm)}
+
+        self.assertEqual(units("parse_size_bytes"), set(SIZE_UNITS))
+        self.assertEqual(units("parse_duration_ns"), set(TIME_UNITS_NS))
 
     def test_bound(self):
         here = client()
@@ -383,7 +414,7 @@ class Options_(unittest.TestCase):
 class Closing(unittest.TestCase):
     def test_closed(self):
         here = client()
-        slow = here.submit(time.sleep, 0.5)
+        slow, _ = hold(self, here.submit)
         behind = here.submit(add, 1)
         done = client()
         done.close()
@@ -444,10 +475,13 @@ class Executors(unittest.TestCase):
     def test_cancel_futures(self):
         with client(workers=1) as here:
             executor = starling.Executor(max_workers=1, client=here)
-            futures = [executor.submit(time.sleep, 0.05) for _ in range(20)]
-            executor.shutdown(wait=True, cancel_futures=True)
-            cancelled = [future for future in futures if future.cancelled()]
-            self.assertGreater(len(cancelled), 10)
+            gate = Gate()
+            futures = [executor.submit(gate.call, gate.fd, 1) for _ in range(20)]
+            executor.shutdown(wait=False, cancel_futures=True)
+            gate.open(2)
+            executor.shutdown(wait=True)
+            # One call ran, and one waited on the cluster.
+            self.assertEqual(sum(future.cancelled() for future in futures), 18)
             self.assertTrue(all(future.done() for future in futures))
 
 

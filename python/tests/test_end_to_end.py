@@ -13,7 +13,6 @@ from . import node  # noqa: F401 (it sets the path)
 import starling
 
 
-
 def missing():
     """Why these tests cannot run; None if they can."""
     from starling._cluster import find_binary

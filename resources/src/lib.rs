@@ -16,7 +16,7 @@ not know tasks, nodes or messages.
 | [`Amount`] | fixed point numbers of 1/10,000 |
 | [`Offer`], [`Pool`] | the pools of a node; the texts of `--resource`, `--label` and `--coupling` |
 | [`Request`], [`Variant`] | the needs of a task, and their text: needs, labels and a weight |
-| [`Classes`] | small numbers for the requests in use |
+| [`ClassId`], [`class_of_bytes`] | the number of equal requests |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
 | [`Totals`] | the amounts of a node, for the map of its cluster |
 | [`Refusal`] | the reason why a request does not fit, now or ever |
@@ -45,7 +45,7 @@ mod wire;
 mod tests;
 
 pub use amount::{Amount, AmountError};
-pub use class::{ClassId, ClassIndex, Classes, class_of_bytes};
+pub use class::{ClassId, class_of_bytes};
 pub use fit::Fit;
 pub use mutant::Mutant;
 pub use name::{Name, NameError};

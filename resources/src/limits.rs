@@ -20,8 +20,6 @@ pub const COUPLINGS_MAX: usize = 1024;
 pub const VARIANTS_MAX: usize = 8;
 /// Weight of a variant.
 pub const VARIANT_WEIGHT_MAX: u16 = 10_000;
-/// Classes of requests that a node distinguishes at a time.
-pub const CLASSES_MAX: usize = 256;
 /// Sets of groups of one pool that are compared; with eight groups this is every set of a size.
 pub const GROUP_SETS_MAX: usize = 256;
 /// Combinations of such sets over coupled pools that are compared.

@@ -176,6 +176,12 @@ fn check_groups(name: &Name, groups: &[Vec<String>]) -> Result<(), OfferError> {
 }
 
 impl Offer {
+    /// The offer of a node of cpus alone.
+    pub fn with_cpus(cpus: u32) -> Result<Self, OfferError> {
+        let indices = (0..cpus).map(|index| index.to_string()).collect();
+        Self::new(vec![Pool::indexed(Name::cpus(), vec![indices])?], Vec::new())
+    }
+
     pub fn new(mut pools: Vec<Pool>, couplings: Vec<Coupling>) -> Result<Self, OfferError> {
         let labels = pools.iter().filter(|pool| pool.kind == PoolKind::Label).count();
         check_count("labels", labels, LABELS_MAX)?;

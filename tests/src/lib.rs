@@ -13,7 +13,7 @@ per test process, with the cargo that runs the tests. So it is never older than 
 `TMPDIR` and current directory. Processes that remain at the end of the test are killed by id.
 
 **Data.** Real workflows are outside the repository. A test that needs them calls [`shared_data`].
-If the folder is absent, the test prints that and is skipped.
+If the folder is absent, the test prints that and is skipped. So does [`has_python`].
 */
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
@@ -26,6 +26,7 @@ pub use foreground::{Foreground, Seen, Shape};
 pub use instance::{Instance, is_alive};
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// No action of a test takes this long, even on a loaded machine.
@@ -64,6 +65,16 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// True if this machine has `python3`. Otherwise the test prints that it is skipped.
+#[must_use]
+pub fn has_python() -> bool {
+    let is_there = Command::new("python3").arg("--version").output().is_ok();
+    if !is_there {
+        skip("python3 is absent");
+    }
+    is_there
 }
 
 /// Prints that a test is skipped, and the reason.

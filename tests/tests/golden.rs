@@ -17,13 +17,14 @@ use prost_reflect::{
 };
 use proto::event::{Decoder, Encoder, End, Reason, RetryReason, Spared, Stall, Turned};
 use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use security::to_hex;
 
 #[test]
 fn messages_keep_their_bytes() {
     let samples = samples();
     for (name, bytes) in &samples {
         let back = through_the_real_type(name, bytes);
-        assert_eq!(hex(&back), hex(bytes), "{name} does not survive decode and encode");
+        assert_eq!(to_hex(&back), to_hex(bytes), "{name} does not survive decode and encode");
     }
     compare("wire.hex", &samples);
 }
@@ -269,7 +270,7 @@ fn compare(file: &str, samples: &BTreeMap<String, Vec<u8>>) {
     let path = repository().join("tests/golden").join(file);
     let mut text = String::new();
     for (name, bytes) in samples {
-        writeln!(text, "{name} {}", hex(bytes)).expect("a string takes all");
+        writeln!(text, "{name} {}", to_hex(bytes)).expect("a string takes all");
     }
     if std::env::var_os("STARLING_BLESS").is_some() {
         std::fs::write(&path, &text).expect("the golden file can be written");
@@ -279,10 +280,6 @@ fn compare(file: &str, samples: &BTreeMap<String, Vec<u8>>) {
         assert_eq!(now, then, "the bytes changed; see the head of tests/tests/golden.rs");
     }
     assert_eq!(text.lines().count(), golden.lines().count(), "kinds came or went in {file}");
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn repository() -> PathBuf {

@@ -146,7 +146,19 @@ impl Tally {
         let mut page = Command::new(root.join("scripts/build-page"));
         page.arg("--check").stdin(Stdio::null());
         self.command("page", page);
+        self.worker(root);
         self.dependencies(root);
+    }
+
+    /// The packed Python worker is that of the sources, where `python3` is installed.
+    fn worker(&mut self, root: &Path) {
+        let mut check = Command::new("python3");
+        check.args(["python/pack_worker.py", "--check"]).current_dir(root).stdin(Stdio::null());
+        if Command::new("python3").arg("--version").output().is_ok() {
+            self.command("worker", check);
+        } else {
+            println!("ci: worker skipped: python3 is not installed");
+        }
     }
 
     /// Licences, sources and duplicates of all dependencies, where `cargo-deny` is installed.

@@ -64,7 +64,7 @@ impl Readings {
 
 /// The checksum in the format of `sha256sum`.
 fn sum_of(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    security::to_hex(digest(&SHA256, bytes).as_ref())
 }
 
 #[cfg(test)]

@@ -121,10 +121,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             }
             JobVerb::Wait { jobs, without_close, timeout } => {
                 let timeout = context.settings.pick_optional(timeout.timeout, "timeout")?;
-                match without_close {
-                    true => wait_submitted(context, &client, jobs, timeout).await,
-                    false => wait(context, &client, jobs, timeout).await,
-                }
+                wait(context, &client, jobs, *without_close, timeout).await
             }
             JobVerb::Close { jobs } => open_job::close(context, &client, jobs).await,
             JobVerb::Release(args) => open_job::release(context, &client, args).await,
@@ -150,44 +147,32 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
     })
 }
 
-/// Waits for jobs, one after another, within one deadline for all.
+/// Waits for jobs, one after another, within one deadline for all: for their ends, or until no task
+/// is open.
 async fn wait(
     context: &Context,
     client: &Client,
     selector: &Selector,
+    without_close: bool,
     timeout: Option<Timespan>,
 ) -> Done {
     let deadline = Deadline::after(timeout);
     let mut exit = Exit::Ok;
     for job in jobs::select(client, selector).await? {
-        let state = run::wait(context, client, job, 0, &deadline).await?;
+        let state = match without_close {
+            true => open_job::wait_submitted(client, job, &deadline).await?,
+            false => run::wait(context, client, job, 0, &deadline).await?,
+        };
         jobs::tell_failures(&context.output, client, &state).await;
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
         }
         jobs::tell_more(&state);
-        if jobs::exit_of(&state) != Exit::Ok {
-            exit = Exit::Failed;
-        }
-    }
-    Ok(exit)
-}
-
-/// Waits until all tasks so far of jobs have ended.
-async fn wait_submitted(
-    context: &Context,
-    client: &Client,
-    selector: &Selector,
-    timeout: Option<Timespan>,
-) -> Done {
-    let deadline = Deadline::after(timeout);
-    let mut exit = Exit::Ok;
-    for job in jobs::select(client, selector).await? {
-        let state = open_job::wait_submitted(client, job, &deadline).await?;
-        if context.output.json {
-            heard(context.output.json(&JobRow::new(&state)))?;
-        }
-        if open_job::told(context, client, &state).await != Exit::Ok {
+        let job_exit = match without_close {
+            true => open_job::exit_of(&state),
+            false => jobs::exit_of(&state),
+        };
+        if job_exit != Exit::Ok {
             exit = Exit::Failed;
         }
     }

@@ -93,10 +93,7 @@ impl KeyRow {
             self.version = Some(value.version);
             match std::str::from_utf8(&value.bytes) {
                 Ok(text) => self.value = Some(text.to_owned()),
-                Err(_) => {
-                    let digits = value.bytes.iter().map(|byte| format!("{byte:02x}"));
-                    self.value_hex = Some(digits.collect());
-                }
+                Err(_) => self.value_hex = Some(security::to_hex(&value.bytes)),
             }
         }
         self

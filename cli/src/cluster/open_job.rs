@@ -90,7 +90,11 @@ pub(crate) async fn add(
         heard(context.output.json(&Added { job, tasks, ids: texts, state }))?;
     }
     Ok(match ended {
-        Some(state) => told(context, client, &state).await,
+        Some(state) => {
+            jobs::tell_failures(&context.output, client, &state).await;
+            jobs::tell_more(&state);
+            exit_of(&state)
+        }
         None => Exit::Ok,
     })
 }
@@ -252,10 +256,8 @@ pub(crate) async fn wait_submitted(
     Ok(Box::pin(deadline.cut(client.wait_submitted(job))).await??)
 }
 
-/// Prints the failures so far. Returns the exit code of a wait.
-pub(crate) async fn told(context: &Context, client: &Client, state: &JobState) -> Exit {
-    jobs::tell_failures(&context.output, client, state).await;
-    jobs::tell_more(state);
+/// The exit code of a wait that does not wait for the job's end.
+pub(crate) fn exit_of(state: &JobState) -> Exit {
     let counts = jobs::counts(state);
     match counts.failed + counts.skipped + counts.cancelled {
         0 => Exit::Ok,

@@ -35,6 +35,13 @@ pub(crate) struct Failure {
 
 pub(crate) type Done = Result<Exit, Failure>;
 
+/// The hint for an unknown word: the known words, after the most similar one.
+pub(crate) fn meant(word: &str, known: &[&str], what: &str) -> String {
+    let nearest = workloads::nearest(&word.to_lowercase(), known);
+    let nearest = nearest.map_or_else(String::new, |own| format!("'{own}' is meant? "));
+    format!("{nearest}{what}: {}", known.join(", "))
+}
+
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), hint: None }

@@ -150,25 +150,37 @@ impl OfferPlan {
         [("resource".to_owned(), resources), ("label".to_owned(), text(&self.labels, ","))]
     }
 
-    /// The offer of one of several nodes of this machine. Nodes share the detected pools; those of
-    /// flags are of each node.
-    pub(crate) fn offer(&self, at: usize, of: usize) -> Result<Arc<Offer>, Failure> {
+    /// What this machine offers.
+    fn detect(&self) -> Result<Offer, Failure> {
         let settings = HardwareSettings {
             resources: self.resources.clone(),
             labels: self.labels.clone(),
             ..HardwareSettings::default()
         };
-        let found = hardware::detect(&Machine::this(), &settings)?;
+        Ok(hardware::detect(&Machine::this(), &settings)?.offer)
+    }
+
+    /// The part of one of several nodes. Nodes share the detected pools; those of flags are of each
+    /// node.
+    fn part(&self, whole: &Offer, at: usize, of: usize) -> Arc<Offer> {
         let own: Vec<Name> = self
             .resources
             .iter()
             .filter_map(|text| parse_pool(text).ok())
             .map(|pool| pool.name)
             .collect();
-        Ok(Arc::new(found.offer.part(at, of, |name| !own.contains(name))))
+        Arc::new(whole.part(at, of, |name| !own.contains(name)))
     }
+
+    /// The offer of one of several nodes of this machine.
+    pub(crate) fn offer(&self, at: usize, of: usize) -> Result<Arc<Offer>, Failure> {
+        Ok(self.part(&self.detect()?, at, of))
+    }
+
+    /// The offers of all nodes of this process.
     pub(crate) fn offers(&self, nodes: u32) -> Result<Vec<Arc<Offer>>, Failure> {
-        (0..nodes as usize).map(|at| self.offer(at, nodes as usize)).collect()
+        let (whole, of) = (self.detect()?, nodes as usize);
+        Ok((0..of).map(|at| self.part(&whole, at, of)).collect())
     }
 }
 

@@ -88,7 +88,7 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Result<String, Failure> {
             Err(why) => Err(wrong(format!("{{rank}} cannot be used here: {why}"))
                 .hint("{host} is the name of the machine")),
         },
-        "host" => match daemon::host_name() {
+        "host" => match client::host_name() {
             host if host.is_empty() => Err(wrong("this machine has no name".to_owned())),
             host => Ok(host),
         },
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(expanded("/tmp/plain", Ok(3)).unwrap(), "/tmp/plain");
         assert_eq!(expanded("$SCRATCH/st-{rank}/x", Ok(3)).unwrap(), "/scratch/me/st-3/x");
         assert_eq!(expanded("${SCRATCH}x/$SCRATCH", Ok(3)).unwrap(), "/scratch/mex//scratch/me");
-        let host = daemon::host_name();
+        let host = client::host_name();
         assert_eq!(expanded("/tmp/{host}-{rank}", Ok(0)).unwrap(), format!("/tmp/{host}-0"));
         assert_eq!(expanded("/a$$b/{{x}}", Ok(0)).unwrap(), "/a$b/{x}");
         let odd = "/a$b/{rank}/$$/}}{{x";

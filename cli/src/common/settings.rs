@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use proto::Policy;
 
-use crate::common::errors::{Failure, numbers_plain};
+use crate::common::errors::{Failure, meant, numbers_plain};
 
 /// The settings and their built-in values.
 pub(crate) const KEYS: [(&str, &str); 29] = [
@@ -93,11 +93,8 @@ impl Settings {
             return Err(Failure::usage(format!("{name}: its value is not valid UTF-8"))
                 .hint("'starling config show' lists the settings"));
         }
-        let config_home = std::env::var_os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
         let mut files = vec![PathBuf::from("starling.toml")];
-        files.extend(config_home.map(|home| home.join("starling/config.toml")));
+        files.extend(user_file());
         files.push(PathBuf::from("/etc/starling/config.toml"));
         Self::from(|name| std::env::var(name).ok(), &files)
     }
@@ -161,6 +158,14 @@ impl Settings {
     }
 }
 
+/// The user's file of settings. An empty variable counts as unset.
+pub(crate) fn user_file() -> Option<PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || set("HOME").map(|home| home.join(".config"));
+    Some(set("XDG_CONFIG_HOME").or_else(home)?.join("starling/config.toml"))
+}
+
 /// The variable that a setting comes from.
 fn variable(key: &str) -> String {
     format!("STARLING_{}", key.to_uppercase())
@@ -204,9 +209,7 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         if !KEYS.iter().any(|(known, _)| *known == key) {
             let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
             let failure = wrong(format!("unknown setting '{key}'"));
-            let meant = workloads::nearest(&key.to_lowercase(), &known);
-            let meant = meant.map_or_else(String::new, |own| format!("'{own}' is meant? "));
-            return Err(failure.hint(format!("{meant}known settings: {}", known.join(", "))));
+            return Err(failure.hint(meant(&key, &known, "known settings")));
         }
         let value = match value {
             toml::Value::String(text) => text,

@@ -8,9 +8,9 @@ use resources::{Name, parse_pool};
 
 use crate::args::{DataKind, PlacementName, SubmitTo};
 use crate::cluster::tuning::{Law, Neighbours, OrderName, PolicyName};
-use crate::common::errors::{Failure, numbers_plain};
+use crate::common::errors::{Failure, meant, numbers_plain};
 use crate::common::history::History;
-use crate::common::settings::KEYS;
+use crate::common::settings::{self, KEYS};
 use crate::common::units::{Bandwidth, Factor, Size, Timespan};
 use crate::report::files;
 
@@ -19,13 +19,10 @@ pub(crate) fn path(here: bool) -> Result<PathBuf, Failure> {
     if here {
         return Ok(PathBuf::from("starling.toml"));
     }
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
-    let below = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home).ok_or_else(|| {
+    settings::user_file().ok_or_else(|| {
         Failure::refused("neither XDG_CONFIG_HOME nor HOME is set")
             .hint("set one of them, or write ./starling.toml with --here")
-    })?;
-    Ok(below.join("starling/config.toml"))
+    })
 }
 
 /// Refuses an unknown setting.
@@ -34,10 +31,8 @@ pub(crate) fn check_key(key: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
-    let meant = workloads::nearest(&key.to_lowercase(), &known);
-    let meant = meant.map_or_else(String::new, |own| format!("'{own}' is meant? "));
-    Err(Failure::usage(format!("unknown setting '{key}'"))
-        .hint(format!("{meant}known settings: {}", known.join(", "))))
+    let hint = meant(key, &known, "known settings");
+    Err(Failure::usage(format!("unknown setting '{key}'")).hint(hint))
 }
 
 fn parses<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<(), String> {

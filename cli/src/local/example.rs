@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
+use crate::common::errors::{Done, Exit, Failure, meant};
 
 /// A workflow that the program carries.
 struct Example {
@@ -90,10 +90,8 @@ pub(crate) fn example(context: &Context, args: &ExampleArgs) -> Done {
     let Some(name) = &args.name else { return list(context) };
     let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {
         let known: Vec<&str> = EXAMPLES.iter().map(|example| example.name).collect();
-        let meant = workloads::nearest(&name.to_lowercase(), &known);
-        let meant = meant.map_or_else(String::new, |own| format!("'{own}' is meant? "));
         return Err(Failure::refused(format!("there is no example '{name}'"))
-            .hint(format!("{meant}examples: {}", known.join(", "))));
+            .hint(meant(name, &known, "examples")));
     };
     let dir = args.output.join(example.name);
     fs::create_dir(&dir).map_err(|error| match error.kind() {

@@ -29,7 +29,7 @@ impl RemoteNode {
 
 /// The machine of an address file, if it is another one.
 pub(crate) fn other_host(host: &str) -> Option<String> {
-    let is_other = !host.is_empty() && host != daemon::host_name();
+    let is_other = !host.is_empty() && host != client::host_name();
     is_other.then(|| host.to_owned())
 }
 
@@ -91,7 +91,7 @@ mod tests {
         assert!(silence(&[of(None)]).is_ok(), "it was killed");
         let failure = silence(&[of(None), of(Some("beta"))]).unwrap_err();
         assert!(failure.message.ends_with("n3 on beta"), "{}", failure.message);
-        assert_eq!(other_host(&daemon::host_name()), None);
+        assert_eq!(other_host(&client::host_name()), None);
         assert_eq!(other_host(""), None);
         assert_eq!(other_host("beta.example").as_deref(), Some("beta.example"));
     }

@@ -71,7 +71,9 @@ pub(crate) fn run(context: &Context, args: &WebArgs) -> Done {
         let prefix = args.prefix.as_deref().map_or("", |it| it.trim_matches('/'));
         let path = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let url = format!("http://127.0.0.1:{port}/{path}#t={}", token.text());
-        let ssh = format!("ssh -L {port}:127.0.0.1:{port} {}", host_name());
+        let host = Some(client::host_name()).filter(|name| !name.is_empty());
+        let host = host.as_deref().unwrap_or("HOST");
+        let ssh = format!("ssh -L {port}:127.0.0.1:{port} {host}");
         match context.output.json {
             true => context.output.json(&Served { url, ssh })?,
             false => {
@@ -121,11 +123,4 @@ async fn listen(port: u16) -> Result<TcpListener, Failure> {
 fn port_of(listener: &TcpListener) -> Result<u16, Failure> {
     let address = listener.local_addr().map_err(|error| Failure::refused(plain(&error)))?;
     Ok(address.port())
-}
-
-/// The name of this machine, for another one.
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "HOST".to_owned() } else { name.to_owned() }
 }

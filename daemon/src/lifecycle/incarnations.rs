@@ -36,7 +36,7 @@ use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
 use crate::objects::{Transfers, captured, data, upload_search};
 use crate::options::NodeOptions;
 use crate::rpc::addresses::AddressBook;
-use crate::rpc::listen_addresses::{BoundPorts, host_name};
+use crate::rpc::listen_addresses::BoundPorts;
 use crate::rpc::peers::{Identity, PeerTable};
 use crate::rpc::service::{self, Shared};
 use crate::rpc::tls_context::{self, TlsContext};
@@ -142,7 +142,7 @@ impl NodeContext {
                 offer: options.offer_bytes(),
                 launch: options.launch.clone(),
                 data_address: self.bound.data_address.clone(),
-                host: host_name(),
+                host: client::host_name(),
                 formed: AtomicBool::new(state.was_formed()),
             },
             others: PeerTable::new(others),

@@ -29,7 +29,7 @@ impl FunctionStore for StoredFunctions {
             }
         };
         let theirs = done.clone();
-        // A thread of its own, since a node fetches a function once.
+        // The caller must not wait, and a node seldom fetches, so each fetch has its own thread.
         let fetch = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let bytes = match runtime {
@@ -46,7 +46,7 @@ impl FunctionStore for StoredFunctions {
 }
 
 async fn read(dir: PathBuf, id: [u8; 16]) -> Result<Vec<u8>, String> {
-    let name: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = security::to_hex(&id);
     let key = format!("{KEY_PREFIX}{name}");
     let client = Client::connect(&dir).await.map_err(|error| error.to_string())?;
     let value = client.kv().lookup(key.as_bytes()).await.map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ pub(super) const MEASURED_EVERY: Duration = Duration::from_millis(500);
 /// each of them.
 pub(super) fn of_groups() -> HashMap<i32, u64> {
     let mut groups = HashMap::new();
-    let page = page_size();
+    let page = rustix::param::page_size() as u64;
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
         if !name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
@@ -22,16 +22,6 @@ pub(super) fn of_groups() -> HashMap<i32, u64> {
         }
     }
     groups
-}
-
-/// The bytes of a page, from the auxiliary vector of this process.
-fn page_size() -> u64 {
-    const AT_PAGESZ: u64 = 6;
-    let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let (pairs, _) = vector.as_chunks::<16>();
-    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let found = pairs.iter().find(|pair| number(&pair[..8]) == AT_PAGESZ);
-    found.map_or(4096, |pair| number(&pair[8..]))
 }
 
 /// The process group and the resident pages in the text of `/proc/PID/stat`.
@@ -46,11 +36,6 @@ fn group_and_pages(stat: &str) -> Option<(i32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_has_some_bytes() {
-        assert!(page_size().is_power_of_two() && page_size() >= 4096);
-    }
 
     #[test]
     fn the_line_of_a_process_is_read() {

@@ -433,9 +433,12 @@ impl<'a> Loop<'a> {
                 }
                 Alarm::Memory => {
                     self.will_measure = children.has_memory_limits();
+                    drop(children);
                     if self.will_measure {
-                        children.enforce_memory(&memory::of_groups());
-                        drop(children);
+                        // Without the lock, because `/proc` may be long. Only this thread reaps
+                        // commands, so the numbers of their groups stay theirs.
+                        let groups = memory::of_groups();
+                        self.shared.children().enforce_memory(&groups);
                         self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                     }
                 }

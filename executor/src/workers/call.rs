@@ -217,14 +217,6 @@ impl Call {
         }
     }
 
-    /// The limit of its memory: what it was granted, else what it asks for; 0: none.
-    pub(super) fn memory_limit_bytes(&self) -> u64 {
-        match crate::resources::memory_limit_bytes(&self.launch) {
-            0 => self.launch.spec.memory_bytes,
-            granted_bytes => granted_bytes,
-        }
-    }
-
     pub(super) fn over_time(&self) -> String {
         let limit_s = Span(self.launch.spec.time_limit_ns).as_secs_f64();
         format!("exceeded its time limit of {limit_s} s and was interrupted")

@@ -49,6 +49,7 @@ use self::wire::FunctionId;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::private;
+use crate::resources::memory_limit_bytes;
 use crate::table::{Key, Phase};
 
 /// The Python worker and its libraries, as an archive that Python runs.
@@ -60,9 +61,6 @@ pub trait FunctionStore: fmt::Debug + Send + Sync {
     /// Must not block.
     fn fetch(&self, id: [u8; 16], done: Box<dyn FnOnce(Result<Vec<u8>, String>) + Send>);
 }
-
-/// The functions of a node.
-pub type Functions = Arc<dyn FunctionStore>;
 
 struct Inner {
     shared: Arc<Shared>,
@@ -308,7 +306,7 @@ impl Inner {
             Ok(mut pool) if pool.queue.is_empty() => {
                 for call in calls {
                     let spec = &call.launch.spec;
-                    must_watch |= spec.time_limit_ns > 0 || call.memory_limit_bytes() > 0;
+                    must_watch |= spec.time_limit_ns > 0 || memory_limit_bytes(&call.launch) > 0;
                     if !pool.functions.contains_key(&call.function) {
                         left.push(call);
                     } else if let Err(call) = pool.give(call) {

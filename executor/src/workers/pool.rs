@@ -175,10 +175,17 @@ impl Pool {
         call.encode(&mut worker.outgoing);
         call.sent = Some(Instant::now());
         worker.calls.push_back(call);
+        self.write_more(id);
+    }
+
+    /// Writes to a worker what its pipe takes. An event tells when the pipe takes the rest.
+    pub(super) fn write_more(&mut self, id: u64) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.write() {
             let flags = EventFlags::OUT | EventFlags::ONESHOT;
             let input = &worker.files.to_worker;
             let token = Token::Input(id).data();
+            // The epoll has the pipe only after it was full once.
             if epoll::modify(&self.epoll, input, token, flags).is_err() {
                 let _ = epoll::add(&self.epoll, input, token, flags);
             }
@@ -191,7 +198,6 @@ impl Pool {
         let mut left = VecDeque::new();
         while let Some(call) = self.queue.pop_front() {
             if !self.shared.is_wanted(call.key) {
-                self.shared.leave(call.key);
                 continue;
             }
             if !self.functions.contains_key(&call.function) {

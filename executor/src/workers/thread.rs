@@ -128,15 +128,6 @@ fn fetch(inner: &std::sync::Arc<Inner>, id: [u8; 16]) {
 }
 
 impl Pool {
-    fn write_more(&mut self, id: u64) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
-        if worker.write() {
-            let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-            let input = &worker.files.to_worker;
-            let _ = epoll::modify(&self.epoll, input, Token::Input(id).data(), flags);
-        }
-    }
-
     /// The spawner is gone, and with it all workers.
     fn lose_starter(&mut self, now: Instant) {
         let Some(starter) = self.starter.take() else { return };

@@ -6,6 +6,7 @@ use super::pool::{IDLE_MAX, Pool};
 use super::runtime::Zygote;
 use super::worker::{Stage, Why};
 use crate::captured::too_much;
+use crate::resources::{memory_limit_bytes, too_much_memory};
 
 /// The interval of looks at calls that run.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -81,26 +82,21 @@ impl Pool {
         let worker = &self.workers[&id];
         let call = worker.calls.front()?;
         let began = call.sent.unwrap_or(now);
-        if now < began + LOOK_EVERY {
-            let limit = Duration::from_nanos(call.launch.spec.time_limit_ns);
-            let first = if limit.is_zero() { LOOK_EVERY } else { limit.min(LOOK_EVERY) };
-            if !limit.is_zero() && now >= began + limit {
-                self.interrupt(id, Why::Time, now);
-            }
-            return Some(first);
-        }
         let limit = Duration::from_nanos(call.launch.spec.time_limit_ns);
         if !limit.is_zero() && now >= began + limit {
             self.interrupt(id, Why::Time, now);
             return Some(LOOK_EVERY);
         }
-        let most_bytes = call.memory_limit_bytes();
+        if now < began + LOOK_EVERY {
+            // A short limit ends before the first look.
+            return Some(if limit.is_zero() { LOOK_EVERY } else { limit.min(LOOK_EVERY) });
+        }
+        let most_bytes = memory_limit_bytes(&call.launch);
         if most_bytes > 0
             && let Some(used_bytes) = worker.resident_bytes()
             && used_bytes > most_bytes
         {
-            let (used, most) = (mib(used_bytes), mib(most_bytes));
-            let text = format!("used {used} MiB of memory; its limit is {most} MiB");
+            let text = too_much_memory(used_bytes, &call.launch);
             self.kill_for(id, Why::Failure(text), now);
             return Some(END_MAX);
         }
@@ -158,8 +154,4 @@ impl Pool {
             self.interrupt(id, Why::Cancelled, now);
         }
     }
-}
-
-fn mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
 }

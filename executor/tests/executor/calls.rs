@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use executor::ExecutorConfig;
-use proto::work::{Launch, Outcome};
+use proto::work::{Granted, GrantedPool, Launch, Outcome};
 use proto::{TaskId, codec, wire};
 
 use crate::common::{Bench, input, is_alive, launch, object, output, wait_until};
@@ -235,9 +235,17 @@ fn a_time_limit_interrupts_and_then_kills() {
 #[test]
 fn too_much_memory_and_too_much_text_end_the_call() {
     let mut bench = Bench::of_functions(|config| config.captured_task_bytes = 1 << 20);
-    let call = with(bench.call(1, "much", "[400]"), |spec| spec.memory_bytes = 200 << 20);
+    let mut call = bench.call(1, "much", "[400]");
+    let memory = GrantedPool {
+        name: "memory".to_owned(),
+        variable: "MEMORY".to_owned(),
+        units: (200 << 20) * 10_000,
+        indices: Vec::new(),
+    };
+    call.granted = Some(Box::new(Granted { variant: 0, pools: vec![memory] }));
     let outcome = bench.run(call);
-    assert!(outcome.error.ends_with("MiB of memory; its limit is 200 MiB"), "{outcome:?}");
+    assert!(outcome.error.starts_with("memory: "), "{outcome:?}");
+    assert!(outcome.error.ends_with(" of 200 MiB asked"), "{outcome:?}");
     let outcome = bench.run(bench.call(2, "flood", "[]"));
     assert!(outcome.error.contains("the limit is 1 MiB"), "{outcome:?}");
 }
@@ -338,8 +346,7 @@ fn ten_thousand_calls_are_right_though_workers_are_killed() {
             running += 1;
         }
         if done / 300 > kills {
-            kills += 1;
-            kill_one_worker(&bench, kills as usize);
+            kills += u64::from(kill_one_worker(&bench, kills as usize));
         }
         let (task, attempt, outcome) = bench.next_outcome();
         running -= 1;
@@ -360,8 +367,8 @@ fn ten_thousand_calls_are_right_though_workers_are_killed() {
     bench.no_more_outcomes();
 }
 
-/// Kills one of the workers, found by their directory for results.
-fn kill_one_worker(bench: &Bench, which: usize) {
+/// Kills one of the workers, found by their directory for results. False if there is none.
+fn kill_one_worker(bench: &Bench, which: usize) -> bool {
     let needle = format!("STARLING_WORKER_OBJECTS={}", bench.state().join("results").display());
     let mut workers = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -375,8 +382,8 @@ fn kill_one_worker(bench: &Bench, which: usize) {
             workers.push(pid);
         }
     }
-    if let Some(pid) = workers.get(which % workers.len().max(1)) {
+    workers.get(which % workers.len().max(1)).is_some_and(|pid| {
         let pid = rustix::process::Pid::from_raw(*pid).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+    })
 }

@@ -1,6 +1,7 @@
 //! Memory of recorded machines.
 
 use super::{Tree, deciding, pool};
+use crate::available_memory;
 
 const GROUP: &str = "/sys/fs/cgroup";
 
@@ -68,4 +69,28 @@ fn slurm_limits_by_node_by_cpu_and_by_gpu() {
     assert_eq!(pool(&whole, "memory"), "memory=sum(64GiB)", "0 is the whole node");
     let odd = machine().variable("SLURM_MEM_PER_NODE", "many").detect();
     assert_eq!(pool(&odd, "memory"), "memory=sum(64GiB)");
+}
+
+#[test]
+fn a_group_may_leave_less_memory_than_the_machine() {
+    let free = |tree: &Tree| available_memory(&tree.machine());
+    let dir = format!("{GROUP}/a");
+    let tree = Tree::new().file("/proc/meminfo", "MemTotal: 64 kB\nMemAvailable:  32 kB");
+    assert_eq!(free(&tree), Some(32 << 10));
+    let tree = tree.files(&[
+        ("/proc/self/cgroup", "0::/a/b"),
+        (&format!("{dir}/memory.max"), "20000"),
+        (&format!("{dir}/memory.current"), "15000"),
+        (&format!("{dir}/b/memory.max"), "max"),
+        (&format!("{dir}/b/memory.current"), "14000"),
+    ]);
+    assert_eq!(free(&tree), Some(5_000));
+    let tree = tree.file(&format!("{dir}/memory.stat"), "anon 1\ninactive_file 10000");
+    assert_eq!(free(&tree), Some(15_000));
+    let tree = tree.files(&[
+        ("/proc/self/cgroup", "9:memory:/c"),
+        (&format!("{GROUP}/memory/c/memory.limit_in_bytes"), "9000"),
+        (&format!("{GROUP}/memory/c/memory.usage_in_bytes"), "8000"),
+    ]);
+    assert_eq!(free(&tree), Some(1_000));
 }

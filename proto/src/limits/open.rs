@@ -3,14 +3,16 @@
 use crate::Span;
 
 /// A part asks the job's home again for weight after this time, and a home the homes of parents.
-/// Each repetition waits twice as long, up to 64 times.
+/// Each repetition waits twice as long, up to a number of doublings.
 pub const JOIN_REPEAT: Span = Span::from_secs(1);
 pub const LATE_EDGES_AGAIN: Span = Span::from_secs(1);
+pub const REPEAT_DOUBLINGS_MAX: u32 = 6;
 /// The maximum number of chunks, and of messages about edges, that wait in a part for its weight.
 pub const JOIN_CHUNKS_WAITING_MAX: usize = 256;
 /// The maximum number of ends in one answer.
 pub const ENDS_PER_ANSWER_MAX: usize = 1_000;
-/// The small values of calls that one part keeps in memory for the clients of its job.
+/// The maximum bytes of small values of calls that one part keeps in memory for the clients of its
+/// job; and the same again of error texts. Further ones are not kept.
 pub const INLINE_HELD_BYTES_MAX: usize = 64 << 20;
 /// The maximum size of one such value, or of an exception.
 pub const INLINE_BYTES_MAX: usize = 4 << 10;

@@ -12,5 +12,3 @@ pub const LINE_BLOCKED_MAX: usize = 4;
 pub const PASSES_PER_SLOT: u32 = 2;
 /// The number of offers that a refusal lists.
 pub const OFFERS_SHOWN_MAX: usize = 4;
-/// Bytes of an offer in the map.
-pub const OFFER_BYTES_MAX: usize = 8 << 10;

@@ -165,9 +165,8 @@ class Worker:
         self.cpus = cpus
         for name in THREAD_NAMES:
             os.environ[name] = str(cpus)
-        threads = sys.modules.get("threadpoolctl")
-        if threads is not None and THREAD_NAMES:
-            threads.threadpool_limits(cpus)
+        if THREAD_NAMES:
+            limit_threads(cpus)
 
     def failed(self, call, error, retry_on):
         if isinstance(error, Refused):
@@ -416,6 +415,13 @@ def _send_print(worker, call, stream):
         at += len(part)
         lost = 0
     os.ftruncate(stream, 0)
+
+
+def limit_threads(cpus):
+    """The number of threads of libraries that are loaded, where threadpoolctl is loaded."""
+    threads = sys.modules.get("threadpoolctl")
+    if threads is not None:
+        threads.threadpool_limits(cpus)
 
 
 def reseed():

@@ -151,9 +151,8 @@ def _environment(env):
         else:
             os.environ[name] = value
     cpus = os.environ.get("OMP_NUM_THREADS", "1")
-    threads = sys.modules.get("threadpoolctl")
-    if threads is not None and cpus.isdigit():
-        threads.threadpool_limits(int(cpus))
+    if cpus.isdigit():
+        worker.limit_threads(int(cpus))
 
 
 def _reap(control, children):

@@ -40,10 +40,8 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn new(request: Request, slots: &Slots, homes: &Homes) -> Self {
-        // A spawned task may ask for a part of a cpu: no home has checked its request.
-        let is_whole = request.has_whole_cpus();
-        let fit = slots.resolve(&request).filter(|_| is_whole);
-        let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
+        let fit = slots.resolve(&request);
+        let kinds = homes.kinds().iter().map(|kind| kind.fits(&request)).collect();
         Self { request, fit, kinds }
     }
     pub(crate) fn need(&self) -> Need<'_> {
@@ -73,7 +71,7 @@ impl Classes {
         homes: &Homes,
         keep: impl Fn(u64) -> bool,
     ) {
-        if work.spec.request.is_empty() {
+        if !work.has_request() {
             return;
         }
         let known = self.0.get_or_insert_default();
@@ -99,7 +97,7 @@ impl Classes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kinds {
     offers: Vec<Totals>,
-    /// By node number; empty if no member has an offer: then each number of slots is a kind.
+    /// The kind of each node, by its number. A member without an offer offers its slots as cpus.
     of_node: Vec<u16>,
 }
 

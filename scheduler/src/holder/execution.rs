@@ -169,10 +169,11 @@ impl Scheduler {
     }
 
     pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
-        let Staged { attempt, work, reads, pins, output_bytes, shared_files, seat, .. } = staged;
+        let Staged { attempt, work, class, reads, pins, output_bytes, shared_files, seat, .. } =
+            staged;
         let seat = match seat {
             None if !work.is_instant() => {
-                Some(self.take_seat(&work).expect("a task that starts fits"))
+                Some(self.take_seat(&work, class).expect("a task that starts fits"))
             }
             seat => seat,
         };

@@ -13,9 +13,10 @@ use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
 use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
-use crate::holder::queues::Place;
+use crate::holder::queues::Precedence;
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::{Need, Seat};
+use crate::holder::staging::Staged;
 use crate::holder::task::Work;
 use crate::policy::rank;
 use crate::{Mutant, Scheduler};
@@ -39,15 +40,15 @@ pub(crate) enum InLine {
     NoneFits,
 }
 
-/// The needs of a task by its request.
-pub(crate) fn need_of<'a>(classes: &'a Classes, work: &Work, mutant: Option<Mutant>) -> Need<'a> {
+/// The needs of a task by its class.
+fn need_of<'a>(classes: &'a Classes, work: &Work, class: u64, mutant: Option<Mutant>) -> Need<'a> {
     if work.is_instant() {
         return Need::Nothing;
     }
     if !work.has_request() {
         return Need::Cpus(work.cpus());
     }
-    let need = classes.get(class_of(&work.spec)).map_or(Need::Never, Class::need);
+    let need = classes.get(class).map_or(Need::Never, Class::need);
     match need {
         Need::Never if mutant == Some(Mutant::ClassIgnored) => Need::Cpus(work.cpus()),
         need => need,
@@ -76,17 +77,14 @@ impl Scheduler {
 
     /// Prepares the request of a task that arrives here.
     pub(crate) fn note_class(&mut self, work: &Work) {
-        if !work.has_request() {
-            return;
-        }
         let (local, shared, staging) = (&self.local, &self.shared, &self.staging);
-        let is_staged = |class| staging.values().any(|it| class_of(&it.work.spec) == class);
+        let is_staged = |class| staging.values().any(|it| it.class == class);
         let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
         self.classes.note(work, &self.slots, &self.homes, keep);
     }
 
     pub(crate) fn need(&self, work: &Work) -> Need<'_> {
-        need_of(&self.classes, work, self.options.mutant)
+        need_of(&self.classes, work, class_of(&work.spec), self.options.mutant)
     }
 
     /// The pools that a class may not take, because another one has reserved them.
@@ -105,8 +103,9 @@ impl Scheduler {
     }
 
     /// Whether the resources of a staged task are free.
-    pub(crate) fn may_start(&self, work: &Work) -> bool {
-        self.slots.fits(self.need(work), self.kept_from(class_of(&work.spec)))
+    pub(crate) fn may_start(&self, staged: &Staged) -> bool {
+        let need = need_of(&self.classes, &staged.work, staged.class, self.options.mutant);
+        self.slots.fits(need, self.kept_from(staged.class))
     }
     /// Whether the resources of a queued class are free. Of tasks without a request those of one
     /// cpu count.
@@ -124,10 +123,9 @@ impl Scheduler {
     }
 
     /// Takes the resources of a task that may start.
-    pub(crate) fn take_seat(&mut self, work: &Work) -> Option<Seat> {
-        let class = class_of(&work.spec);
+    pub(crate) fn take_seat(&mut self, work: &Work, class: u64) -> Option<Seat> {
         let kept = self.kept_from(class);
-        let need = need_of(&self.classes, work, self.options.mutant);
+        let need = need_of(&self.classes, work, class, self.options.mutant);
         let seat = self.slots.take(need, kept)?;
         match &mut self.reservation {
             Some(own) if own.class == class => self.reservation = None,
@@ -160,9 +158,8 @@ impl Scheduler {
     /// pools.
     pub(crate) fn check_reservation(&mut self) {
         let Some(class) = self.reservation.as_ref().map(|own| own.class) else { return };
-        let in_line = |task: &TaskId| {
-            self.staging.get(task).is_some_and(|staged| class_of(&staged.work.spec) == class)
-        };
+        let in_line =
+            |task: &TaskId| self.staging.get(task).is_some_and(|staged| staged.class == class);
         match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
             true => self.reserve(class),
             false => self.reservation = None,
@@ -204,11 +201,11 @@ impl Scheduler {
                 }
                 continue;
             }
-            if self.may_start(&staged.work) {
+            if self.may_start(staged) {
                 starts = Some(at);
                 break;
             }
-            blocked.get_or_insert_with(|| class_of(&staged.work.spec));
+            blocked.get_or_insert(staged.class);
         }
         if let Some(class) = blocked {
             self.reserve(class);
@@ -224,7 +221,7 @@ impl Scheduler {
     }
     /// Whether some task of the line fits.
     pub(crate) fn line_may_start(&self) -> bool {
-        let fits = |task| self.staging.get(task).is_some_and(|it| self.may_start(&it.work));
+        let fits = |task| self.staging.get(task).is_some_and(|it| self.may_start(it));
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
     }
     /// The number of tasks in line that wait for resources of their request: no other task waits
@@ -235,7 +232,7 @@ impl Scheduler {
         }
         let is_parked = |task: &&TaskId| {
             let staged = self.staging.get(task);
-            staged.is_some_and(|it| it.work.has_request() && !self.may_start(&it.work))
+            staged.is_some_and(|it| it.work.has_request() && !self.may_start(it))
         };
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).filter(is_parked).count()
     }
@@ -256,7 +253,7 @@ impl Scheduler {
         if class == PLAIN {
             return true;
         }
-        let staged = self.staging.values().filter(|it| class_of(&it.work.spec) == class).count();
+        let staged = self.staging.values().filter(|it| it.class == class).count();
         let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
         staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
     }
@@ -353,13 +350,14 @@ impl Scheduler {
 
     /// The reason why a queued task with a request waits here.
     pub(crate) fn explain_request(&self, work: &Work) -> Option<String> {
-        let class = self.classes.get(class_of(&work.spec))?;
+        let number = class_of(&work.spec);
+        let class = self.classes.get(number)?;
         let fitting = |node: &NodeId| self.offers_enough(*node, work);
         let all = self.homes.living().count();
         let fit = self.homes.living().filter(fitting).count();
         let short = self.slots.names(self.slots.short(class.need()));
         if short.is_empty() {
-            let kept = self.kept_from(class_of(&work.spec));
+            let kept = self.kept_from(number);
             if kept.is_empty() {
                 return None;
             }
@@ -378,10 +376,10 @@ impl Scheduler {
 
 /// The first of two queues' heads: the local one, unless the shared one has a higher priority.
 fn earlier(
-    local: Option<(Place, u64)>,
-    shared: Option<(Place, u64)>,
-) -> Option<(bool, (Place, u64))> {
-    let priority = |&((Reverse((priority, _)), _), _): &(Place, u64)| priority;
+    local: Option<(Precedence, u64)>,
+    shared: Option<(Precedence, u64)>,
+) -> Option<(bool, (Precedence, u64))> {
+    let priority = |&((Reverse((priority, _)), _), _): &(Precedence, u64)| priority;
     match (local, shared) {
         (Some(local), Some(shared)) if priority(&shared) > priority(&local) => {
             Some((false, shared))

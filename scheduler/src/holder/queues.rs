@@ -8,8 +8,8 @@ use proto::ObjectId;
 
 use crate::holder::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
 
-/// The place of a first task in the order of dispatch: priority and rank, then arrival.
-pub(crate) type Place = (Reverse<(i32, u64)>, i64);
+/// The precedence of a first task in the order of dispatch: priority and rank, then arrival.
+pub(crate) type Precedence = (Reverse<(i32, u64)>, i64);
 
 /// LReadyQ or SReadyQ of the paper, with a queue for each class.
 #[derive(Debug, Default)]
@@ -63,19 +63,19 @@ impl Queues {
     }
 
     /// The class of the first task with all larger inputs here, of the classes that may start.
-    pub(crate) fn first_here(&self, may: impl Fn(u64) -> bool) -> Option<(Place, u64)> {
+    pub(crate) fn first_here(&self, may: impl Fn(u64) -> bool) -> Option<(Precedence, u64)> {
         self.first(may, ReadyQueue::peek_here)
     }
     /// The class of the first task with an input to be fetched, of the classes that may be staged.
-    pub(crate) fn first_absent(&self, may: impl Fn(u64) -> bool) -> Option<(Place, u64)> {
+    pub(crate) fn first_absent(&self, may: impl Fn(u64) -> bool) -> Option<(Precedence, u64)> {
         self.first(may, ReadyQueue::peek_absent)
     }
     fn first(
         &self,
         may: impl Fn(u64) -> bool,
-        peek: fn(&ReadyQueue) -> Option<Place>,
-    ) -> Option<(Place, u64)> {
-        let plain = peek(&self.plain).filter(|_| may(PLAIN)).map(|place| (place, PLAIN));
+        peek: fn(&ReadyQueue) -> Option<Precedence>,
+    ) -> Option<(Precedence, u64)> {
+        let plain = peek(&self.plain).filter(|_| may(PLAIN)).map(|first| (first, PLAIN));
         let Some(classes) = &self.classes else { return plain };
         let classes = classes.iter().filter_map(|(&class, queue)| Some((peek(queue)?, class)));
         classes.filter(|&(_, class)| may(class)).chain(plain).min()
@@ -114,14 +114,14 @@ impl Queues {
         let (_, class) = self.first(may, |queue| Some((queue.peek()?, 0)))?;
         self.pop_of(class, ReadyQueue::pop_distant)
     }
-    /// The task that would run last, of these classes.
+    /// A task of the lowest priority and rank, of these classes. Of equals, a task without a
+    /// request is taken first.
     pub(crate) fn pop_last_of(&mut self, may: impl Fn(u64) -> bool) -> Option<Ready> {
-        if may(PLAIN)
-            && let Some(ready) = self.plain.pop_last()
-        {
-            return Some(ready);
-        }
-        let class = self.classes.as_ref()?.keys().rev().copied().find(|&class| may(class))?;
+        let plain = self.plain.peek_last().filter(|_| may(PLAIN)).map(|last| (last, PLAIN));
+        let queues = self.classes.iter().flat_map(|classes| classes.iter());
+        let lasts = queues.filter_map(|(&class, queue)| Some((queue.peek_last()?, class)));
+        let lasts = lasts.filter(|&(_, class)| may(class)).chain(plain);
+        let (_, class) = lasts.max_by_key(|&(last, class)| (last, class == PLAIN))?;
         self.pop_of(class, ReadyQueue::pop_last)
     }
     pub(crate) fn pop_last(&mut self) -> Option<Ready> {
@@ -179,5 +179,28 @@ impl Queues {
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.classes.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn the_last_task_of_all_classes_has_the_lowest_priority_and_rank() {
+        let mut queues = Queues::default();
+        for (index, priority, class) in [(0, 0, PLAIN), (1, 2, 9), (2, 1, 7), (3, 0, 9), (4, -1, 7)]
+        {
+            let task = TaskId::new(1, index);
+            let ready = Ready { task, attempt: Attempt(1), rank: 0, priority, class };
+            queues.push(ready, &[]);
+        }
+        let last = |queues: &mut Queues| queues.pop_last().map(|ready| ready.task.local.index());
+        let of_class = queues.pop_last_of(|class| class == 9);
+        assert_eq!(of_class.map(|ready| (ready.task.local.index(), ready.class)), Some((3, 9)));
+        assert_eq!(std::iter::from_fn(|| last(&mut queues)).collect::<Vec<_>>(), [4, 0, 2, 1]);
+        assert!(queues.is_empty());
     }
 }

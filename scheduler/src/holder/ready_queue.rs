@@ -272,6 +272,16 @@ impl ReadyQueue {
         self.take(key)
     }
 
+    /// The priority and rank of the task that would run last.
+    pub(crate) fn peek_last(&self) -> Option<Order> {
+        let lasts = [
+            self.here.last_key_value().map(|(key, _)| key.0),
+            self.coming.last().map(|key| key.0),
+            self.absent.last().map(|key| key.0),
+            (!self.unranked.is_empty()).then_some(UNRANKED),
+        ];
+        lasts.into_iter().flatten().max()
+    }
     /// The task that would run last.
     pub(crate) fn pop_last(&mut self) -> Option<Ready> {
         let here = self.here.last_key_value().map(|(&key, _)| key);

@@ -73,7 +73,7 @@ impl Slots {
     pub(crate) fn resolve(&self, request: &Request) -> Option<Fit> {
         match &self.pools {
             Some(own) => own.pools.resolve(request).ok(),
-            None => cpus_alone(self.total)?.resolve(request).ok(),
+            None => Offer::with_cpus(self.total).ok()?.resolve(request).ok(),
         }
     }
     /// The reasons why a request does not fit now.
@@ -221,11 +221,4 @@ impl NodePools {
             _ => self.pools.free(claim),
         }
     }
-}
-
-/// The offer of a node without pools.
-fn cpus_alone(cpus: u32) -> Option<Offer> {
-    let indices = (0..cpus).map(|index| index.to_string()).collect();
-    let pool = resources::Pool::indexed(Name::cpus(), vec![indices]).ok()?;
-    Offer::new(vec![pool], Vec::new()).ok()
 }

@@ -30,6 +30,8 @@ use crate::{Mutant, Scheduler};
 pub(crate) struct Staged {
     pub(crate) attempt: Attempt,
     pub(crate) work: Work,
+    /// The class of the task, also without a request.
+    pub(crate) class: u64,
     /// The queue that it left, and whether its home knew then that the task is here.
     pub(crate) local_queue: bool,
     pub(crate) home_knows: bool,
@@ -64,12 +66,7 @@ impl Staged {
     }
     /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
-        in_line
-            || matches!(
-                self.start_permission,
-                StartPermission::Requested | StartPermission::Overdue
-            )
-            || !self.missing.is_empty()
+        in_line || self.start_permission != StartPermission::NotNeeded || !self.missing.is_empty()
     }
 }
 
@@ -494,6 +491,7 @@ impl Scheduler {
         let real = is_real(&work.spec, &work.settings);
         let mut staged = Staged {
             attempt,
+            class: class_of(&work.spec),
             local_queue,
             home_knows,
             since: now,

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_TIMEOUT};
-use proto::{Attempt, Incarnation, NodeId, Span, TaskId, Time};
+use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
 
 use crate::holder::staging::Staged;
 use crate::output::{Out, task_attempt};
@@ -100,8 +100,9 @@ impl Scheduler {
 
     /// The task is next and there is space for it. It takes a slot, and its home is asked.
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let work = self.staging[&task].work.clone();
-        let seat = self.take_seat(&work);
+        let staged = &self.staging[&task];
+        let (work, class) = (staged.work.clone(), staged.class);
+        let seat = self.take_seat(&work, class);
         let staged = self.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
         staged.seat = seat;
@@ -109,8 +110,8 @@ impl Scheduler {
             self.start_requests.set_exclusive(task);
         }
         let start = task_attempt(task, staged.attempt);
-        let doubled = staged.late.min(START_ASK_DOUBLED_MAX);
-        let until = now + Span(START_ASK_TIMEOUT.0 << doubled);
+        let timeout = START_ASK_TIMEOUT.doubled_times(staged.late.min(START_ASK_DOUBLED_MAX));
+        let until = now + timeout;
         let asked = self.home_asked(task);
         let line = &mut self.start_requests.open().until;
         let place = line.partition_point(|&(other, ..)| other <= until);

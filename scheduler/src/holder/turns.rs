@@ -288,7 +288,7 @@ impl Scheduler {
         let mut due = Vec::new();
         for (&task, own) in turns.iter_mut() {
             let Some(it) = own.pending.as_mut().filter(|it| it.due <= now) else { continue };
-            it.pause = Span(it.pause.0 * 2).min(REPEAT_MAX);
+            it.pause = it.pause.doubled().min(REPEAT_MAX);
             it.due = now + it.pause;
             if self.homes.active_owner(task.partition()).is_some() {
                 due.push((task, it.turn.clone()));

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{ENDS_PER_ANSWER_MAX, JOIN_CHUNKS_WAITING_MAX, JOIN_REPEAT, WATCHERS_MAX};
+use proto::limits::{
+    ENDS_PER_ANSWER_MAX, JOIN_CHUNKS_WAITING_MAX, JOIN_REPEAT, REPEAT_DOUBLINGS_MAX, WATCHERS_MAX,
+};
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
 use proto::wire::{Openness, Verdict, response};
@@ -21,7 +23,7 @@ use crate::{Mutant, Scheduler};
 
 /// A request of a client that is answered later.
 type Asker = (ClientId, u64);
-type Place = (JobId, PartitionId);
+type PartKey = (JobId, PartitionId);
 type Answered = Result<response::Body, wire::Error>;
 
 /// The bytes of texts and values after which an answer has no further ends.
@@ -30,10 +32,10 @@ const ENDS_BYTES_PER_ANSWER: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct OpenJobs {
     /// Parts that ask for weight.
-    joins: BTreeMap<Place, PendingJoin>,
+    joins: BTreeMap<PartKey, PendingJoin>,
     /// Stored chunks with edges that other homes have not stored.
     unanswered: BTreeMap<(JobId, PartitionId, u32), Vec<Asker>>,
-    watchers: BTreeMap<Place, Vec<EndsWatcher>>,
+    watchers: BTreeMap<PartKey, Vec<EndsWatcher>>,
     /// Some watcher may get another answer at once.
     has_more_ends: bool,
 }
@@ -69,16 +71,16 @@ impl OpenJobs {
         });
     }
 
-    fn join(&mut self, now: Time, place: Place) -> &mut PendingJoin {
+    fn join(&mut self, now: Time, part: PartKey) -> &mut PendingJoin {
         let fresh = PendingJoin { at: now, tries: 0, chunks: Vec::new(), late: Vec::new() };
-        self.joins.entry(place).or_insert(fresh)
+        self.joins.entry(part).or_insert(fresh)
     }
 
     /// Another node is home of the partition: clients must ask there.
     pub(crate) fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
         let mut askers = Vec::new();
-        self.joins.retain(|place, join| {
-            let goes = place.1 == partition;
+        self.joins.retain(|part, join| {
+            let goes = part.1 == partition;
             askers.extend(join.chunks.iter().filter(|_| goes).map(|(asker, _)| *asker));
             !goes
         });
@@ -87,8 +89,8 @@ impl OpenJobs {
             askers.extend(waiting.iter().filter(|_| goes));
             !goes
         });
-        self.watchers.retain(|place, watchers| {
-            let goes = place.1 == partition;
+        self.watchers.retain(|part, watchers| {
+            let goes = part.1 == partition;
             askers.extend(watchers.iter().filter(|_| goes).map(|watcher| watcher.asker));
             !goes
         });
@@ -168,8 +170,8 @@ impl Scheduler {
         None
     }
 
-    fn take_join(&mut self, place: Place) -> Option<PendingJoin> {
-        self.open_jobs.as_mut()?.joins.remove(&place)
+    fn take_join(&mut self, part: PartKey) -> Option<PendingJoin> {
+        self.open_jobs.as_mut()?.joins.remove(&part)
     }
 
     /// A job is visible, has given weight to parts here, or is closed.
@@ -181,8 +183,8 @@ impl Scheduler {
     fn on_joined(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
         let (Some(commit), Some(_)) = (&visible.commit, &self.open_jobs) else { return };
         for total in &commit.partitions {
-            let place = (JobId(commit.job), PartitionId(total.partition));
-            let Some(join) = self.take_join(place) else { continue };
+            let part = (JobId(commit.job), PartitionId(total.partition));
+            let Some(join) = self.take_join(part) else { continue };
             for (asker, chunk) in join.chunks {
                 if let Some(answered) = self.append(now, asker, chunk, out) {
                     answer(asker, answered, out);
@@ -195,8 +197,8 @@ impl Scheduler {
     /// The job's home gives no weight: chunks are refused. Children that name a parent in this part
     /// are skipped, since there is none.
     pub(crate) fn on_join_refused(&mut self, refusal: &wire::JoinRefused, out: &mut Out) {
-        let place = (JobId(refusal.job), PartitionId(refusal.partition));
-        let Some(join) = self.take_join(place) else { return };
+        let part = (JobId(refusal.job), PartitionId(refusal.partition));
+        let Some(join) = self.take_join(part) else { return };
         let (code, text) = (refusal.code, refusal.text.clone());
         let error = wire::Error { code, text, ..Default::default() };
         for (asker, _) in join.chunks {
@@ -286,7 +288,7 @@ impl Scheduler {
         let joins = self.open_jobs.iter_mut().flat_map(|open_jobs| &mut open_jobs.joins);
         for (&(JobId(job), PartitionId(partition)), join) in joins {
             if join.at <= now {
-                join.at = Time(now.0 + (JOIN_REPEAT.0 << join.tries.min(6)));
+                join.at = now + JOIN_REPEAT.doubled_times(join.tries.min(REPEAT_DOUBLINGS_MAX));
                 join.tries += 1;
                 let home = self.homes.job_home(JobId(job));
                 out.reliable.push((home, Body::Join(wire::Join { job, partition })));
@@ -411,15 +413,15 @@ impl Scheduler {
         if !self.homes.is_mine(partition) {
             return Err(wrong_home(query.partition));
         }
-        let place = (JobId(query.job), partition);
-        match self.ledger.standing(place.0, partition) {
+        let part = (JobId(query.job), partition);
+        match self.ledger.standing(part.0, partition) {
             Standing::NotOpen => return Err(refused(not_open_text(query.job))),
             Standing::Unknown => return Err(unknown_job(query.job)),
             Standing::Member | Standing::Closed | Standing::Ended => {}
         }
         let next = if query.term == self.term_of_ends(partition) { query.after } else { 0 };
         let open_jobs = self.open_jobs.get_or_insert_default();
-        let watchers = open_jobs.watchers.entry(place).or_default();
+        let watchers = open_jobs.watchers.entry(part).or_default();
         if watchers.len() >= WATCHERS_MAX {
             return Err(busy(format!("the ends of job {} are watched by too many", query.job)));
         }

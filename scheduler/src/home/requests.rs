@@ -1,5 +1,7 @@
 //! The requests of clients to the scheduler, and its answers.
 
+use std::collections::BTreeSet;
+
 use proto::wire::open_request::What;
 use proto::wire::{ErrorCode, response};
 use proto::work::Captured;
@@ -158,8 +160,11 @@ impl Scheduler {
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
         let widest = self.homes.slots_max().max(self.options.slots);
+        let mut checked = BTreeSet::new();
         for spec in chunk.specs.iter().filter(|spec| !spec.request.is_empty()) {
-            self.check_request(spec)?;
+            if checked.insert((&spec.request[..], is_call(spec))) {
+                self.check_request(spec)?;
+            }
         }
         let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
         if let Some(spec) = chunk.specs.iter().find(is_wide) {
@@ -376,16 +381,7 @@ impl Scheduler {
 
     /// Checks whether some member offers the request of a task.
     fn check_request(&self, spec: &wire::Spec) -> Result<(), wire::Error> {
-        let wrong = |error: String| refused(format!("task '{}': {error}", spec.name));
-        let request = resources::Request::decode(&spec.request)
-            .map_err(|error| wrong(format!("its request is damaged: {error}")))?;
-        if !request.has_whole_cpus() {
-            return Err(wrong(format!("it asks for {request}; cpus are whole numbers")));
-        }
-        let is_call = matches!(spec.body, Some(wire::spec::Body::Call(_)));
-        if let Some(pool) = request.pool_beyond_cpus_and_memory().filter(|_| is_call) {
-            return Err(wrong(format!("a function cannot ask for {pool}; a command can")));
-        }
+        let request = check_shape(spec).map_err(refused)?;
         let mut members = self.homes.not_removed();
         let fits = |node: NodeId| {
             let offer = self.homes.offer_of(node).filter(|_| self.homes.slots_of(node) > 0);
@@ -399,7 +395,7 @@ impl Scheduler {
         }
         match self.homes.all_keep() {
             true => Err(refused(KEEPERS_ALONE.into())),
-            false => Err(wrong(self.no_offer(&request))),
+            false => Err(refused(format!("task '{}': {}", spec.name, self.no_offer(&request)))),
         }
     }
     /// The request of a task, if it has one.
@@ -510,6 +506,24 @@ impl Scheduler {
         self.estimates.fill_state(&mut state);
         self.data_state(&mut state);
         state
+    }
+}
+
+fn is_call(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Call(_)))
+}
+
+/// The request of a task. An error: the request is malformed, whatever the nodes offer.
+pub(crate) fn check_shape(spec: &wire::Spec) -> Result<resources::Request, String> {
+    let wrong = |error: String| format!("task '{}': {error}", spec.name);
+    let request = resources::Request::decode(&spec.request)
+        .map_err(|error| wrong(format!("its request is damaged: {error}")))?;
+    if !request.has_whole_cpus() {
+        return Err(wrong(format!("it asks for {request}; cpus are whole numbers")));
+    }
+    match request.pool_beyond_cpus_and_memory().filter(|_| is_call(spec)) {
+        Some(pool) => Err(wrong(format!("a function cannot ask for {pool}; a command can"))),
+        None => Ok(request),
     }
 }
 

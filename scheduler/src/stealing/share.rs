@@ -56,15 +56,16 @@ impl Scheduler {
         self.shared.has_requests() || (self.rules().shares_local_queue && self.local.has_requests())
     }
     /// The classes of these queues that this node cannot start now and that fit the thief.
-    fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeSet<u64> {
+    fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeMap<u64, usize> {
         let kind = self.homes.kind_of(thief);
         let ignored = self.options.mutant == Some(Mutant::ClassIgnored);
         let fits = |class: u64| {
             let known = self.classes.get(class);
             known.is_some_and(|it| ignored || it.fits_kind(kind) && free.fits(&it.request))
         };
-        let queued = self.shared_classes().into_keys();
-        queued.filter(|&class| fits(class) && !self.may_start_class(class)).collect()
+        let mut queued = self.shared_classes();
+        queued.retain(|&class, _| fits(class) && !self.may_start_class(class));
+        queued
     }
 
     /// The number of tasks with requests that fit the free amounts of a thief.
@@ -73,11 +74,8 @@ impl Scheduler {
             return 0;
         }
         let Some(mut free) = self.free_of(thief, free, None) else { return 0 };
-        let classes = self.classes_for(thief, &free);
         let mut count = 0;
-        let mut queued = self.shared_classes();
-        queued.retain(|class, _| classes.contains(class));
-        for (class, tasks) in queued {
+        for (class, tasks) in self.classes_for(thief, &free) {
             let Some(known) = self.classes.get(class) else { continue };
             let fitting = (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(&known.request));
             count += fitting.count();
@@ -100,7 +98,7 @@ impl Scheduler {
             return None;
         }
         let free = self.free_of(thief, &request.free_amounts, Some(request.free))?;
-        let classes = self.classes_for(thief, &free);
+        let classes: BTreeSet<u64> = self.classes_for(thief, &free).into_keys().collect();
         (!classes.is_empty()).then_some(RequestShare { classes, free })
     }
 

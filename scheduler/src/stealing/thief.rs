@@ -199,10 +199,9 @@ impl Scheduler {
         let neighbours = self.neighbours();
         self.thief.number += 1;
         let (probe, ahead) = (self.thief.number, self.slots.free() == 0);
+        let message = wire::StealProbe { probe, ahead, free: self.slots.free_units() };
         for &neighbour in &neighbours {
-            let free = self.slots.free_units();
-            let probe = wire::StealProbe { probe, ahead, free };
-            out.best_effort.push((neighbour, Body::StealProbe(probe)));
+            out.best_effort.push((neighbour, Body::StealProbe(message.clone())));
         }
         self.stats.steals_tried += 1;
         self.thief.phase = Phase::Probing {

@@ -188,9 +188,19 @@ fn ids_of_two_clients_differ() {
 #[test]
 fn a_job_that_was_submitted_as_a_whole_gives_no_weight() {
     let mut home = Home::with_job();
-    let join = wire::Join { job: JOB + 1, partition: 0 };
-    home.scheduler.on_message(Time(1), ME, Body::Join(join), &mut home.out);
-    let refusal = home.out.reliable.pop();
-    let Some((ME, Body::JoinRefused(refusal))) = refusal else { panic!("{refusal:?}") };
-    assert_eq!(refusal.code, ErrorCode::Unknown as i32);
+    let total = wire::PartitionTotal { partition: 0, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job: JOB + 1, partitions: vec![total], ..Default::default() };
+    home.ask(2, Request::Commit(commit)).expect("it is committed");
+    let mut refuse = |job| {
+        let join = wire::Join { job, partition: 1 };
+        home.scheduler.on_message(Time(1), ME, Body::Join(join), &mut home.out);
+        match home.out.reliable.pop() {
+            Some((ME, Body::JoinRefused(refusal))) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let refusal = refuse(JOB + 1);
+    assert_eq!(refusal.code, ErrorCode::Refused as i32);
+    assert!(refusal.text.contains("was submitted as a whole"), "{}", refusal.text);
+    assert_eq!(refuse(JOB + 2).code, ErrorCode::Unknown as i32);
 }

@@ -1,10 +1,11 @@
 //! Mutants of turns: each is wrong in one order of events at one home.
 
+use proto::wire::message::Body;
 use proto::wire::{TurnResult, TurnVerdict};
 use proto::work::TurnAnswer;
 use proto::{Time, wire};
 
-use super::turns_tests::{Home, ME, OTHER, reply, turn};
+use super::turns_tests::{Home, ME, OTHER, turn};
 use crate::Mutant;
 use crate::tests::failover_tests::task;
 
@@ -41,6 +42,14 @@ fn an_attempt_that_gave_its_slot_back_is_over(mutant: Option<Mutant>) -> bool {
     home.next().launched() == [task()]
 }
 
+fn reply(home: &Home, number: u64, result: TurnResult) -> Body {
+    let attempt = home.attempt().0;
+    let (job, local) = (1, task().local.0);
+    let reply = wire::TurnReply { job, local, attempt, seq: 1, number, ..Default::default() };
+    Body::TurnReply(wire::TurnReply { result: result as i32, ..reply })
+}
+
+/// The home counts on the attempt that its holder dropped: it places the task again.
 fn a_dropped_attempt_is_replaced(mutant: Option<Mutant>) -> bool {
     let mut home = Home::with(mutant);
     home.turn(turn(TurnVerdict::TurnMore, 0));
@@ -50,6 +59,7 @@ fn a_dropped_attempt_is_replaced(mutant: Option<Mutant>) -> bool {
     home.attempt() > dropped
 }
 
+/// The second answer to a refused turn arrives after the next turn was sent.
 fn a_second_refusal_is_not_that_of_the_next_turn(mutant: Option<Mutant>) -> bool {
     let mut home = Home::with(mutant);
     home.turn(turn(TurnVerdict::TurnMore, 1));

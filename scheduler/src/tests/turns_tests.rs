@@ -232,38 +232,6 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
     }
 }
 
-pub(super) fn reply(home: &Home, number: u64, result: TurnResult) -> Body {
-    let attempt = home.attempt().0;
-    let (job, local) = (1, task().local.0);
-    let reply = wire::TurnReply { job, local, attempt, seq: 1, number, ..Default::default() };
-    Body::TurnReply(wire::TurnReply { result: result as i32, ..reply })
-}
-
-#[test]
-fn the_second_answer_to_a_refused_turn_is_not_that_of_the_next_one() {
-    let mut home = Home::new();
-    home.launched();
-    home.turn(turn(TurnVerdict::TurnMore, 1));
-    let late = reply(&home, 7, TurnResult::TurnRefused);
-    home.scheduler.on_message(Time(1), ME, late, &mut home.out);
-    assert!(home.out.turn_answers.is_empty(), "it belongs to another turn");
-    home.sync();
-    let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
-    assert!(matches!(answer, Some(TurnAnswer::Committed(_))), "{answer:?}");
-}
-
-/// The home counts on the attempt that its holder dropped: it places the task again.
-#[test]
-fn a_dropped_attempt_is_reported_and_the_task_runs_again() {
-    let mut home = Home::new();
-    assert_eq!(home.launched(), [task()]);
-    home.turn(turn(TurnVerdict::TurnMore, 0));
-    let (dropped, fenced) = (home.attempt(), reply(&home, 1, TurnResult::Fenced));
-    home.scheduler.on_message(Time(1), ME, fenced, &mut home.out);
-    home.sync();
-    assert!(home.attempt() > dropped, "the next attempt has begun");
-}
-
 #[test]
 fn a_task_that_was_done_before_neither_spawns_nor_commits() {
     let mut home = Home::new();
@@ -326,6 +294,33 @@ fn what_exceeds_a_limit_is_refused_and_changes_nothing() {
         let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
         assert!(matches!(answer, Some(TurnAnswer::Refused(_))), "{answer:?}");
         assert_eq!(home.open(), 1);
+    }
+}
+
+#[test]
+fn a_child_with_a_malformed_request_is_refused() {
+    let mut home = Home::new();
+    home.launched();
+    let half = "cpus=0.5".parse::<resources::Request>().expect("it is a request").encode();
+    for (request, why) in [(half, "cpus are whole numbers"), (vec![0xff], "its request is damaged")]
+    {
+        let mut spawned = spawned(1);
+        spawned.specs[0].request = request;
+        let turn = wire::Turn {
+            job: 1,
+            local: task().local.0,
+            attempt: home.attempt().0,
+            seq: 1,
+            number: 1,
+            verdict: TurnVerdict::TurnMore as i32,
+            spawned: Some(spawned),
+            ..wire::Turn::default()
+        };
+        home.scheduler.on_message(Time(1), OTHER, Body::Turn(Box::new(turn)), &mut home.out);
+        home.step();
+        let reply = home.sync().pop().expect("it is answered");
+        assert_eq!((reply.result(), home.open()), (TurnResult::TurnRefused, 1));
+        assert!(reply.error.contains(why), "{}", reply.error);
     }
 }
 

@@ -10,10 +10,6 @@ use crate::cluster::{Cluster, Machine, Process, Step, brief, job_partition};
 /// In the first rounds some retries name tasks.
 const ROUNDS_NAMED: u32 = 3;
 
-fn round_of(state: &wire::JobState) -> u32 {
-    state.settings.map_or(0, |settings| settings.round)
-}
-
 /// Some task of the job is not done.
 fn may_retry(state: &wire::JobState) -> bool {
     let sum = state.sum.clone().unwrap_or_default();
@@ -207,7 +203,7 @@ impl Cluster {
         let job = JobId(state.job);
         let partition = job_partition(job, self.weather.partitions);
         let home = self.primary(partition.0 as usize);
-        let round = round_of(&state) + 1;
+        let round = state.round() + 1;
         let named = round < ROUNDS_NAMED && self.dice.chance(300);
         let some = self.oracle.tasks.keys().filter(|task| task.job == job);
         let some: Vec<u64> = some.map(|task| task.local.0).collect();

@@ -22,7 +22,7 @@ pub(crate) fn on_reported(
         let text = format!("{}: it is told of, and was forgotten before: {state:?}", truth.job);
         return Err(Violation::new(NAME, text));
     }
-    let round = state.settings.map_or(0, |settings| settings.round);
+    let round = state.round();
     let Some(summary) = &state.summary else {
         // A request from before the first summary may be answered late.
         return match truth.summaries.get(&round) {

@@ -141,8 +141,7 @@ pub(crate) struct ExpectedJob {
 impl ExpectedJob {
     /// The round in which its client received the end.
     pub(crate) fn announced_round(&self) -> u32 {
-        let settings = self.told.as_ref().and_then(|state| state.settings);
-        settings.map_or(0, |settings| settings.round)
+        self.told.as_ref().map_or(0, wire::JobState::round)
     }
 
     /// True if none of its tasks was cancelled or kills its node.

@@ -102,7 +102,7 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
     }
 }
 
-fn is_request(text: &str) -> Option<Request> {
+fn request_of(text: &str) -> Option<Request> {
     text.parse().ok()
 }
 
@@ -111,7 +111,7 @@ impl World {
     pub(crate) fn class_of(&self, task: TaskId) -> Option<usize> {
         let job = self.jobs.get(&task.job)?;
         let request = &job.tasks.get(&task.local)?.request;
-        let is_it = |text: &str| is_request(text).is_some_and(|it| it.encode() == *request);
+        let is_it = |text: &str| request_of(text).is_some_and(|it| it.encode() == *request);
         if request.is_empty() { None } else { REQUESTS.iter().position(|text| is_it(text)) }
     }
 
@@ -133,7 +133,7 @@ impl World {
         let Some(offer) = self.options.offers.of(node, machine.slots) else { return };
         let granted = || machine.running.values().filter_map(|running| running.granted.as_deref());
         let fits = |text: &str| {
-            is_request(text).is_some_and(|it| claims::is_free_for(&it, &offer, granted()))
+            request_of(text).is_some_and(|it| claims::is_free_for(&it, &offer, granted()))
         };
         let fits = REQUESTS.iter().map(|text| fits(text)).collect();
         let is_up = machine.is_up();

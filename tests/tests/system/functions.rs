@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
-use starling_tests::{Instance, is_alive, wait_until};
+use starling_tests::{Instance, has_python, is_alive, wait_until};
 
 use crate::cluster::submit;
 
@@ -87,6 +87,9 @@ outputs = { n = { file = "length.json", keep = true } }
 
 #[test]
 fn results_travel_between_functions_and_commands_on_two_nodes() {
+    if !has_python() {
+        return;
+    }
     let instance = Instance::up(2, 2);
     instance.sandbox().write("work.py", MODULE);
     instance.sandbox().write("w.toml", WORKFLOW);
@@ -107,6 +110,9 @@ fn results_travel_between_functions_and_commands_on_two_nodes() {
 
 #[test]
 fn a_function_from_the_command_line_and_its_failures() {
+    if !has_python() {
+        return;
+    }
     let instance = Instance::up(1, 2);
     instance.sandbox().write("work.py", MODULE);
     let arguments = ["--wait", "--function", "work:total", "--", "[[1, 2], [3]]", "2"];
@@ -133,6 +139,9 @@ fn a_function_from_the_command_line_and_its_failures() {
 
 #[test]
 fn a_killed_node_leaves_no_worker_and_its_calls_run_again() {
+    if !has_python() {
+        return;
+    }
     let mut instance = Instance::up(1, 2);
     instance.sandbox().write("work.py", MODULE);
     let mark = instance.sandbox().path("mark");

@@ -158,6 +158,6 @@ fn a_killed_home_and_a_restart_of_all_nodes_lose_no_task_and_no_edge() {
             seen.push(line);
         }
     }
-    assert_eq!(seen.len(), all.len(), "{text}");
+    assert_eq!(seen, all, "{text}");
     instance.down();
 }

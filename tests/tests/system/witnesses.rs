@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
-use starling_tests::{Sandbox, repository, skip};
+use starling_tests::{Sandbox, has_python, repository};
 
 const TSP: &str = "NAME: small\nTYPE: TSP\nDIMENSION: 5\nEDGE_WEIGHT_TYPE: EUC_2D\n\
     NODE_COORD_SECTION\n1 0 0\n2 10 10\n3 10 0\n4 0 10\n5 5 20\nEOF\n";
@@ -26,8 +26,8 @@ fn with(result: &Value, field: &str, value: Value) -> Value {
 
 #[test]
 fn right_witnesses_pass_and_wrong_ones_do_not() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        return skip("python3 is absent");
+    if !has_python() {
+        return;
     }
     let sandbox = Sandbox::new();
     sandbox.write("optimal.csv", "name,optimal\nsmall,52\nitems,23\nsites,40\nshop,6\n");

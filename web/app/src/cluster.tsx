@@ -5,10 +5,10 @@ import { useSignal } from "@preact/signals";
 import { Recent } from "./chart";
 import { bytes, clock, count, moment, number, percent, plain, seconds } from "./format";
 import { Bar, type Column, Empty, Failed, Figures, State, Table, Warning, now, useAnswer } from "./parts";
-import { overview, samples } from "./state";
+import { samples, sum, upNodes } from "./state";
 import type { Change, Figures as NodeFigures, Job, Node, Overview, Store } from "./types";
 
-export const jobLink = (job: Job): JSX.Element => (
+const jobLink = (job: Job): JSX.Element => (
   <a href={`#/jobs/${encodeURIComponent(job.job)}`}>{plain(job.job)}{job.name && ` ${plain(job.name)}`}</a>
 );
 
@@ -19,7 +19,7 @@ const parts = (job: Job): [string, number][] => [
 
 const took = (job: Job): number => (job.ended_s ?? now.value / 1000) - job.submitted_s;
 
-export const jobColumns: Column<Job>[] = [
+const jobColumns: Column<Job>[] = [
   { name: "job", cell: jobLink, key: (job) => Number(job.job) || job.job },
   { name: "state", cell: (job) => <State word={job.state} more={job.stall ? ", no progress" : ""} />, key: (job) => job.state },
   { name: "progress", cell: (job) => <Bar parts={parts(job)} total={job.total} /> },
@@ -33,7 +33,7 @@ export const jobColumns: Column<Job>[] = [
 
 const worst = (seen: Overview): Node[] => seen.nodes.filter((node) => node.state !== "up" || node.slow);
 
-export const Notes = ({ seen }: { seen: Overview }): JSX.Element => (
+const Notes = ({ seen }: { seen: Overview }): JSX.Element => (
   <>
     {seen.jobs_missing && <Warning>{plain(seen.jobs_missing)}</Warning>}
     {worst(seen).filter((node) => node.state !== "removed").map((node) => (
@@ -47,10 +47,8 @@ export const Notes = ({ seen }: { seen: Overview }): JSX.Element => (
 );
 
 export const OverviewPage = ({ seen }: { seen: Overview }): JSX.Element => {
-  const up = seen.nodes.filter((node) => node.state === "up");
-  const sum = (of: (node: Node) => number): number => up.reduce((all, node) => all + of(node), 0);
+  const up = upNodes(seen);
   const active = seen.jobs.filter((job) => job.ended_s === undefined);
-  const moved = seen.figures.reduce((all, node) => all + node.data.bytes_moved, 0);
   if (seen.source === "records") return <JobsPage seen={seen} />;
   return (
     <>
@@ -58,11 +56,11 @@ export const OverviewPage = ({ seen }: { seen: Overview }): JSX.Element => {
       <Notes seen={seen} />
       <Figures items={[
         ["nodes up", `${up.length} of ${seen.nodes.length}`],
-        ["slots busy", `${count(sum((node) => node.running))} of ${count(sum((node) => node.slots))}`],
-        ["tasks ready", count(sum((node) => node.ready_local + node.ready_shared))],
-        ["tasks waiting", count(sum((node) => node.waiting))],
+        ["slots busy", `${count(sum(up, (node) => node.running))} of ${count(sum(up, (node) => node.slots))}`],
+        ["tasks ready", count(sum(up, (node) => node.ready_local + node.ready_shared))],
+        ["tasks waiting", count(sum(up, (node) => node.waiting))],
         ["jobs active", `${active.length} of ${seen.jobs.length}`],
-        ["moved to the nodes up", bytes(moved)],
+        ["moved to the nodes up", bytes(sum(seen.figures, (node) => node.data.bytes_moved))],
         ["failures survived", String(seen.losses_survived ?? 0)],
       ]} />
       <section aria-labelledby="h-recent">
@@ -261,5 +259,3 @@ export const EventsPage = ({ seen }: { seen: Overview }): JSX.Element => (
     <Changes changes={seen.changes} />
   </>
 );
-
-export const current = overview;

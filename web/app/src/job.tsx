@@ -5,9 +5,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { Causes } from "./chart";
 import { bytes, count, moment, percent, plain, seconds } from "./format";
-import { Bar, Empty, Failed, Figures, State, Table, Warning, useAnswer } from "./parts";
+import { Bar, Empty, Failed, Figures, State, Table, Warning, useAnswer, useLooks } from "./parts";
 import { type Attempts, readRecord } from "./record";
-import { Problem, ask, isPaused, overview } from "./state";
+import { Problem, ask, overview } from "./state";
 import { Timeline, WORDS } from "./timeline";
 import type { Failure, Output, Progress, Report, TaskLine, TaskLines, TaskPage } from "./types";
 
@@ -16,10 +16,10 @@ const TABS: [string, string][] = [
   ["", "Summary"], ["timeline", "Timeline"], ["kinds", "Kinds"], ["failures", "Failures"], ["data", "Data"], ["tasks", "Tasks"],
 ];
 
-export const isEnded = (state: string): boolean => !["running", "staged"].includes(state);
+const isEnded = (state: string): boolean => !["running", "staged"].includes(state);
 
 const address = (job: string, tab = ""): string => `#/jobs/${encodeURIComponent(job)}${tab && `/${tab}`}`;
-export const api = (job: string): string => `api/v1/jobs/${encodeURIComponent(job)}`;
+const api = (job: string): string => `api/v1/jobs/${encodeURIComponent(job)}`;
 
 export const JobPage = ({ job, tab }: { job: string; tab: string }): JSX.Element => {
   const line = overview.value?.jobs.find((it) => it.job === job);
@@ -268,43 +268,32 @@ const describe = async (data: Attempts, line: Timeline, x: number, y: number): P
 const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Element => {
   const canvas = useRef<HTMLCanvasElement>(null), line = useRef<Timeline | null>(null), data = useRef<Attempts | null>(null);
   const note = useSignal("The record of the run is read."), under = useSignal(""), kinds = useSignal<[number, string][]>([]);
-  const live = useRef(isLive), dragged = useRef<number | null>(null), moved = useRef(0);
-  const owes = useRef(false);
-  // The last record is of a moment before the end.
-  if (live.current && !isLive) owes.current = true;
-  live.current = isLive;
-  useEffect(() => {
-    const stop = new AbortController();
-    const read = async (): Promise<void> => {
-      const response = await ask(`${api(job)}/record`, stop.signal);
+  const dragged = useRef<number | null>(null), moved = useRef(0);
+  const show = (read: Attempts, on: HTMLCanvasElement): void => {
+    data.current = read;
+    const used = new Set(read.kind);
+    kinds.value = read.meta.kinds.map((it, at): [number, string] => [at, it]).filter((it) => used.has(it[0])).slice(0, 16);
+    note.value = read.total ? `${count(read.total)} attempts on ${count(read.rows.length)} slots` : "No attempt has ended yet.";
+    if (line.current) line.current.update(read);
+    else line.current = new Timeline(on, read);
+    // For tests of the page.
+    (window as { starling?: unknown }).starling = {
+      attempts: read.total,
+      probe: (x: number, y: number) => line.current && describe(read, line.current, x, y), seen: () => line.current?.seen,
+    };
+  };
+  useLooks(job, LIVE_MS, isLive, async (stop) => {
+    try {
+      const response = await ask(`${api(job)}/record`, stop);
       const read = await readRecord(new Uint8Array(await response.arrayBuffer()));
-      if (stop.signal.aborted || !canvas.current) return;
-      data.current = read;
-      const used = new Set(read.kind);
-      kinds.value = read.meta.kinds.map((it, at): [number, string] => [at, it]).filter((it) => used.has(it[0])).slice(0, 16);
-      note.value = read.total ? `${count(read.total)} attempts on ${count(read.rows.length)} slots` : "No attempt has ended yet.";
-      if (line.current) line.current.update(read);
-      else line.current = new Timeline(canvas.current, read);
-      (window as { starling?: unknown }).starling = {
-        attempts: read.total, rows: read.rows.length,
-        probe: (x: number, y: number) => line.current && describe(read, line.current, x, y), seen: () => line.current?.seen,
-      };
-    };
-    const run = async (): Promise<void> => {
-      for (let isFirst = true; !stop.signal.aborted; isFirst = false) {
-        const isSeen = !isPaused.value && document.visibilityState === "visible";
-        if (isFirst || (isSeen && (live.current || owes.current))) {
-          const isOwed = owes.current;
-          owes.current = false;
-          await read().catch((error: unknown) => {
-            if (isOwed) owes.current = true;
-            if (!stop.signal.aborted) note.value = error instanceof Problem ? `${error.message} ${error.hint}` : String(error);
-          });
-        }
-        await new Promise((resolve) => setTimeout(resolve, LIVE_MS));
-      }
-    };
-    void run();
+      if (!stop.aborted && canvas.current) show(read, canvas.current);
+      return true;
+    } catch (error) {
+      if (!stop.aborted) note.value = error instanceof Problem ? `${error.message} ${error.hint}` : String(error);
+      return false;
+    }
+  });
+  useEffect(() => {
     const redraw = (): void => line.current?.redraw();
     const recolour = (): void => line.current?.readColours();
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -312,17 +301,16 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
     addEventListener("starling-theme", recolour);
     dark.addEventListener("change", recolour);
     return () => {
-      stop.abort();
       removeEventListener("resize", redraw);
       removeEventListener("starling-theme", recolour);
       dark.removeEventListener("change", recolour);
     };
-  }, [job]);
+  }, []);
   const at = (event: PointerEvent | MouseEvent): [number, number] => {
     const box = canvas.current?.getBoundingClientRect();
     return box ? [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height] : [0, 0];
   };
-  const show = async (x: number, y: number): Promise<string> => {
+  const point = async (x: number, y: number): Promise<string> => {
     if (!data.current?.total || !line.current) return "";
     const found = await describe(data.current, line.current, x, y);
     under.value = found.text;
@@ -365,13 +353,13 @@ const TimelineTab = ({ job, isLive }: { job: string; isLive: boolean }): JSX.Ele
         onPointerUp={async (event) => {
           const isClick = moved.current < 0.005;
           dragged.current = null;
-          const id = await show(...at(event));
+          const id = await point(...at(event));
           if (isClick && id && event.ctrlKey) location.hash = address(job, `tasks/${id}`).slice(1);
         }}
         onPointerMove={(event) => {
           const [x, y] = at(event);
           if (dragged.current === null) {
-            void show(x, y);
+            void point(x, y);
             return;
           }
           moved.current += Math.abs(x - dragged.current);

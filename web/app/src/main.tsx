@@ -6,7 +6,7 @@ import { EventsPage, JobsPage, NodePage, NodesPage, OverviewPage, StallsPage, St
 import { count, plain } from "./format";
 import { JobPage, TaskView } from "./job";
 import { Age, Empty, Failed } from "./parts";
-import { go, isPaused, look, needsToken, overview, poll, problem, route, setToken, token } from "./state";
+import { go, isPaused, look, needsToken, overview, poll, problem, route, setToken, sum, token, upNodes } from "./state";
 import type { Overview } from "./types";
 
 const PAGES: [string, string, string][] = [
@@ -66,8 +66,7 @@ const Status = ({ seen }: { seen: Overview | null }): JSX.Element => {
 };
 
 const Header = ({ seen }: { seen: Overview | null }): JSX.Element => {
-  const up = seen?.nodes.filter((node) => node.state === "up") ?? [];
-  const sum = (of: (node: (typeof up)[0]) => number): string => count(up.reduce((all, node) => all + of(node), 0));
+  const up = seen ? upNodes(seen) : [];
   const down = (seen?.nodes ?? []).filter((node) => node.state === "down").length;
   const stalled = (seen?.jobs ?? []).filter((job) => job.stall).length;
   return (
@@ -77,7 +76,7 @@ const Header = ({ seen }: { seen: Overview | null }): JSX.Element => {
       {seen?.source === "cluster" && (
         <>
           <span class="fact">{up.length}/{seen.nodes.length} nodes</span>
-          <span class="fact">{sum((node) => node.running)}/{sum((node) => node.slots)} slots busy</span>
+          <span class="fact">{count(sum(up, (node) => node.running))}/{count(sum(up, (node) => node.slots))} slots busy</span>
           {down > 0 && <a class="bad" href="#/nodes">✗ {down} down</a>}
           {stalled > 0 && <a class="bad" href="#/stalls">⚠ {stalled} stalled</a>}
         </>

@@ -25,8 +25,6 @@ export const Warning = ({ children }: { children: ComponentChildren }): JSX.Elem
 
 export const Empty = ({ children }: { children: ComponentChildren }): JSX.Element => <p class="empty">{children}</p>;
 
-export const Text = ({ children }: { children: string }): JSX.Element => <>{plain(children)}</>;
-
 export interface Column<Row> {
   name: string;
   cell: (row: Row) => ComponentChildren;
@@ -108,39 +106,50 @@ export interface Answer<T> {
   isLast: boolean;
 }
 
-/** Asks at once, again after `everyMs` while `isLive`, and once after that. Old answers stay until a new one comes. */
-export function useAnswer<T>(path: string, everyMs: number, isLive: boolean): Answer<T> {
-  const [answer, setAnswer] = useState<Answer<T> & { of: string }>({ of: path, value: undefined, problem: undefined, isLast: false });
+/**
+ * Looks at once, again after `everyMs` while `isLive`, and once after that: the last look was before the end.
+ * `look` returns whether it succeeded. `of`: what it looks at; another one begins again.
+ */
+export function useLooks(
+  of: string, everyMs: number, isLive: boolean, look: (stop: AbortSignal, isLast: boolean) => Promise<boolean>,
+): void {
   const live = useRef(isLive), owes = useRef(false);
-  // The last answer is of a moment before the end.
   if (live.current && !isLive) owes.current = true;
   live.current = isLive;
   useEffect(() => {
     const stop = new AbortController();
     const run = async (): Promise<void> => {
-      let isFirst = true;
-      while (!stop.signal.aborted) {
+      for (let isFirst = true; !stop.signal.aborted; isFirst = false) {
         const isSeen = document.visibilityState === "visible" && !isPaused.value;
         if (isFirst || (isSeen && (live.current || owes.current))) {
-          const isLast = !live.current, isOwed = owes.current;
+          const isOwed = owes.current;
           owes.current = false;
-          try {
-            const value = await askJson<T>(path, stop.signal);
-            setAnswer({ of: path, value, problem: undefined, isLast });
-          } catch (error) {
-            if (isOwed) owes.current = true;
-            if (stop.signal.aborted) return;
-            const problem = error instanceof Problem ? error : new Problem(0, String(error), "");
-            setAnswer((old) => ({ of: path, value: old.of === path ? old.value : undefined, problem, isLast: false }));
-          }
-          isFirst = false;
+          const hasSucceeded = await look(stop.signal, !live.current);
+          if (isOwed && !hasSucceeded) owes.current = true;
         }
         await new Promise((resolve) => setTimeout(resolve, everyMs));
       }
     };
     void run();
     return () => stop.abort();
-  }, [path, everyMs]);
+  }, [of, everyMs]);
+}
+
+/** The newest answer of the server. Old answers stay until a new one comes. */
+export function useAnswer<T>(path: string, everyMs: number, isLive: boolean): Answer<T> {
+  const [answer, setAnswer] = useState<Answer<T> & { of: string }>({ of: path, value: undefined, problem: undefined, isLast: false });
+  useLooks(path, everyMs, isLive, async (stop, isLast) => {
+    try {
+      const value = await askJson<T>(path, stop);
+      setAnswer({ of: path, value, problem: undefined, isLast });
+      return true;
+    } catch (error) {
+      if (stop.aborted) return false;
+      const problem = error instanceof Problem ? error : new Problem(0, String(error), "");
+      setAnswer((old) => ({ of: path, value: old.of === path ? old.value : undefined, problem, isLast: false }));
+      return false;
+    }
+  });
   return answer.of === path ? answer : { value: undefined, problem: undefined, isLast: false };
 }
 

@@ -1,7 +1,7 @@
 // The token, the questions to the server, and all that the pages share.
 
 import { computed, signal } from "@preact/signals";
-import type { Overview } from "./types";
+import type { Node, Overview } from "./types";
 
 /** A question that was not answered. */
 export class Problem extends Error {
@@ -60,15 +60,18 @@ export const route = signal("/");
 export const answeredAt = signal(0);
 export const needsToken = computed(() => token.value === "" || problem.value?.status === 401);
 
+export const upNodes = (seen: Overview): Node[] => seen.nodes.filter((node) => node.state === "up");
+
+export const sum = <Row>(rows: Row[], of: (row: Row) => number): number => rows.reduce((all, row) => all + of(row), 0);
+
 const sampleOf = (seen: Overview): Sample => {
-  const up = seen.nodes.filter((node) => node.state === "up");
-  const sum = (of: (node: (typeof up)[0]) => number): number => up.reduce((all, node) => all + of(node), 0);
+  const up = upNodes(seen);
   return {
     at: seen.now_s,
-    slots: sum((node) => node.slots),
-    running: sum((node) => node.running),
-    ready: sum((node) => node.ready_local + node.ready_shared),
-    ended: seen.jobs.reduce((all, job) => all + job.done + job.failed + job.cancelled + job.skipped, 0),
+    slots: sum(up, (node) => node.slots),
+    running: sum(up, (node) => node.running),
+    ready: sum(up, (node) => node.ready_local + node.ready_shared),
+    ended: sum(seen.jobs, (job) => job.done + job.failed + job.cancelled + job.skipped),
   };
 };
 

@@ -16,6 +16,9 @@ use crate::common::units::bytes;
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// Fewer open files than this are a warning.
 const FILES_MIN: u64 = 1024;
+/// The hint for a machine or a control group with little memory.
+const FREE_MEMORY: &str =
+    "end other programs, raise the limit of the control group, or use another machine";
 /// The clock of a file system may differ by this.
 const CLOCK_DIFFERENCE_S: f64 = 2.0;
 
@@ -143,10 +146,10 @@ pub(super) fn limits() -> Vec<Check> {
         true => Check::warn("files", format!("{files} open files are allowed"), "ulimit -n 65536"),
         false => Check::ok("files", "enough open files are allowed"),
     });
-    if let Some(free) = free_memory() {
+    if let Some(free) = hardware::available_memory(&hardware::Machine::this()) {
         let text = format!("{} are available", bytes(free));
         checks.push(match free < 256 << 20 {
-            true => Check::warn("memory", text, "end other programs, or use another machine"),
+            true => Check::warn("memory", text, FREE_MEMORY),
             false => Check::ok("memory", text),
         });
     }
@@ -154,17 +157,6 @@ pub(super) fn limits() -> Vec<Check> {
         checks.push(Check::ok("launcher", format!("in Slurm job {job}")));
     }
     checks
-}
-
-/// Available memory, by the system or by the control group, whichever is less.
-fn free_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let system = line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024;
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let most = number("/sys/fs/cgroup/memory.max");
-    let group = most.zip(number("/sys/fs/cgroup/memory.current"));
-    Some(group.map_or(system, |(most, used)| system.min(most.saturating_sub(used))))
 }
 
 #[cfg(test)]

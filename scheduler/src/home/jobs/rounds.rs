@@ -5,7 +5,6 @@ use proto::marks::{Mark, mark};
 use proto::{JobId, Time, wire};
 
 use super::{Job, Jobs};
-use crate::home::ledger::round_of;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 
@@ -50,7 +49,7 @@ impl Jobs {
 
 impl Job {
     pub(super) fn round(&self) -> u32 {
-        round_of(self.state.settings.as_ref())
+        self.state.round()
     }
 
     /// Tasks that have ended and are not done.

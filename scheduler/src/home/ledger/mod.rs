@@ -49,7 +49,6 @@ pub(crate) use job::Job;
 pub(crate) use part::Part;
 pub(crate) use parts::Parts;
 pub use recover::{LedgerRecord, RecordError};
-pub(crate) use rounds::round_of;
 pub(crate) use segment::{Cell, End, Segment, State};
 use takeover::Activation;
 pub(crate) use times::Times;
@@ -189,7 +188,8 @@ impl Ledger {
         out: &mut Out,
     ) -> bool {
         let Some(commit) = &visible.commit else { return false };
-        let (job_id, round) = (JobId(commit.job), round_of(commit.settings.as_ref()));
+        let settings = commit.settings.unwrap_or_default();
+        let (job_id, round) = (JobId(commit.job), settings.round);
         let openness = commit.openness();
         let concerns = |total: &&wire::PartitionTotal| homes.is_mine(PartitionId(total.partition));
         let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
@@ -213,7 +213,7 @@ impl Ledger {
         if openness == wire::Openness::ClosedGraph {
             job.forget_spec_numbers(); // No more chunks arrive.
         }
-        self.go_on_in(job_id, commit.settings.unwrap_or_default());
+        self.go_on_in(job_id, settings);
         let job = self.jobs.get_mut(&job_id).expect("opened above");
         let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
         let mut grew = Vec::new();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN};
+use proto::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN, REPEAT_DOUBLINGS_MAX};
 use proto::wire::Openness;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
@@ -309,9 +309,9 @@ impl Ledger {
 
     /// Plans to send the edges again.
     pub(crate) fn plan_late_edges(&mut self, now: Time, key: LateKey, tries: u32) {
-        let pause = LATE_EDGES_AGAIN.0 << tries.min(6);
+        let pause = LATE_EDGES_AGAIN.doubled_times(tries.min(REPEAT_DOUBLINGS_MAX));
         let work = self.open_work.get_or_insert_default();
-        work.late_due.insert((Time(now.0 + pause), key, tries + 1));
+        work.late_due.insert((now + pause, key, tries + 1));
     }
 
     /// The home of the parents has stored the edges. Returns whether these were the last of the

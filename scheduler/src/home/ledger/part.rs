@@ -82,7 +82,7 @@ impl Part {
     }
     /// The commit names this number of chunks. If some are missing, the part reports that.
     pub(crate) fn demand(&mut self, partition: PartitionId, chunks: u32) {
-        if self.openness == Openness::ClosedGraph && self.chunks() != chunks {
+        if !self.is_of_open_job() && self.chunks() != chunks {
             let (here, PartitionId(partition)) = (self.chunks(), partition);
             self.count.lost = format!(
                 "{here} of {chunks} chunks of partition {partition} are here: the submission had expired"
@@ -92,8 +92,8 @@ impl Part {
     /// As [`Self::demand`], for a commit, which also counts tasks.
     pub(crate) fn demand_total(&mut self, total: &wire::PartitionTotal) {
         self.demand(PartitionId(total.partition), total.chunks);
-        let is_closed = self.openness == Openness::ClosedGraph;
-        if is_closed && self.count.lost.is_empty() && self.tasks != total.tasks {
+        let is_whole = !self.is_of_open_job();
+        if is_whole && self.count.lost.is_empty() && self.tasks != total.tasks {
             self.count.lost = format!(
                 "partition {} has {} tasks and the commit counts {}",
                 total.partition, self.tasks, total.tasks
@@ -204,7 +204,7 @@ impl Part {
     /// chunks have edges of tasks in other chunks, all stay until the whole part has ended.
     pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
         let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
-        if self.openness != Openness::ClosedGraph {
+        if self.is_of_open_job() {
             return Vec::new(); // Later tasks may name any task of it as a parent.
         }
         if !self.foreign.is_empty() {

@@ -18,11 +18,6 @@ use crate::objects::data::wire_object;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 
-/// The round in the settings of a job.
-pub(crate) fn round_of(settings: Option<&wire::JobSettings>) -> u32 {
-    settings.map_or(0, |settings| settings.round)
-}
-
 impl Ledger {
     /// The round of a task's partition.
     pub(crate) fn round(&self, task: TaskId) -> u32 {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::limits::{AWAIT_AGAIN, REPEAT_MAX, TURN_AWAITS_MAX};
 use proto::wire::message::Body;
 use proto::wire::task_ref::Task as Named;
-use proto::{LocalId, PartitionId, Span, TaskId, Time, wire};
+use proto::{LocalId, PartitionId, TaskId, Time, wire};
 
 use super::state::TaskTurns;
 use crate::Scheduler;
@@ -176,7 +176,7 @@ impl Ledger {
         let planned = self.turns_of_mut(waiter).and_then(|task| task.asks.as_mut());
         let Some((due, every)) = planned.filter(|(due, _)| *due == at) else { return false };
         *due = now + *every;
-        *every = Span(every.0 * 2).min(REPEAT_MAX);
+        *every = every.doubled().min(REPEAT_MAX);
         let due = *due;
         self.asks_of_waits.insert((due, waiter));
         true

@@ -9,6 +9,7 @@ use proto::limits::{
 use proto::wire::{self, TurnVerdict};
 
 use super::state::TaskTurns;
+use crate::home::requests::check_shape;
 
 /// Refuses a turn that exceeds a limit or contradicts itself. The holder checks it as well.
 pub(crate) fn check_turn(turn: &wire::Turn) -> Result<(), String> {
@@ -47,6 +48,9 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
     }
     if spawned.edges.len() > CHUNK_EDGES_MAX {
         return Err(format!("a turn may have at most {CHUNK_EDGES_MAX} edges"));
+    }
+    for spec in spawned.specs.iter().filter(|spec| !spec.request.is_empty()) {
+        check_shape(spec)?;
     }
     let mut slots = vec![0; tasks];
     let mut filled = BTreeSet::new();

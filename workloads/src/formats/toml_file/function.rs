@@ -13,11 +13,11 @@ use super::table::{ExternalFileUse, InputFile, OutputFile};
 use super::{Fault, Located};
 
 /// The key of a reference to another task's result.
-const RESULT: &str = "$result";
+pub(super) const RESULT: &str = "$result";
 /// The mark of inputs in arguments, by their numbers in the task's list.
 const INPUTS: &str = "$inputs";
 /// The worker's name for an input slot.
-const SLOT: &str = "$slot";
+pub(super) const SLOT: &str = "$slot";
 /// The key of the output of a function.
 const OUTPUT: &str = "result";
 
@@ -117,6 +117,11 @@ fn check_name(function: &Located<String>, told: &str) -> Result<(), Fault> {
     let reason = format!("function = '{}' is not module:name", function.value);
     let hint = "write function = \"module:name\", for a function of module.py beside the file";
     Err(Fault::task(function.at, told, reason).with_hint(hint))
+}
+
+/// The task in the key of an input that is a result.
+pub(super) fn result_of(key: &str) -> Option<&str> {
+    key.strip_prefix(RESULT)?.strip_prefix(':')
 }
 
 /// The output of a function, if the task declares none.

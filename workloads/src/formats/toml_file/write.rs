@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proto::wire;
 
+use super::function::{RESULT, SLOT, result_of};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::Requested;
 use crate::graph::quantity::format_duration_ns;
@@ -124,14 +125,14 @@ fn argument(value: &serde_json::Value, task: &TaskView<'_>) -> String {
     use serde_json::Value;
     match value {
         Value::Array(values) => list(values.iter().map(|value| argument(value, task))),
-        Value::Object(map) => match map.get("$slot").and_then(Value::as_u64) {
+        Value::Object(map) => match map.get(SLOT).and_then(Value::as_u64) {
             Some(slot) => {
                 let input = task.spec.inputs.get(slot as usize);
                 let key = input.map_or("", |input| input.key.as_str());
-                match key.strip_prefix("$result:") {
+                match result_of(key) {
                     Some(name) => {
                         let name = quote(&expand(name, task.entry));
-                        format!("{{ \"$result\" = {name} }}")
+                        format!("{{ \"{RESULT}\" = {name} }}")
                     }
                     None => quote(&format!("{{in:{key}}}")),
                 }
@@ -159,7 +160,7 @@ fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<St
     let mut uploads = Vec::new();
     for edge in graph.parents(task.index).filter(|edge| edge.output > 0) {
         let named = task.spec.inputs.get(edge.slot as usize);
-        if named.is_some_and(|input| input.key.starts_with("$result:")) {
+        if named.is_some_and(|input| result_of(&input.key).is_some()) {
             continue; // The arguments name it.
         }
         let key = named.map_or_else(|| "in".to_owned(), |input| input.key.clone());

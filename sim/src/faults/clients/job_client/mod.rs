@@ -14,7 +14,6 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 pub use self::open::OpenPlan;
-use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
 use crate::faults::clients::random_jobs::Submission;
 use crate::faults::clients::stale_map_client::partition_of;
@@ -439,7 +438,7 @@ impl World {
             }
             // An answer may overtake answers about the previous round.
             (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
-                if round_of(&state) < self.clients[index].round => {}
+                if state.round() < self.clients[index].round => {}
             (Ask::Retry(round), Some(response::Body::Job(state))) => {
                 self.retried(index, round, &state);
             }

@@ -16,7 +16,7 @@ impl World {
         if self.clients[index].plan.retries == 0 || is_done || !self.jobs[&job].may_be_retried() {
             return false;
         }
-        let round = round_of(state) + 1;
+        let round = state.round() + 1;
         self.tell(|| format!("client {index} retries {job}: round {round}"));
         let client = &mut self.clients[index];
         client.plan.retries -= 1;
@@ -36,7 +36,7 @@ impl World {
     }
 
     pub(super) fn retried(&mut self, index: usize, round: u32, state: &wire::JobState) {
-        let told = round_of(state);
+        let told = state.round();
         if told != round {
             let text = format!("{}: round {round} was asked for, and {told} begins", state.job);
             return self.judge(Err(Violation::new("rounds", text)));
@@ -47,8 +47,4 @@ impl World {
             self.ask(index, Ask::Watch);
         }
     }
-}
-
-pub(super) fn round_of(state: &wire::JobState) -> u32 {
-    state.settings.map_or(0, |settings| settings.round)
 }

@@ -3,7 +3,7 @@
 use proto::{entry, wire};
 
 use super::super::Fault;
-use super::super::function::{FunctionCall, Passed};
+use super::super::function::{FunctionCall, Passed, RESULT};
 use super::super::index::Found;
 use super::super::table::{Body, InputFile, TaskTable};
 use super::{Assembly, Source, path_text};
@@ -57,7 +57,7 @@ impl Assembly<'_> {
         }
         let Some(found) = found else {
             let (task, parent) = (table.name.value.clone(), name.to_owned());
-            let problem = Problem::UnknownTask { task, parent, list: "$result" };
+            let problem = Problem::UnknownTask { task, parent, list: RESULT };
             return Err(table.name.fault(problem));
         };
         if self.calls(found) {
