@@ -95,7 +95,7 @@ impl Instance {
         };
         let cluster: ClusterFile =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        if cluster.format != proto::limits::FORMAT_VERSION {
+        if cluster.format != limits::FORMAT_VERSION {
             let reason = format!("format {} is not known to this version", cluster.format);
             return Err(ClientError::File { path, reason });
         }
