@@ -19,11 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.SmallObject",
         ".starling.v1.UploadPart",
         ".starling.v1.Call",
-        ".starling.v1.Task.payload",
         ".starling.v1.Placed.payload",
     ]);
     // Boxed, because few messages are that large.
     config.boxed(".starling.v1.TallyReport.part");
+    config.boxed(".starling.v1.Placed.resume");
     config.boxed(".starling.v1.Message.body.turn");
     config.boxed(".starling.v1.DoorRequest.body.spawn");
     config.compile_fds(files)?;

@@ -479,7 +479,7 @@ impl Filling {
             slots,
             output_sizes: task.output_sizes,
             name: task.name,
-            payload: task.payload,
+            payload: task.payload.into(),
             ..Default::default()
         });
         self.bytes += bytes;

@@ -18,7 +18,7 @@ pub enum Input {
     /// The client's stream has ended: its watches are removed.
     ClientGone { client: ClientId },
     /// An attempt that this node launched has ended.
-    Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
+    Finished { task: TaskId, attempt: Attempt, outcome: Box<Outcome> },
     /// An attempt that this node launched commits a turn. Its last turn comes with
     /// [`Input::Finished`]. One turn of an attempt at a time: the next one follows the answer.
     Turn { task: TaskId, attempt: Attempt, turn: Box<Turn> },

@@ -268,8 +268,8 @@ impl Scheduler {
             Body::TasksMoved(moved) => self.on_tasks_moved(from, &moved, out),
             Body::TasksMovedAck(reply) => self.on_tasks_moved_ack(now, from, &reply, out),
             Body::Finished(finished) => {
-                for completion in finished.completions {
-                    self.complete(now, from, completion, out);
+                for mut completion in finished.completions {
+                    self.complete(now, from, &mut completion, out);
                 }
             }
             Body::Turn(turn) => self.on_turn_of(now, from, *turn, out),

@@ -213,7 +213,7 @@ async fn abandoned(host: &impl Host, token: Token) {
     host.kill(task, attempt);
     if end == End::Reported {
         let error = "its 'starling await' ended while it waited".to_owned();
-        let outcome = Outcome { error, exit_code: 1, ..Outcome::default() };
+        let outcome = Box::new(Outcome { error, exit_code: 1, ..Outcome::default() });
         let _ = door.inputs.send(Local::Input(Input::Finished { task, attempt, outcome }));
     }
 }

@@ -362,7 +362,8 @@ impl Loop {
                 }
                 Effect::Launch(launch) => match Executor::run_inline(&launch) {
                     Some(outcome) => {
-                        let (task, attempt) = (launch.task, launch.attempt);
+                        let (task, attempt, outcome) =
+                            (launch.task, launch.attempt, Box::new(outcome));
                         state.inputs.push(Input::Finished { task, attempt, outcome });
                     }
                     None => state.held.push(Effect::Launch(launch)),

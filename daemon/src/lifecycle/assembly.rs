@@ -94,7 +94,7 @@ pub(crate) fn delay_doubtful_end(local: &mpsc::UnboundedSender<Local>, ended: At
 
 fn finished(ended: AttemptOutcome) -> Input {
     let AttemptOutcome { task, attempt, outcome, doubt: _ } = ended;
-    Input::Finished { task, attempt, outcome }
+    Input::Finished { task, attempt, outcome: Box::new(outcome) }
 }
 
 /// The limits of the store. Without given limits: the free space of the file system plus the node's

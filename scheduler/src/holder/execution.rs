@@ -168,9 +168,9 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
+    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Box<Staged>, out: &mut Out) {
         let Staged { attempt, work, class, reads, pins, output_bytes, shared_files, seat, .. } =
-            staged;
+            *staged;
         let seat = match seat {
             None if !work.is_instant() => {
                 Some(self.take_seat(&work, class).expect("a task that starts fits"))
@@ -224,7 +224,7 @@ impl Scheduler {
         now: Time,
         task: TaskId,
         attempt: Attempt,
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         out: &mut Out,
     ) {
         let current = self.running.get(&task).is_some_and(|running| running.attempt == attempt);
@@ -327,9 +327,10 @@ impl Scheduler {
         attempt: Attempt,
         started: Time,
         reads: Reads,
-        mut outcome: Outcome,
+        outcome: impl Into<Box<Outcome>>,
         out: &mut Out,
     ) {
+        let mut outcome = outcome.into();
         let turn = outcome.turn.take().map(|turn| *turn);
         let completion = self.completion(now, task, attempt, started, reads, outcome, out);
         self.report_end(now, task, completion, turn, out);
@@ -339,11 +340,10 @@ impl Scheduler {
         &mut self,
         now: Time,
         task: TaskId,
-        completion: wire::Completion,
+        mut completion: wire::Completion,
         turn: Option<Turn>,
         out: &mut Out,
     ) {
-        let mut completion = completion;
         if turn.is_some() || self.attempt_turns.is_some() {
             match self.end_with_turn(now, task, completion, turn, out) {
                 Some(plain) => completion = plain,
@@ -351,7 +351,7 @@ impl Scheduler {
             }
         }
         if self.homes.is_home_of(task) {
-            self.complete(now, self.options.me, completion, out);
+            self.complete(now, self.options.me, &mut completion, out);
         } else {
             let home = self.homes.home_of(task);
             if self.homes.moves() && self.options.mutant != Some(Mutant::RecentCompletionsForgotten)
@@ -371,9 +371,10 @@ impl Scheduler {
         attempt: Attempt,
         started: Time,
         reads: Reads,
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         out: &mut Out,
     ) -> wire::Completion {
+        let outcome = *outcome;
         let done = outcome.is_done();
         let end = if done { EventEnd::Done } else { EventEnd::Failed };
         let Reads { moved_bytes, local_bytes, .. } = reads;

@@ -204,7 +204,7 @@ impl Scheduler {
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = *self.staging.remove(&task).expect("a task in line is staged");
+        let staged = self.staging.remove(&task).expect("a task in line is staged");
         self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
         self.start(now, task, staged, out);
     }

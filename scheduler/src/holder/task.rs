@@ -16,9 +16,9 @@ pub(crate) struct Work {
     /// Longest path from here to an end of the graph; 0: not known.
     pub(crate) urgency: u64,
     pub(crate) output_sizes: Vec<u64>,
-    pub(crate) name: String,
+    pub(crate) name: Box<str>,
     /// The arguments of a call, if the task has its own.
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Option<Box<Bytes>>,
     pub(crate) inputs: Vec<wire::InputAt>,
     /// The number of deaths of nodes that ran the task or may have run it.
     pub(crate) deaths: u8,
@@ -30,6 +30,11 @@ pub(crate) struct Work {
     pub(crate) depth: u32,
     /// The turns that it has committed.
     pub(crate) resume: Option<Arc<wire::Resume>>,
+}
+
+/// The arguments of a call as [`Work`] has them.
+pub(crate) fn boxed(payload: Bytes) -> Option<Box<Bytes>> {
+    (!payload.is_empty()).then(|| Box::new(payload))
 }
 
 /// Whether the task runs foreign code, which may do anything to its node.
@@ -91,8 +96,8 @@ impl Work {
             entry: self.entry,
             duration: self.duration,
             output_sizes: self.output_sizes.clone(),
-            name: self.name.clone(),
-            payload: self.payload.clone(),
+            name: self.name.to_string(),
+            payload: self.payload.as_deref().cloned().unwrap_or_default(),
             inputs: self.inputs.iter().map(input).collect(),
             resume: self.resume.clone(),
             granted: None,
@@ -134,7 +139,7 @@ impl BundleBuilder {
         }
         let resume = work.resume.as_deref().map_or(0, prost::Message::encoded_len);
         self.bytes += resume;
-        self.bytes += work.payload.len();
+        self.bytes += work.payload.as_ref().map_or(0, |payload| payload.len());
         self.bytes += 64 + work.name.len() + 8 * work.output_sizes.len() + 40 * work.inputs.len();
         let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
         self.bundle.tasks.push(wire::Placed {
@@ -145,8 +150,8 @@ impl BundleBuilder {
             entry: work.entry,
             duration_ns: work.duration.0,
             output_sizes: work.output_sizes,
-            name: work.name,
-            payload: work.payload,
+            name: work.name.into_string(),
+            payload: work.payload.map(|payload| *payload).unwrap_or_default(),
             inputs: work.inputs,
             settings,
             urgency: work.urgency,
@@ -154,7 +159,7 @@ impl BundleBuilder {
             alone: work.alone,
             again: work.again,
             depth: work.depth,
-            resume: work.resume.map(Arc::unwrap_or_clone),
+            resume: work.resume.map(|resume| Box::new(Arc::unwrap_or_clone(resume))),
         });
     }
     #[must_use]
@@ -206,14 +211,14 @@ pub(crate) fn unpack(
             duration: Span(placed.duration_ns),
             urgency: placed.urgency,
             output_sizes: placed.output_sizes,
-            name: placed.name,
-            payload: placed.payload,
+            name: placed.name.into_boxed_str(),
+            payload: boxed(placed.payload),
             inputs: placed.inputs,
             deaths: u8::try_from(placed.crash_count).unwrap_or(u8::MAX),
             alone: placed.alone,
             again: placed.again,
             depth: placed.depth,
-            resume: placed.resume.map(Arc::new),
+            resume: placed.resume.map(|resume| Arc::new(*resume)),
         };
         let task = TaskId::new(placed.job, placed.local);
         if task.partition().0 >= partitions {

@@ -50,7 +50,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        mut completion: wire::Completion,
+        completion: &mut wire::Completion,
         out: &mut Out,
     ) {
         let task = TaskId::new(completion.job, completion.local);
@@ -79,10 +79,10 @@ impl Scheduler {
             return;
         }
         let is_done = completion.verdict == wire::Verdict::Done as i32;
-        if is_done && self.hold_for_recall(task, from, &completion, out) {
+        if is_done && self.hold_for_recall(task, from, completion, out) {
             return;
         }
-        self.conclude(now, from, &mut completion, Checked::Same, out);
+        self.conclude(now, from, completion, Checked::Same, out);
     }
 
     /// Counts the end of the current attempt.

@@ -118,7 +118,7 @@ impl Scheduler {
             lost.len() - 1
         );
         let outcome = Outcome { error, exit_code: 1, ..Default::default() };
-        self.finish_without(now, task, staged.attempt, lost, outcome, out);
+        self.finish_without(now, task, staged.attempt, lost, Box::new(outcome), out);
     }
 
     fn finish_without(
@@ -127,7 +127,7 @@ impl Scheduler {
         task: TaskId,
         attempt: proto::Attempt,
         lost: Vec<wire::Object>,
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         out: &mut Out,
     ) {
         let mut completion =

@@ -294,7 +294,7 @@ mod tests {
             duration: Span::ZERO,
             urgency: 0,
             output_sizes: Vec::new(),
-            name: String::new(),
+            name: Box::default(),
             payload: Default::default(),
             inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
             deaths: 0,

@@ -68,7 +68,7 @@ mod tests {
             duration: Span::ZERO,
             urgency: urgency_s * 1_000_000_000,
             output_sizes: Vec::new(),
-            name: String::new(),
+            name: Box::default(),
             payload: Default::default(),
             inputs: vec![input],
             deaths: 0,

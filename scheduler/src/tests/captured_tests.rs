@@ -35,7 +35,7 @@ fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
     let attempt = home.ledger.cell(task()).expect("it is homed here").attempt;
     assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");
     let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
-    home.on_finished(Time(1), task(), attempt, outcome, out);
+    home.on_finished(Time(1), task(), attempt, outcome.into(), out);
     home.settle(Time(1), out);
     home.act(Time(1), out);
 }

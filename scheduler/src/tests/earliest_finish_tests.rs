@@ -17,7 +17,7 @@ pub(crate) fn work(inputs: Vec<wire::InputAt>, cpus: u32) -> Work {
         duration: SECOND,
         urgency: 0,
         output_sizes: Vec::new(),
-        name: String::new(),
+        name: Box::default(),
         payload: Default::default(),
         inputs,
         deaths: 0,

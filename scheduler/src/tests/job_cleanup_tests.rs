@@ -41,7 +41,7 @@ fn made(outputs: usize) -> Scheduler {
     node.act(Time(0), &mut out);
     assert_eq!(out.launches.len(), 1);
     let outcome = Outcome { output_sizes: vec![5_000; outputs], ..Outcome::default() };
-    node.on_finished(Time(0), task(0), Attempt(1), outcome, &mut out);
+    node.on_finished(Time(0), task(0), Attempt(1), outcome.into(), &mut out);
     node.act(Time(0), &mut out);
     node
 }
@@ -307,7 +307,7 @@ fn nothing_of_a_cancelled_job_is_made_again() {
     home.settle(Time(0), &mut out);
     home.act(Time(0), &mut out);
     let launch = out.launches.pop().expect("it is ready");
-    home.on_finished(Time(0), launch.task, launch.attempt, Outcome::default(), &mut out);
+    home.on_finished(Time(0), launch.task, launch.attempt, Box::default(), &mut out);
     let ask = wire::CreditRequest {
         job: 1,
         parent: launch.task.local.0,

@@ -218,7 +218,7 @@ fn a_home_names_the_maker_to_a_node_that_has_declared_it_failed() {
         run_here(&mut scheduler, task, &mut out);
         let attempt = Attempt(out.launches[0].attempt.0);
         let outcome = Outcome { output_sizes: vec![1 << 20], ..Default::default() };
-        scheduler.on_finished(Time(0), task, attempt, outcome, &mut out);
+        scheduler.on_finished(Time(0), task, attempt, outcome.into(), &mut out);
         scheduler.settle(Time(0), &mut out);
         let object = wire::Object {
             job: 1,

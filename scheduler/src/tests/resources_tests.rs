@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use proto::wire::message::Body;
-use proto::work::Outcome;
 use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 
@@ -94,7 +93,7 @@ fn starts(node: &mut Scheduler, out: &mut Out) -> Vec<u64> {
     out.launches.drain(..).map(|launch| launch.task.local.index()).collect()
 }
 fn end(node: &mut Scheduler, task: TaskId, out: &mut Out) {
-    node.on_finished(Time(0), task, Attempt(1), Outcome::default(), out);
+    node.on_finished(Time(0), task, Attempt(1), Box::default(), out);
 }
 
 #[test]

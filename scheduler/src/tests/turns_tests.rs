@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::wire::message::Body;
 use proto::wire::{TurnResult, TurnVerdict, task_ref};
-use proto::work::{Outcome, Turn, TurnAnswer};
+use proto::work::{Turn, TurnAnswer};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
@@ -116,7 +116,7 @@ impl Home {
 
     fn finish(&mut self, task: TaskId) {
         let attempt = self.scheduler.ledger.cell(task).expect("it is homed here").attempt;
-        self.scheduler.on_finished(Time(1), task, attempt, Outcome::default(), &mut self.out);
+        self.scheduler.on_finished(Time(1), task, attempt, Box::default(), &mut self.out);
         self.step();
         self.sync();
     }

@@ -137,7 +137,7 @@ impl Cluster {
         let outcome = Outcome { output_sizes, exit_code, error, ..Outcome::default() };
         let mut out = Out::default();
         let now = self.now;
-        process.scheduler.on_finished(now, task, attempt, outcome, &mut out);
+        process.scheduler.on_finished(now, task, attempt, outcome.into(), &mut out);
         self.finish_step(node, out);
         true
     }

@@ -278,7 +278,7 @@ impl World {
                 }
                 if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
                     // Its end was already scheduled.
-                    let outcome = Self::killed_outcome();
+                    let outcome = Box::new(Self::killed_outcome());
                     self.deliver(index, Input::Finished { task, attempt, outcome });
                 }
             }
@@ -477,7 +477,7 @@ impl World {
         if let Ok(truth) = known(&mut self.jobs, "once", task) {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();
         }
-        self.deliver(index, Input::Finished { task, attempt, outcome: running.outcome });
+        self.deliver(index, Input::Finished { task, attempt, outcome: Box::new(running.outcome) });
     }
 
     pub(crate) fn synced(&mut self, index: usize, seq: u64, number: u64) {

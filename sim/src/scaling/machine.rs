@@ -15,7 +15,7 @@ use crate::faults::disk::Disk;
 #[derive(Debug)]
 pub(super) struct Attempting {
     pub(super) cpus: u32,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Box<Outcome>,
     pub(super) objects: Vec<(ObjectId, u64)>,
 }
 

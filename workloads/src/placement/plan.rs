@@ -350,7 +350,7 @@ fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32, urgency: u64) -> wire::
         slots,
         output_sizes: view.output_sizes.to_vec(),
         name: view.name.to_owned(),
-        payload: prost::bytes::Bytes::copy_from_slice(view.payload),
+        payload: view.payload.to_vec(),
         urgency,
         release_ns: 0,
         ..wire::Task::default()

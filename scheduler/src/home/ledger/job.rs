@@ -140,9 +140,7 @@ impl Job {
         self.report_at = Some(self.report_at.map_or(due, |at| at.min(due)));
     }
     pub(crate) fn report_everything(&mut self, now: Time) {
-        for part in self.parts.values_mut() {
-            part.dirty = true;
-        }
+        self.parts.mark_all_changed();
         self.report_at = Some(now);
     }
 }

@@ -326,13 +326,13 @@ impl Ledger {
         job.open += 1;
         part.open += 1;
         part.uncount(End::Done);
-        part.dirty = true;
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open += 1;
         let cell = segment.cell_mut(index).expect("the task's record");
         cell.state = State::Waiting;
         cell.started = false;
         cell.rebuilds += 1;
+        job.parts.mark_changed(task.partition());
         mark(Mark::Rebuilt);
         self.waiting += 1;
         self.forget_crashes(task);

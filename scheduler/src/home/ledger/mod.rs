@@ -223,13 +223,13 @@ impl Ledger {
             grew.extend((part.openness < openness).then_some(partition));
             part.set_openness(openness);
             if std::mem::replace(&mut part.visible, true) {
-                part.dirty = true; // The commit of this part is repeated.
+                // The commit of this part is repeated.
                 opened.extend((part.round < round).then_some(partition));
+                job.parts.mark_changed(partition);
                 continue;
             }
             part.round = round;
             part.demand_total(total);
-            part.dirty = true;
             unheard |= !part.count.lost.is_empty() || part.open < part.tasks;
             let record = wire::VisibleRecord {
                 settings: commit.settings,
@@ -242,6 +242,7 @@ impl Ledger {
             out.facts.visible.insert((partition, job_id), record);
             let chunks = part.chunk_numbers().collect();
             activations.push(Activation::new(job_id, partition, chunks, false));
+            job.parts.mark_changed(partition);
         }
         if unheard || !opened.is_empty() {
             job.report_everything(now); // There may be no task left to cause a report.
@@ -310,10 +311,10 @@ impl Ledger {
             duration: Span(cell.duration_ns),
             urgency: cell.urgency,
             output_sizes: segment.declared_sizes(index).to_vec(),
-            name: segment.name(index).unwrap_or_default().to_owned(),
+            name: segment.name(index).unwrap_or_default().into(),
             payload: match self.mutant {
-                Some(Mutant::ArgumentsOnce) if cell.tries > 0 || deaths > 0 => Default::default(),
-                _ => segment.payload(index),
+                Some(Mutant::ArgumentsOnce) if cell.tries > 0 || deaths > 0 => None,
+                _ => segment.payload(index).map(Box::new),
             },
             inputs: side.into_iter().flat_map(|it| it.inputs.values()).cloned().collect(),
             deaths,
@@ -425,7 +426,6 @@ impl Ledger {
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
-        part.dirty = true;
         // If the whole job is cancelled, all homes of children learn that too.
         if (part.has_edges(index) || part.holds_outputs()) && !job.cancelled {
             self.deliver(task, changed);
@@ -434,6 +434,7 @@ impl Ledger {
             self.retire(task.job, task.partition(), &idle);
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.parts.mark_changed(task.partition());
         job.report_soon(now, self.report_interval);
     }
 

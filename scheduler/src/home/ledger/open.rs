@@ -208,9 +208,7 @@ impl Ledger {
         self.born.get_or_insert_default().entry((job_id, partition)).or_default().insert(number);
         let interval = self.report_interval;
         if let Some(job) = self.jobs.get_mut(&job_id) {
-            if let Some(part) = job.parts.get_mut(partition) {
-                part.dirty = true;
-            }
+            job.parts.mark_changed(partition);
             job.report_soon(now, interval);
         }
         self.announce_edges(now, job_id, partition, number, true);
@@ -427,7 +425,9 @@ impl Ledger {
             return 1;
         }
         open.hold((index, object.output), object.attempt, size_bytes);
-        part.dirty = true;
+        if let Some(job) = self.jobs.get_mut(&object.task.job) {
+            job.parts.mark_changed(object.task.partition());
+        }
         1
     }
 
@@ -468,9 +468,7 @@ impl Ledger {
         }
         let interval = self.report_interval;
         if let Some(job) = self.jobs.get_mut(&job) {
-            if let Some(part) = job.parts.get_mut(partition) {
-                part.dirty = true;
-            }
+            job.parts.mark_changed(partition);
             job.report_soon(now, interval);
         }
     }

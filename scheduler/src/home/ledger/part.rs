@@ -26,8 +26,6 @@ pub(crate) struct Part {
     pub(crate) count: wire::PartitionCount,
     /// Its home has received the commit: its tasks may run.
     pub(crate) visible: bool,
-    /// The counts have changed since the last report.
-    pub(crate) dirty: bool,
     pub(crate) tasks: u64,
     pub(crate) open: u64,
     /// The round that its home knows; no later than the job's.

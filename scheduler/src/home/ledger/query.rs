@@ -240,8 +240,7 @@ impl Ledger {
             }
             job.report_at = None;
             let mut partitions = Vec::new();
-            for (partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
-                part.dirty = false;
+            for (partition, part) in job.parts.take_changed() {
                 // Versions of a later home are larger than all versions of an earlier one.
                 let term = homes.term(partition).unwrap_or(incarnation);
                 let version_floor = u64::from(term) << 32;

@@ -127,9 +127,10 @@ impl Ledger {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         let round = job.round();
         let Some(part) = job.parts.get_mut(partition) else { return false };
-        (part.round, part.dirty) = (round, true);
+        part.round = round;
         part.count.spawn_chain.clear();
         let keeps = std::mem::take(&mut part.keeps);
+        job.parts.mark_changed(partition);
         let record = job.visible_record(&job.parts[partition]);
         out.facts.visible.insert((partition, job_id), record);
         mark(Mark::RoundOpened);

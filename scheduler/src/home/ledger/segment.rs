@@ -322,9 +322,9 @@ impl Segment {
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)
     }
-    /// The arguments of a call; empty: those of its spec.
-    pub(crate) fn payload(&self, index: u64) -> Bytes {
-        self.payloads.get(&self.at(index)).cloned().unwrap_or_default()
+    /// The arguments of a call; `None`: those of its spec.
+    pub(crate) fn payload(&self, index: u64) -> Option<Bytes> {
+        self.payloads.get(&self.at(index)).cloned()
     }
     /// When the task may start, counted from the submission of its job.
     pub(crate) fn release(&self, index: u64) -> Span {

@@ -269,7 +269,6 @@ impl Ledger {
         let job = self.open_job(now, job_id);
         let numbers: Vec<u32> = theirs.specs.iter().map(|spec| job.intern(spec)).collect();
         part.renumber_specs(&numbers);
-        part.dirty = true;
         job.touch(now);
         job.open += part.open;
         if theirs.visible {
@@ -287,6 +286,7 @@ impl Ledger {
             job.report_everything(now);
         }
         job.parts.insert(partition, part);
+        job.parts.mark_changed(partition);
         if job.ended {
             job.share_keeps();
         }

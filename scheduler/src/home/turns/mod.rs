@@ -202,7 +202,7 @@ impl Ledger {
                  does not run again; hint: more replicas of its outputs",
                 task.local
             );
-            part.dirty = true;
+            job.parts.mark_changed(task.partition());
         }
         job.report_soon(now, interval);
     }
@@ -315,13 +315,13 @@ impl Scheduler {
             TurnVerdict::TurnDone | TurnVerdict::TurnFailed => {
                 self.ledger.record_turn(task, false, out);
                 if let Some(completion) = turn.completion.take() {
-                    let completion = wire::Completion {
+                    let mut completion = wire::Completion {
                         job: turn.job,
                         local: turn.local,
                         attempt: turn.attempt,
                         ..completion
                     };
-                    self.complete(now, from, completion, out);
+                    self.complete(now, from, &mut completion, out);
                 }
             }
         }

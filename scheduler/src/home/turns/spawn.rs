@@ -33,7 +33,7 @@ impl Ledger {
         let job = self.jobs.get_mut(&parent.job).expect("looked at above");
         if let Some(part) = job.parts.get_mut(parent.partition()) {
             part.count.spawn_chain.clone_from(&chain);
-            part.dirty = true;
+            job.parts.mark_changed(parent.partition());
         }
         job.report_soon(now, interval);
         Err(format!(
@@ -108,7 +108,7 @@ impl Ledger {
             }
         }
         part.count.spawned += tasks;
-        part.dirty = true;
+        job.parts.mark_changed(partition);
         job.report_soon(now, self.report_interval);
         self.waiting += tasks;
         self.has_releases |= has_releases;

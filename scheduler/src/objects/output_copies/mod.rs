@@ -30,7 +30,7 @@ pub(crate) struct UnreportedEnd {
     pub(crate) at: Time,
     pub(crate) started: Time,
     pub(crate) reads: Reads,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Box<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug)]

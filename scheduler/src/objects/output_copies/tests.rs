@@ -23,7 +23,8 @@ fn ends(maker: &mut Scheduler, spec: &wire::Spec, out: &mut Out) -> bool {
     let (task, attempt) = MADE;
     maker.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
     let outcome = Outcome { output_sizes: vec![10], ..Outcome::default() };
-    let ended = UnreportedEnd { at: NOW, started: NOW, reads: Reads::default(), outcome };
+    let ended =
+        UnreportedEnd { at: NOW, started: NOW, reads: Reads::default(), outcome: outcome.into() };
     maker.share_first(NOW, MADE, (spec, true), ended, out).is_some()
 }
 fn asked(out: &mut Out) -> Vec<u32> {

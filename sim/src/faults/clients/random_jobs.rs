@@ -364,7 +364,7 @@ impl Draft {
             name: String::new(),
             urgency: 0,
             release_ns: 0,
-            payload: payload.into(),
+            payload,
             ..wire::Task::default()
         });
         if !children.child.is_empty() {

@@ -58,7 +58,7 @@ impl Cluster<'_, '_> {
             self.break_off("release", format!("{} starts at {at} s, too early", launch.task));
         }
         let run = model::run(launch, false);
-        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
+        Attempting { cpus: cpus_of(launch), outcome: Box::new(run.outcome), objects: run.objects }
     }
 
     pub(super) fn count_launch(&mut self, index: usize, at: Time) {
