@@ -235,6 +235,19 @@ class Client:
             self._futures.pop(future._local, None)
         return future._cancelled_here() or future.cancelled()
 
+    def _cancel_all(self, futures):
+        """Ends calls in any case, with one request."""
+        open_futures = [future for future in futures if not future.done()]
+        if self._closed or not open_futures:
+            return
+        self._job.flush()
+        self._core.cancel(self._job.id, [future._local for future in open_futures])
+        with self._lock:
+            for future in open_futures:
+                self._futures.pop(future._local, None)
+        for future in open_futures:
+            future._cancelled_here()
+
     def _task_text(self, local):
         return "%s.%s" % (self._job.id, self._core.local_text(local))
 
@@ -324,12 +337,22 @@ class Bound:
         return Bound(self._client, self._options.changed(options))
 
 
-def default_client():
+def default_client(named="task.on(client)", make=None):
     """The one open client, or a new one of the default directory if none is open."""
     here = [client for client in _clients if not client._closed and client._pid == os.getpid()]
     if len(here) > 1:
-        raise RuntimeError("%d clients are open; name one: task.on(client)" % len(here))
-    return here[0] if here else Client()
+        raise RuntimeError("%d clients are open; name one: %s" % (len(here), named))
+    return here[0] if here else (make or Client)()
+
+
+def client_or_cluster(slots=None):
+    """A client of the default directory; of a new local cluster if no node runs there."""
+    try:
+        return Client(default_dir())
+    except ClusterError:
+        from ._cluster import LocalCluster
+
+        return LocalCluster(nodes=1, slots=slots).client()
 
 
 def _connect(dir):

@@ -13,6 +13,7 @@ from ._worker.context import slot
 
 _submission = threading.local()
 _by_value = {"modules": 0, "names": ()}
+_shipped = []
 WALK_MAX = 10_000
 
 
@@ -42,6 +43,13 @@ def reduce_future(future):
     return slot, (slots.number(future),)
 
 
+def ship(name):
+    """Functions of this module of the package travel by value: workers do not have it."""
+    _cloudpickle.register_pickle_by_value(sys.modules[name])
+    _shipped.append(name.encode())
+    _by_value["modules"] = 0
+
+
 def ship_modules():
     """Functions of modules beside the script travel by value: workers may not have the files."""
     if len(sys.modules) == _by_value["modules"]:
@@ -51,7 +59,7 @@ def ship_modules():
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
     installed = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
     own = __name__.partition(".")[0]
-    names = [b"__main__"]
+    names = [b"__main__", *_shipped]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name == "__main__" or not file or name.partition(".")[0] == own:
