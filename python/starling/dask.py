@@ -9,7 +9,7 @@ import functools
 import weakref
 
 import dask
-from dask._task_spec import Alias, DataNode, convert_legacy_graph, cull, fuse_linear_task_spec
+from dask._task_spec import Alias, DataNode, convert_legacy_graph, cull
 from dask.local import nested_get
 from dask.order import order
 from dask.utils import key_split
@@ -149,8 +149,6 @@ class StarlingClient:
         for key in calls.known:
             graph.pop(key, None)
         graph = cull(graph, set(wanted))
-        if not annotations:
-            graph = fuse_linear_task_spec(graph, set(wanted))
         priorities = order(graph)
         left = _uses(graph, wanted)
         for key in sorted(graph, key=priorities.__getitem__):
