@@ -128,9 +128,9 @@ class Client:
         return found
 
     def _upload(self, key, data):
-        if len(data) > _values.PART_MAX:
+        if len(data) > _values.FUNCTION_MAX:
             text = "a function with what it refers to has %d bytes, at most %d; give large values as arguments"
-            raise TooLarge(text % (len(data), _values.PART_MAX))
+            raise TooLarge(text % (len(data), _values.FUNCTION_MAX))
         self._core.kv_insert(b"function/" + key.hex().encode(), data)
         self._functions.add(key)
 

@@ -182,18 +182,19 @@ class Calls(unittest.TestCase):
     def test_put_in_parts(self):
         from starling import _values
 
-        before, _values.PART_MAX = _values.PART_MAX, 1000
+        before, _values.PART_MAX = _values.PART_MAX, 900
         self.addCleanup(setattr, _values, "PART_MAX", before)
-        # Functions of parts exceed the lowered bound; only their own size counts here.
         value = os.urandom(1500)
-        _values.PART_MAX = 900
-        upload = self.client._upload
-        self.client._upload = lambda key, data: (
-            self.client._core.kv_insert(b"function/" + key.hex().encode(), data),
-            self.client._functions.add(key),
-        )
         self.assertEqual(self.client.put(value).result(10), value)
-        self.client._upload = upload
+        # Two parts, and the call that joins them.
+        self.assertEqual(self.client._job.next, 3)
+
+    def test_put_of_more_than_a_part(self):
+        value = os.urandom(9 << 20)
+        self.assertEqual(self.client.put(value).result(60), value)
+        self.assertTrue(all(len(data) <= 8 << 20 for data in self.client._core.kv.values()))
+        with self.assertRaisesRegex(starling.TooLarge, "give large values as arguments"):
+            self.client.submit(lambda: len(value))
 
     def test_large_results_are_fetched_when_read(self):
         future = self.client.submit(lambda: bytes(100_000))
