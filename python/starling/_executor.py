@@ -60,7 +60,7 @@ class Executor(concurrent.futures.Executor):
                     continue
                 self._running[future] = None
             try:
-                function = _pickling.function_bytes(fn)
+                function = _pickling.function_bytes(self._options.wrapped(fn))
                 call = self._client._call(self._options, function, fn, args, kwargs)
             except BaseException as error:
                 self._ended(future, error=error)

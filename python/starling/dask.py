@@ -218,9 +218,10 @@ class _Calls:
         self.known[key] = self._submitted(options, fn, (task, keys, *values))
 
     def _submitted(self, options, fn, args):
-        function = self.functions.get(fn)
+        kind = fn, options.retry_on, options.isolate, options.retries
+        function = self.functions.get(kind)
         if function is None:
-            function = self.functions[fn] = _pickling.function_bytes(fn)
+            function = self.functions[kind] = _pickling.function_bytes(options.wrapped(fn))
         future = self.client._call(options, function, fn, tuple(args), {})
         self.all.add(future)
         return future

@@ -402,6 +402,47 @@ class Options_(unittest.TestCase):
         self.assertEqual((options["retries"], options["memory_bytes"]), (2, 1 << 30))
         self.assertEqual(options["name"], "fit")
 
+    def test_retry_on(self):
+        here = client()
+        self.addCleanup(here.close)
+        runs = []
+
+        def fail(kind):
+            runs.append(kind)
+            raise kind("again")
+
+        from starling import _wrappers
+
+        for kind, number in ((OSError, 3), (FileNotFoundError, 3), (ValueError, 1)):
+            del runs[:]
+            with self.assertRaises(kind):
+                _wrappers.retried(fail, (OSError,), 2, kind)
+            self.assertEqual(len(runs), number)
+        left = iter([1, 1, 0])
+
+        def flaky():
+            if next(left):
+                raise OSError("again")
+            return "right"
+
+        self.assertEqual(_wrappers.retried(flaky, (OSError,), 2), "right")
+        gate = Gate()
+        bound = here.options(retries=2, retry_on=(BlockingIOError, OSError))
+        os.set_blocking(gate.fd, False)
+        with self.assertRaises(BlockingIOError):
+            bound.submit(gate.call, gate.fd, 1).result(10)
+        gate.open()
+        self.assertEqual(bound.submit(gate.call, gate.fd, 1).result(10), bytes(1))
+        one = here.submit(add, 1)
+        self.assertEqual(bound.submit(lambda x: one + x, 5).result(10), 7)
+        # The node makes no further attempts of its own.
+        self.assertEqual({spec[0]["retries"] for _, spec in here._job.all}, {0})
+        for wrong in (KeyboardInterrupt, "OSError", (OSError, 5)):
+            with self.assertRaisesRegex(TypeError, "exception classes"):
+                here.options(retry_on=wrong)
+        with self.assertRaisesRegex(ValueError, "isolate is"):
+            here.options(isolate="yes")
+
     def test_task(self):
         here = client()
         self.addCleanup(here.close)
@@ -433,6 +474,38 @@ class Closing(unittest.TestCase):
             future = here.submit(add, 1)
             concurrent.futures.wait([future], 10)
         self.assertEqual(future.result(), 2)
+
+    def test_detach_and_attach(self):
+        core = Core()
+        first = starling.Client(name="test", _core=core)
+        done = first.submit(add, 1)
+        self.assertEqual(done.result(10), 2)
+        large = first.options(name="large").submit(lambda: bytes(10_000))
+        failed = first.submit(add, None)
+        put = first.put(os.urandom(5000))
+        concurrent.futures.wait([large, failed, put], 10)
+        slow, gate = hold(self, first.submit)
+        job = first.detach()
+        self.assertEqual(job, 1)
+        with self.assertRaisesRegex(starling.ClientClosed, "detached from job 1"):
+            slow.result(1)
+        with self.assertRaises(starling.ClientClosed):
+            first.submit(add, 1)
+        self.assertEqual(core.released, [])
+        second = starling.Client(name="test", _core=core)
+        second._attach(job)
+        self.addCleanup(second.close)
+        found = second.futures()
+        self.assertEqual([future._name for future in found[:2]], ["add", "large"])
+        self.assertEqual(len(found), 4)
+        self.assertEqual((found[0].result(10), len(found[1].result(10))), (2, 10_000))
+        with self.assertRaises(starling.RemoteError):
+            found[2].result(10)
+        self.assertFalse(found[3].done())
+        after = second.submit(len, found[3])
+        gate.open()
+        self.assertEqual(found[3].result(10), bytes(1))
+        self.assertEqual(after.result(10), 1)
 
     def test_a_fork_has_no_client(self):
         here = client()
