@@ -96,8 +96,9 @@ class Executor(RemoteExecutor):
         """(shell, command) of a job whose rule is a plain shell command; else None."""
         if job.is_group() or not job.is_shell or job.is_norun or job.is_template_engine:
             return None
+        cached = getattr(job.rule.cache, "output", job.rule.cache)
         special = (job.is_shadow, job.is_pipe, job.is_service, job.is_containerized,
-                   job.benchmark, job.conda_env_spec, job.env_modules, job.rule.cache,
+                   job.benchmark, job.conda_env_spec, job.env_modules, cached,
                    job.is_wrapper, job.is_script, job.is_notebook)  # fmt: skip
         if any(special) or job.container_img_url or self.has_storage(job):
             return None

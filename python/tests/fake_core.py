@@ -97,6 +97,7 @@ class Job:
         self.next = 0
         self.ends = {}
         self.all = []
+        self.payloads = []
         self.whole_ends = {}
         self.cancelled = set()
         self.running = None
@@ -118,6 +119,7 @@ class Job:
         assert len(payload) <= 16 << 10 and spec[3] == len(edges)
         self.next += 1
         self.all.append((self.next, spec))
+        self.payloads.append((self.next, bytes(payload)))
         self.queue.put((self.next, spec, bytes(payload), list(edges)))
         return self.next
 

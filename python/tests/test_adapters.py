@@ -48,7 +48,7 @@ class Dask(unittest.TestCase):
 
     def test_graphs(self):
         get = self.scheduler.get
-        graph = {"x": 1, "y": (add, "x", 10), "z": (add, "y", "x"), "same": "z", "unused": (1 .real,)}
+        graph = {"x": 1, "y": (add, "x", 10), "z": (add, "y", "x"), "same": "z", "unused": (divmod, 1, 0)}
         self.assertEqual(get(graph, "z"), 12)
         self.assertEqual(get(graph, ["x", ["z", "same"]]), (1, (12, 12)))
         with self.assertRaises(KeyError):
@@ -268,9 +268,13 @@ class Snakemake(unittest.TestCase):
         import snakemake_executor_plugin_starling as plugin
 
         self.assertEqual(plugin.ExecutorSettings().gear, "strict")
-        for gear in plugin.GEARS[::2]:
+        quiet(self)
+        for gear, commands in (("strict", 2), ("direct", 0)):
             with self.subTest(gear):
-                self.run_workflow(plugin, gear)
+                core = self.run_workflow(plugin, gear)
+                payloads = [payload for _, payload in core.jobs[0].payloads]
+                found = sum(b"-m snakemake" in payload for payload in payloads)
+                self.assertEqual(found, commands)
 
     def run_workflow(self, plugin, gear):
         from pathlib import Path
@@ -307,6 +311,17 @@ class Snakemake(unittest.TestCase):
             os.chdir(here)
         self.assertEqual(Path(folder, "last").read_text(), "one\n")
         self.assertEqual([name for _, name in core.tasks(1)], ["first", "last"])
+        return core
+
+
+def quiet(case):
+    """Commands of the core in this process would print to the terminal."""
+    for fd in (1, 2):
+        before, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, fd)
+        os.close(nowhere)
+        case.addCleanup(os.close, before)
+        case.addCleanup(os.dup2, before, fd)
 
 
 def alive(pid):
