@@ -65,12 +65,41 @@ class Held:
     def __await__(self):
         return self.future.__await__()
 
+    def __dask_tokenize__(self):
+        return "starling", self.key
+
     def __reduce__(self):
         # In the arguments of a call it is its value.
         return self.future.__reduce__()
 
     def __repr__(self):
         return "<Held %r: %r>" % (self.key, self.future)
+
+
+class _Registry:
+    """The `Held`s in use by key. Several may have one key, each with its own future."""
+
+    def __init__(self):
+        self.refs = {}
+
+    def add(self, held):
+        key = held.key
+        self.refs.setdefault(key, []).append(weakref.ref(held, lambda ref: self.remove(key, ref)))
+
+    def remove(self, key, ref):
+        left = [other for other in self.refs.get(key, ()) if other is not ref]
+        if left:
+            self.refs[key] = left
+        else:
+            self.refs.pop(key, None)
+
+    def future(self, key):
+        """That of the newest; None if there is none."""
+        for ref in reversed(self.refs.get(key, ())):
+            held = ref()
+            if held is not None:
+                return held.future
+        return None
 
 
 class StarlingClient:
@@ -86,7 +115,7 @@ class StarlingClient:
     def __init__(self, client=None, **options):
         self._options = Options().changed(options)
         self._given = client
-        self._held = weakref.WeakValueDictionary()
+        self._held = _Registry()
 
     @property
     def client(self):
@@ -133,7 +162,7 @@ class StarlingClient:
         found = {}
         for key in _flat(keys):
             found[key] = held = Held(key, calls.future(key))
-            self._held[key] = held
+            self._held.add(held)
         return nested_get(keys, found) if isinstance(keys, list) else found[keys]
 
     def _submit(self, dsk, wanted):
@@ -145,7 +174,7 @@ class StarlingClient:
         for key, value in dsk.items():
             if isinstance(value, Held):
                 calls.known[key] = value.future
-        graph = convert_legacy_graph(dsk, {*dsk, *self._held})
+        graph = convert_legacy_graph(dsk, {*dsk, *self._held.refs})
         for key in calls.known:
             graph.pop(key, None)
         graph = cull(graph, set(wanted))
@@ -187,10 +216,9 @@ class _Calls:
         """The future of a key; of an earlier graph if this one has none."""
         found = self.known.get(key)
         if found is None:
-            held = self.owner._held.get(key)
-            if held is None:
-                raise KeyError(key)
-            found = held.future
+            found = self.owner._held.future(key)
+        if found is None:
+            raise KeyError(key)
         return found
 
     def _data(self, key, value):

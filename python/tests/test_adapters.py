@@ -94,6 +94,16 @@ class Dask(unittest.TestCase):
         self.assertEqual(self.scheduler.gather({"a": list(held)}), {"a": [2, 3]})
         self.assertEqual(self.client.submit(add, held[0]).result(10), 3)
 
+    def test_two_of_one_key(self):
+        x = self.dask.delayed(add)(1, dask_key_name="x")
+        first = self.scheduler.persist(x)
+        second = self.scheduler.persist(x)
+        del second
+        self.assertEqual(self.dask.delayed(add)(first).compute(scheduler=self.scheduler), 3)
+        self.assertEqual(list(self.scheduler._held.refs), ["x"])
+        del first
+        self.assertEqual(self.scheduler._held.refs, {})
+
     def test_annotations(self):
         with self.dask.annotate(retries=2, resources={"MEMORY": "1MiB"}):
             x = self.dask.delayed(add)(1)
