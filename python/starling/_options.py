@@ -78,7 +78,7 @@ def _exceptions(given):
 class Options:
     """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
     a failed one; `time_limit`: of one attempt, in nanoseconds; `name`: shown instead of the
-    function's name; `retry_on`: the exceptions after which the worker calls the function again,
+    function's name; `priority`: the highest starts first, 0 without it; `retry_on`: the exceptions after which the worker calls the function again,
     `retries` times at most, while all else fails the call at once; `isolate`: "call" runs the
     function in a fork of the worker.
     """
@@ -88,6 +88,7 @@ class Options:
     retries: int = 0
     time_limit: int = 0
     name: str = ""
+    priority: int = 0
     retry_on: tuple = ()
     isolate: str = ""
 
@@ -101,6 +102,9 @@ class Options:
             options["memory"] = size_bytes(options["memory"])
         if "time_limit" in options:
             options["time_limit"] = duration_ns(options["time_limit"])
+        priority = options.get("priority", 0)
+        if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) >= 1 << 31:
+            raise ValueError("priority is a whole number of 32 bits, not %r" % (priority,))
         for name, least in (("cpus", 1), ("retries", 0)):
             value = options.get(name, least)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -130,4 +134,5 @@ class Options:
             # With `retry_on` the worker repeats.
             "retries": 0 if self.retry_on else self.retries,
             "time_limit_ns": self.time_limit,
+            "priority": self.priority,
         }

@@ -312,7 +312,7 @@ def _uses(graph, wanted):
 
 
 def _annotations(dsk):
-    """Options by key, from `dask.annotate(retries=, cpus=, memory=, time_limit=, resources=)`."""
+    """Options by key, from `dask.annotate(retries=, priority=, cpus=, memory=, …)`."""
     found = {}
     if hasattr(dsk, "__dask_annotations__"):
         for name, values in dsk.__dask_annotations__().items():
@@ -329,7 +329,7 @@ def _annotations(dsk):
 def _options_of(annotations):
     given = {**annotations, **(annotations.get("resources") or {})}
     given = {name.lower(): value for name, value in given.items()}
-    names = ("cpus", "memory", "retries", "time_limit")
+    names = ("cpus", "memory", "priority", "retries", "time_limit")
     return {name: given[name] for name in names if given.get(name) is not None}
 
 

@@ -377,7 +377,9 @@ class Options_(unittest.TestCase):
                 duration_ns(wrong)
         with self.assertRaisesRegex(TypeError, "no option 'pure'"):
             Options().changed({"pure": True})
-        for wrong in ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}):
+        self.assertEqual(Options().changed({"priority": -5}).fields("f")["priority"], -5)
+        wrong_numbers = ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}, {"priority": "high"})
+        for wrong in (*wrong_numbers, {"priority": 1 << 31}):
             with self.assertRaises(ValueError):
                 Options().changed(wrong)
 
