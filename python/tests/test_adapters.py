@@ -3,10 +3,10 @@
 import importlib
 import os
 import tempfile
+import time
 import unittest
 
-from . import node  # noqa: F401 (it sets the path)
-from .fake_core import Core
+from . import fake_core, node, worker_core
 
 import starling
 from starling._errors import CannotPickle
@@ -27,7 +27,7 @@ def unless(name):
 
 
 def client(case, **options):
-    found = starling.Client(name="test", _core=Core(**options))
+    found = starling.Client(name="test", _core=case.core(**options))
     case.addCleanup(found.close)
     return found
 
@@ -38,6 +38,8 @@ def add(a, b=1):
 
 @unless("dask")
 class Dask(unittest.TestCase):
+    core = fake_core.Core
+
     def setUp(self):
         import dask
         import starling.dask
@@ -129,8 +131,14 @@ class Dask(unittest.TestCase):
         self.assertEqual(int(kept.sum().compute(scheduler=self.scheduler)), 49_995_000)
 
 
+class DaskInWorkers(Dask):
+    core = worker_core.Core
+
+
 @unless("joblib")
 class Joblib(unittest.TestCase):
+    core = fake_core.Core
+
     def setUp(self):
         import joblib
         import starling.joblib  # noqa: F401 (it registers the backend)
@@ -178,8 +186,28 @@ class Joblib(unittest.TestCase):
         self.assertEqual(len(self.client._core.kv), 1)
 
 
+class JoblibInWorkers(Joblib):
+    core = worker_core.Core
+
+    def test_a_nested_use_has_threads(self):
+        delayed = self.joblib.delayed
+
+        found = self.run_all(*(delayed(_nested)(n) for n in range(3)))
+        self.assertEqual(found, [([0, n, 2 * n], True) for n in range(3)])
+
+
+def _nested(n):
+    import joblib
+
+    inner = joblib.delayed(lambda k: (k * n, os.getpid()))
+    found = joblib.Parallel(n_jobs=2, backend="starling")(inner(k) for k in range(3))
+    return [value for value, _ in found], {pid for _, pid in found} == {os.getpid()}
+
+
 @unless("parsl")
 class Parsl(unittest.TestCase):
+    core = fake_core.Core
+
     def setUp(self):
         import parsl
         import starling.parsl
@@ -228,8 +256,16 @@ class Parsl(unittest.TestCase):
                 app(5, parsl_resource_specification=wrong).result(10)
 
 
+class ParslInWorkers(Parsl):
+    core = worker_core.Core
+
+
 @unless("snakemake_interface_executor_plugins")
 class Snakemake(unittest.TestCase):
+    core = fake_core.Core
+    # Without `warm`, which forks this process. Each with its calls of Snakemake.
+    gears = (("strict", 2), ("direct", 0))
+
     def setUp(self):
         from snakemake_executor_plugin_starling import _calls
 
@@ -260,16 +296,15 @@ class Snakemake(unittest.TestCase):
         call = worker.begin(key, node.python_args(("bash", text), self.folder, {}))
         worker.until_running(call)
         while not os.path.exists(pids):
-            os.stat(self.folder)
+            time.sleep(0.01)
         with open(pids) as file:
             child = int(file.read())
         worker.interrupt(call)
         self.assertEqual(worker.result().status, 3)
-        for _ in range(1000):
-            if not alive(child):
-                break
-            os.sched_yield()
-        self.assertFalse(alive(child))
+        end = time.monotonic() + 60
+        while alive(child):
+            self.assertLess(time.monotonic(), end, "a process of the command outlives it")
+            time.sleep(0.01)
 
     def test_gears(self):
         reason = missing("snakemake.common.tests")
@@ -279,11 +314,11 @@ class Snakemake(unittest.TestCase):
 
         self.assertEqual(plugin.ExecutorSettings().gear, "strict")
         quiet(self)
-        for gear, commands in (("strict", 2), ("direct", 0)):
+        for gear, commands in self.gears:
             with self.subTest(gear):
                 core = self.run_workflow(plugin, gear)
                 payloads = [payload for _, payload in core.jobs[0].payloads]
-                found = sum(b"-m snakemake" in payload for payload in payloads)
+                found = sum(b"--target-jobs" in payload for payload in payloads)
                 self.assertEqual(found, commands)
 
     def run_workflow(self, plugin, gear):
@@ -299,7 +334,7 @@ class Snakemake(unittest.TestCase):
             "rule first:\n    output: 'first'\n    shell: 'echo one > {output}'\n"
             "rule last:\n    input: 'first'\n    output: 'last'\n    shell: 'cat {input} > {output}'\n"
         )
-        core = Core()
+        core = self.core()
         before, here = plugin.Executor.make_client, os.getcwd()
         plugin.Executor.make_client = lambda *_: starling.Client(name="test", _core=core)
         try:
@@ -332,6 +367,11 @@ def quiet(case):
         os.close(nowhere)
         case.addCleanup(os.close, before)
         case.addCleanup(os.dup2, before, fd)
+
+
+class SnakemakeInWorkers(Snakemake):
+    core = worker_core.Core
+    gears = (("strict", 2), ("warm", 2), ("direct", 0))
 
 
 def alive(pid):

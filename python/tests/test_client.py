@@ -8,6 +8,7 @@ import itertools
 import os
 import pickle
 import re
+import sys
 import threading
 import time
 import unittest
@@ -144,6 +145,19 @@ class Calls(unittest.TestCase):
 
         found = self.client.submit(lambda p: Point(p.x + 1), Point(1)).result(10)
         self.assertEqual((type(found), found.x), (Point, 2))
+
+    def test_modules_of_the_current_folder_go_by_value_with_a_tool(self):
+        main = sys.modules["__main__"]
+        before = getattr(main, "__file__", None)
+        self.addCleanup(setattr, main, "__file__", before)
+        for script, folder in (
+            ("/work/x/run.py", "/work/x"),
+            ("/env/lib/python3.12/site-packages/pytest/__main__.py", os.getcwd()),
+            (os.path.join(sys.prefix, "bin", "pytest"), os.getcwd()),
+            (None, os.getcwd()),
+        ):
+            main.__file__ = script
+            self.assertEqual(_pickling.script_folder(), folder)
 
     def test_large_functions_go_once(self):
         big = bytes(10_000)

@@ -1,4 +1,7 @@
-"""The client of the harnesses: a local cluster of two nodes, or with `CLIENT=fake` this process."""
+"""The client of the harnesses: a local cluster of two nodes.
+
+`CLIENT=workers` has workers without nodes, and `CLIENT=fake` this process.
+"""
 
 import functools
 import os
@@ -10,6 +13,10 @@ import starling
 def client():
     if os.environ.get("CLIENT") == "fake":
         from tests.fake_core import Core
+
+        return starling.Client(name="harness", _core=Core(workers=4))
+    if os.environ.get("CLIENT") == "workers":
+        from tests.worker_core import Core
 
         return starling.Client(name="harness", _core=Core(workers=4))
     cluster = starling.LocalCluster(nodes=2, slots=2)
