@@ -78,9 +78,9 @@ def _exceptions(given):
 class Options:
     """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
     a failed one; `time_limit`: of one attempt, in nanoseconds; `name`: shown instead of the
-    function's name; `priority`: the highest starts first, 0 without it; `retry_on`: the exceptions after which the worker calls the function again,
-    `retries` times at most, while all else fails the call at once; `isolate`: "call" runs the
-    function in a fork of the worker.
+    function's name; `priority`: the highest starts first; `retry_on`: the exceptions after which
+    the worker calls the function again, `retries` times at most, while all else fails the call at
+    once; `isolate`: "call" runs the function in a fork of the worker.
     """
 
     cpus: int = 1

@@ -23,7 +23,9 @@ class Executor(ParslExecutor, RepresentationMixin):
     connects to the default directory, else starts a local cluster.
     """
 
-    def __init__(self, label="starling", client=None, dir=None, storage_access=None, working_dir=None):
+    def __init__(
+        self, label="starling", client=None, dir=None, storage_access=None, working_dir=None
+    ):
         ParslExecutor.__init__(self)
         self.label = label
         self.client, self.dir = client, dir

@@ -44,7 +44,8 @@ class Core:
         return job
 
     def tasks(self, job):
-        return [(local, spec[0]["name"] or spec[0]["kind"]) for local, spec in self.jobs[job - 1].all]
+        specs = [(local, spec[0]) for local, spec in self.jobs[job - 1].all]
+        return [(local, spec["name"] or spec["kind"]) for local, spec in specs]
 
     def join_job(self, job, on_ends, on_lost):
         found = self.jobs[job - 1]

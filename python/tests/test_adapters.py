@@ -1,4 +1,7 @@
-"""Adapters for other libraries, over a core in this process. Each is skipped without its library."""
+"""Adapters for other libraries, in this process and in real workers.
+
+Each is skipped without its library.
+"""
 
 import importlib
 import os
@@ -50,7 +53,8 @@ class Dask(unittest.TestCase):
 
     def test_graphs(self):
         get = self.scheduler.get
-        graph = {"x": 1, "y": (add, "x", 10), "z": (add, "y", "x"), "same": "z", "unused": (divmod, 1, 0)}
+        graph = {"x": 1, "y": (add, "x", 10), "z": (add, "y", "x"), "same": "z"}
+        graph["unused"] = (divmod, 1, 0)
         self.assertEqual(get(graph, "z"), 12)
         self.assertEqual(get(graph, ["x", ["z", "same"]]), (1, (12, 12)))
         with self.assertRaises(KeyError):
@@ -163,7 +167,8 @@ class Joblib(unittest.TestCase):
             found = self.joblib.Parallel()(self.joblib.delayed(add)(k) for k in range(4))
         self.assertEqual(found, [1, 2, 3, 4])
         specs = [spec[0] for _, spec in self.client._job.all]
-        self.assertEqual({(spec["name"], spec["memory_bytes"]) for spec in specs}, {("add", 1 << 20)})
+        found = {(spec["name"], spec["memory_bytes"]) for spec in specs}
+        self.assertEqual(found, {("add", 1 << 20)})
 
     def test_numbers_of_jobs(self):
         backend = starling.joblib.Backend(client=self.client)
@@ -332,7 +337,8 @@ class Snakemake(unittest.TestCase):
         Path(folder, "Snakefile").write_text(
             "rule all:\n    input: 'last'\n"
             "rule first:\n    output: 'first'\n    shell: 'echo one > {output}'\n"
-            "rule last:\n    input: 'first'\n    output: 'last'\n    shell: 'cat {input} > {output}'\n"
+            "rule last:\n    input: 'first'\n    output: 'last'\n"
+            "    shell: 'cat {input} > {output}'\n"
         )
         core = self.core()
         before, here = plugin.Executor.make_client, os.getcwd()

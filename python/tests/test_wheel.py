@@ -132,7 +132,8 @@ class Wheel(unittest.TestCase):
             "print(c.find_binary()); print(m.version('starling-flock'))"
         )
         env = {"PATH": "/usr/bin:/bin"}
-        shown = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, env=env)
+        command = [python, "-I", "-c", script]
+        shown = subprocess.run(command, capture_output=True, text=True, env=env)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         binary, version = shown.stdout.split()
         self.assertEqual(pathlib.Path(binary), place / "venv" / "bin" / "starling")

@@ -71,7 +71,8 @@ class Isolated(unittest.TestCase):
     def test_exceptions_have_their_frames(self):
         result = self.run_alone(raises)
         self.assertEqual(result.status, wire.RAISED)
-        self.assertEqual((result.error["type"], result.error["text"]), ("KeyError", "'in the fork'"))
+        found = result.error["type"], result.error["text"]
+        self.assertEqual(found, ("KeyError", "'in the fork'"))
         self.assertIn("in raises", result.error["frames"])
         result = self.run_alone(raises_odd)
         self.assertEqual(result.error["type"], "starling._errors.RemoteError")

@@ -40,7 +40,8 @@ class Job(fake_core.Job):
         self.at_work, self.cancelled = {}, set()
         self.files = itertools.count()
         self.ready = queue.Queue()
-        self.threads = [threading.Thread(target=self.serve, daemon=True) for _ in range(core.workers)]
+        serve = range(core.workers)
+        self.threads = [threading.Thread(target=self.serve, daemon=True) for _ in serve]
         for thread in self.threads:
             thread.start()
 
