@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use client::{Client, ClientError, OpenOptions, StreamFilter};
+use client::{Client, ClientError, OpenJob, OpenOptions, StreamFilter};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
@@ -65,6 +65,18 @@ impl Shared {
     }
 }
 
+impl Core {
+    fn follow(&self, job: OpenJob, on_ends: Py<PyAny>, on_lost: Py<PyAny>) -> PyResult<Job> {
+        let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(threads) = threads.as_mut() else { return Err(closed()) };
+        let client = self.shared.client.clone();
+        let dispatch =
+            dispatch::start(threads.runtime.handle(), client, job.clone(), on_ends, on_lost)?;
+        threads.dispatchers.push(dispatch);
+        Ok(Job::new(Arc::clone(&self.shared), job))
+    }
+}
+
 #[pymethods]
 impl Core {
     /// The nodes that answer: dicts with `id`, `state` and `slots`.
@@ -96,13 +108,27 @@ impl Core {
         let settings = wire::JobSettings { real_data: true, ..Default::default() };
         let options = OpenOptions { name, settings, ..OpenOptions::default() };
         let job = self.shared.wait(py, self.shared.client.open_job(options))?;
-        let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(threads) = threads.as_mut() else { return Err(closed()) };
-        let client = self.shared.client.clone();
-        let dispatch =
-            dispatch::start(threads.runtime.handle(), client, job.clone(), on_ends, on_lost)?;
-        threads.dispatchers.push(dispatch);
-        Ok(Job::new(Arc::clone(&self.shared), job))
+        self.follow(job, on_ends, on_lost)
+    }
+
+    /// A handle to a job that is open. The ends of all its tasks come, from the first on.
+    fn join_job(
+        &self,
+        py: Python<'_>,
+        job: u64,
+        on_ends: Py<PyAny>,
+        on_lost: Py<PyAny>,
+    ) -> PyResult<Job> {
+        let job = self.shared.wait(py, self.shared.client.join_job(JobId(job)))?;
+        self.follow(job, on_ends, on_lost)
+    }
+
+    /// The local ids and names of all tasks of a job.
+    fn tasks(&self, py: Python<'_>, job: u64) -> PyResult<Vec<(u64, String)>> {
+        let mut found = Vec::new();
+        let see = |task: wire::TaskState| found.push((task.local, task.name));
+        self.shared.wait(py, self.shared.client.tasks(JobId(job), see))?;
+        Ok(found)
     }
 
     fn kv_insert(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {

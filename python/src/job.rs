@@ -37,6 +37,7 @@ pub(crate) struct Options {
     memory_bytes: u64,
     retries: u32,
     time_limit_ns: u64,
+    priority: i32,
 }
 
 /// The Python of the workers, the modules that they load, and their environment.
@@ -90,6 +91,7 @@ impl Job {
             memory_bytes: options.memory_bytes,
             retries: options.retries,
             time_limit_ns: options.time_limit_ns,
+            priority: options.priority,
             request,
             body: Some(wire::spec::Body::Call(call)),
             inputs: (0..inputs).map(input).collect(),

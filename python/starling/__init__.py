@@ -9,6 +9,7 @@ from ._worker.context import slot as _slot
 
 _LAZY = {
     "Client": "_client",
+    "attach": "_client",
     "LocalCluster": "_cluster",
     "Executor": "_executor",
     "Future": "_future",
@@ -35,6 +36,7 @@ __all__ = ["context", "current_task", "note", *_LAZY]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._client import Client as Client
+    from ._client import attach as attach
     from ._cluster import LocalCluster as LocalCluster
     from ._errors import CallFailed as CallFailed
     from ._errors import CannotPickle as CannotPickle

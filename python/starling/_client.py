@@ -35,7 +35,7 @@ class Client:
         self._runtime = (python or sys.executable, list(preload), sorted((env or {}).items()))
         self._options = Options()
         self._lock = threading.Lock()
-        self._job = None
+        self._job = self._number = None
         self._closed = False
         self._broken = None
         self._futures = {}
@@ -44,6 +44,7 @@ class Client:
         self._functions = set()
         self._uploaded = {}
         self._puts = weakref.WeakValueDictionary()
+        self._attached = []
         self._cluster = None
         self._pid = os.getpid()
         _clients.add(self)
@@ -76,13 +77,15 @@ class Client:
     def _submit(self, options, fn, args, kwargs):
         if not callable(fn):
             raise TypeError("%r is not callable" % (fn,))
-        return self._call(options, _pickling.function_bytes(fn), fn, args, kwargs)
+        function = _pickling.function_bytes(options.wrapped(fn))
+        return self._call(options, function, fn, args, kwargs)
 
     def _call(self, options, function, fn, args, kwargs):
         kind = _name_of(fn)
         if function is None:
             # Futures in a closure or a partial are edges like those in the arguments.
-            function, args = _pickling.function_bytes(applied), (fn, *args)
+            function = _pickling.function_bytes(options.wrapped(applied))
+            args = (fn, *args)
         data, parents = _pickling.call_bytes(args, kwargs)
         if len(data) > PAYLOAD_MAX:
             data, parents = _values.shrink(self, args, kwargs, PAYLOAD_MAX)
@@ -109,6 +112,7 @@ class Client:
                     raise ClientClosed("the client is closed")
                 if self._job is None:
                     self._job = self._core.open_job(self._name, self._ended, self._lost)
+                    self._number = self._job.id
         self._job.room()
         return self._job
 
@@ -128,9 +132,9 @@ class Client:
         return found
 
     def _upload(self, key, data):
-        if len(data) > _values.PART_MAX:
+        if len(data) > _values.FUNCTION_MAX:
             text = "a function with what it refers to has %d bytes, at most %d; give large values as arguments"
-            raise TooLarge(text % (len(data), _values.PART_MAX))
+            raise TooLarge(text % (len(data), _values.FUNCTION_MAX))
         self._core.kv_insert(b"function/" + key.hex().encode(), data)
         self._functions.add(key)
 
@@ -182,7 +186,7 @@ class Client:
         end = future._end
         if self._closed:
             raise ClientClosed("the client was closed before the result was read")
-        job, local = self._job.id, future._local
+        job, local = self._number, future._local
         try:
             try:
                 return self._core.fetch(job, local, end.attempt, end.node)
@@ -198,7 +202,7 @@ class Client:
     def _place(self, future):
         """The present attempt and its node; None if no node can tell."""
         try:
-            return self._core.place(self._job.id, future._local)
+            return self._core.place(self._number, future._local)
         except ClusterError:
             return None
 
@@ -207,13 +211,13 @@ class Client:
             raise RuntimeError("%r has not ended" % (future,))
         if self._closed:
             raise ClientClosed("the client is closed")
-        data = self._core.printed(self._job.id, future._local, future._end.node, stderr)
+        data = self._core.printed(self._number, future._local, future._end.node, stderr)
         return data.decode("utf-8", "replace")
 
     def _explained(self, future):
         if self._closed:
             raise ClientClosed("the client is closed")
-        return "\n".join(self._core.explain(self._job.id, future._local))
+        return "\n".join(self._core.explain(self._number, future._local))
 
     def _traceback(self, future):
         try:
@@ -226,28 +230,83 @@ class Client:
     def _cancel(self, future, kill):
         if self._closed:
             return False
-        if not kill and self._core.is_running(self._job.id, future._local):
+        if not kill and self._core.is_running(self._number, future._local):
             return False
         self._job.flush()
-        if not self._core.cancel(self._job.id, [future._local]):
+        if not self._core.cancel(self._number, [future._local]):
             return future.cancelled()
         with self._lock:
             self._futures.pop(future._local, None)
         return future._cancelled_here() or future.cancelled()
 
+    def _cancel_all(self, futures):
+        """Ends calls in any case, with one request."""
+        open_futures = [future for future in futures if not future.done()]
+        if self._closed or not open_futures:
+            return
+        self._job.flush()
+        self._core.cancel(self._number, [future._local for future in open_futures])
+        with self._lock:
+            for future in open_futures:
+                self._futures.pop(future._local, None)
+        for future in open_futures:
+            future._cancelled_here()
+
     def _task_text(self, local):
-        return "%s.%s" % (self._job.id, self._core.local_text(local))
+        return "%s.%s" % (self._number, self._core.local_text(local))
 
     # The whole.
 
     @property
     def job(self):
         """The number of the client's job; None before the first call."""
-        return None if self._job is None else self._job.id
+        return self._number
 
     @property
     def slots(self):
         return sum(node["slots"] for node in self._core.nodes())
+
+    def futures(self):
+        """The futures of all calls of a job that was attached to, by their order in it."""
+        return list(self._attached)
+
+    def detach(self):
+        """Ends the client and leaves its job open: `starling.attach(job)` continues it.
+
+        Returns the number of the job. Results that were in use stay on the cluster.
+        """
+        job = self._open()
+        job.flush()
+        self._release()
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            self._closed = True
+            open_futures, self._futures = list(self._futures.values()), {}
+        try:
+            self._core.close()
+        finally:
+            for future in open_futures:
+                future._broken(ClientClosed("the client was detached from job %d" % job.id))
+            cluster, self._cluster = self._cluster, None
+            if cluster is not None:
+                cluster._client_closed()
+        return job.id
+
+    def _attach(self, job):
+        """Before the first call: the job and its tasks as futures. Ends come at once."""
+        self._number = job
+        for local, name in self._core.tasks(job):
+            future = Future(self, local, name, ())
+            self._futures[local] = future
+            if name != "put":
+                self._attached.append(future)
+        try:
+            self._job = self._core.join_job(job, self._ended, self._lost)
+        except BaseException:
+            self._closed = True
+            self._core.close()
+            raise
 
     def close(self):
         """Closes the job, which runs on; futures without a result raise `ClientClosed`.
@@ -308,6 +367,13 @@ class Client:
         return "<table>%s%s</table><code>%s</code>" % (head, rows, html.escape(repr(self)))
 
 
+def attach(job, dir=None, **options):
+    """A client of a job that another client was detached from; `futures()` has its calls."""
+    client = Client(dir, **options)
+    client._attach(job)
+    return client
+
+
 class Bound:
     """A client with options for its calls."""
 
@@ -324,12 +390,22 @@ class Bound:
         return Bound(self._client, self._options.changed(options))
 
 
-def default_client():
+def default_client(named="task.on(client)", make=None):
     """The one open client, or a new one of the default directory if none is open."""
     here = [client for client in _clients if not client._closed and client._pid == os.getpid()]
     if len(here) > 1:
-        raise RuntimeError("%d clients are open; name one: task.on(client)" % len(here))
-    return here[0] if here else Client()
+        raise RuntimeError("%d clients are open; name one: %s" % (len(here), named))
+    return here[0] if here else (make or Client)()
+
+
+def client_or_cluster(slots=None):
+    """A client of the default directory; of a new local cluster if no node runs there."""
+    try:
+        return Client(default_dir())
+    except ClusterError:
+        from ._cluster import LocalCluster
+
+        return LocalCluster(nodes=1, slots=slots).client()
 
 
 def _connect(dir):

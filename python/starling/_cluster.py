@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import weakref
 
@@ -35,7 +36,10 @@ def find_binary():
     """The `starling` program: named by STARLING_BINARY, beside the package, or in PATH."""
     named = os.environ.get("STARLING_BINARY")
     beside = pathlib.Path(__file__).resolve().parent
-    places = [named] if named else [beside / "starling", pathlib.Path(sys.prefix, "bin", "starling")]
+    # With `pip install`, with `--target`, and with `--user`.
+    folders = [beside, pathlib.Path(sys.prefix, "bin"), beside.parent / "bin"]
+    folders.append(pathlib.Path(sysconfig.get_path("scripts", "posix_user")))
+    places = [named] if named else [folder / "starling" for folder in folders]
     for place in places:
         if os.path.isfile(place) and os.access(place, os.X_OK):
             return str(place)

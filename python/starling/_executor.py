@@ -6,8 +6,7 @@ import os
 import threading
 
 from . import _pickling
-from ._client import Client, _executors, default_dir
-from ._errors import ClusterError
+from ._client import _executors, client_or_cluster
 from ._options import Options
 
 # Calls on the cluster for each worker: one runs, one waits there.
@@ -27,7 +26,7 @@ class Executor(concurrent.futures.Executor):
         self._options = Options().changed(options)
         self._owned = None
         if client is None:
-            client = self._owned = _client(max_workers)
+            client = self._owned = client_or_cluster(max_workers)
         self._client = client
         self._max_workers = max_workers or max(1, client.slots)
         self._lock = threading.Lock()
@@ -61,7 +60,7 @@ class Executor(concurrent.futures.Executor):
                     continue
                 self._running[future] = None
             try:
-                function = _pickling.function_bytes(fn)
+                function = _pickling.function_bytes(self._options.wrapped(fn))
                 call = self._client._call(self._options, function, fn, args, kwargs)
             except BaseException as error:
                 self._ended(future, error=error)
@@ -127,12 +126,3 @@ class Executor(concurrent.futures.Executor):
         owned, self._owned = self._owned, None
         if owned is not None:
             owned.close()
-
-
-def _client(max_workers):
-    try:
-        return Client(default_dir())
-    except ClusterError:
-        from ._cluster import LocalCluster
-
-        return LocalCluster(nodes=1, slots=max_workers).client()

@@ -26,7 +26,7 @@ class Map:
         if not callable(fn):
             raise TypeError("%r is not callable" % (fn,))
         self._client, self._options = client, options
-        self._fn, self._function = fn, _pickling.function_bytes(fn)
+        self._fn, self._function = fn, _pickling.function_bytes(options.wrapped(fn))
         self._arguments = zip(*iterables)
         self._ahead = ahead or AHEAD
         self._submitted = collections.deque()

@@ -1,7 +1,10 @@
 """Options of calls."""
 
 import dataclasses
+import functools
 import re
+
+from . import _wrappers
 
 # Texts have the forms of workflow files: workloads/src/graph/quantity.rs.
 SIZE_UNITS = {"": 1, "B": 1}
@@ -63,11 +66,21 @@ def _whole(number):
     return down + (number - down >= 0.5)
 
 
+def _exceptions(given):
+    kinds = given if isinstance(given, (tuple, list)) else (given,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError("retry_on has exception classes, not %r" % (kind,))
+    return tuple(kinds)
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
     a failed one; `time_limit`: of one attempt, in nanoseconds; `name`: shown instead of the
-    function's name.
+    function's name; `priority`: the highest starts first; `retry_on`: the exceptions after which
+    the worker calls the function again, `retries` times at most, while all else fails the call at
+    once; `isolate`: "call" runs the function in a fork of the worker.
     """
 
     cpus: int = 1
@@ -75,6 +88,9 @@ class Options:
     retries: int = 0
     time_limit: int = 0
     name: str = ""
+    priority: int = 0
+    retry_on: tuple = ()
+    isolate: str = ""
 
     def changed(self, options):
         known = {field.name for field in dataclasses.fields(self)}
@@ -86,11 +102,28 @@ class Options:
             options["memory"] = size_bytes(options["memory"])
         if "time_limit" in options:
             options["time_limit"] = duration_ns(options["time_limit"])
+        priority = options.get("priority", 0)
+        if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) >= 1 << 31:
+            raise ValueError("priority is a whole number of 32 bits, not %r" % (priority,))
         for name, least in (("cpus", 1), ("retries", 0)):
             value = options.get(name, least)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError("%s is a whole number from %d on, not %r" % (name, least, value))
+        if "retry_on" in options:
+            options["retry_on"] = _exceptions(options["retry_on"])
+        if options.get("isolate", "") not in ("", None, "call"):
+            raise ValueError('isolate is "call" or None, not %r' % (options["isolate"],))
+        if "isolate" in options:
+            options["isolate"] = options["isolate"] or ""
         return dataclasses.replace(self, **options)
+
+    def wrapped(self, fn):
+        """What the worker calls for `fn`."""
+        if self.isolate:
+            fn = functools.partial(_wrappers.isolated, fn)
+        if self.retry_on and self.retries:
+            fn = functools.partial(_wrappers.retried, fn, self.retry_on, self.retries)
+        return fn
 
     def fields(self, kind):
         return {
@@ -98,6 +131,8 @@ class Options:
             "name": self.name,
             "cpus": self.cpus,
             "memory_bytes": self.memory,
-            "retries": self.retries,
+            # With `retry_on` the worker repeats.
+            "retries": 0 if self.retry_on else self.retries,
             "time_limit_ns": self.time_limit,
+            "priority": self.priority,
         }

@@ -13,7 +13,9 @@ from ._worker.context import slot
 
 _submission = threading.local()
 _by_value = {"modules": 0, "names": ()}
+_shipped = []
 WALK_MAX = 10_000
+INSTALLED = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
 
 
 class Slots:
@@ -42,22 +44,40 @@ def reduce_future(future):
     return slot, (slots.number(future),)
 
 
+def ship(name):
+    """Functions of this module of the package travel by value: workers do not have it."""
+    _cloudpickle.register_pickle_by_value(sys.modules[name])
+    _shipped.append(name.encode())
+    _by_value["modules"] = 0
+
+
+def is_installed(file):
+    return any(part in file for part in INSTALLED)
+
+
+def script_folder():
+    """The folder of the script; the current one for a notebook, and for a tool such as pytest."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not script:
+        return os.getcwd()
+    folder = os.path.dirname(os.path.abspath(script))
+    is_tool = is_installed(script) or folder == os.path.join(sys.prefix, "bin")
+    return os.getcwd() if is_tool else folder
+
+
 def ship_modules():
     """Functions of modules beside the script travel by value: workers may not have the files."""
     if len(sys.modules) == _by_value["modules"]:
         return
-    main = sys.modules.get("__main__")
-    script = getattr(main, "__file__", None)
-    folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
-    installed = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
+    folder = script_folder()
     own = __name__.partition(".")[0]
-    names = [b"__main__"]
+    names = [b"__main__", *_shipped]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name == "__main__" or not file or name.partition(".")[0] == own:
             continue
         beside = os.path.abspath(file).startswith(folder + os.sep)
-        if beside and file.endswith(".py") and not any(part in file for part in installed):
+        if beside and file.endswith(".py") and not is_installed(file):
             _cloudpickle.register_pickle_by_value(module)
             names.append(name.encode())
     _by_value["names"] = tuple(names)

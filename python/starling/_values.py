@@ -10,6 +10,8 @@ from ._worker.context import joined, own, same
 
 # A part of a value travels as the bytes of a function that returns it.
 PART_MAX = 7 << 20
+# The key-value store takes 8 MiB. A part has its own pickle around it.
+FUNCTION_MAX = PART_MAX + (64 << 10)
 VALUE_MAX = 256 << 20
 
 

@@ -43,6 +43,17 @@ class Core:
         self.jobs.append(job)
         return job
 
+    def tasks(self, job):
+        specs = [(local, spec[0]) for local, spec in self.jobs[job - 1].all]
+        return [(local, spec["name"] or spec["kind"]) for local, spec in specs]
+
+    def join_job(self, job, on_ends, on_lost):
+        found = self.jobs[job - 1]
+        found.on_ends = on_ends
+        # The ends from the first on, as homes send them; without the values.
+        on_ends([(local, *end[:-1], None) for local, end in list(found.whole_ends.items())])
+        return found
+
     def kv_insert(self, key, value):
         assert len(value) <= 8 << 20
         self.kv[bytes(key)] = bytes(value)
@@ -86,6 +97,9 @@ class Job:
         self.queue = queue.Queue()
         self.next = 0
         self.ends = {}
+        self.all = []
+        self.payloads = []
+        self.whole_ends = {}
         self.cancelled = set()
         self.running = None
         self.printed = {}
@@ -105,6 +119,8 @@ class Job:
     def append(self, spec, payload, edges):
         assert len(payload) <= 16 << 10 and spec[3] == len(edges)
         self.next += 1
+        self.all.append((self.next, spec))
+        self.payloads.append((self.next, bytes(payload)))
         self.queue.put((self.next, spec, bytes(payload), list(edges)))
         return self.next
 
@@ -128,6 +144,7 @@ class Job:
             end = self.call(local, spec, payload, edges)
             self.running = None
             self.ends[local] = end[1]
+            self.whole_ends[local] = end
             self.on_ends([(local, *end)])
 
     def call(self, local, spec, payload, edges):

@@ -8,6 +8,7 @@ import itertools
 import os
 import pickle
 import re
+import sys
 import threading
 import time
 import unittest
@@ -145,6 +146,19 @@ class Calls(unittest.TestCase):
         found = self.client.submit(lambda p: Point(p.x + 1), Point(1)).result(10)
         self.assertEqual((type(found), found.x), (Point, 2))
 
+    def test_modules_of_the_current_folder_go_by_value_with_a_tool(self):
+        main = sys.modules["__main__"]
+        before = getattr(main, "__file__", None)
+        self.addCleanup(setattr, main, "__file__", before)
+        for script, folder in (
+            ("/work/x/run.py", "/work/x"),
+            ("/env/lib/python3.12/site-packages/pytest/__main__.py", os.getcwd()),
+            (os.path.join(sys.prefix, "bin", "pytest"), os.getcwd()),
+            (None, os.getcwd()),
+        ):
+            main.__file__ = script
+            self.assertEqual(_pickling.script_folder(), folder)
+
     def test_large_functions_go_once(self):
         big = bytes(10_000)
         fn = lambda: len(big)  # noqa: E731
@@ -182,18 +196,19 @@ class Calls(unittest.TestCase):
     def test_put_in_parts(self):
         from starling import _values
 
-        before, _values.PART_MAX = _values.PART_MAX, 1000
+        before, _values.PART_MAX = _values.PART_MAX, 900
         self.addCleanup(setattr, _values, "PART_MAX", before)
-        # Functions of parts exceed the lowered bound; only their own size counts here.
         value = os.urandom(1500)
-        _values.PART_MAX = 900
-        upload = self.client._upload
-        self.client._upload = lambda key, data: (
-            self.client._core.kv_insert(b"function/" + key.hex().encode(), data),
-            self.client._functions.add(key),
-        )
         self.assertEqual(self.client.put(value).result(10), value)
-        self.client._upload = upload
+        # Two parts, and the call that joins them.
+        self.assertEqual(self.client._job.next, 3)
+
+    def test_put_of_more_than_a_part(self):
+        value = os.urandom(9 << 20)
+        self.assertEqual(self.client.put(value).result(60), value)
+        self.assertTrue(all(len(data) <= 8 << 20 for data in self.client._core.kv.values()))
+        with self.assertRaisesRegex(starling.TooLarge, "give large values as arguments"):
+            self.client.submit(lambda: len(value))
 
     def test_large_results_are_fetched_when_read(self):
         future = self.client.submit(lambda: bytes(100_000))
@@ -376,7 +391,9 @@ class Options_(unittest.TestCase):
                 duration_ns(wrong)
         with self.assertRaisesRegex(TypeError, "no option 'pure'"):
             Options().changed({"pure": True})
-        for wrong in ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}):
+        self.assertEqual(Options().changed({"priority": -5}).fields("f")["priority"], -5)
+        wrong_numbers = ({"cpus": 0}, {"retries": -1}, {"cpus": 1.5}, {"priority": "high"})
+        for wrong in (*wrong_numbers, {"priority": 1 << 31}):
             with self.assertRaises(ValueError):
                 Options().changed(wrong)
 
@@ -400,6 +417,47 @@ class Options_(unittest.TestCase):
         (options, *_), *_ = [key for key in here._specs.values()]
         self.assertEqual((options["retries"], options["memory_bytes"]), (2, 1 << 30))
         self.assertEqual(options["name"], "fit")
+
+    def test_retry_on(self):
+        here = client()
+        self.addCleanup(here.close)
+        runs = []
+
+        def fail(kind):
+            runs.append(kind)
+            raise kind("again")
+
+        from starling import _wrappers
+
+        for kind, number in ((OSError, 3), (FileNotFoundError, 3), (ValueError, 1)):
+            del runs[:]
+            with self.assertRaises(kind):
+                _wrappers.retried(fail, (OSError,), 2, kind)
+            self.assertEqual(len(runs), number)
+        left = iter([1, 1, 0])
+
+        def flaky():
+            if next(left):
+                raise OSError("again")
+            return "right"
+
+        self.assertEqual(_wrappers.retried(flaky, (OSError,), 2), "right")
+        gate = Gate()
+        bound = here.options(retries=2, retry_on=(BlockingIOError, OSError))
+        os.set_blocking(gate.fd, False)
+        with self.assertRaises(BlockingIOError):
+            bound.submit(gate.call, gate.fd, 1).result(10)
+        gate.open()
+        self.assertEqual(bound.submit(gate.call, gate.fd, 1).result(10), bytes(1))
+        one = here.submit(add, 1)
+        self.assertEqual(bound.submit(lambda x: one + x, 5).result(10), 7)
+        # The node makes no further attempts of its own.
+        self.assertEqual({spec[0]["retries"] for _, spec in here._job.all}, {0})
+        for wrong in (KeyboardInterrupt, "OSError", (OSError, 5)):
+            with self.assertRaisesRegex(TypeError, "exception classes"):
+                here.options(retry_on=wrong)
+        with self.assertRaisesRegex(ValueError, "isolate is"):
+            here.options(isolate="yes")
 
     def test_task(self):
         here = client()
@@ -432,6 +490,38 @@ class Closing(unittest.TestCase):
             future = here.submit(add, 1)
             concurrent.futures.wait([future], 10)
         self.assertEqual(future.result(), 2)
+
+    def test_detach_and_attach(self):
+        core = Core()
+        first = starling.Client(name="test", _core=core)
+        done = first.submit(add, 1)
+        self.assertEqual(done.result(10), 2)
+        large = first.options(name="large").submit(lambda: bytes(10_000))
+        failed = first.submit(add, None)
+        put = first.put(os.urandom(5000))
+        concurrent.futures.wait([large, failed, put], 10)
+        slow, gate = hold(self, first.submit)
+        job = first.detach()
+        self.assertEqual(job, 1)
+        with self.assertRaisesRegex(starling.ClientClosed, "detached from job 1"):
+            slow.result(1)
+        with self.assertRaises(starling.ClientClosed):
+            first.submit(add, 1)
+        self.assertEqual(core.released, [])
+        second = starling.Client(name="test", _core=core)
+        second._attach(job)
+        self.addCleanup(second.close)
+        found = second.futures()
+        self.assertEqual([future._name for future in found[:2]], ["add", "large"])
+        self.assertEqual(len(found), 4)
+        self.assertEqual((found[0].result(10), len(found[1].result(10))), (2, 10_000))
+        with self.assertRaises(starling.RemoteError):
+            found[2].result(10)
+        self.assertFalse(found[3].done())
+        after = second.submit(len, found[3])
+        gate.open()
+        self.assertEqual(found[3].result(10), bytes(1))
+        self.assertEqual(after.result(10), 1)
 
     def test_a_fork_has_no_client(self):
         here = client()

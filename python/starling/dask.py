@@ -1,0 +1,346 @@
+"""Dask's collections on Starling: a scheduler for `dask.compute` and `dask.persist`.
+
+    from starling.dask import StarlingClient
+    dask.config.set(scheduler=StarlingClient())     # or x.compute(scheduler=get)
+"""
+
+import concurrent.futures
+import functools
+import weakref
+
+import dask
+from dask._task_spec import Alias, DataNode, convert_legacy_graph, cull
+from dask.local import nested_get
+from dask.order import order
+from dask.utils import key_split
+
+from . import _pickling
+from ._client import client_or_cluster, default_client
+from ._errors import DependencyError
+from ._options import Options
+
+# A value of the graph up to this size travels with the calls that read it.
+SMALL = 1024
+# A call has room for about 1,800 futures; one with more inputs gets lists of this many.
+INPUTS_MAX = 512
+
+_pickling.ship(__name__)
+
+
+def _execute(task, keys, *values):
+    return task(dict(zip(keys, values)))
+
+
+def _execute_lists(task, keys, *lists):
+    return task(dict(zip(keys, (value for values in lists for value in values))))
+
+
+def _listed(*values):
+    return list(values)
+
+
+class Held:
+    """A key of a graph whose value stays on the cluster while this object is in use."""
+
+    __dask_future__ = True
+
+    def __init__(self, key, future):
+        self.key, self.future = key, future
+
+    def result(self, timeout=None):
+        return _value(self.future, timeout)
+
+    def exception(self, timeout=None):
+        return self.future.exception(timeout)
+
+    def done(self):
+        return self.future.done()
+
+    def cancel(self, kill=False):
+        return self.future.cancel(kill)
+
+    def cancelled(self):
+        return self.future.cancelled()
+
+    def __await__(self):
+        return self.future.__await__()
+
+    def __dask_tokenize__(self):
+        return "starling", self.key
+
+    def __reduce__(self):
+        # In the arguments of a call it is its value.
+        return self.future.__reduce__()
+
+    def __repr__(self):
+        return "<Held %r: %r>" % (self.key, self.future)
+
+
+class _Registry:
+    """The `Held`s in use by key. Several may have one key, each with its own future."""
+
+    def __init__(self):
+        self.refs = {}
+
+    def add(self, held):
+        key = held.key
+        self.refs.setdefault(key, []).append(weakref.ref(held, lambda ref: self.remove(key, ref)))
+
+    def remove(self, key, ref):
+        left = [other for other in self.refs.get(key, ()) if other is not ref]
+        if left:
+            self.refs[key] = left
+        else:
+            self.refs.pop(key, None)
+
+    def future(self, key):
+        """That of the newest; None if there is none."""
+        for ref in reversed(self.refs.get(key, ())):
+            held = ref()
+            if held is not None:
+                return held.future
+        return None
+
+
+class StarlingClient:
+    """A scheduler: `dask.config.set(scheduler=StarlingClient())`.
+
+    Without a client it takes the open one, else that of the default directory, else a new local
+    cluster. `options` are those of `Client.options`, for all calls.
+    """
+
+    # Dask asks for it.
+    asynchronous = False
+
+    def __init__(self, client=None, **options):
+        self._options = Options().changed(options)
+        self._given = client
+        self._held = _Registry()
+
+    @property
+    def client(self):
+        if self._given is None:
+            self._given = default_client("StarlingClient(client)", client_or_cluster)
+        return self._given
+
+    def get(self, dsk, keys, **_):
+        """The values of keys of a graph; nested lists of keys give nested tuples."""
+        wanted = _flat(keys)
+        calls = self._submit(dsk, wanted)
+        found = calls.values(wanted)
+        return nested_get(keys, found) if isinstance(keys, list) else found[keys]
+
+    def compute(self, *collections, sync=False, **kwargs):
+        """A `Held` for each collection; with `sync` their values."""
+        if sync:
+            return dask.compute(*collections, scheduler=self.get, **kwargs)
+        return dask.compute(*collections, scheduler=self._holder(), **kwargs)
+
+    def persist(self, collections, **kwargs):
+        """The same collections with their values computed and kept on the cluster."""
+        one = not isinstance(collections, (list, tuple))
+        given = (collections,) if one else tuple(collections)
+        found = dask.persist(*given, scheduler=self._holder(), **kwargs)
+        return found[0] if one else found
+
+    def gather(self, held):
+        """The values in a structure of lists, tuples, dicts and `Held`s."""
+        if isinstance(held, Held):
+            return held.result()
+        if isinstance(held, dict):
+            return {key: self.gather(part) for key, part in held.items()}
+        if isinstance(held, (list, tuple, set)):
+            return type(held)(self.gather(part) for part in held)
+        return held
+
+    def _holder(self):
+        # Not the method: Dask would find `persist` of its object and call that again.
+        return functools.partial(self._hold)
+
+    def _hold(self, dsk, keys, **_):
+        calls = self._submit(dsk, _flat(keys))
+        found = {}
+        for key in _flat(keys):
+            found[key] = held = Held(key, calls.future(key))
+            self._held.add(held)
+        return nested_get(keys, found) if isinstance(keys, list) else found[keys]
+
+    def _submit(self, dsk, wanted):
+        annotations = _annotations(dsk)
+        if hasattr(dsk, "__dask_graph__"):
+            dsk = dsk.__dask_graph__()
+        dsk = dict(dsk)
+        calls = _Calls(self, annotations)
+        for key, value in dsk.items():
+            if isinstance(value, Held):
+                calls.known[key] = value.future
+        graph = convert_legacy_graph(dsk, {*dsk, *self._held.refs})
+        for key in calls.known:
+            graph.pop(key, None)
+        graph = cull(graph, set(wanted))
+        priorities = order(graph)
+        left = _uses(graph, wanted)
+        for key in sorted(graph, key=priorities.__getitem__):
+            calls.add(key, graph[key])
+            calls.drop_read(graph[key], left)
+        return calls
+
+
+class _Calls:
+    """The calls of one graph."""
+
+    def __init__(self, owner, annotations):
+        self.owner, self.client = owner, owner.client
+        self.annotations = annotations
+        # Futures, and small values as they are, by key.
+        self.known = {}
+        self.plain = {}
+        self.all = weakref.WeakSet()
+        self.functions = {}
+
+    def add(self, key, node):
+        if isinstance(node, Alias):
+            self._alias(key, node.target)
+        elif isinstance(node, DataNode):
+            self._data(key, node.value)
+        else:
+            self._call(key, node)
+
+    def _alias(self, key, target):
+        if target in self.plain:
+            self.plain[key] = self.plain[target]
+        else:
+            self.known[key] = self._external(target)
+
+    def _external(self, key):
+        """The future of a key; of an earlier graph if this one has none."""
+        found = self.known.get(key)
+        if found is None:
+            found = self.owner._held.future(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def _data(self, key, value):
+        with _pickling.Slots() as slots:
+            try:
+                size = len(_pickling.dumps(value))
+            except Exception as error:
+                raise _pickling.explained(error, value, "graph[%r]" % (key,)) from error
+        if size <= SMALL or slots.numbers:
+            self.plain[key] = value
+        else:
+            self.known[key] = self.client.put(value)
+
+    def _call(self, key, task):
+        options = self._options(key)
+        keys = tuple(task.dependencies)
+        values = [self.plain[k] if k in self.plain else self._external(k) for k in keys]
+        fn = _execute
+        if len(values) > INPUTS_MAX:
+            fn = _execute_lists
+            parts = range(0, len(values), INPUTS_MAX)
+            values = [
+                self._submitted(options, _listed, values[at : at + INPUTS_MAX]) for at in parts
+            ]
+        self.known[key] = self._submitted(options, fn, (task, keys, *values))
+
+    def _submitted(self, options, fn, args):
+        kind = fn, options.retry_on, options.isolate, options.retries
+        function = self.functions.get(kind)
+        if function is None:
+            function = self.functions[kind] = _pickling.function_bytes(options.wrapped(fn))
+        future = self.client._call(options, function, fn, tuple(args), {})
+        self.all.add(future)
+        return future
+
+    def _options(self, key):
+        more = self.annotations.get(key, {})
+        return self.owner._options.changed({"name": key_split(key), **more})
+
+    def drop_read(self, node, left):
+        """Results that no later call reads and no one asked for are not held any longer."""
+        for key in node.dependencies:
+            left[key] -= 1
+            if left[key] == 0:
+                self.known.pop(key, None)
+                self.plain.pop(key, None)
+
+    def future(self, key):
+        return self.client.put(self.plain[key]) if key in self.plain else self._external(key)
+
+    def values(self, wanted):
+        futures = {key: self._external(key) for key in wanted if key not in self.plain}
+        pending = set(futures.values())
+        first = concurrent.futures.FIRST_EXCEPTION
+        try:
+            concurrent.futures.wait(pending, return_when=first)
+            for future in futures.values():
+                if future.done() and (future.cancelled() or future.exception() is not None):
+                    _value(future)
+            found = {key: _value(future) for key, future in futures.items()}
+        except BaseException:
+            self.client._cancel_all(self.all)
+            raise
+        return {**found, **{key: self.plain[key] for key in wanted if key in self.plain}}
+
+
+def _value(future, timeout=None):
+    """As Dask expects it: the error of the call that failed, not of one that waited for it."""
+    try:
+        return future.result(timeout)
+    except DependencyError as error:
+        cause = error
+        while isinstance(cause, DependencyError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise cause
+
+
+def _flat(keys):
+    if not isinstance(keys, list):
+        return [keys]
+    return [key for part in keys for key in _flat(part)]
+
+
+def _uses(graph, wanted):
+    """How many nodes read each key; wanted keys count once more."""
+    left = dict.fromkeys(wanted, 1)
+    for node in graph.values():
+        for key in node.dependencies:
+            left[key] = left.get(key, 0) + 1
+    return left
+
+
+def _annotations(dsk):
+    """Options by key, from `dask.annotate(retries=, priority=, cpus=, memory=, …)`."""
+    found = {}
+    if hasattr(dsk, "__dask_annotations__"):
+        for name, values in dsk.__dask_annotations__().items():
+            for key, value in values.items():
+                found.setdefault(key, {})[name] = value
+    for layer in getattr(dsk, "layers", {}).values():
+        for name, value in (layer.annotations or {}).items():
+            for key in layer.get_output_keys():
+                found.setdefault(key, {})[name] = value(key) if callable(value) else value
+    chosen = {key: _options_of(given) for key, given in found.items()}
+    return {key: options for key, options in chosen.items() if options}
+
+
+def _options_of(annotations):
+    given = {**annotations, **(annotations.get("resources") or {})}
+    given = {name.lower(): value for name, value in given.items()}
+    names = ("cpus", "memory", "priority", "retries", "time_limit")
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+@functools.cache
+def _default():
+    return StarlingClient()
+
+
+def get(dsk, keys, **kwargs):
+    """The scheduler of the open client: `x.compute(scheduler=starling.dask.get)`."""
+    open_client = default_client("StarlingClient(client).get", client_or_cluster)
+    shared = _default()
+    shared._given = open_client
+    return shared.get(dsk, keys, **kwargs)

@@ -1,0 +1,392 @@
+"""Adapters for other libraries, in this process and in real workers.
+
+Each is skipped without its library.
+"""
+
+import importlib
+import os
+import tempfile
+import time
+import unittest
+
+from . import fake_core, node, worker_core
+
+import starling
+from starling._errors import CannotPickle
+
+
+def missing(name):
+    """Why the tests of a library cannot run; None if they can."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        return "%s is not installed: %s" % (name, error)
+    return None
+
+
+def unless(name):
+    reason = missing(name)
+    return unittest.skipIf(reason is not None, reason)
+
+
+def client(case, **options):
+    found = starling.Client(name="test", _core=case.core(**options))
+    case.addCleanup(found.close)
+    return found
+
+
+def add(a, b=1):
+    return a + b
+
+
+@unless("dask")
+class Dask(unittest.TestCase):
+    core = fake_core.Core
+
+    def setUp(self):
+        import dask
+        import starling.dask
+
+        self.dask = dask
+        self.client = client(self)
+        self.scheduler = starling.dask.StarlingClient(self.client)
+
+    def test_graphs(self):
+        get = self.scheduler.get
+        graph = {"x": 1, "y": (add, "x", 10), "z": (add, "y", "x"), "same": "z"}
+        graph["unused"] = (divmod, 1, 0)
+        self.assertEqual(get(graph, "z"), 12)
+        self.assertEqual(get(graph, ["x", ["z", "same"]]), (1, (12, 12)))
+        with self.assertRaises(KeyError):
+            get(graph, "no such key")
+        # A task of the graph is a call, under the name of its key.
+        self.assertEqual([name for _, name in self.client._core.tasks(1)][:2], ["y", "z"])
+
+    def test_delayed(self):
+        x = self.dask.delayed(add)(1)
+        y = self.dask.delayed(add)(x, x)
+        self.assertEqual(y.compute(scheduler=self.scheduler), 4)
+        self.assertEqual(self.dask.compute(x, y, scheduler=self.scheduler), (2, 4))
+        self.assertEqual(y.compute(scheduler=starling.dask.get), 4)
+        with self.dask.config.set(scheduler=self.scheduler):
+            self.assertEqual(y.compute(), 4)
+
+    def test_the_error_is_that_of_the_first_failure(self):
+        bad = self.dask.delayed(add)(1, "x")
+        for _ in range(3):
+            bad = self.dask.delayed(add)(bad, 1)
+        with self.assertRaises(TypeError) as caught:
+            bad.compute(scheduler=self.scheduler)
+        self.assertIn("'add'", caught.exception.__notes__[0])
+
+    def test_many_inputs_and_large_data(self):
+        parts = [self.dask.delayed(add)(k) for k in range(1200)]
+        total = self.dask.delayed(sum)(parts)
+        self.assertEqual(total.compute(scheduler=self.scheduler), sum(range(1201)))
+        data = os.urandom(20_000)
+        size = self.dask.delayed(len)(self.dask.delayed(data))
+        self.assertEqual(size.compute(scheduler=self.scheduler), 20_000)
+
+    def test_persist(self):
+        x = self.dask.delayed(add)(1)
+        calls = lambda: self.client._job.next  # noqa: E731
+        kept = self.scheduler.persist(x)
+        before = calls()
+        self.assertEqual(self.dask.delayed(add)(kept, 5).compute(scheduler=self.scheduler), 7)
+        self.assertEqual(calls(), before + 1)
+        (again,) = self.dask.persist(x, scheduler=self.scheduler)
+        self.assertEqual(again.compute(scheduler=self.scheduler), 2)
+        held = self.scheduler.compute(x, self.dask.delayed(add)(x))
+        self.assertEqual(self.scheduler.gather({"a": list(held)}), {"a": [2, 3]})
+        self.assertEqual(self.client.submit(add, held[0]).result(10), 3)
+
+    def test_two_of_one_key(self):
+        x = self.dask.delayed(add)(1, dask_key_name="x")
+        first = self.scheduler.persist(x)
+        second = self.scheduler.persist(x)
+        del second
+        self.assertEqual(self.dask.delayed(add)(first).compute(scheduler=self.scheduler), 3)
+        self.assertEqual(list(self.scheduler._held.refs), ["x"])
+        del first
+        self.assertEqual(self.scheduler._held.refs, {})
+
+    def test_annotations(self):
+        with self.dask.annotate(retries=2, resources={"MEMORY": "1MiB"}):
+            x = self.dask.delayed(add)(1)
+        self.assertEqual(self.dask.delayed(add)(x).compute(scheduler=self.scheduler), 3)
+        specs = [spec[0] for _, spec in self.client._job.all]
+        chosen = [(spec["retries"], spec["memory_bytes"]) for spec in specs]
+        self.assertEqual(chosen, [(2, 1 << 20), (0, 0)])
+
+    def test_what_cannot_be_pickled_is_named(self):
+        import threading
+
+        graph = {"lock": threading.Lock(), "x": (add, "lock")}
+        with self.assertRaises(CannotPickle) as caught:
+            self.scheduler.get(graph, "x")
+        self.assertEqual(caught.exception.path, "graph['lock']")
+
+    @unless("numpy")
+    def test_arrays(self):
+        array = importlib.import_module("dask.array")
+        x = array.arange(10_000, chunks=1000)
+        self.assertEqual(int((x + x[::-1]).sum().compute(scheduler=self.scheduler)), 99_990_000)
+        (kept,) = self.dask.persist(x, scheduler=self.scheduler)
+        self.assertEqual(int(kept.sum().compute(scheduler=self.scheduler)), 49_995_000)
+
+
+class DaskInWorkers(Dask):
+    core = worker_core.Core
+
+
+@unless("joblib")
+class Joblib(unittest.TestCase):
+    core = fake_core.Core
+
+    def setUp(self):
+        import joblib
+        import starling.joblib  # noqa: F401 (it registers the backend)
+
+        self.joblib = joblib
+        self.client = client(self, workers=4)
+
+    def run_all(self, *calls, **options):
+        options = {"n_jobs": 2, "backend": "starling", **options}
+        return self.joblib.Parallel(**options)(calls)
+
+    def test_calls(self):
+        delayed = self.joblib.delayed
+        found = self.run_all(*(delayed(add)(k, b=2) for k in range(50)))
+        self.assertEqual(found, list(range(2, 52)))
+        found = self.run_all(*(delayed(add)(k) for k in range(5)), return_as="generator")
+        self.assertEqual(list(found), [1, 2, 3, 4, 5])
+        self.assertGreater(self.client._job.next, 1)
+
+    def test_parallel_config(self):
+        with self.joblib.parallel_config("starling", client=self.client, memory="1MiB"):
+            found = self.joblib.Parallel()(self.joblib.delayed(add)(k) for k in range(4))
+        self.assertEqual(found, [1, 2, 3, 4])
+        specs = [spec[0] for _, spec in self.client._job.all]
+        found = {(spec["name"], spec["memory_bytes"]) for spec in specs}
+        self.assertEqual(found, {("add", 1 << 20)})
+
+    def test_numbers_of_jobs(self):
+        backend = starling.joblib.Backend(client=self.client)
+        found = [backend.effective_n_jobs(n) for n in (None, 1, 3, -1, -2, -9)]
+        self.assertEqual(found, [1, 1, 3, 4, 3, 1])
+        with self.assertRaises(ValueError):
+            backend.effective_n_jobs(0)
+
+    def test_errors(self):
+        delayed = self.joblib.delayed
+        with self.assertRaises(ZeroDivisionError):
+            self.run_all(*(delayed(divmod)(1, k) for k in (1, 0, 1)))
+        self.assertEqual(self.run_all(delayed(add)(1), delayed(add)(2)), [2, 3])
+
+    def test_a_large_argument_is_stored_once(self):
+        data = os.urandom(100_000)
+        delayed = self.joblib.delayed
+        found = self.run_all(*(delayed(lambda d, k: len(d) + k)(data, k) for k in range(6)))
+        self.assertEqual(found, [100_000 + k for k in range(6)])
+        self.assertEqual(len(self.client._core.kv), 1)
+
+
+class JoblibInWorkers(Joblib):
+    core = worker_core.Core
+
+    def test_a_nested_use_has_threads(self):
+        delayed = self.joblib.delayed
+
+        found = self.run_all(*(delayed(_nested)(n) for n in range(3)))
+        self.assertEqual(found, [([0, n, 2 * n], True) for n in range(3)])
+
+
+def _nested(n):
+    import joblib
+
+    inner = joblib.delayed(lambda k: (k * n, os.getpid()))
+    found = joblib.Parallel(n_jobs=2, backend="starling")(inner(k) for k in range(3))
+    return [value for value, _ in found], {pid for _, pid in found} == {os.getpid()}
+
+
+@unless("parsl")
+class Parsl(unittest.TestCase):
+    core = fake_core.Core
+
+    def setUp(self):
+        import parsl
+        import starling.parsl
+
+        self.client = client(self)
+        folder = tempfile.TemporaryDirectory(prefix="starling-parsl-")
+        self.addCleanup(folder.cleanup)
+        executor = starling.parsl.Executor(client=self.client)
+        config = parsl.Config(
+            executors=[executor], strategy="none", run_dir=folder.name, initialize_logging=False
+        )
+        self.folder, self.parsl = folder.name, parsl
+        self.kernel = parsl.DataFlowKernel(config)
+        self.addCleanup(self.kernel.cleanup)
+
+    def app(self, fn):
+        return self.parsl.python_app(fn, data_flow_kernel=self.kernel)
+
+    def test_apps(self):
+        app = self.app(add)
+        self.assertEqual(app(app(1), b=app(2)).result(10), 5)
+        with self.assertRaises(TypeError):
+            app(1, "x").result(10)
+        out = os.path.join(self.folder, "out")
+        echo = self.parsl.bash_app(
+            lambda stdout=None: "echo hello", data_flow_kernel=self.kernel
+        )
+        self.assertEqual(echo(stdout=out).result(10), 0)
+        with open(out) as file:
+            self.assertEqual(file.read(), "hello\n")
+
+    def test_resources(self):
+        def given(x, parsl_resource_specification=None):
+            return x
+
+        app = self.app(given)
+        asked = {"cores": 2, "memory": 10, "retries": 1}
+        self.assertEqual(app(5, parsl_resource_specification=asked).result(10), 5)
+        spec = self.client._job.all[-1][1][0]
+        found = (spec["cpus"], spec["memory_bytes"], spec["retries"])
+        self.assertEqual(found, (2, 10_000_000, 1))
+        from parsl.executors.errors import InvalidResourceSpecification
+
+        for wrong in ({"fish": 1}, {"cores": 0}):
+            with self.assertRaises(InvalidResourceSpecification):
+                app(5, parsl_resource_specification=wrong).result(10)
+
+
+class ParslInWorkers(Parsl):
+    core = worker_core.Core
+
+
+@unless("snakemake_interface_executor_plugins")
+class Snakemake(unittest.TestCase):
+    core = fake_core.Core
+    # Without `warm`, which forks this process. Each with its calls of Snakemake.
+    gears = (("strict", 2), ("direct", 0))
+
+    def setUp(self):
+        from snakemake_executor_plugin_starling import _calls
+
+        self.calls = _calls
+        self.client = client(self)
+        folder = tempfile.TemporaryDirectory(prefix="starling-snakemake-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_commands(self):
+        command = ("bash", 'set -euo pipefail; echo "$WORD" > out')
+        self.client.submit(self.calls.shell, command, self.folder, {"WORD": "hi"}).result(10)
+        with open(os.path.join(self.folder, "out")) as file:
+            self.assertEqual(file.read(), "hi\n")
+        failed = self.client.submit(self.calls.shell, ("bash", "false; exit 3"), self.folder, {})
+        with self.assertRaisesRegex(RuntimeError, "exit code 3"):
+            failed.result(10)
+
+    def test_an_interrupt_ends_all_processes_of_a_command(self):
+        worker = node.Worker()
+        self.addCleanup(worker.close)
+        from starling import _pickling
+
+        _pickling.ship_modules()
+        key = worker.learn(self.calls.shell)
+        pids = os.path.join(self.folder, "pids")
+        text = "sleep 600 & echo $! > pids.part; mv pids.part pids; wait"
+        call = worker.begin(key, node.python_args(("bash", text), self.folder, {}))
+        worker.until_running(call)
+        while not os.path.exists(pids):
+            time.sleep(0.01)
+        with open(pids) as file:
+            child = int(file.read())
+        worker.interrupt(call)
+        self.assertEqual(worker.result().status, 3)
+        end = time.monotonic() + 60
+        while alive(child):
+            self.assertLess(time.monotonic(), end, "a process of the command outlives it")
+            time.sleep(0.01)
+
+    def test_gears(self):
+        reason = missing("snakemake.common.tests")
+        if reason is not None:
+            self.skipTest(reason)
+        import snakemake_executor_plugin_starling as plugin
+
+        self.assertEqual(plugin.ExecutorSettings().gear, "strict")
+        quiet(self)
+        for gear, commands in self.gears:
+            with self.subTest(gear):
+                core = self.run_workflow(plugin, gear)
+                payloads = [payload for _, payload in core.jobs[0].payloads]
+                found = sum(b"--target-jobs" in payload for payload in payloads)
+                self.assertEqual(found, commands)
+
+    def run_workflow(self, plugin, gear):
+        from pathlib import Path
+
+        from snakemake import api
+        from snakemake.settings import types
+
+        folder = Path(self.folder, gear)
+        folder.mkdir()
+        Path(folder, "Snakefile").write_text(
+            "rule all:\n    input: 'last'\n"
+            "rule first:\n    output: 'first'\n    shell: 'echo one > {output}'\n"
+            "rule last:\n    input: 'first'\n    output: 'last'\n"
+            "    shell: 'cat {input} > {output}'\n"
+        )
+        core = self.core()
+        before, here = plugin.Executor.make_client, os.getcwd()
+        plugin.Executor.make_client = lambda *_: starling.Client(name="test", _core=core)
+        try:
+            with api.SnakemakeApi(types.OutputSettings(quiet={types.Quietness.ALL})) as snakemake:
+                workflow = snakemake.workflow(
+                    resource_settings=types.ResourceSettings(cores=1, nodes=2),
+                    workdir=folder,
+                    snakefile=folder / "Snakefile",
+                )
+                workflow.dag().execute_workflow(
+                    executor="starling",
+                    executor_settings=plugin.ExecutorSettings(gear=gear),
+                    remote_execution_settings=types.RemoteExecutionSettings(
+                        seconds_between_status_checks=5
+                    ),
+                )
+        finally:
+            plugin.Executor.make_client = before
+            os.chdir(here)
+        self.assertEqual(Path(folder, "last").read_text(), "one\n")
+        self.assertEqual([name for _, name in core.tasks(1)], ["first", "last"])
+        return core
+
+
+def quiet(case):
+    """Commands of the core in this process would print to the terminal."""
+    for fd in (1, 2):
+        before, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, fd)
+        os.close(nowhere)
+        case.addCleanup(os.close, before)
+        case.addCleanup(os.dup2, before, fd)
+
+
+class SnakemakeInWorkers(Snakemake):
+    core = worker_core.Core
+    gears = (("strict", 2), ("warm", 2), ("direct", 0))
+
+
+def alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()
