@@ -11,7 +11,7 @@ use scheduler::Tuning;
 use workloads::Graph;
 
 use super::{BenchFailure, Resolved};
-use crate::local::embed::{self, ClusterPlan};
+use verb::local::embed::{self, ClusterPlan};
 
 /// The timeout of a node's answer; after it the node is not measured.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -23,10 +23,10 @@ use super::latencies::Latencies;
 use super::report::Report;
 use super::reruns::Reruns;
 use super::{BenchFailure, Resolved, Round, cluster};
-use crate::cluster::node_list;
-use crate::cluster::reports::Logs;
-use crate::local::embed::{self, ClusterPlan};
-use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use verb::cluster::logs::Logs;
+use verb::cluster::survival;
+use verb::local::embed::{self, ClusterPlan};
+use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub(super) struct FailoverArgs {
     slots: u32,
     /// Replicas of each partition
     #[arg(long, value_name = "R", default_value_t = 3)]
-    #[arg(value_parser = crate::args::replicas_parser())]
+    #[arg(value_parser = verb::flags::replicas_parser())]
     replicas: u32,
     /// Number of kills while writes are measured
     #[arg(long, default_value_t = 20)]
@@ -117,7 +117,7 @@ impl Nodes {
 
     async fn await_whole(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + WHOLE_WITHIN;
-        while self.plan.replicas > 1 && !node_list::has_all(&self.client).await {
+        while self.plan.replicas > 1 && !survival::is_fully_replicated(&self.client).await {
             anyhow::ensure!(Instant::now() < deadline, "the replicas do not become complete again");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

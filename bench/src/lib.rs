@@ -31,11 +31,11 @@ use clap::{Args, Subcommand};
 
 use self::cluster::Cluster;
 use self::report::{Report, Round};
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     #[command(subcommand)]
     what: Benchmark,
 }
@@ -88,7 +88,7 @@ struct Setting {
     processes: bool,
     /// Replicas of each partition
     #[arg(long, value_name = "R", default_value_t = 1)]
-    #[arg(value_parser = crate::args::replicas_parser())]
+    #[arg(value_parser = verb::flags::replicas_parser())]
     replicas: u32,
     /// Connections are not encrypted, to show the cost of encryption
     #[arg(long)]
@@ -146,7 +146,7 @@ impl Setting {
 }
 
 /// Runs one benchmark and prints its report.
-pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
+pub fn run(context: &Context, args: &BenchArgs) -> Done {
     if let Benchmark::Transfer(args) = &args.what {
         let table = on_a_runtime(transfer::run(args)).map_err(failure)?;
         match context.output.json {
@@ -188,7 +188,7 @@ fn on_a_runtime<T>(measured: impl Future<Output = anyhow::Result<T>>) -> anyhow:
     runtime.block_on(async {
         tokio::select! {
             report = measured => report,
-            () = crate::interrupted() => Err(BenchFailure(Failure::interrupted()).into()),
+            () = verb::interrupted() => Err(BenchFailure(Failure::interrupted()).into()),
         }
     })
 }

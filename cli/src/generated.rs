@@ -2,9 +2,9 @@
 
 use clap::{Args, CommandFactory};
 
-use crate::Context;
 use crate::args::Cli;
-use crate::common::errors::{Done, Exit, Failure};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionArgs {

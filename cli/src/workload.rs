@@ -8,10 +8,10 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use workloads::{Graph, OutputFormat, Placement, Spread};
 
-use crate::Context;
-use crate::args::{Cores, LoadArgs, PlacementName};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::{Cores, LoadArgs, PlacementName};
+use verb::units;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum WorkloadVerb {

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use ::sim::Scenario;
 use clap::Args;
 use scheduler::{FoundBy, Mutant};
 use serde::Serialize;
+use sim::Scenario;
 
-use crate::Context;
-use crate::args::DataKind;
 use crate::campaign::CampaignArgs;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::DataKind;
+use verb::output::say;
+use verb::units;
 
 #[derive(Args, Debug)]
-pub(crate) struct CheckArgs {
+pub struct CheckArgs {
     /// Number of seeds [default: 2000, or 1 with --seed]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
@@ -42,7 +42,7 @@ pub(crate) struct CheckArgs {
     /// With --processes: replicas of each partition; with R of them up to R-1 nodes at a time lose
     /// their disks too, or stay away
     #[arg(long, requires = "processes", default_value_t = 1, value_name = "R",
-        value_parser = crate::args::replicas_parser())]
+        value_parser = verb::flags::replicas_parser())]
     replicas: u32,
     /// With --processes: the workload, a generator or a workflow file
     #[arg(
@@ -102,13 +102,13 @@ impl FailedSeed {
     }
 }
 
-pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
+pub fn run(context: &Context, args: &CheckArgs) -> Done {
     if args.processes {
         let campaign = CampaignArgs {
             seed: args.seed.unwrap_or(1),
             kills: args.kills,
             nodes: args.nodes,
-            replicas: crate::local::embed::check_replicas(args.replicas, args.nodes)?,
+            replicas: verb::local::embed::check_replicas(args.replicas, args.nodes)?,
             workload: &args.workload,
             real_data: args.data == DataKind::Real,
         };
@@ -121,7 +121,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         return run_scenario(context, mutant, scenario);
     }
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let options = ::sim::CheckOptions {
+    let options = sim::CheckOptions {
         first_seed: args.seed.unwrap_or(1),
         seeds: args.seeds.unwrap_or_else(|| if args.seed.is_some() { 1 } else { 2000 }),
         mutant: args.mutant,
@@ -129,7 +129,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         stop_early: args.mutant.is_some(),
     };
     let began = Instant::now();
-    let report = ::sim::check(&options);
+    let report = sim::check(&options);
     let took_s = began.elapsed().as_secs_f64().max(1e-9);
     let exit = if report.failed.is_empty() { Exit::Ok } else { Exit::Failed };
     let checked = Checked {
@@ -262,7 +262,7 @@ mod tests {
             let here = mutant.found_by() == FoundBy::Simulator;
             assert!(here || Scenario::about(mutant).is_none(), "{name}");
         }
-        assert!(::sim::SCENARIOS.iter().all(|scenario| names.contains(scenario.about.name())));
+        assert!(sim::SCENARIOS.iter().all(|scenario| names.contains(scenario.about.name())));
         assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
     }
 }

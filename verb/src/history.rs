@@ -8,13 +8,13 @@ use proto::limits::HISTORY_BYTES_MIN;
 use scheduler::{UNLIMITED_AGE, UNLIMITED_BYTES};
 use workloads::quantity;
 
-use crate::common::units;
+use crate::units;
 
 /// The bounds on events and records of ended jobs on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct History {
-    pub(crate) bytes: u64,
-    pub(crate) age: Span,
+pub struct History {
+    pub bytes: u64,
+    pub age: Span,
 }
 
 impl FromStr for History {
@@ -35,7 +35,7 @@ impl FromStr for History {
 impl History {
     /// A bound that an earlier version accepted and saved. A size below today's least one becomes
     /// that.
-    pub(crate) fn saved(text: &str) -> Result<Self, String> {
+    pub fn saved(text: &str) -> Result<Self, String> {
         let history = Self::parse(text)?;
         Ok(Self { bytes: history.bytes.max(HISTORY_BYTES_MIN), ..history })
     }
@@ -86,7 +86,7 @@ impl fmt::Display for History {
 
 impl History {
     /// For people.
-    pub(crate) fn shown(self) -> String {
+    pub fn shown(self) -> String {
         let bytes = (self.bytes != UNLIMITED_BYTES).then(|| units::bytes(self.bytes));
         let age = (self.age != UNLIMITED_AGE).then(|| units::seconds(self.age.as_secs_f64()));
         let both: Vec<String> = bytes.into_iter().chain(age).collect();

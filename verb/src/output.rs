@@ -4,19 +4,19 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::common::errors::{Failure, plain};
-use crate::common::terminal_text::{shown, shown_lines};
+use crate::errors::{Failure, plain};
+use crate::terminal_text::{shown, shown_lines};
 
 /// The output format, by the global flags and the terminal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    pub(crate) json: bool,
-    pub(crate) quiet: bool,
-    pub(crate) verbose: bool,
+pub struct Output {
+    pub json: bool,
+    pub quiet: bool,
+    pub verbose: bool,
     /// Stdout is a terminal.
     terminal: bool,
     /// Stderr is a terminal: progress may be drawn there.
-    pub(crate) progress: bool,
+    pub progress: bool,
     color: bool,
 }
 
@@ -29,7 +29,7 @@ struct WithSchema<'v, T> {
 }
 
 impl Output {
-    pub(crate) fn new(json: bool, quiet: bool, verbose: bool) -> Self {
+    pub fn new(json: bool, quiet: bool, verbose: bool) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let progress = std::io::stderr().is_terminal() && !quiet;
@@ -37,12 +37,12 @@ impl Output {
     }
 
     /// True if tables are for a person.
-    pub(crate) fn is_table(&self) -> bool {
+    pub fn is_table(&self) -> bool {
         self.terminal && !self.json
     }
 
     /// Prints bytes as they are.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
@@ -53,39 +53,39 @@ impl Output {
 
     /// Prints a text for people, in lines that this program has formatted. Foreign text in it
     /// cannot control the terminal.
-    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(shown_lines(text).as_bytes())
     }
 
     /// Prints one line for people.
-    pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
+    pub fn line(&self, text: &str) -> Result<(), Failure> {
         self.raw_line(&shown(text))
     }
 
     /// Prints one line for programs, as it is.
-    pub(crate) fn raw_line(&self, text: &str) -> Result<(), Failure> {
+    pub fn raw_line(&self, text: &str) -> Result<(), Failure> {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
     /// Prints one JSON value on one line, with `"schema": 1` before its fields.
-    pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.json_with_schema(&WithSchema { schema: 1, value })
     }
 
     /// Prints a value that contains its schema, such as the report of a run.
-    pub(crate) fn json_with_schema(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn json_with_schema(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.raw_line(&serde_json::to_string(value).expect("numbers and strings always serialise"))
     }
 
     /// Prints a note for people, beside the data.
-    pub(crate) fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         if !self.quiet {
             say(text);
         }
     }
 
     /// Prints rows under a header on a terminal; tab-separated rows without one otherwise.
-    pub(crate) fn table(&self, header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    pub fn table(&self, header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let clean = |row: &Vec<String>| row.iter().map(|cell| shown(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
         if !self.terminal {
@@ -123,12 +123,12 @@ fn layout(header: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Prints a line on stderr. A failed write is ignored.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     say_lines(&shown(text));
 }
 
 /// Prints lines on stderr, in which foreign text is on one line already.
-pub(crate) fn say_lines(text: &str) {
+pub fn say_lines(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", shown_lines(text));
 }
 

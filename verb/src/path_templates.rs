@@ -3,24 +3,24 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::errors::Failure;
+use crate::errors::Failure;
 
 /// The values of placeholders in one flag.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scope<'f> {
+pub struct Scope<'f> {
     /// The name of the flag.
-    pub(crate) flag: &'f str,
+    pub flag: &'f str,
     /// This node's place; or the reason why there is none.
-    pub(crate) rank: Result<u32, &'f str>,
+    pub rank: Result<u32, &'f str>,
 }
 
 /// The directory of a text. `$$`, `{{` and `}}` stand for a single `$`, `{` and `}`.
-pub(crate) fn expand(text: &Path, scope: Scope<'_>) -> Result<PathBuf, Failure> {
+pub fn expand(text: &Path, scope: Scope<'_>) -> Result<PathBuf, Failure> {
     expand_with(text, scope, |name| std::env::var(name).ok())
 }
 
 /// As [`expand`], with the variables of another process.
-pub(crate) fn expand_with(
+pub fn expand_with(
     text: &Path,
     scope: Scope<'_>,
     env: impl Fn(&str) -> Option<String>,
@@ -30,7 +30,7 @@ pub(crate) fn expand_with(
 }
 
 /// The text that [`expand`] turns into this directory.
-pub(crate) fn escape(dir: &Path) -> PathBuf {
+pub fn escape(dir: &Path) -> PathBuf {
     let Some(plain) = dir.to_str() else { return dir.to_owned() };
     plain.replace('$', "$$").replace('{', "{{").replace('}', "}}").into()
 }

@@ -11,10 +11,10 @@ use std::str::FromStr;
 
 use proto::Policy;
 
-use crate::common::errors::{Failure, meant, numbers_plain};
+use crate::errors::{Failure, meant, numbers_plain};
 
 /// The settings and their built-in values.
-pub(crate) const KEYS: [(&str, &str); 29] = [
+pub const KEYS: [(&str, &str); 29] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
@@ -47,11 +47,11 @@ pub(crate) const KEYS: [(&str, &str); 29] = [
 ];
 
 /// With the value `CONFIG_NONE` no settings file is read.
-pub(crate) const CONFIG: &str = "STARLING_CONFIG";
-pub(crate) const CONFIG_NONE: &str = "none";
+pub const CONFIG: &str = "STARLING_CONFIG";
+pub const CONFIG_NONE: &str = "none";
 
 /// The variable with which nodes pass their directory to a task.
-pub(crate) const DIR_VARIABLE: &str = "STARLING_DIR";
+pub const DIR_VARIABLE: &str = "STARLING_DIR";
 
 #[derive(Clone, Debug)]
 struct Layer {
@@ -61,30 +61,26 @@ struct Layer {
 
 /// All layers below the flags, nearest first.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     layers: Vec<Layer>,
 }
 
 impl Settings {
     /// The built-in values.
     #[cfg(test)]
-    pub(crate) fn none() -> Self {
+    pub fn none() -> Self {
         Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
     }
 
     /// With values in place of built-in ones.
-    pub(crate) fn over_built_in(
-        mut self,
-        origin: String,
-        values: BTreeMap<String, String>,
-    ) -> Self {
+    pub fn over_built_in(mut self, origin: String, values: BTreeMap<String, String>) -> Self {
         let built_in = self.layers.len() - 1;
         self.layers.insert(built_in, Layer { origin, values });
         self
     }
 
     /// Reads the environment and the files of this process.
-    pub(crate) fn load() -> Result<Self, Failure> {
+    pub fn load() -> Result<Self, Failure> {
         // A directory may have any name; see `Context::dir_path`.
         let names = KEYS.iter().map(|(key, _)| variable(key));
         let mut texts = names.filter(|name| name != DIR_VARIABLE);
@@ -119,14 +115,14 @@ impl Settings {
     }
 
     /// The effective value below the flags, and its origin.
-    pub(crate) fn get(&self, key: &str) -> Option<(&str, &str)> {
+    pub fn get(&self, key: &str) -> Option<(&str, &str)> {
         self.layers
             .iter()
             .find_map(|layer| Some((layer.values.get(key)?.as_str(), layer.origin.as_str())))
     }
 
     /// The flag if it was given, else the setting, else the built-in value.
-    pub(crate) fn pick<T: FromStr<Err: std::fmt::Display>>(
+    pub fn pick<T: FromStr<Err: std::fmt::Display>>(
         &self,
         flag: Option<T>,
         key: &str,
@@ -135,7 +131,7 @@ impl Settings {
     }
 
     /// As [`Self::pick`]; the words `auto` and `none` mean that nothing is set.
-    pub(crate) fn pick_optional<T: FromStr<Err: std::fmt::Display>>(
+    pub fn pick_optional<T: FromStr<Err: std::fmt::Display>>(
         &self,
         flag: Option<T>,
         key: &str,
@@ -159,7 +155,7 @@ impl Settings {
 }
 
 /// The user's file of settings. An empty variable counts as unset.
-pub(crate) fn user_file() -> Option<PathBuf> {
+pub fn user_file() -> Option<PathBuf> {
     let set =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || set("HOME").map(|home| home.join(".config"));
@@ -172,7 +168,7 @@ fn variable(key: &str) -> String {
 }
 
 /// The value of a variable that is no text.
-pub(crate) fn odd_variable(name: &str) -> Option<OsString> {
+pub fn odd_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| value.to_str().is_none())
 }
 
@@ -228,7 +224,7 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
 }
 
 /// The default instance directory.
-pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> PathBuf {
+pub fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> PathBuf {
     let set = |name| env(name).filter(|value: &String| !value.is_empty()).map(PathBuf::from);
     match set("XDG_RUNTIME_DIR") {
         Some(runtime) => runtime.join("starling/default"),
@@ -241,7 +237,7 @@ pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> Pa
 
 /// Refuses a directory of another user, or one that other users may write to. A missing one will be
 /// made for this user only.
-pub(crate) fn check_owner(dir: &Path, user: u32) -> Result<(), Failure> {
+pub fn check_owner(dir: &Path, user: u32) -> Result<(), Failure> {
     // Both the link and its target are checked.
     let (link, found) = match (std::fs::symlink_metadata(dir), std::fs::metadata(dir)) {
         (Ok(link), Ok(found)) => (link, found),

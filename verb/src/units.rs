@@ -3,12 +3,12 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-pub(crate) use lens::report::count;
+pub use lens::report::count;
 use workloads::quantity;
 
 /// `90s`, `1h 30m`, `50ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Timespan(pub(crate) Duration);
+pub struct Timespan(pub Duration);
 
 impl FromStr for Timespan {
     type Err = String;
@@ -19,8 +19,8 @@ impl FromStr for Timespan {
 
 /// `1Gbit` (bits per second), `100MB`, `100MB/s` (bytes per second); kept in bytes per second.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Bandwidth {
-    pub(crate) bytes_per_s: f64,
+pub struct Bandwidth {
+    pub bytes_per_s: f64,
 }
 
 impl Default for Bandwidth {
@@ -54,7 +54,7 @@ impl FromStr for Bandwidth {
 
 /// `6GiB`, `500MB`; in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Size(pub(crate) u64);
+pub struct Size(pub u64);
 
 impl FromStr for Size {
     type Err = String;
@@ -65,7 +65,7 @@ impl FromStr for Size {
 
 /// A factor of at least 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Factor(pub(crate) f64);
+pub struct Factor(pub f64);
 
 impl FromStr for Factor {
     type Err = String;
@@ -78,7 +78,7 @@ impl FromStr for Factor {
 }
 
 /// `12.3 s`, `450 ms`, `1 h 5 min`.
-pub(crate) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 3600.0 => format!("{} h {} min", (s / 3600.0) as u64, (s % 3600.0 / 60.0) as u64),
         s if s >= 60.0 => format!("{} min {:.0} s", (s / 60.0) as u64, (s % 60.0).floor()),
@@ -90,7 +90,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
 }
 
 /// `1.5 GB`: powers of 1000, as usual for networks and disks.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let size = bytes as f64;
     units
@@ -100,12 +100,12 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// `1 node`, `4 nodes`.
-pub(crate) fn number_of(number: u64, thing: &str) -> String {
+pub fn number_of(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// `83 %`.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 

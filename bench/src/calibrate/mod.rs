@@ -25,7 +25,7 @@ use sim::{CostModel, Counts, Mark, Part, Prices, SimulationOptions, Submit};
 use workloads::{Graph, Placement, Plan};
 
 use super::{Cluster, Report, Resolved, Round, chain, cluster};
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CalibrateArgs {

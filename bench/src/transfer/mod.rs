@@ -15,8 +15,8 @@ use serde::Serialize;
 use self::raw::{Raw, Secrets};
 use super::BenchFailure;
 use super::report::Spread;
-use crate::common::units::Size;
-use crate::local::embed::{self, ClusterPlan};
+use verb::local::embed::{self, ClusterPlan};
+use verb::units::Size;
 
 /// A job number that no cluster assigns. A node keeps only kept outputs of an unknown job, so these
 /// objects are kept outputs.

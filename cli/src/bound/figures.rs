@@ -8,10 +8,10 @@ use workloads::Graph;
 use workloads::generate::Implicit;
 
 use super::Compared;
-use crate::Context;
 use crate::cluster::reports;
-use crate::common::errors::{Failure, heard};
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Failure, heard};
+use verb::units;
 
 /// The assumptions of the figures.
 #[derive(Clone, Debug)]

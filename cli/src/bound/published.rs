@@ -9,10 +9,10 @@ use proto::Span;
 use serde::Serialize;
 
 use super::figures::Assumed;
-use crate::Context;
 use crate::cluster::reports;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
 
 /// The maximum of slots for which table 4's efficiency was measured.
 const MEASURED_SLOTS: u32 = 200;

@@ -7,7 +7,7 @@ use analysis::chart::Table;
 use workloads::Graph;
 
 use super::figures::Assumed;
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 const HEADER: [&str; 11] = [
     "task",

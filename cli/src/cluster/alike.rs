@@ -10,8 +10,8 @@ use proto::wire::{Failure as TaskFailure, JobState, TaskPhase};
 use proto::{JobId, LocalId};
 
 use crate::cluster::jobs;
-use crate::common::units::count;
 use crate::report::collect;
+use verb::units::count;
 
 /// Larger jobs are not listed for their failures: the kept ones stand for all.
 const LISTED_TASKS_MAX: u64 = 200_000;

@@ -9,10 +9,10 @@ use proto::wire::{TaskPhase, TaskState};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 
-use crate::cluster::reports::Committed;
 use crate::cluster::task;
-use crate::common::errors::Failure;
-use crate::common::units;
+use verb::cluster::logs::Committed;
+use verb::errors::Failure;
+use verb::units;
 
 /// The time for the homes of tasks to serve: another node takes over from a failed one.
 const RECORDS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use proto::{JobId, LocalId};
 use serde::Serialize;
 
 use crate::cluster::{jobs, task};
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 /// The maximum of tasks that an explanation of a skipped one names as the cause.
 const CAUSES_NAMED_MAX: usize = 8;

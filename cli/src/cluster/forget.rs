@@ -8,11 +8,12 @@ use kvs::membership::never_came;
 use proto::{JobId, NodeId, wire};
 use serde::Serialize;
 
-use crate::Context;
-use crate::cluster::{jobs, kept_outputs};
-use crate::common::errors::{Done, Exit, Failure};
+use crate::cluster::jobs;
 use crate::common::selector::Selector;
 use crate::report::keep;
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {

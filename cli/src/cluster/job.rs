@@ -7,23 +7,23 @@ use client::{Client, now_ns};
 use proto::{JobId, NodeId};
 use serde::Serialize;
 
-use crate::Context;
-use crate::args::TimeoutArgs;
+use crate::cluster::fetch::FetchArgs;
 use crate::cluster::forget::ForgetArgs;
 use crate::cluster::jobs::{self, JobRow};
-use crate::cluster::kept_outputs::FetchArgs;
 use crate::cluster::logs::LogsArgs;
 use crate::cluster::open_job::ReleaseArgs;
 use crate::cluster::retry::{self, RetryArgs};
 use crate::cluster::streams::OutputArgs;
-use crate::cluster::{forget, job_info, kept_outputs, logs, open_job, streams};
-use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::cluster::{fetch, forget, job_info, logs, open_job, streams};
 use crate::common::selector::Selector;
-use crate::common::units;
-use crate::common::units::Timespan;
 use crate::local::run;
 use crate::local::run::Deadline;
 use crate::report::offline;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::flags::TimeoutArgs;
+use verb::units;
+use verb::units::Timespan;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -108,7 +108,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
         }
         _ => {}
     }
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         match verb {
             JobVerb::List { jobs, .. } => list(context, &client, jobs).await,
@@ -142,7 +142,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
             JobVerb::Logs(args) => logs::run(context, &client, args).await,
-            JobVerb::Fetch(args) => kept_outputs::fetch(context, &client, args).await,
+            JobVerb::Fetch(args) => fetch::fetch(context, &client, args).await,
         }
     })
 }

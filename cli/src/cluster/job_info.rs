@@ -9,13 +9,14 @@ use proto::wire::{JobState, JobSummary};
 use proto::{JobId, NodeId, Span};
 use serde::Serialize;
 
-use crate::Context;
-use crate::cluster::reports::{self, Logs};
-use crate::cluster::tuning::TuningReport;
+use crate::cluster::reports;
 use crate::cluster::{jobs, open_job, retry};
-use crate::common::errors::Failure;
 use crate::common::summary;
-use crate::common::terminal_text::shown;
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
+use verb::flags::tuning::TuningReport;
+use verb::terminal_text::shown;
 
 /// The time for the nodes to report their parts of a job that has just ended.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);

@@ -9,11 +9,11 @@ use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 
 use crate::cluster::alike;
-use crate::cluster::reports::Logs;
-use crate::common::errors::{Exit, Failure};
-use crate::common::output::{Output, say};
 use crate::common::selector::Selector;
-use crate::common::units;
+use verb::cluster::logs::Logs;
+use verb::errors::{Exit, Failure};
+use verb::output::{Output, say};
+use verb::units;
 
 /// The maximum of sorts of failures that are listed; the others are counted.
 const FAILURES_TOLD_MAX: usize = 5;

@@ -8,9 +8,9 @@ use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use crate::Context;
 use crate::cluster::kv::KeyRow;
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard, plain};
 
 /// A line of the input. Values that are no text are in hexadecimal.
 #[derive(Deserialize, Debug)]

@@ -13,13 +13,13 @@ use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::Context;
 use crate::cluster::{jobs, streams, task};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
 use crate::common::selector::Selector;
-use crate::common::terminal_text::shown;
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::output::say;
+use verb::terminal_text::shown;
+use verb::units;
 
 /// The interval of reading.
 const READ_EVERY: Duration = Duration::from_millis(500);

@@ -10,12 +10,12 @@ use proto::{JobId, LocalId};
 use serde::Serialize;
 use workloads::Graph;
 
-use crate::Context;
 use crate::cluster::{jobs, task};
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::selector::Selector;
-use crate::common::units;
 use crate::local::run::Deadline;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::units;
 
 /// The number of tasks that `--after` and `job release` look up one by one.
 const TASKS_LOOKED_UP_MAX: usize = 10_000;

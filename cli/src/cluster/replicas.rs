@@ -8,7 +8,7 @@ use proto::limits::COPIES_MAX;
 use proto::wire;
 use workloads::Graph;
 
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 /// A class of outputs.
 #[derive(Clone, Debug)]

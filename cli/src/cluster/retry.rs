@@ -6,15 +6,15 @@ use proto::wire::{JobState, TaskPhase, TaskState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
 
-use crate::Context;
-use crate::args::TimeoutArgs;
 use crate::cluster::jobs::{self, JobRow};
 use crate::cluster::task::{find, state_word};
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::selector::Selector;
-use crate::common::units;
 use crate::local::run;
 use crate::local::run::Deadline;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::flags::TimeoutArgs;
+use verb::units;
 
 #[derive(Args, Debug)]
 pub(crate) struct RetryArgs {

@@ -4,19 +4,21 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{Client, OpenOptions, SubmitOptions};
+use client::{OpenOptions, SubmitOptions};
 use proto::{JobId, LocalId, wire};
 use serde::Serialize;
-use workloads::{Graph, Plan};
+use workloads::Graph;
 
-use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::cluster::replicas::{self, ReplicasOf};
-use crate::cluster::{jobs, kept_outputs, open_job};
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
-use crate::common::needs::NeedsArgs;
-use crate::common::units::{Bandwidth, Timespan};
+use crate::cluster::{jobs, open_job};
 use crate::local::run;
-use crate::{Context, workload};
+use crate::workload;
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::flags::needs::NeedsArgs;
+use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
+use verb::units::{Bandwidth, Timespan};
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
@@ -115,9 +117,9 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         graph.set_crash_limit(limit);
     }
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(crate::cluster::reports::STATE_TIMEOUT).await;
+        let states = client.node_states(verb::cluster::logs::STATE_TIMEOUT).await;
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
@@ -130,7 +132,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             let wait = args.wait.then(|| run::Deadline::after(timeout));
             return open_job::add(context, &client, JobId(job), what, wait).await;
         }
-        let job = send(&client, &graph, &options).await?.job();
+        let job = kept_outputs::send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
         let number = job.0.to_string();
         if !args.wait {
@@ -185,7 +187,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
         settings: wire::JobSettings { real_data: true, ..options.settings },
         job: options.job,
     };
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         open_job::open(context, &client, options).await
     })
@@ -194,19 +196,6 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
 /// The outputs of tasks of an open job that the new tasks read.
 fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
     args.inputs.iter().filter_map(|text| open_job::output_input(text)).collect()
-}
-
-/// Stores the list of a workflow's kept outputs, and submits it.
-pub(crate) async fn send<'g>(
-    client: &Client,
-    graph: &'g Graph,
-    options: &SubmitOptions,
-) -> Result<Plan<'g>, Failure> {
-    let plan = client.plan(graph, options).await?;
-    let kept = kept_outputs::of_graph(graph, &plan, options.settings.real_data);
-    kept_outputs::remember(client, plan.job(), &kept).await?;
-    client.submit_plan(&plan, options).await?;
-    Ok(plan)
 }
 
 /// True for a file of tasks that no system can start as a program.

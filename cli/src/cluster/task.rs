@@ -10,15 +10,15 @@ use proto::wire::{self, TaskPhase, TaskState};
 use proto::{Attempt, JobId, LocalId, Span, Time};
 use serde::Serialize;
 
-use crate::Context;
 use crate::cluster::failures::Cause;
 use crate::cluster::jobs;
-use crate::cluster::reports::Logs;
 use crate::cluster::task_list::{self, ListArgs};
-use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
-use crate::common::terminal_text::shown;
 use crate::report::offline;
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::{Done, Exit, Failure};
+use verb::terminal_text::shown;
 
 /// The maximum of missing parents that an explanation names.
 const PARENTS_NAMED_MAX: usize = 8;
@@ -219,7 +219,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         }
         _ => {}
     }
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let named = match verb {
             TaskVerb::List(args) => return task_list::run(context, &client, args).await,

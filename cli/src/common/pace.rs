@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::common::units::{count, seconds};
+use verb::units::{count, seconds};
 
 /// Samples in memory; every second one goes when there are more.
 const SAMPLES_MAX: usize = 128;

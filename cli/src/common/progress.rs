@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use proto::wire::JobState;
 
 use crate::cluster::jobs;
-use crate::common::output::{Output, say};
 use crate::common::pace::Pace;
+use verb::output::{Output, say};
 
 /// The interval at which the nodes are asked for the number of running tasks, if a person watches.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -2,7 +2,7 @@
 
 use analysis::RunReport;
 
-use crate::common::units::{bytes, count, number_of, percent, seconds};
+use verb::units::{bytes, count, number_of, percent, seconds};
 
 /// The numbers of tasks by their end.
 pub(crate) fn tasks(report: &RunReport) -> String {

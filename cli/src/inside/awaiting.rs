@@ -5,10 +5,10 @@ use proto::LocalId;
 use proto::wire::Verdict;
 use serde::Serialize;
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
 
 #[derive(Args, Debug)]
 pub(crate) struct AwaitArgs {

@@ -9,9 +9,9 @@ use clap::Args;
 use proto::limits::TURN_STATE_BYTES_MAX;
 use serde::Serialize;
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::inside::{door, failure};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
 
 #[derive(Args, Debug)]
 pub(crate) struct CommitArgs {

@@ -11,8 +11,8 @@ use proto::{JobId, LocalId, NodeId, Time};
 use workloads::wfformat::{Machine, Run, TaskRun};
 use workloads::{Graph, Plan};
 
-use crate::cluster::reports::Logs;
-use crate::common::errors::Failure;
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
 
 /// The destination of an instance. It is opened before the run, so that an unwritable path is
 /// detected early.

@@ -12,20 +12,22 @@ use proto::{JobId, Span, TaskId, Time};
 use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
-use crate::Context;
-use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
-use crate::cluster::reports::{self, Logs, TraceFile};
+use crate::cluster::jobs;
+use crate::cluster::reports;
 use crate::cluster::results::{self, Delivery, Results};
-use crate::cluster::{jobs, kept_outputs};
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::common::progress::Progress;
 use crate::common::summary;
-use crate::common::units::{Bandwidth, Timespan};
-use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::local::instance::InstanceFile;
 use crate::local::lists::{self, ListArgs};
 use crate::report::{collect, files};
 use crate::workload::load;
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::cluster::logs::{Logs, TraceFile};
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::flags::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
+use verb::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
+use verb::units::{Bandwidth, Timespan};
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -93,7 +95,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let keep_cluster = Cell::new(false);
     let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
     let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
-    crate::block_on(async {
+    verb::block_on(async {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
         let delivery = results.as_ref().map(|results| Delivery {
@@ -245,7 +247,7 @@ async fn leave_record(
         let graph = (work.graph, plan);
         let record = collect::of_run(client, graph, logs, state, report, json).await?;
         match is_asked {
-            true => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
+            true => verb::files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
             false => files::put_into_run(path, &record),
         }
     };

@@ -15,12 +15,13 @@ use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
 use proto::{JobId, LocalId, NodeId, Time};
 use workloads::{Graph, Plan};
 
-use crate::Context;
-use crate::cluster::reports::{self, Logs};
+use crate::cluster::reports;
 use crate::cluster::{job_info, jobs};
-use crate::common::errors::Failure;
-use crate::common::output::say;
 use crate::common::selector::Selector;
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
+use verb::output::say;
 
 /// The lines of error output that an example has.
 const STDERR_LINES_MAX: usize = 20;
@@ -35,7 +36,7 @@ pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<J
 
 /// The record of a selected job.
 pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Failure> {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let job = one(&client, job, "a report is").await?;
         of_job(&client, job).await

@@ -13,9 +13,9 @@ use lens::report::Comparison;
 use lens::{Record, Report};
 use serde::Serialize;
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
 /// The run that a verb reads.
 #[derive(Args, Debug)]
@@ -85,7 +85,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Done {
         Form::Record => files::bytes(&record)?,
     };
     match &args.output {
-        Some(path) => files::put(path, &bytes)?,
+        Some(path) => verb::files::put(path, &bytes)?,
         None => context.output.bytes(&bytes)?,
     }
     Ok(Exit::Ok)

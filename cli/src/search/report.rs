@@ -7,10 +7,10 @@ use searcher::Outcome;
 use serde::Serialize;
 
 use crate::cluster::reports;
-use crate::common::errors::Failure;
-use crate::common::output::Output;
-use crate::common::units;
 use crate::search::{Ended, progress};
+use verb::errors::Failure;
+use verb::output::Output;
+use verb::units;
 
 /// The value of `search --json`.
 #[derive(Clone, Debug, Serialize)]

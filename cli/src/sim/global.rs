@@ -14,12 +14,13 @@ use workloads::Graph;
 
 use super::SimArgs;
 use super::network::NetworkChoice;
-use crate::Context;
-use crate::args::DataKind;
 use crate::cluster::reports;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units::Timespan;
-use crate::common::{summary, units};
+use crate::common::summary;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::DataKind;
+use verb::units;
+use verb::units::Timespan;
 
 /// The decision time of a delayed scheduler, as in Estee's study.
 const DECISION_BEHIND_MSD: Span = Span::from_millis(50);

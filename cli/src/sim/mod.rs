@@ -17,15 +17,15 @@ use workloads::{Graph, Placement};
 
 use self::network::NetworkChoice;
 use self::report::Simulated;
-use crate::Context;
-use crate::args::{DataKind, LoadArgs, PlacementName, SubmitTo};
 use crate::cluster::reports;
-use crate::cluster::tuning::TuningArgs;
-use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::common::summary;
-use crate::common::units::Timespan;
 use crate::local::run::check_fit;
 use crate::workload::{load, warn_without_durations};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, plain};
+use verb::flags::tuning::TuningArgs;
+use verb::flags::{DataKind, LoadArgs, PlacementName, SubmitTo};
+use verb::units::Timespan;
 
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {

@@ -10,8 +10,8 @@ use proto::wire::TaskPhase;
 use proto::{LocalId, Time};
 use workloads::Graph;
 
-use crate::common::errors::Failure;
 use crate::report::{collect, files};
+use verb::errors::Failure;
 
 pub(super) fn write(
     path: &Path,
@@ -54,5 +54,5 @@ pub(super) fn write(
         at.map_or(0, |at| by_id[at].1)
     };
     collected.attempts.finish(ended, ended.unwrap_or_default(), &mut record, kind_of);
-    files::put(path, &files::bytes(&record)?)
+    verb::files::put(path, &files::bytes(&record)?)
 }

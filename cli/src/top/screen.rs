@@ -13,9 +13,9 @@ use ratatui::widgets::{Cell, Paragraph, Row, TableState};
 use tokio::sync::mpsc;
 
 use super::tables::{Table, Tables, View};
-use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::web::live::{Live, Overview};
 use crate::web::record_rows::Progress;
+use verb::errors::{Done, Exit, Failure, plain};
 
 /// Wider texts are cut, except in the last column.
 const COLUMN_MAX: usize = 24;

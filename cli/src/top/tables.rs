@@ -2,9 +2,9 @@
 
 use proto::JobId;
 
-use crate::common::units;
 use crate::web::live::Overview;
 use crate::web::record_rows::Progress;
+use verb::units;
 
 /// The newest jobs in the overview.
 const NEWEST_MAX: usize = 8;

@@ -17,8 +17,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use web::{Guard, Settings, Source, Token};
 
-use crate::Context;
-use crate::common::errors::{Done, Failure, plain};
+use verb::Context;
+use verb::errors::{Done, Failure, plain};
 
 /// The time after which a request to silent nodes is given up.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -98,7 +98,7 @@ fn serve(server: impl Future<Output = Done>) -> Done {
     let done = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = crate::interrupted() => Ok(crate::common::errors::Exit::Ok),
+            () = verb::interrupted() => Ok(verb::errors::Exit::Ok),
             done = server => done,
         }
     });

@@ -11,8 +11,8 @@ use serde::Serialize;
 use web::TaskFilter;
 
 use crate::cluster::task::state_word;
-use crate::common::errors::Failure;
 use crate::report::files;
+use verb::errors::Failure;
 
 /// The rows of one page of tasks.
 const ROWS_MAX: usize = 100;

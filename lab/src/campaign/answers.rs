@@ -9,10 +9,10 @@ use proto::limits;
 use workloads::{Graph, Plan};
 
 use super::readings::Readings;
-use crate::cluster::kept_outputs::{self, CopiedFile};
-use crate::cluster::reports::Logs;
-use crate::common::errors::Failure;
-use crate::common::output::say;
+use verb::cluster::kept_outputs::{self, CopiedFile};
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
+use verb::output::say;
 
 /// The maximum of differing files per run that are named.
 const NAMED_MAX: usize = 3;

@@ -18,8 +18,8 @@ use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use sim::{HISTORY_OPERATIONS_MAX, History, SimRng};
 use tokio::task::JoinSet;
 
-use crate::common::errors::Failure;
-use crate::common::output::say;
+use verb::errors::Failure;
+use verb::output::say;
 
 const CALLERS: u64 = 4;
 /// Keys that are used at the same time.

@@ -31,13 +31,13 @@ use sim::SimRng;
 use workloads::Graph;
 
 use self::answers::Answers;
-use crate::Context;
-use crate::cluster::reports::Logs;
-use crate::cluster::{node_list, submit};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
-use crate::local::embed::ClusterPlan;
-use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::cluster::{kept_outputs, survival};
+use verb::errors::{Done, Exit, Failure};
+use verb::local::embed::ClusterPlan;
+use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use verb::output::say;
 
 /// A tree that has not ended after this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(300);
@@ -208,7 +208,7 @@ impl<'a> CampaignNodes<'a> {
     /// in time.
     async fn are_whole(&self, client: &Client) -> bool {
         let deadline = Instant::now() + WHOLE_WITHIN;
-        while node_list::losses_survived(client).await < self.spare() {
+        while survival::losses_survived(client).await < self.spare() {
             if Instant::now() >= deadline {
                 return false;
             }
@@ -236,7 +236,7 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
         tasks_each: graph.len() as u64,
         ..Campaign::default()
     };
-    let ended = crate::block_on(all(args, &graph, &mut seen));
+    let ended = verb::block_on(all(args, &graph, &mut seen));
     seen.wall_s = began.elapsed().as_secs_f64();
     // An interrupted campaign reports its results so far.
     if ended.is_ok() || seen.runs + seen.kills + seen.stops > 0 {
@@ -322,7 +322,7 @@ async fn all_in(
     while seen.kills < args.kills && seen.stuck == 0 {
         let wiped_before = seen.wiped;
         let options = submission(args.real_data);
-        let plan = submit::send(&client, graph, &options).await?;
+        let plan = kept_outputs::send(&client, graph, &options).await?;
         let job = plan.job();
         let ended = {
             let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {}));
@@ -397,7 +397,7 @@ fn submission(real_data: bool) -> SubmitOptions {
 /// The kept files of a run without faults.
 async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answers, Failure> {
     let options = submission(true);
-    let plan = submit::send(client, graph, &options).await?;
+    let plan = kept_outputs::send(client, graph, &options).await?;
     let job = plan.job();
     let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {})).await;
     let end = end.map_err(|_| Failure::lost("a run without faults does not end"))??;
@@ -407,7 +407,7 @@ async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answe
         let text = format!("undisturbed, {done} of {} tasks are done", graph.len());
         return Err(Failure::lost(text));
     }
-    answers.expect_whole(crate::cluster::kept_outputs::of_graph(graph, &plan, true).len())?;
+    answers.expect_whole(kept_outputs::of_graph(graph, &plan, true).len())?;
     Ok(answers)
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 
-use crate::common::errors::Failure;
-use crate::common::output::say;
+use verb::errors::Failure;
+use verb::output::say;
 
 const LIST: &str = ".sha256";
 /// The maximum of files per run with other bytes than were read that are named.

@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use super::point::{FigureSource, Point};
 use super::results::{Outcome, Results};
-use crate::Context;
-use crate::common::errors::{Failure, plain};
-use crate::common::{settings, units};
+use verb::Context;
+use verb::errors::{Failure, plain};
+use verb::{settings, units};
 
 /// The time for a run to end after a stop request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -39,9 +39,9 @@ use self::point::{FigureSource, Point};
 use self::results::{Outcome, Results};
 use self::scale::Scale;
 use self::section::{Section, Verdict};
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const RECORDED: &str = "../shared/data/wfinstances";
 
 #[derive(Args, Debug)]
-pub(crate) struct EvalArgs {
+pub struct EvalArgs {
     #[command(subcommand)]
     what: EvalTarget,
 }
@@ -115,7 +115,7 @@ const RANKING_ID: &str = "ranking";
 const OVERLAP_ID: &str = "overlap";
 
 /// Runs `starling eval`.
-pub(crate) fn run(context: &Context, args: &EvalArgs) -> Done {
+pub fn run(context: &Context, args: &EvalArgs) -> Done {
     match &args.what {
         EvalTarget::Paper(args) => run_paper(context, args),
         EvalTarget::Scale(args) => scaling::run(context, args),
@@ -132,7 +132,7 @@ fn run_paper(context: &Context, args: &PaperArgs) -> Done {
         patience: PATIENCE,
         budget: None,
     };
-    let results = crate::block_on(launch::run(context, &plan, &evaluation.points()))?;
+    let results = verb::block_on(launch::run(context, &plan, &evaluation.points()))?;
     let sections = evaluation.tell(&results);
     let took_s = began.elapsed().as_secs_f64();
     write(&args.output, args, &evaluation, &sections, &results, took_s)?;

@@ -6,21 +6,18 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use clap::Args;
-use client::{Client, ClientError};
+use client::{Client, ClientError, SubmitOptions};
 use proto::event::End;
 use proto::wire::{self, OutputForm, spec::Body};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId};
 use serde::{Deserialize, Serialize};
 use workloads::{Graph, Plan};
 
-use crate::Context;
-use crate::cluster::reports::{Committed, Logs};
-use crate::cluster::{jobs, streams, unpack};
-use crate::common::errors::{Done, Failure, plain};
-use crate::common::output::say;
-use crate::common::selector::Selector;
-use crate::common::units::number_of;
+use super::logs::{Committed, Logs};
+use super::unpack;
+use crate::errors::{Failure, plain};
+use crate::output::say;
+use crate::units::number_of;
 
 /// The maximum of outputs in one key of the store, far below the limit of a value.
 const LISTED_MAX: usize = 10_000;
@@ -29,7 +26,7 @@ const LOST_SHOWN_MAX: usize = 5;
 
 /// One kept output: task, number of the output, file, and form of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct KeptOutput(u64, u32, pub(crate) String, #[serde(default)] i32);
+pub struct KeptOutput(u64, u32, pub String, #[serde(default)] i32);
 
 fn key(job: JobId, part: usize) -> Vec<u8> {
     format!("starling/kept/{}/{part}", job.0).into_bytes()
@@ -42,12 +39,12 @@ fn keeps(spec: &wire::Spec, real_data: bool) -> bool {
 }
 
 /// True if a command has a kept output.
-pub(crate) fn has_commands_that_keep(graph: &Graph) -> bool {
+pub fn has_commands_that_keep(graph: &Graph) -> bool {
     graph.specs().iter().any(|spec| keeps(spec, false))
 }
 
 /// The kept outputs of a workflow.
-pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<KeptOutput> {
+pub fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<KeptOutput> {
     if !graph.specs().iter().any(|spec| keeps(spec, real_data)) {
         return Vec::new();
     }
@@ -63,11 +60,7 @@ pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<K
 }
 
 /// Stores the list of a job's kept outputs, before the job is committed. So every job has its list.
-pub(crate) async fn remember(
-    client: &Client,
-    job: JobId,
-    kept: &[KeptOutput],
-) -> Result<(), Failure> {
+pub async fn remember(client: &Client, job: JobId, kept: &[KeptOutput]) -> Result<(), Failure> {
     for (part, listed) in kept.chunks(LISTED_MAX).enumerate() {
         let text = serde_json::to_vec(listed).expect("numbers and strings always serialise");
         client.kv().insert(&key(job, part), &text).await?;
@@ -75,14 +68,27 @@ pub(crate) async fn remember(
     Ok(())
 }
 
+/// Stores the list of a workflow's kept outputs, and submits it.
+pub async fn send<'g>(
+    client: &Client,
+    graph: &'g Graph,
+    options: &SubmitOptions,
+) -> Result<Plan<'g>, Failure> {
+    let plan = client.plan(graph, options).await?;
+    let kept = of_graph(graph, &plan, options.settings.real_data);
+    remember(client, plan.job(), &kept).await?;
+    client.submit_plan(&plan, options).await?;
+    Ok(plan)
+}
+
 /// True if there is a list of the job's kept outputs.
-pub(crate) async fn is_listed(client: &Client, job: JobId) -> Result<bool, Failure> {
+pub async fn is_listed(client: &Client, job: JobId) -> Result<bool, Failure> {
     Ok(client.kv().lookup(&key(job, 0)).await?.is_some())
 }
 
 /// Removes the list of a job's kept outputs. The last part goes first, so that after an
 /// interruption the rest is found again.
-pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
+pub async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
     let mut parts = 0;
     while client.kv().lookup(&key(job, parts)).await?.is_some() {
         parts += 1;
@@ -94,7 +100,7 @@ pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
 }
 
 /// The list of a job's kept outputs.
-pub(crate) async fn recall(client: &Client, job: JobId) -> Result<Vec<KeptOutput>, Failure> {
+pub async fn recall(client: &Client, job: JobId) -> Result<Vec<KeptOutput>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {
         let Some(value) = client.kv().lookup(&key(job, part)).await? else { break };
@@ -108,33 +114,33 @@ pub(crate) async fn recall(client: &Client, job: JobId) -> Result<Vec<KeptOutput
 }
 
 /// A file that was copied.
-#[derive(Serialize)]
-pub(crate) struct CopiedFile {
+#[derive(Debug, Serialize)]
+pub struct CopiedFile {
     task: String,
-    pub(crate) file: String,
-    pub(crate) path: String,
+    pub file: String,
+    pub path: String,
     bytes: u64,
     #[serde(skip)]
-    pub(crate) object: ObjectId,
+    pub object: ObjectId,
 }
 
 /// The result of a copy.
-#[derive(Default)]
-pub(crate) struct Outcome {
-    pub(crate) copied: Vec<CopiedFile>,
+#[derive(Default, Debug)]
+pub struct Outcome {
+    pub copied: Vec<CopiedFile>,
     /// Outputs of tasks that are not done.
-    undone: u64,
+    pub undone: u64,
     /// Unreachable nodes that may have objects, or records of finished tasks.
-    pub(crate) away: BTreeSet<NodeId>,
+    pub away: BTreeSet<NodeId>,
     /// Outputs that could not be written here, with the reason; the cluster still has them.
-    pub(crate) unwritten: Vec<(KeptOutput, String)>,
+    pub unwritten: Vec<(KeptOutput, String)>,
     /// Outputs that no node has: file and reason.
     lost: Vec<(String, String)>,
 }
 
 impl Outcome {
     /// Fails with the names of lost outputs.
-    pub(crate) fn check_lost(&self) -> Result<(), Failure> {
+    pub fn check_lost(&self) -> Result<(), Failure> {
         if self.lost.is_empty() {
             return Ok(());
         }
@@ -149,7 +155,7 @@ impl Outcome {
     }
 
     /// Fails with the name of an unwritten output.
-    fn check_written(&self, dir: &Path) -> Result<(), Failure> {
+    pub fn check_written(&self, dir: &Path) -> Result<(), Failure> {
         let Some((first, why)) = self.unwritten.first() else { return Ok(()) };
         let number = number_of(self.unwritten.len() as u64, "kept output");
         let text = format!("{}: {number} not written, '{}': {why}", dir.display(), first.2);
@@ -158,7 +164,7 @@ impl Outcome {
 }
 
 /// Copies every kept output of finished tasks into `dir`.
-pub(crate) async fn copy(
+pub async fn copy(
     client: &Client,
     logs: &Logs,
     job: JobId,
@@ -325,71 +331,6 @@ fn inside(dir: &Path, file: &str) -> Result<PathBuf, Failure> {
             Err(Failure::refused(text).hint("name outputs by relative paths without '..'"))
         }
     }
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct FetchArgs {
-    /// all, last, 5 or 1-3,7
-    jobs: Selector,
-    /// Directory for the files; with several jobs, a subdirectory for each
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-}
-
-#[derive(Serialize)]
-struct Fetched {
-    job: String,
-    files: Vec<CopiedFile>,
-    /// Kept outputs of tasks that are not done.
-    undone: u64,
-}
-
-/// `starling job fetch JOBS -o DIR`.
-pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) -> Done {
-    let chosen = jobs::select(client, &args.jobs).await?;
-    let (mut away, mut short) = (BTreeSet::new(), Vec::new());
-    for &job in &chosen {
-        let is_noted = client.job_to_fetch(job).await.is_ok();
-        let logs = Logs::read(client, job, None).await?;
-        jobs::must_exist(client, job, &logs).await?;
-        if !is_noted {
-            say(&format!(
-                "warning: the home of job {} is away: results of a job that still runs may change",
-                job.0
-            ));
-        }
-        let kept = recall(client, job).await?;
-        if kept.is_empty() && chosen.len() == 1 {
-            return Err(Failure::refused(format!("job {} keeps no outputs", job.0))
-                .hint("mark them: --out FILE of a command, keep = true in a workflow"));
-        }
-        let dir = match chosen.len() {
-            1 => args.output.clone(),
-            _ => args.output.join(job.0.to_string()),
-        };
-        let outcome = copy(client, &logs, job, &kept, &dir).await?;
-        short.extend(outcome.check_written(&dir).err());
-        short.extend(outcome.check_lost().err());
-        away.extend(outcome.away);
-        let (files, undone) = (outcome.copied, outcome.undone);
-        let number = number_of(files.len() as u64, "file");
-        if context.output.json {
-            context.output.json(&Fetched { job: job.0.to_string(), files, undone })?;
-        } else {
-            let undone = match undone {
-                0 => String::new(),
-                _ => format!("; {} of tasks that are not done", number_of(undone, "output")),
-            };
-            context.output.note(&format!("{number} in {}{undone}", dir.display()));
-        }
-    }
-    let mut short = short.into_iter();
-    if let Some(first) = short.next() {
-        short.for_each(|failure| say(&format!("warning: {}", failure.message)));
-        return Err(first);
-    }
-    let away: Vec<NodeId> = away.into_iter().collect();
-    streams::missing("the files that lie there were not fetched", &away)
 }
 
 #[cfg(test)]

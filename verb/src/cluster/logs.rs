@@ -1,34 +1,32 @@
-//! From the nodes' event logs to a report, a trace or an explanation.
+//! The event logs of a job's nodes, merged, and what can be read from them.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
+use analysis::{Entry, Fold, Kinds, Merged, TraceWriter};
 use client::{Client, ClientError};
 use proto::event::{End, Event, RetryReason};
-use proto::wire::{JobState, NodeState, Openness};
-use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
-use serde::Serialize;
+use proto::wire::NodeState;
+use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time};
 use workloads::{Graph, Plan};
 
-use crate::cluster::{job_info, jobs};
-use crate::common::errors::Failure;
-use crate::common::output::say;
+use crate::errors::Failure;
+use crate::output::say;
 
 /// The time that a node has to send its state.
-pub(crate) const STATE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+pub const STATE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The event logs of all nodes that answer.
 #[derive(Debug, Default)]
-pub(crate) struct Logs {
+pub struct Logs {
     logs: Vec<(NodeId, Vec<u8>)>,
     /// Later events are skipped.
     until: Option<Time>,
-    pub(crate) states: Vec<NodeState>,
+    pub states: Vec<NodeState>,
     /// The nodes without events here, and the reasons.
-    pub(crate) missing: Vec<(NodeId, String)>,
+    pub missing: Vec<(NodeId, String)>,
 }
 
 async fn events_of(
@@ -47,11 +45,7 @@ async fn events_of(
 
 impl Logs {
     /// Reads the logs of a job, or of one of its tasks. Unreachable nodes are named on stderr.
-    pub(crate) async fn read(
-        client: &Client,
-        job: JobId,
-        task: Option<LocalId>,
-    ) -> Result<Self, Failure> {
+    pub async fn read(client: &Client, job: JobId, task: Option<LocalId>) -> Result<Self, Failure> {
         let read = Self::read_quietly(client, job, task).await?;
         for (node, why) in &read.missing {
             say(&format!("warning: without the events of {node}: {why}"));
@@ -60,7 +54,7 @@ impl Logs {
     }
 
     /// As [`Self::read`], without a warning.
-    pub(crate) async fn read_quietly(
+    pub async fn read_quietly(
         client: &Client,
         job: JobId,
         task: Option<LocalId>,
@@ -87,12 +81,12 @@ impl Logs {
     }
 
     /// Skips the events after the end of a job; 0: it has not ended.
-    pub(crate) fn end(&mut self, ended_ns: u64) {
+    pub fn end(&mut self, ended_ns: u64) {
         self.until = (ended_ns > 0).then_some(Time(ended_ns));
     }
 
     /// All events by time. Unreadable parts are named on stderr at the end.
-    pub(crate) fn for_each(
+    pub fn for_each(
         &self,
         mut see: impl FnMut(&Entry) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -110,11 +104,7 @@ impl Logs {
     }
 
     /// Sums up the events. The plan, if there is one, gives the width and kind of tasks.
-    pub(crate) fn fold(
-        &self,
-        job: JobId,
-        plan: Option<(&Graph, &Plan<'_>)>,
-    ) -> Result<Fold, Failure> {
+    pub fn fold(&self, job: JobId, plan: Option<(&Graph, &Plan<'_>)>) -> Result<Fold, Failure> {
         let kinds = plan.map(|(graph, _)| Kinds::of(graph)).unwrap_or_default();
         let unclocked = plan.is_some_and(|(graph, _)| graph.clock_starts_after_loads());
         let mut fold = Fold::of_job(job).before_the_clock(kinds.loads().filter(|_| unclocked));
@@ -134,7 +124,7 @@ impl Logs {
     /// The end of each task of a job. Of several attempts the highest number counts, not the last.
     /// A home that slept while another took its place may commit an end after it wakes. Such an end
     /// does not count, and the numbers of its successor are higher.
-    pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
+    pub fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
         let (mut committed, mut recalled) = (HashMap::new(), HashMap::new());
         self.for_each(|entry| {
             match entry.event {
@@ -166,7 +156,7 @@ impl Logs {
 
     /// Further nodes with the outputs of tasks: those that took them over from a leaving node, or
     /// have replicas of them. In the order of time.
-    pub(crate) fn taken_over(
+    pub fn taken_over(
         &self,
         job: JobId,
     ) -> Result<HashMap<LocalId, Vec<(Attempt, NodeId)>>, Failure> {
@@ -183,12 +173,12 @@ impl Logs {
     }
 
     /// True if this node's log was read.
-    pub(crate) fn has(&self, node: NodeId) -> bool {
+    pub fn has(&self, node: NodeId) -> bool {
         self.logs.iter().any(|(read, _)| *read == node)
     }
 
     /// Writes a Chrome trace.
-    pub(crate) fn write_trace(
+    pub fn write_trace(
         &self,
         to: TraceFile,
         origin: Option<Time>,
@@ -209,13 +199,13 @@ impl Logs {
 /// The destination of a trace. It is opened before the work begins, so that an unwritable path is
 /// detected early. An existing file stays until the trace is written.
 #[derive(Debug)]
-pub(crate) struct TraceFile {
+pub struct TraceFile {
     path: PathBuf,
     file: File,
 }
 
 impl TraceFile {
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
         let file = File::options().create(true).truncate(false).write(true).open(path);
         let file = file.map_err(|error| Failure::file(path, &error))?;
         Ok(Self { path: path.to_owned(), file })
@@ -224,112 +214,8 @@ impl TraceFile {
 
 /// The attempt of a task that counted, and the node where it ran.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Committed {
-    pub(crate) node: NodeId,
-    pub(crate) attempt: Attempt,
-    pub(crate) end: End,
-}
-
-/// The facts of a job's state that are not in the log.
-pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
-    let members = states.iter().filter_map(|state| state.member.as_ref());
-    let reads = state.sum.as_ref().map(|sum| Reads {
-        inputs: sum.inputs,
-        local: sum.inputs_local,
-        copied: sum.inputs_copied,
-    });
-    RunFacts {
-        reads,
-        job: state.job.to_string(),
-        state: jobs::state_word(state).to_owned(),
-        policy: states.first().map(|state| state.policy.clone()).unwrap_or_default(),
-        slots: members.map(|member| member.slots).sum(),
-        nodes: states.len() as u32,
-        tasks: state.total,
-        edges: state.edges,
-        submitted: Some(analysis::past::begin(state)),
-        ended: (state.ended_ns > 0).then_some(Time(state.ended_ns)),
-        node_states: states,
-        ..RunFacts::default()
-    }
-}
-
-/// The report with the job's own counts: a log may lag behind, or be on an unreachable node.
-pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunReport {
-    let mut report = RunReport::new(fold, facts);
-    let counts = jobs::counts(state);
-    report.tasks.done = counts.done;
-    report.tasks.failed = counts.failed;
-    report.tasks.cancelled = counts.cancelled;
-    report.tasks.skipped = counts.skipped;
-    report.tasks.executions = report.tasks.executions.max(counts.executions);
-    report
-}
-
-/// A report with the facts from its job's home: failures, and the user that cancelled.
-#[derive(Serialize)]
-struct ReportWithFailures<'r> {
-    #[serde(flatten)]
-    report: &'r RunReport,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cancelled_by: Option<String>,
-    failures: Vec<jobs::FailureRow>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stall: Option<jobs::StallRow>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    round: Option<u32>,
-    /// The directory of a run's kept outputs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    results_dir: Option<String>,
-    /// Of a job to which tasks can be added: the bytes of outputs that are held.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    open: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held_bytes: Option<u64>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    past: Option<job_info::PastRow>,
-}
-
-/// The report as one line of JSON; its schema comes first. `past`: with the facts for jobs of a
-/// cluster only.
-pub(crate) fn json(
-    report: &RunReport,
-    state: &JobState,
-    results: Option<&Path>,
-    past: bool,
-) -> String {
-    let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
-    let results_dir = results.map(|dir| dir.display().to_string());
-    let stall = jobs::StallRow::of(state);
-    let round = jobs::later_round(state);
-    let past = past.then(|| job_info::PastRow::of(state));
-    let is_of_open_job = state.openness() != Openness::ClosedGraph;
-    let open = is_of_open_job.then(|| state.openness() == Openness::Open && state.ended_ns == 0);
-    let held_bytes = is_of_open_job.then(|| jobs::counts(state).held_bytes);
-    let told = ReportWithFailures {
-        report,
-        cancelled_by,
-        failures,
-        stall,
-        round,
-        results_dir,
-        open,
-        held_bytes,
-        past,
-    };
-    serde_json::to_string(&told).expect("numbers and strings always serialise")
-}
-
-/// CPU time of this process so far.
-pub(crate) fn own_cpu() -> Span {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Span(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-/// The peak memory of this process.
-pub(crate) fn own_peak_rss_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
+pub struct Committed {
+    pub node: NodeId,
+    pub attempt: Attempt,
+    pub end: End,
 }

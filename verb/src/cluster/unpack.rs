@@ -9,7 +9,7 @@ use proto::wire::OutputForm;
 
 /// Puts the files of an archive in their places: those of a directory at `to`, those of a pattern
 /// into `dir`. Returns them. Each gets its name only when all are complete.
-pub(crate) fn place(
+pub(super) fn place(
     archive: &Path,
     form: OutputForm,
     dir: &Path,

@@ -7,13 +7,13 @@ use hardware::{Machine, Settings as HardwareSettings};
 use resources::{Name, Offer, parse_pool, parse_variant, parse_want};
 use workloads::Needs;
 
-use crate::common::errors::Failure;
-use crate::common::settings::Settings;
-use crate::common::units::Timespan;
+use crate::errors::Failure;
+use crate::settings::Settings;
+use crate::units::Timespan;
 
 /// The needs of the task of a command line.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct NeedsArgs {
+pub struct NeedsArgs {
     /// Cpus of the task, with a policy or without: 4, all, '4 compact!' [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = cpus)]
     cpus: Option<String>,
@@ -70,7 +70,7 @@ fn pool(text: &str) -> Result<String, String> {
 }
 
 impl NeedsArgs {
-    pub(crate) fn needs(&self) -> Needs {
+    pub fn needs(&self) -> Needs {
         Needs {
             cpus: self.cpus.clone().unwrap_or_default(),
             gpus: self.gpus.clone().unwrap_or_default(),
@@ -80,17 +80,17 @@ impl NeedsArgs {
             variants: self.variants.clone(),
         }
     }
-    pub(crate) fn priority(&self) -> i32 {
+    pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)
     }
-    pub(crate) fn time_request_ns(&self) -> u64 {
+    pub fn time_request_ns(&self) -> u64 {
         self.time_request.map_or(0, |time| time.0.as_nanos() as u64)
     }
 }
 
 /// The pools and labels that nodes offer besides what is found.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct OfferArgs {
+pub struct OfferArgs {
     #[arg(
         help = "A pool of each node, in place of the detected one of that name: \
                 'gpus=[[0,1],[2,3]]', 'licences=sum(100)', memory=64GiB; may be repeated",
@@ -106,16 +106,16 @@ pub(crate) struct OfferArgs {
 
 /// The given pools and labels of nodes, and the part of a node in the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct OfferPlan {
-    pub(crate) resources: Vec<String>,
-    pub(crate) labels: Vec<String>,
+pub struct OfferPlan {
+    pub resources: Vec<String>,
+    pub labels: Vec<String>,
 }
 
 /// Separates pools in a setting.
 const BETWEEN_POOLS: char = ';';
 
 impl OfferArgs {
-    pub(crate) fn resolve(&self, settings: &Settings) -> Result<OfferPlan, Failure> {
+    pub fn resolve(&self, settings: &Settings) -> Result<OfferPlan, Failure> {
         let saved = |key: &str, between: char| -> Result<Vec<String>, Failure> {
             let text: Option<String> = settings.pick_optional(None, key)?;
             let parts = text.iter().flat_map(|text| text.split(between)).map(str::trim);
@@ -134,14 +134,14 @@ impl OfferArgs {
 
 impl OfferPlan {
     /// The flags by which a node gets these pools and labels.
-    pub(crate) fn flags(&self) -> Vec<String> {
+    pub fn flags(&self) -> Vec<String> {
         let flag = |name: &str, values: &[String]| -> Vec<String> {
             values.iter().flat_map(|value| [name.to_owned(), value.clone()]).collect()
         };
         [flag("--resource", &self.resources), flag("--label", &self.labels)].concat()
     }
     /// As settings.
-    pub(crate) fn saved(&self) -> [(String, String); 2] {
+    pub fn saved(&self) -> [(String, String); 2] {
         let text = |parts: &[String], between: &str| match parts {
             [] => "none".to_owned(),
             parts => parts.join(between),
@@ -173,19 +173,19 @@ impl OfferPlan {
     }
 
     /// The offer of one of several nodes of this machine.
-    pub(crate) fn offer(&self, at: usize, of: usize) -> Result<Arc<Offer>, Failure> {
+    pub fn offer(&self, at: usize, of: usize) -> Result<Arc<Offer>, Failure> {
         Ok(self.part(&self.detect()?, at, of))
     }
 
     /// The offers of all nodes of this process.
-    pub(crate) fn offers(&self, nodes: u32) -> Result<Vec<Arc<Offer>>, Failure> {
+    pub fn offers(&self, nodes: u32) -> Result<Vec<Arc<Offer>>, Failure> {
         let (whole, of) = (self.detect()?, nodes as usize);
         Ok((0..of).map(|at| self.part(&whole, at, of)).collect())
     }
 }
 
 /// The place of a node among the nodes of `up` on this machine: `0/3`.
-pub(crate) fn share(text: &str) -> Result<(usize, usize), String> {
+pub fn share(text: &str) -> Result<(usize, usize), String> {
     let parsed = text.split_once('/').map(|(at, of)| (at.parse(), of.parse()));
     match parsed {
         Some((Ok(at), Ok(of))) if at < of => Ok((at, of)),

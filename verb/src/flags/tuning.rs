@@ -4,73 +4,73 @@ use std::str::FromStr;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use proto::{NodeId, Span, wire};
+use proto::{Span, wire};
 use scheduler::{Lengths, Order, Policy, Tuning, UNLIMITED_BYTES};
 use serde::Serialize;
 use workloads::generate::Draw;
 use workloads::quantity;
 
 use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::history::History;
-use crate::common::settings::Settings;
-use crate::common::units::{self, Bandwidth, Factor, Size, Timespan};
+use crate::errors::Failure;
+use crate::history::History;
+use crate::settings::Settings;
+use crate::units::{self, Bandwidth, Factor, Size, Timespan};
 
 /// The scheduling flags.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Scheduling")]
-pub(crate) struct TuningArgs {
+pub struct TuningArgs {
     /// The rule for placing ready tasks [default: eft]
     #[arg(long)]
-    pub(crate) policy: Option<PolicyName>,
+    pub policy: Option<PolicyName>,
     /// A transfer of at most this share of a task's length is small [default: 0.5]
     #[arg(long, value_name = "T")]
-    pub(crate) threshold: Option<Factor>,
+    pub threshold: Option<Factor>,
     /// With flds: the time after which others may take a waiting dedicated task [default: 10s]
     #[arg(long, value_name = "DURATION")]
-    pub(crate) wait_max: Option<Timespan>,
+    pub wait_max: Option<Timespan>,
     /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
     #[arg(long, value_name = "B")]
-    pub(crate) bandwidth: Option<Bandwidth>,
+    pub bandwidth: Option<Bandwidth>,
     /// Assumed duration of tasks that declare none, until their kind was measured: uniform(a,b),
     /// gaussian(mean,deviation), gamma(shape,mean), or like those that ended [default: measured]
     #[arg(long, value_name = "LAW")]
-    pub(crate) lengths: Option<Law>,
+    pub lengths: Option<Law>,
     /// The order of ready tasks: most input bytes; longest path to an end; or the latter if paths
     /// are long, else bytes [default: critical with eft, bytes with the others]
     #[arg(long)]
-    pub(crate) order: Option<OrderName>,
+    pub order: Option<OrderName>,
     /// Share of a victim's shared queue that one steal takes [default: 0.5]
     #[arg(long, value_name = "SHARE")]
-    pub(crate) steal_share: Option<Factor>,
+    pub steal_share: Option<Factor>,
     /// Nodes a thief asks for their load: a number, or sqrt of all, at most 32 [default: sqrt]
     #[arg(long, value_name = "N")]
-    pub(crate) steal_neighbours: Option<Neighbours>,
+    pub steal_neighbours: Option<Neighbours>,
     /// A thief's first wait after it found nothing; doubled each time [default: 1ms]
     #[arg(long, value_name = "DURATION")]
-    pub(crate) steal_interval: Option<Timespan>,
+    pub steal_interval: Option<Timespan>,
     /// A thief's longest wait; then it is dormant until it gets a hint [default: 1024ms]
     #[arg(long, value_name = "DURATION")]
-    pub(crate) steal_bound: Option<Timespan>,
+    pub steal_bound: Option<Timespan>,
     /// Bytes of copies of other nodes' objects that a node keeps [default: 6GiB]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) cache: Option<Size>,
+    pub cache: Option<Size>,
     /// Bytes of objects on a node above which copies are evicted and work waits [default: 90 % of
     /// the file system]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) store_soft: Option<Size>,
+    pub store_soft: Option<Size>,
     /// Bytes of objects on a node above which it accepts no more [default: 95 % of the file system]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) store_hard: Option<Size>,
+    pub store_hard: Option<Size>,
     /// Events and records of ended jobs that a node keeps: a size, an age, or both (2GiB,30d), or
     /// none for no bound. The oldest are removed first, kept results never [default: 2GiB]
     #[arg(long, value_name = "BOUND")]
-    pub(crate) history: Option<History>,
+    pub history: Option<History>,
 }
 
 /// A scheduling policy by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PolicyName(Policy);
+pub struct PolicyName(Policy);
 
 impl ValueEnum for PolicyName {
     fn value_variants<'a>() -> &'a [Self] {
@@ -93,7 +93,7 @@ impl ValueEnum for PolicyName {
 
 /// Orders of the ready queues by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum OrderName {
+pub enum OrderName {
     /// Most input bytes first
     Bytes,
     /// Longest path to an end of the graph first
@@ -115,7 +115,7 @@ impl OrderName {
 
 /// `sqrt`, or a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Neighbours(u32);
+pub struct Neighbours(u32);
 
 impl FromStr for Neighbours {
     type Err = String;
@@ -130,7 +130,7 @@ impl FromStr for Neighbours {
 
 /// The assumed durations of tasks: a distribution, or `measured`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Law(Lengths);
+pub struct Law(Lengths);
 
 impl FromStr for Law {
     type Err = String;
@@ -158,7 +158,7 @@ fn nanoseconds(span: Timespan) -> u64 {
 
 impl TuningArgs {
     /// The change that the flags make, and nothing else.
-    pub(crate) fn change(&self) -> wire::Tuning {
+    pub fn change(&self) -> wire::Tuning {
         wire::Tuning {
             policy: self.policy.map(|PolicyName(policy)| policy.name().to_owned()),
             threshold: self.threshold.map(|Factor(threshold)| threshold),
@@ -179,7 +179,7 @@ impl TuningArgs {
     }
 
     /// The flags, else the settings, else the built-in values.
-    pub(crate) fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
+    pub fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
         self.over(&context.settings)
     }
 
@@ -206,7 +206,7 @@ impl TuningArgs {
 }
 
 /// The flags with which another process gets this tuning.
-pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
+pub fn flags(tuning: &Tuning) -> Vec<String> {
     let mut flags = Vec::new();
     let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
     let span = |Span(ns): Span| format!("{ns}ns");
@@ -236,8 +236,8 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
 }
 
 /// The tuning of a node, as JSON.
-#[derive(Serialize)]
-pub(crate) struct TuningReport {
+#[derive(Debug, Serialize)]
+pub struct TuningReport {
     policy: Option<String>,
     threshold: Option<f64>,
     wait_max_s: Option<f64>,
@@ -293,7 +293,7 @@ fn lengths(tuning: &wire::Tuning) -> Option<String> {
 }
 
 /// The tuning of a node, as rows of a table.
-pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
+pub fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
     let seconds = |ns: u64| units::seconds(ns as f64 / 1e9);
     let size = |bytes: u64| match bytes {
         UNLIMITED_BYTES => "unlimited".to_owned(),
@@ -321,30 +321,6 @@ pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
     ];
     let row = |(name, value): (&str, Option<String>)| Some(vec![name.to_owned(), value?]);
     rows.into_iter().filter_map(row).collect()
-}
-
-/// `starling node set`: changes running nodes; all of them if none is named.
-pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Done {
-    let change = args.change();
-    if change == wire::Tuning::default() {
-        return Err(Failure::usage("nothing is to be changed")
-            .hint("name a setting, such as --policy flds; see 'starling node set --help'"));
-    }
-    crate::block_on(async {
-        let client = context.connect().await?;
-        let known = client.nodes();
-        let nodes = if nodes.is_empty() { &known } else { nodes };
-        if let Some(node) = nodes.iter().find(|node| !known.contains(node)) {
-            return Err(Failure::refused(format!("no node {node} in this cluster"))
-                .hint("'starling node list' shows its nodes"));
-        }
-        for &node in nodes {
-            client.tune(node, &change, crate::cluster::node_list::PATIENCE).await?;
-        }
-        let count = units::number_of(nodes.len() as u64, "node");
-        context.output.note(&format!("changed {count}"));
-        Ok(Exit::Ok)
-    })
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use proto::limits::NODES_MAX;
 use scheduler::{Policy, Tuning};
 
 use crate::Context;
-use crate::args::ClusterArgs;
-use crate::common::errors::{Failure, plain};
-use crate::common::needs::OfferPlan;
-use crate::common::output::say;
-use crate::common::units::{Bandwidth, number_of};
+use crate::errors::{Failure, plain};
+use crate::flags::ClusterArgs;
+use crate::flags::needs::OfferPlan;
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::run_dir::RunDir;
+use crate::output::say;
+use crate::units::{Bandwidth, number_of};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which a run checks that its nodes are alive.
@@ -23,39 +23,39 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The options of the nodes, with flags and settings resolved.
 #[derive(Clone, Debug)]
-pub(crate) struct ClusterPlan {
-    pub(crate) nodes: u32,
+pub struct ClusterPlan {
+    pub nodes: u32,
     /// The slots of each node.
-    pub(crate) slots: u32,
-    pub(crate) policy: Policy,
-    pub(crate) bandwidth: Bandwidth,
-    pub(crate) tuning: Tuning,
+    pub slots: u32,
+    pub policy: Policy,
+    pub bandwidth: Bandwidth,
+    pub tuning: Tuning,
     /// The pools and labels of each node.
-    pub(crate) offer: OfferPlan,
+    pub offer: OfferPlan,
     /// Replicas of each partition.
-    pub(crate) replicas: u32,
+    pub replicas: u32,
     /// The interval at which a node reads all of its records; `None`: never.
-    pub(crate) scrub_every: Option<Duration>,
-    pub(crate) captured: CapturedRoom,
+    pub scrub_every: Option<Duration>,
+    pub captured: CapturedRoom,
     /// Tasks see nothing of a node's Slurm allocation.
-    pub(crate) hides_slurm: bool,
+    pub hides_slurm: bool,
     /// Without keys and encryption.
-    pub(crate) insecure: bool,
+    pub insecure: bool,
 }
 
 /// The values of an existing instance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Present {
-    pub(crate) nodes: u32,
-    pub(crate) replicas: u32,
+pub struct Present {
+    pub nodes: u32,
+    pub replicas: u32,
 }
 
 /// Nodes that outlive the command that starts them keep two replicas, once there are two nodes.
-pub(crate) const REPLICAS_DEFAULT: u32 = 2;
+pub const REPLICAS_DEFAULT: u32 = 2;
 
 /// The lifetime of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ClusterLifetime {
+pub enum ClusterLifetime {
     /// As long as one command: no node joins later.
     Run,
     /// Nodes may join and leave.
@@ -63,7 +63,7 @@ pub(crate) enum ClusterLifetime {
 }
 
 /// Checks that this number of nodes can keep the replicas.
-pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> {
+pub fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> {
     let most = nodes.min(proto::limits::COPIES_MAX);
     if (1..=most).contains(&replicas) {
         return Ok(replicas);
@@ -74,14 +74,14 @@ pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> 
 }
 
 /// Warns even with `--quiet`.
-pub(crate) fn warn_insecure() {
+pub fn warn_insecure() {
     say("warning: --insecure: nothing is encrypted and no peer is authenticated: \
          any account of this machine can run commands as this user");
 }
 
 impl ClusterPlan {
     /// `present` overrides the settings if there is an instance already.
-    pub(crate) fn resolve(
+    pub fn resolve(
         context: &Context,
         args: &ClusterArgs,
         present: Option<Present>,
@@ -121,7 +121,7 @@ impl ClusterPlan {
         Ok(Self { offer, insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
     }
 
-    pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
+    pub fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
         let policy = tuning.policy;
         let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_INTERVAL.0));
@@ -140,20 +140,20 @@ impl ClusterPlan {
         }
     }
 
-    pub(crate) fn total_slots(&self) -> u32 {
+    pub fn total_slots(&self) -> u32 {
         self.nodes.saturating_mul(self.slots)
     }
 }
 
 /// Each node's share of the machine's CPUs.
-pub(crate) fn default_slots(nodes: u32) -> u32 {
+pub fn default_slots(nodes: u32) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     (cpus / nodes).max(1)
 }
 
 /// A cluster in a temporary directory. Dropping it ends the nodes and removes the directory.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     // In this order: the nodes end before their directory is removed.
     nodes: Nodes,
     dir: RunDir,
@@ -187,12 +187,12 @@ impl Drop for Nodes {
 }
 
 impl Cluster {
-    pub(crate) async fn start(plan: &ClusterPlan, as_processes: bool) -> Result<Self, Failure> {
+    pub async fn start(plan: &ClusterPlan, as_processes: bool) -> Result<Self, Failure> {
         Self::start_prepared(plan, as_processes, |_| Ok(())).await
     }
 
     /// As [`Self::start`], in a directory that `prepare` fills before the nodes start.
-    pub(crate) async fn start_prepared(
+    pub async fn start_prepared(
         plan: &ClusterPlan,
         as_processes: bool,
         prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
@@ -239,7 +239,7 @@ impl Cluster {
 
     /// Returns the reason when a node has ended by itself and the others cannot go on without it.
     /// Prints a warning for other ended nodes.
-    pub(crate) async fn lost_node(&mut self) -> Failure {
+    pub async fn lost_node(&mut self) -> Failure {
         let mut spare = self.replicas - 1;
         loop {
             let ended = match &mut self.nodes {
@@ -272,22 +272,22 @@ impl Cluster {
     }
 
     /// Keeps the directory after the end of the cluster.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.dir.keep();
     }
 
     /// Ends the nodes while this runtime still runs, so that their streams to this process can end.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || drop(self)).await;
         stopped.expect("stopping does not panic");
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// True if all nodes share this process.
-    pub(crate) fn is_one_process(&self) -> bool {
+    pub fn is_one_process(&self) -> bool {
         matches!(self.nodes, Nodes::Here(_))
     }
 }

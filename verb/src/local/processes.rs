@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use client::Instance;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
-use crate::common::errors::{Exit, Failure, plain};
-use crate::common::path_templates;
+use crate::errors::{Exit, Failure, plain};
+use crate::flags::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::local::embed::ClusterPlan;
+use crate::path_templates;
 
 /// The time for a cluster on one machine to start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// The lifetime of a node process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ProcessLifetime {
+pub enum ProcessLifetime {
     /// Ends with this process, however that ends: it stops at the end of its standard input.
     Ours,
     /// A session of its own.
@@ -34,8 +34,8 @@ pub(crate) enum ProcessLifetime {
 
 /// A started node, which may not be up yet.
 #[derive(Debug)]
-pub(crate) struct NodeProcess {
-    pub(crate) node: u32,
+pub struct NodeProcess {
+    pub node: u32,
     /// True for a joining node, which may get another number than expected.
     is_new: bool,
     child: Child,
@@ -47,7 +47,7 @@ pub(crate) struct NodeProcess {
 
 /// The node that a process becomes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NodeIdentity {
+pub enum NodeIdentity {
     /// A founding node, or one that has joined before.
     Member(u32),
     /// A node that joins through another. Probably it gets that number.
@@ -55,7 +55,7 @@ pub(crate) enum NodeIdentity {
 }
 
 /// Starts one node of the instance in `dir`.
-pub(crate) fn spawn(
+pub fn spawn(
     dir: &Path,
     identity: NodeIdentity,
     plan: &ClusterPlan,
@@ -88,7 +88,7 @@ pub(crate) fn spawn(
     command.args(ScrubArgs::flags(plan.scrub_every));
     command.args(CapturedArgs::flags(plan.captured));
     command.args(SlurmArgs::flags(plan.hides_slurm));
-    command.args(crate::cluster::tuning::flags(&plan.tuning));
+    command.args(crate::flags::tuning::flags(&plan.tuning));
     if plan.insecure {
         command.arg("--insecure");
     }
@@ -109,7 +109,7 @@ fn has_room(log: &Path) -> bool {
 
 impl NodeProcess {
     /// The number of the node, once it listens.
-    pub(crate) fn number(&self, dir: &Path) -> Option<u32> {
+    pub fn number(&self, dir: &Path) -> Option<u32> {
         let (instance, pid) = (Instance::new(dir), self.child.id());
         match self.is_new {
             true => instance.addresses().into_values().find(|it| it.pid == pid).map(|it| it.node),
@@ -118,7 +118,7 @@ impl NodeProcess {
     }
 
     /// The failure of a node that has ended.
-    pub(crate) fn ended(&mut self) -> Option<Failure> {
+    pub fn ended(&mut self) -> Option<Failure> {
         let status = self.child.try_wait().ok()??;
         let text = std::fs::read(&self.log).unwrap_or_default();
         let fresh = text.get(self.log_start as usize..).unwrap_or_default();
@@ -149,11 +149,11 @@ impl NodeProcess {
     }
 
     /// Asks it to end by closing its standard input; [`Self::wait`] waits for that.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Some(id) = as_pid(self.child.id()) {
             // The process is not reaped yet, so the process id is still its own.
             let _ = kill_process(id, signal);
@@ -161,14 +161,14 @@ impl NodeProcess {
     }
 
     /// Ends a node that should not have been started.
-    pub(crate) fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         // Either may find that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Waits for its end, and kills it after `patience`.
-    pub(crate) fn wait(&mut self, patience: Duration) {
+    pub fn wait(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() >= deadline {
@@ -180,7 +180,7 @@ impl NodeProcess {
 }
 
 /// Why a node of the instance that `up` started has ended, as its log says, where no node runs.
-pub(crate) fn last_error(dir: &Path) -> Option<String> {
+pub fn last_error(dir: &Path) -> Option<String> {
     if !nodes_of(dir).is_empty() {
         return None;
     }
@@ -201,10 +201,7 @@ pub(crate) fn last_error(dir: &Path) -> Option<String> {
 }
 
 /// Waits until all these nodes listen. A node that ends instead is the error.
-pub(crate) async fn await_listening(
-    dir: &Path,
-    started: &mut [NodeProcess],
-) -> Result<(), Failure> {
+pub async fn await_listening(dir: &Path, started: &mut [NodeProcess]) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_WITHIN;
     loop {
         for process in started.iter_mut() {
@@ -231,7 +228,7 @@ pub(crate) async fn await_listening(
 }
 
 /// True if a process runs; a dead one that is not reaped does not.
-pub(crate) fn is_alive(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let Some(id) = as_pid(pid) else { return false };
     if test_kill_process(id).is_err() {
         return false;
@@ -243,7 +240,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 
 /// True if a process is a node of the instance in `dir`. Process ids are reused, so the address
 /// file of a killed node may name a foreign process.
-pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
+pub fn is_node(pid: u32, dir: &Path) -> bool {
     if !is_alive(pid) {
         return false;
     }
@@ -296,7 +293,7 @@ fn is_node_line(
 }
 
 /// The flags of a process, with their values.
-pub(crate) fn flags_of(pid: u32) -> BTreeMap<String, String> {
+pub fn flags_of(pid: u32) -> BTreeMap<String, String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line).into_owned();
     let words: Vec<&str> = line.split('\0').collect();
@@ -321,7 +318,7 @@ fn variable_of(pid: u32, name: &str) -> Option<String> {
 
 /// The node processes of the instance in `dir`, by their command lines or by the state directories
 /// there that they have locked; also those without an address file that can be read.
-pub(crate) fn nodes_of(dir: &Path) -> Vec<u32> {
+pub fn nodes_of(dir: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_node = |pid: u32| {
@@ -345,7 +342,7 @@ fn has_flag_of_node(line: &[u8]) -> bool {
 }
 
 /// Whether the state directory of a node process was removed: it holds a lock that is no more.
-pub(crate) fn has_removed_state(pid: u32, dir: &Path) -> bool {
+pub fn has_removed_state(pid: u32, dir: &Path) -> bool {
     locks_of(pid, dir).iter().any(|lock| lock.ends_with(REMOVED))
 }
 
@@ -373,7 +370,7 @@ fn is_this_program(pid: u32) -> bool {
 }
 
 /// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.
-pub(crate) fn signal_node(pid: u32, dir: &Path, signal: Signal) {
+pub fn signal_node(pid: u32, dir: &Path, signal: Signal) {
     if let Some(id) = as_pid(pid).filter(|_| is_node(pid, dir)) {
         // The process may have ended since the check.
         let _ = kill_process(id, signal);

@@ -14,7 +14,7 @@ const LOCK: &str = "run.lock";
 
 /// A directory of one run. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct RunDir {
+pub(super) struct RunDir {
     dir: tempfile::TempDir,
     is_kept: bool,
     _lock: File,
@@ -22,7 +22,7 @@ pub(crate) struct RunDir {
 
 impl RunDir {
     /// Makes one in the directory for temporary files, and removes those of dead runs.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let parent = std::env::temp_dir();
         let made = Self::new_in(&parent)?;
         sweep(&parent);
@@ -46,13 +46,13 @@ impl RunDir {
         Ok(Self { dir, is_kept: false, _lock: lock })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// Keeps the directory after the end of the run, even from later runs, because it has the only
     /// copy of some file.
-    pub(crate) fn keep(&mut self) {
+    pub(super) fn keep(&mut self) {
         self.dir.disable_cleanup(true);
         self.is_kept = true;
         // Without its lock no run takes it for that of a dead run.

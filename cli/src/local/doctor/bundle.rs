@@ -10,10 +10,10 @@ use serde::Serialize;
 use tar::{Builder, Header};
 
 use super::Report;
-use crate::Context;
-use crate::common::errors::Failure;
-use crate::common::settings::KEYS;
-use crate::report::files;
+use verb::Context;
+use verb::errors::Failure;
+use verb::files;
+use verb::settings::KEYS;
 
 /// The end of each log that is taken.
 const LOG_BYTES_MAX: u64 = 4 << 20;

@@ -9,8 +9,8 @@ use executor::locks::{self, Taken};
 use rustix::process::{Resource, getrlimit};
 
 use super::Check;
-use crate::common::errors::plain;
-use crate::common::units::bytes;
+use verb::errors::plain;
+use verb::units::bytes;
 
 /// Less free space than this is a warning.
 const FREE_BYTES_MIN: u64 = 1 << 30;

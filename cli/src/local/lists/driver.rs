@@ -18,11 +18,11 @@ use workloads::{CrashLimit, GraphBuilder, TaskInit};
 use super::feed::Work;
 use super::journal::Journal;
 use super::printer::{EndedEntry, Printer, Style};
-use crate::Context;
 use crate::cluster::jobs;
-use crate::common::errors::{Done, Exit, Failure, heard};
-use crate::common::output::say;
-use crate::common::units::count;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::output::say;
+use verb::units::count;
 
 /// The interval at which the tasks of a batch that runs are listed.
 const LIST_EVERY: Duration = Duration::from_millis(200);

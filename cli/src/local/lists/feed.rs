@@ -10,9 +10,9 @@ use workloads::lists::{
 };
 
 use super::ListArgs;
-use crate::common::errors::Failure;
-use crate::common::output::say;
-use crate::common::units::number_of;
+use verb::errors::Failure;
+use verb::output::say;
+use verb::units::number_of;
 
 /// Commands that are made before they are wanted.
 const MADE_AHEAD: usize = 256;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use executor::locks::{self, Taken};
 use workloads::lists::{Again, HEADER, JobLog, Row, SeenCommands};
 
-use crate::common::errors::Failure;
-use crate::common::output::say;
-use crate::common::units::number_of;
+use verb::errors::Failure;
+use verb::output::say;
+use verb::units::number_of;
 
 /// An open job log, locked against other runs.
 #[derive(Debug)]

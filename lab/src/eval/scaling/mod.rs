@@ -22,10 +22,10 @@ use self::curves::{FAMILIES, Family};
 use super::launch;
 use super::results::{Outcome, Results};
 use super::section::Section;
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
-use crate::common::units::Timespan;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
+use verb::units::Timespan;
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -102,7 +102,7 @@ pub(super) fn run(context: &Context, args: &ScaleArgs) -> Done {
     };
     let points = families.iter().flat_map(|family| (family.points)(&size));
     let points = points.map(|point| (point, 1)).collect();
-    let results = crate::block_on(launch::run(context, &plan, &points))?;
+    let results = verb::block_on(launch::run(context, &plan, &points))?;
     let sections: Vec<Section> =
         families.iter().map(|family| (family.tell)(&size, &results)).collect();
     let told = ScalingReport::new(args, points.len(), &results, began.elapsed().as_secs_f64());

@@ -1,0 +1,31 @@
+//! `starling node set`: changes the scheduling of running nodes.
+
+use proto::{NodeId, wire};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::tuning::TuningArgs;
+use verb::units;
+
+/// Changes these nodes; all of them if none is named.
+pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Done {
+    let change = args.change();
+    if change == wire::Tuning::default() {
+        return Err(Failure::usage("nothing is to be changed")
+            .hint("name a setting, such as --policy flds; see 'starling node set --help'"));
+    }
+    verb::block_on(async {
+        let client = context.connect().await?;
+        let known = client.nodes();
+        let nodes = if nodes.is_empty() { &known } else { nodes };
+        if let Some(node) = nodes.iter().find(|node| !known.contains(node)) {
+            return Err(Failure::refused(format!("no node {node} in this cluster"))
+                .hint("'starling node list' shows its nodes"));
+        }
+        for &node in nodes {
+            client.tune(node, &change, verb::cluster::survival::PATIENCE).await?;
+        }
+        let count = units::number_of(nodes.len() as u64, "node");
+        context.output.note(&format!("changed {count}"));
+        Ok(Exit::Ok)
+    })
+}
