@@ -8,10 +8,10 @@ use client::{Client, SubmitOptions};
 use proto::wire;
 use rustix::time::{ClockId, clock_gettime};
 use scheduler::Tuning;
+use verb::local::embed::{self, ClusterPlan};
 use workloads::Graph;
 
 use super::{BenchFailure, Resolved};
-use verb::local::embed::{self, ClusterPlan};
 
 /// The timeout of a node's answer; after it the node is not measured.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -18,15 +18,15 @@ use client::{Client, ClientOptions, SubmitOptions};
 use daemon::Clock;
 use proto::{JobId, NodeId, PartitionId};
 use scheduler::Tuning;
+use verb::cluster::logs::Logs;
+use verb::cluster::survival;
+use verb::local::embed::{self, ClusterPlan};
+use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 
 use super::latencies::Latencies;
 use super::report::Report;
 use super::reruns::Reruns;
 use super::{BenchFailure, Resolved, Round, cluster};
-use verb::cluster::logs::Logs;
-use verb::cluster::survival;
-use verb::local::embed::{self, ClusterPlan};
-use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -28,11 +28,11 @@ mod transfer;
 mod unary;
 
 use clap::{Args, Subcommand};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
 use self::cluster::Cluster;
 use self::report::{Report, Round};
-use verb::Context;
-use verb::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {

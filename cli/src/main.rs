@@ -14,13 +14,14 @@ mod search;
 mod sim;
 mod top;
 mod usage;
+mod views;
 mod web;
 mod workload;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use args::{Cli, Verb};
 use cluster::{config, job, kv, submit, task, token};
@@ -103,7 +104,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Doctor(args) => doctor::run(context, &args),
         Verb::Example(args) => example::example(context, &args),
         Verb::Init(args) => example::init(context, &args),
-        Verb::Completion(args) => generated::completion(context, &args),
-        Verb::Man(args) => generated::man(context, &args),
+        Verb::Completion(args) => generated::completion(context, &args, Cli::command()),
+        Verb::Man(args) => generated::man(context, &args, Cli::command()),
     }
 }

@@ -7,13 +7,13 @@ use clap::Args;
 use scheduler::{FoundBy, Mutant};
 use serde::Serialize;
 use sim::Scenario;
-
-use crate::campaign::CampaignArgs;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::DataKind;
 use verb::output::say;
 use verb::units;
+
+use crate::campaign::CampaignArgs;
 
 #[derive(Args, Debug)]
 pub struct CheckArgs {

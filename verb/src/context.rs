@@ -20,9 +20,6 @@ pub struct Context {
     dir: Option<PathBuf>,
 }
 
-/// The reason why an instance directory cannot contain the place of a node.
-pub const ALL_SHARE: &str = "all nodes share the directory";
-
 impl Context {
     /// `dir`: `--dir` as given.
     pub fn new(output: Output, settings: Settings, dir: Option<PathBuf>) -> Self {
@@ -71,7 +68,7 @@ impl Context {
         let dir = match chosen {
             Some(text) if is_text => path_templates::expand(
                 &text,
-                path_templates::Scope { flag: "--dir", rank: Err(ALL_SHARE) },
+                path_templates::Scope { flag: "--dir", rank: Err(path_templates::ALL_SHARE) },
             )?,
             Some(dir) => dir,
             None => {

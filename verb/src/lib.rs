@@ -23,5 +23,5 @@ pub mod path_templates;
 pub mod settings;
 pub mod units;
 
-pub use context::{ALL_SHARE, Context, block_on, interrupted};
+pub use context::{Context, block_on, interrupted};
 pub use lens::terminal_text;

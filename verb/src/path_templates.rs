@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::errors::Failure;
 
+/// The reason why an instance directory cannot contain the place of a node.
+pub const ALL_SHARE: &str = "all nodes share the directory";
+
 /// The values of placeholders in one flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'f> {

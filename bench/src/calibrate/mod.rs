@@ -22,10 +22,10 @@ use client::SubmitOptions;
 use kvs::{Batch, Write};
 use proto::{JobId, PartitionId};
 use sim::{CostModel, Counts, Mark, Part, Prices, SimulationOptions, Submit};
+use verb::errors::Failure;
 use workloads::{Graph, Placement, Plan};
 
 use super::{Cluster, Report, Resolved, Round, chain, cluster};
-use verb::errors::Failure;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CalibrateArgs {

@@ -11,12 +11,12 @@ use executor::{ObjectKind, ObjectStore};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use verb::local::embed::{self, ClusterPlan};
+use verb::units::Size;
 
 use self::raw::{Raw, Secrets};
 use super::BenchFailure;
 use super::report::Spread;
-use verb::local::embed::{self, ClusterPlan};
-use verb::units::Size;
 
 /// A job number that no cluster assigns. A node keeps only kept outputs of an unknown job, so these
 /// objects are kept outputs.

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use client::Client;
 use proto::event::{End, Event};
 use proto::{JobId, Span};
-
 use verb::cluster::logs::Logs;
 use verb::errors::Failure;
 

@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 use analysis::bounds::Form;
 use analysis::{Cluster, Network};
 use clap::{Args, ValueEnum};
+use figures::{Assumed, Figures};
 use proto::Span;
 use proto::limits::{NODES_MAX, SLOTS_MAX};
 use serde::Serialize;
-use workloads::Graph;
-use workloads::generate::{Implicit, is_generator};
-
-use crate::cluster::{jobs, reports};
-use crate::workload::{load, warn_without_durations};
-use figures::{Assumed, Figures};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::LoadArgs;
 use verb::output::say;
 use verb::units;
 use verb::units::{Bandwidth, Factor, Timespan};
+use workloads::Graph;
+use workloads::generate::{Implicit, is_generator};
+
+use crate::views::{jobs, reports};
+use crate::workload::{load, warn_without_durations};
 
 /// Above this number of tasks a benchmark shape is calculated without storing it.
 const STORED_TASKS_MAX: u64 = 2_000_000;

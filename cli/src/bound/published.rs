@@ -7,12 +7,12 @@ use analysis::chart::{Axis, Chart};
 use analysis::{Cluster, PaperModel};
 use proto::Span;
 use serde::Serialize;
-
-use super::figures::Assumed;
-use crate::cluster::reports;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::units;
+
+use super::figures::Assumed;
+use crate::views::reports;
 
 /// The maximum of slots for which table 4's efficiency was measured.
 const MEASURED_SLOTS: u32 = 200;

@@ -2,11 +2,11 @@
 
 use clap::Subcommand;
 use serde::Serialize;
-
-use crate::common::settings_file;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::settings::{DIR_VARIABLE, KEYS, odd_variable};
+
+use crate::common::settings_file;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigVerb {

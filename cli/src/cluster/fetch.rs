@@ -14,8 +14,9 @@ use verb::errors::{Done, Failure};
 use verb::output::say;
 use verb::units::number_of;
 
-use crate::cluster::{jobs, streams};
+use crate::cluster::streams;
 use crate::common::selector::Selector;
+use crate::views::jobs;
 
 #[derive(Args, Debug)]
 pub(crate) struct FetchArgs {

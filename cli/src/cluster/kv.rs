@@ -5,7 +5,6 @@ use std::io::Read;
 use clap::{Args, Subcommand};
 use client::Cas;
 use serde::Serialize;
-
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard, plain};
 

@@ -12,14 +12,15 @@ use proto::wire::TaskPhase;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 use tokio::time::Instant;
-
-use crate::cluster::{jobs, streams, task};
-use crate::common::selector::Selector;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::output::say;
 use verb::terminal_text::shown;
 use verb::units;
+
+use crate::cluster::{streams, task};
+use crate::common::selector::Selector;
+use crate::views::jobs;
 
 /// The interval of reading.
 const READ_EVERY: Duration = Duration::from_millis(500);

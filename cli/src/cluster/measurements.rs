@@ -2,7 +2,6 @@
 
 use proto::wire::NodeState;
 use serde::Serialize;
-
 use verb::units;
 
 /// Rates are `None`, and absent from the table, until there is a measurement.

@@ -5,14 +5,14 @@ use kvs::membership::{awaited, has_all_copies, losses_survived_by};
 use proto::NodeId;
 use proto::wire::{self, NodeState};
 use serde::Serialize;
-
-use crate::cluster::measurements::Measured;
-use crate::cluster::records::Records;
 use verb::Context;
 use verb::cluster::survival::{PATIENCE, said};
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::tuning;
 use verb::units;
+
+use crate::cluster::measurements::Measured;
+use crate::cluster::records::Records;
 
 #[derive(Clone, Serialize)]
 pub(crate) struct NodeList {

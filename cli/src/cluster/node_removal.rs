@@ -6,12 +6,12 @@ use client::Client;
 use kvs::membership::{awaited, may_be_removed};
 use proto::NodeId;
 use proto::wire::{self, map_command};
-
-use crate::cluster::node_list::known;
 use verb::Context;
 use verb::cluster::survival::PATIENCE;
 use verb::errors::{Done, Exit, Failure};
 use verb::units;
+
+use crate::cluster::node_list::known;
 
 /// The default time for the nodes to agree on a removal.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,7 +2,6 @@
 
 use proto::wire::NodeState;
 use serde::Serialize;
-
 use verb::units;
 
 #[derive(Serialize)]

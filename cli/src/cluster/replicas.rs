@@ -6,9 +6,8 @@ use std::str::FromStr;
 use glob::Pattern;
 use proto::limits::COPIES_MAX;
 use proto::wire;
-use workloads::Graph;
-
 use verb::errors::Failure;
+use workloads::Graph;
 
 /// A class of outputs.
 #[derive(Clone, Debug)]

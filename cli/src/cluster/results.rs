@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use client::Client;
 use proto::JobId;
 use time::OffsetDateTime;
-
-use crate::cluster::streams;
 use verb::cluster::kept_outputs::{self, KeptOutput, Outcome};
 use verb::cluster::logs::Logs;
 use verb::errors::{Exit, Failure};
 use verb::local::embed::Cluster;
 use verb::output::say;
 use verb::units::number_of;
+
+use crate::cluster::streams;
 
 /// Runs without `--output` put their results below this directory, in the current one.
 const RUNS: &str = "starling-runs";

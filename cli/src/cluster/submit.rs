@@ -7,18 +7,19 @@ use clap::Args;
 use client::{OpenOptions, SubmitOptions};
 use proto::{JobId, LocalId, wire};
 use serde::Serialize;
-use workloads::Graph;
-
-use crate::cluster::replicas::{self, ReplicasOf};
-use crate::cluster::{jobs, open_job};
-use crate::local::run;
-use crate::workload;
 use verb::Context;
 use verb::cluster::kept_outputs;
 use verb::errors::{Done, Exit, Failure, heard, plain};
 use verb::flags::needs::NeedsArgs;
 use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
+use workloads::Graph;
+
+use crate::cluster::open_job;
+use crate::cluster::replicas::{self, ReplicasOf};
+use crate::views::jobs;
+use crate::views::{submission, waiting};
+use crate::workload;
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
@@ -107,7 +108,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     check_added(args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
-    let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
+    let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
     if args.open {
         return open(context, args, &options);
     }
@@ -124,12 +125,12 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
         if let Some(widest) = slots.max() {
-            run::check_fit(&graph, widest)?;
+            submission::check_fit(&graph, widest)?;
         }
         if let Some(job) = args.job {
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
             let what = open_job::Addition { graph: &graph, inputs, after };
-            let wait = args.wait.then(|| run::Deadline::after(timeout));
+            let wait = args.wait.then(|| waiting::Deadline::after(timeout));
             return open_job::add(context, &client, JobId(job), what, wait).await;
         }
         let job = kept_outputs::send(&client, &graph, &options).await?.job();
@@ -146,8 +147,8 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         if !context.output.json {
             heard(context.output.line(&number))?;
         }
-        let deadline = run::Deadline::after(timeout);
-        let state = run::wait(context, &client, job, tasks, &deadline).await?;
+        let deadline = waiting::Deadline::after(timeout);
+        let state = waiting::wait(context, &client, job, tasks, &deadline).await?;
         jobs::tell_failures(&context.output, &client, &state).await;
         if context.output.json {
             let state = Some(jobs::state_word(&state));

@@ -8,14 +8,15 @@ use client::Client;
 use lens::failures::kind_of_name;
 use proto::wire::{TaskPhase, TaskState};
 use serde::Serialize;
-
-use crate::cluster::task::{self, TaskRow};
-use crate::common::selector::Selector;
-use crate::report::offline;
 use verb::Context;
 use verb::errors::{Done, Exit};
 use verb::output::say;
 use verb::units::count;
+
+use crate::cluster::task;
+use crate::common::selector::Selector;
+use crate::report::offline;
+use crate::views::task_rows::TaskRow;
 
 /// Rows on a terminal, unless another number is given.
 const TERMINAL_ROWS: usize = 50;

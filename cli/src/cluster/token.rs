@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use client::{Instance, Keyring};
 use serde::Serialize;
-
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::units::Timespan;

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use proto::limits;
 use resources::{Name, parse_pool};
-
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};

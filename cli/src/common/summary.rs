@@ -1,7 +1,6 @@
 //! The summary of a run, for people.
 
 use analysis::RunReport;
-
 use verb::units::{bytes, count, number_of, percent, seconds};
 
 /// The numbers of tasks by their end.

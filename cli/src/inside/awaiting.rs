@@ -4,11 +4,11 @@ use clap::Args;
 use proto::LocalId;
 use proto::wire::Verdict;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
 
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
-use verb::Context;
-use verb::errors::{Done, Exit, Failure, heard};
 
 #[derive(Args, Debug)]
 pub(crate) struct AwaitArgs {

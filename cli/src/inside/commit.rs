@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use proto::limits::TURN_STATE_BYTES_MAX;
 use serde::Serialize;
-
-use crate::inside::{door, failure};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
+
+use crate::inside::{door, failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct CommitArgs {

@@ -8,7 +8,6 @@ pub(crate) mod spawn;
 
 use client::{Door, DoorError};
 use proto::wire::DoorRefusal;
-
 use verb::errors::{Failure, plain};
 
 fn door() -> Result<Door, Failure> {

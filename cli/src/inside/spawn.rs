@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use proto::wire;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::units::Timespan;
 use workloads::Graph;
 
 use crate::cluster::submit::{text_of_cwd, variable};
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
-use verb::Context;
-use verb::errors::{Done, Exit, Failure, heard, plain};
-use verb::units::Timespan;
 
 #[derive(Args, Debug)]
 pub(crate) struct SpawnArgs {

@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use client::AddressFile;
 use proto::{NodeId, wire};
 use scheduler::Tuning;
-use workloads::quantity;
-
 use verb::Context;
 use verb::cluster::survival::PATIENCE;
 use verb::errors::Failure;
@@ -16,6 +14,7 @@ use verb::flags::{CapturedArgs, ClusterArgs, ScrubArgs, SlurmArgs};
 use verb::local::embed::ClusterPlan;
 use verb::local::processes;
 use verb::units;
+use workloads::quantity;
 
 const SLOTS: &str = "--slots";
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, meant};
 

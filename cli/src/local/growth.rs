@@ -7,7 +7,6 @@ use client::{Client, ClientOptions, Instance};
 use kvs::membership::{awaited, is_serving, member};
 use proto::NodeId;
 use proto::wire::{self, MemberPhase};
-
 use verb::Context;
 use verb::errors::Failure;
 use verb::units::number_of;

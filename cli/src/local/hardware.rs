@@ -6,7 +6,6 @@ use clap::{Args, ValueEnum};
 use hardware::{Cores, Detection, FoundPool, Limit, Machine, Settings};
 use resources::{Amount, Coupling, Name, PoolKind};
 use serde::Serialize;
-
 use verb::Context;
 use verb::errors::{Done, Exit};
 

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, ToSocketAddrs};
 
 use daemon::launcher::{Launcher, detect_here};
 use daemon::{AddressSelector, Listen};
-
 use verb::Context;
 use verb::errors::Failure;
 

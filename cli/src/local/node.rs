@@ -9,11 +9,6 @@ use daemon::launcher::Launcher;
 use daemon::{AddressSelector, Listen, NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use security::Token;
-
-use crate::cluster::{node_list, node_removal};
-use crate::common::allocator;
-use crate::local::hardware::{self, HardwareArgs};
-use crate::local::launch_context;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
 use verb::flags::needs::{OfferArgs, share};
@@ -21,6 +16,11 @@ use verb::flags::tuning::TuningArgs;
 use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use verb::path_templates::{self, Scope};
 use verb::units::Timespan;
+
+use crate::cluster::{node_list, node_removal};
+use crate::common::allocator;
+use crate::local::hardware::{self, HardwareArgs};
+use crate::local::launch_context;
 
 const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -182,7 +182,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
     }
     let dir = match &args.rendezvous {
         Some(dir) => {
-            let scope = Scope { flag: "--rendezvous", rank: Err(verb::ALL_SHARE) };
+            let scope = Scope { flag: "--rendezvous", rank: Err(path_templates::ALL_SHARE) };
             let dir = path_templates::expand(dir, scope)?;
             verb::settings::check_owner(&dir, rustix::process::geteuid().as_raw())?;
             std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))?
@@ -239,7 +239,7 @@ fn options_of(
     let assignment = assignment(&args, dir, launcher.as_ref())?;
     let NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim } =
         assignment;
-    let tuning = args.tuning.resolve(context)?;
+    let tuning = args.tuning.resolve(&context.settings)?;
     if args.insecure {
         verb::local::embed::warn_insecure();
     }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Instance};
 use proto::NodeId;
-
 use verb::errors::Failure;
 
 /// The time that a node has to answer.

@@ -9,6 +9,12 @@ use client::{Client, ClientError, ClientOptions, Instance};
 use proto::NodeId;
 use rustix::process::Signal;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::ClusterArgs;
+use verb::local::embed::{ClusterLifetime, ClusterPlan, Present};
+use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use verb::units::number_of;
 
 use crate::local::differing::{Differing, Running};
 use crate::local::growth::{self, AwaitedNodes, Launch};
@@ -16,12 +22,6 @@ use crate::local::member_slots::MemberSlots;
 use crate::local::remote_nodes::{self, RemoteNode};
 use crate::local::saved_settings;
 use crate::report::keep;
-use verb::Context;
-use verb::errors::{Done, Exit, Failure};
-use verb::flags::ClusterArgs;
-use verb::local::embed::{ClusterLifetime, ClusterPlan, Present};
-use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
-use verb::units::number_of;
 
 /// The time for nodes to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let wanted = args.cluster.nodes.filter(|_| present.is_some());
     let mut cluster = args.cluster.clone();
     cluster.nodes = cluster.nodes.filter(|_| present.is_none());
-    let plan = ClusterPlan::resolve(&told, &cluster, present, ClusterLifetime::Instance)?;
+    let plan = ClusterPlan::resolve(&told.settings, &cluster, present, ClusterLifetime::Instance)?;
     if let Some(present) = present.filter(|present| present.replicas != plan.replicas) {
         let (dir, copies) = (dir.display(), present.replicas);
         let text = format!("{dir} has a cluster with --replicas {copies}");

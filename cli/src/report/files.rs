@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use lens::Record;
 use lens::record::MAGIC;
 use proto::limits::RECORDS_KEPT;
-
 use verb::errors::Failure;
 
 /// The ending of a run record.

@@ -8,11 +8,11 @@ use client::Client;
 use proto::limits::RECORDS_KEPT;
 use proto::wire::JobState;
 use proto::{JobId, Time};
-
-use super::{collect, files};
 use verb::Context;
 use verb::errors::Failure;
 use verb::output::say;
+
+use super::{collect, files};
 
 /// The records of an instance, in its directory.
 pub(crate) const DIRECTORY: &str = "records";

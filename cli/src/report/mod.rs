@@ -12,10 +12,10 @@ use clap::Args;
 use lens::report::Comparison;
 use lens::{Record, Report};
 use serde::Serialize;
-
-use crate::common::selector::Selector;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
+
+use crate::common::selector::Selector;
 
 /// The run that a verb reads.
 #[derive(Args, Debug)]

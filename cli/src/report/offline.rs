@@ -9,15 +9,15 @@ use lens::{AttemptRow, Record, Report};
 use proto::wire::{TaskPhase, TaskState};
 use proto::{Attempt, LocalId, Time};
 use serde::Serialize;
-
-use super::{files, keep};
-use crate::cluster::task::{TaskRow, label, state_word};
-use crate::common::selector::Selector;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::output::say;
 use verb::terminal_text::shown;
 use verb::units;
+
+use super::{files, keep};
+use crate::common::selector::Selector;
+use crate::views::task_rows::{TaskRow, label, state_word};
 
 /// Records of one directory that are read.
 const RECORDS_MAX: usize = 1024;

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use lens::Record;
 use proto::{TaskId, Time};
-
-use super::{Source, collect};
 use verb::Context;
 use verb::cluster::logs::{Logs, TraceFile};
 use verb::errors::{Done, Exit, Failure};
 use verb::files;
+
+use super::{Source, collect};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum TraceFormat {

@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 use ::search::problems::{self, Counted, ErrorKind, ProblemError, Solver};
 use ::search::{Bag, Enumerate, Goal, Optimise, Problem, TreeBag};
 use clap::{Args, ValueEnum};
-use proto::limits::SLOTS_MAX;
-use searcher::{Incumbent, Next, Outcome};
-
 use progress::Progress;
+use proto::limits::SLOTS_MAX;
 use report::Report;
+use searcher::{Incumbent, Next, Outcome};
 use verb::Context;
 use verb::errors::{self, Done, Exit, Failure};
 use verb::flags::TimeoutArgs;

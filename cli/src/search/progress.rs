@@ -6,7 +6,6 @@ use std::time::Duration;
 use ::search::Goal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use searcher::Snapshot;
-
 use verb::output::{Output, say};
 use verb::units;
 

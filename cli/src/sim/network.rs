@@ -4,7 +4,6 @@ use std::str::FromStr;
 
 use ::sim::{NetworkModel, Racks};
 use proto::Span;
-
 use verb::errors::Failure;
 
 const KNOWN: &str = "maxmin, flat and tree:racks=N,oversubscription=X";

@@ -8,10 +8,10 @@ use lens::record::{MetaNode, Tasks};
 use lens::{Meta, Record, TaskRow};
 use proto::wire::TaskPhase;
 use proto::{LocalId, Time};
+use verb::errors::Failure;
 use workloads::Graph;
 
 use crate::report::{collect, files};
-use verb::errors::Failure;
 
 pub(super) fn write(
     path: &Path,

@@ -3,7 +3,6 @@
 use ::sim::{NetworkModel, Simulation, SimulationOptions};
 use analysis::RunReport;
 use serde::Serialize;
-
 use verb::units;
 
 /// A slot count is at its height from this share of the maximum on.

@@ -4,12 +4,12 @@ mod screen;
 mod tables;
 
 use clap::Args;
-
-use crate::web::live::Live;
 use tables::{Tables, View};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::units::Timespan;
+
+use crate::web::live::Live;
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {

@@ -11,11 +11,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, TableState};
 use tokio::sync::mpsc;
+use verb::errors::{Done, Exit, Failure, plain};
 
 use super::tables::{Table, Tables, View};
 use crate::web::live::{Live, Overview};
 use crate::web::record_rows::Progress;
-use verb::errors::{Done, Exit, Failure, plain};
 
 /// Wider texts are cut, except in the last column.
 const COLUMN_MAX: usize = 24;

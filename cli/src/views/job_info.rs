@@ -5,18 +5,19 @@ use std::time::Duration;
 use analysis::RunReport;
 use client::{Client, now_ns};
 use proto::limits::JOB_PARTS_TIMEOUT;
-use proto::wire::{JobState, JobSummary};
+use proto::wire::{JobState, JobSummary, Openness};
 use proto::{JobId, NodeId, Span};
 use serde::Serialize;
-
-use crate::cluster::reports;
-use crate::cluster::{jobs, open_job, retry};
-use crate::common::summary;
 use verb::Context;
 use verb::cluster::logs::Logs;
 use verb::errors::Failure;
 use verb::flags::tuning::TuningReport;
 use verb::terminal_text::shown;
+use verb::units;
+
+use crate::common::summary;
+use crate::views::jobs;
+use crate::views::reports;
 
 /// The time for the nodes to report their parts of a job that has just ended.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -134,10 +135,10 @@ pub(crate) async fn info(
     let name = shown(&state.name);
     let mut text = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
     let mut add = |key: &str, value: &str| text += &format!("{key:12} {value}\n");
-    if let Some(round) = retry::round_line(&state) {
+    if let Some(round) = round_line(&state) {
         add("round", &round);
     }
-    if let Some(line) = open_job::line(&state) {
+    if let Some(line) = open_line(&state) {
         add("open", &line);
     }
     text += &match is_lost(&state, &report) {
@@ -197,6 +198,29 @@ pub(crate) fn of_logs(logs: &Logs, state: &JobState) -> Result<RunReport, Failur
         facts.ended = Some(proto::Time(now_ns()));
     }
     Ok(reports::report(&fold, &facts, state))
+}
+
+/// The line of `job info` about an open job.
+fn open_line(state: &JobState) -> Option<String> {
+    let held = units::bytes(jobs::counts(state).held_bytes);
+    let is_over = state.ended_ns != 0;
+    match state.openness() {
+        Openness::Open if !is_over => {
+            Some(format!("yes: tasks can be added; {held} of outputs are held"))
+        }
+        Openness::Closing if !is_over => Some("no: closed, its tasks still run".to_owned()),
+        _ => None,
+    }
+}
+
+/// The number of the round, and the user that opened it.
+fn round_line(state: &JobState) -> Option<String> {
+    let round = jobs::later_round(state)?;
+    let by = match state.opened_by.as_str() {
+        "" => String::new(),
+        by => format!(", retried by {by}"),
+    };
+    Some(format!("{round}{by}; '--round {}' shows the one before", round - 1))
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use proto::event::Stall;
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
-
-use crate::cluster::alike;
-use crate::common::selector::Selector;
 use verb::cluster::logs::Logs;
 use verb::errors::{Exit, Failure};
 use verb::output::{Output, say};
 use verb::units;
+
+use crate::common::selector::Selector;
+use crate::views::alike;
 
 /// The maximum of sorts of failures that are listed; the others are counted.
 const FAILURES_TOLD_MAX: usize = 5;

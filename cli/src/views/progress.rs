@@ -7,10 +7,10 @@ use std::time::Duration;
 use client::Client;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use proto::wire::JobState;
-
-use crate::cluster::jobs;
-use crate::common::pace::Pace;
 use verb::output::{Output, say};
+
+use crate::views::jobs;
+use crate::views::pace::Pace;
 
 /// The interval at which the nodes are asked for the number of running tasks, if a person watches.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -7,7 +7,7 @@ use proto::wire::{JobState, NodeState, Openness};
 use proto::{Span, Time};
 use serde::Serialize;
 
-use crate::cluster::{job_info, jobs};
+use crate::views::{job_info, jobs};
 
 /// The facts of a job's state that are not in the log.
 pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proto::LocalId;
 use serde::Serialize;
 use serde_json::{Value, json};
+use verb::errors::Failure;
 use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 
 use super::live::problem;
 use super::record_rows::Shown;
 use crate::report::{files, offline};
-use verb::errors::Failure;
 
 /// The newest records of a directory are shown.
 const RECORDS_MAX: usize = 100;

@@ -15,10 +15,9 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use tokio::net::TcpListener;
-use web::{Guard, Settings, Source, Token};
-
 use verb::Context;
 use verb::errors::{Done, Failure, plain};
+use web::{Guard, Settings, Source, Token};
 
 /// The time after which a request to silent nodes is given up.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);

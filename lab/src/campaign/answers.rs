@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use client::Client;
 use proto::limits;
-use workloads::{Graph, Plan};
-
-use super::readings::Readings;
 use verb::cluster::kept_outputs::{self, CopiedFile};
 use verb::cluster::logs::Logs;
 use verb::errors::Failure;
 use verb::output::say;
+use workloads::{Graph, Plan};
+
+use super::readings::Readings;
 
 /// The maximum of differing files per run that are named.
 const NAMED_MAX: usize = 3;

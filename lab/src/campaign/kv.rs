@@ -17,7 +17,6 @@ use proto::Time;
 use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use sim::{HISTORY_OPERATIONS_MAX, History, SimRng};
 use tokio::task::JoinSet;
-
 use verb::errors::Failure;
 use verb::output::say;
 

@@ -28,9 +28,6 @@ use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
 use sim::SimRng;
-use workloads::Graph;
-
-use self::answers::Answers;
 use verb::Context;
 use verb::cluster::logs::Logs;
 use verb::cluster::{kept_outputs, survival};
@@ -38,6 +35,9 @@ use verb::errors::{Done, Exit, Failure};
 use verb::local::embed::ClusterPlan;
 use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use verb::output::say;
+use workloads::Graph;
+
+use self::answers::Answers;
 
 /// A tree that has not ended after this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(300);

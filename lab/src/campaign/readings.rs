@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
-
 use verb::errors::Failure;
 use verb::output::say;
 

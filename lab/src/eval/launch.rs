@@ -13,12 +13,12 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
-
-use super::point::{FigureSource, Point};
-use super::results::{Outcome, Results};
 use verb::Context;
 use verb::errors::{Failure, plain};
 use verb::{settings, units};
+
+use super::point::{FigureSource, Point};
+use super::results::{Outcome, Results};
 
 /// The time for a run to end after a stop request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

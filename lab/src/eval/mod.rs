@@ -34,14 +34,14 @@ use std::time::{Duration, Instant};
 use analysis::chart::{Page, Table};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
 
 use self::point::{FigureSource, Point};
 use self::results::{Outcome, Results};
 use self::scale::Scale;
 use self::section::{Section, Verdict};
-use verb::Context;
-use verb::errors::{Done, Exit, Failure};
-use verb::units;
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -245,6 +245,15 @@ fn hash(key: &[u8], value: &[u8]) -> u64 {
     mix(mix(0xcbf2_9ce4_8422_2325, key), value).wrapping_mul(0x0100_0000_01b3)
 }
 
+/// A record with a value that has changed on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FlippedRecord {
+    pub(crate) partition: PartitionId,
+    pub(crate) key: Vec<u8>,
+    /// The written value. Writing it again repairs the record.
+    pub(crate) value: Vec<u8>,
+}
+
 #[cfg(test)]
 mod tests {
     use kvs::Write;

@@ -6,12 +6,16 @@ use node::{Input, Node};
 use proto::work::{Captured, Granted, Launch, Outcome, Stay, Stored};
 use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
-use crate::checkers::bound::cpus_of;
-use crate::faults::clock::{Clock, TRUE_PACE};
-use crate::faults::disk::Disk;
-use crate::faults::disk_faults::FlippedRecord;
-use crate::faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
-use crate::faults::spawning::Script;
+use super::clock::{Clock, TRUE_PACE};
+use super::disk::{Disk, FlippedRecord};
+use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use super::script::Script;
+
+/// The slots of an attempt: none for a no-op that writes nothing.
+pub(crate) fn cpus_of(launch: &Launch) -> u32 {
+    let noop = matches!(launch.spec.body, Some(wire::spec::Body::Noop(_)));
+    if noop && !launch.settings.real_data { 0 } else { launch.spec.cpus.max(1) }
+}
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]

@@ -10,7 +10,6 @@ use serde::Serialize;
 use workloads::generate::Draw;
 use workloads::quantity;
 
-use crate::Context;
 use crate::errors::Failure;
 use crate::history::History;
 use crate::settings::Settings;
@@ -179,11 +178,7 @@ impl TuningArgs {
     }
 
     /// The flags, else the settings, else the built-in values.
-    pub fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
-        self.over(&context.settings)
-    }
-
-    fn over(&self, settings: &Settings) -> Result<Tuning, Failure> {
+    pub fn resolve(&self, settings: &Settings) -> Result<Tuning, Failure> {
         let all = Self {
             policy: Some(settings.pick(self.policy, "policy")?),
             threshold: Some(settings.pick(self.threshold, "threshold")?),
@@ -368,7 +363,7 @@ mod tests {
         let tuning = |words: &[&str]| {
             let words = ["starling"].iter().chain(words);
             let args = Line::try_parse_from(words).unwrap().tuning;
-            args.over(&Settings::none()).unwrap()
+            args.resolve(&Settings::none()).unwrap()
         };
         assert_eq!(tuning(&[]), Tuning::default());
         assert_eq!(tuning(&["--policy", "eft"]).order, Order::Critical);

@@ -8,13 +8,13 @@ use proto::NodeId;
 use proto::limits::NODES_MAX;
 use scheduler::{Policy, Tuning};
 
-use crate::Context;
 use crate::errors::{Failure, plain};
 use crate::flags::ClusterArgs;
 use crate::flags::needs::OfferPlan;
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::run_dir::RunDir;
 use crate::output::say;
+use crate::settings::Settings;
 use crate::units::{Bandwidth, number_of};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -82,12 +82,11 @@ pub fn warn_insecure() {
 impl ClusterPlan {
     /// `present` overrides the settings if there is an instance already.
     pub fn resolve(
-        context: &Context,
+        settings: &Settings,
         args: &ClusterArgs,
         present: Option<Present>,
         lasts: ClusterLifetime,
     ) -> Result<Self, Failure> {
-        let settings = &context.settings;
         let nodes: u32 =
             settings.pick(args.nodes.or_else(|| present.map(|it| it.nodes)), "nodes")?;
         let slots: Option<u32> = settings.pick_optional(args.slots, "slots")?;
@@ -99,7 +98,7 @@ impl ClusterPlan {
                 .hint("'starling up' and 'starling node' make such keepers"));
         }
         let slots = slots.unwrap_or_else(|| default_slots(nodes));
-        let tuning = args.tuning.resolve(context)?;
+        let tuning = args.tuning.resolve(settings)?;
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
         let replicas = match lasts {

@@ -286,7 +286,7 @@ fn is_node_line(
     };
     let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
     let named = Path::new(std::ffi::OsStr::from_bytes(named));
-    let scope = path_templates::Scope { flag: "--dir", rank: Err(crate::ALL_SHARE) };
+    let scope = path_templates::Scope { flag: "--dir", rank: Err(path_templates::ALL_SHARE) };
     // A text that cannot be expanded has started no node.
     let named = path_templates::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
     Some(resolved(&cwd.join(named)) == resolved(dir))

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use proto::wire::OutputForm;
 
+use crate::formats::error::{LoadError, Problem};
 use crate::formats::toml_file::array::Array;
 use crate::formats::toml_file::assemble::assemble;
 use crate::formats::toml_file::function::of_arguments;
 use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
 use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
-use crate::graph::error::{LoadError, Problem};
 use crate::graph::needs::Needs;
 
 /// The place where requests are described.

@@ -8,12 +8,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 use tar::{Builder, Header};
-
-use super::Report;
 use verb::Context;
 use verb::errors::Failure;
 use verb::files;
 use verb::settings::KEYS;
+
+use super::Report;
 
 /// The end of each log that is taken.
 const LOG_BYTES_MAX: u64 = 4 << 20;

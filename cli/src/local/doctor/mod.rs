@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-
-use crate::common::settings_file;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::settings::KEYS;
+
+use crate::common::settings_file;
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {

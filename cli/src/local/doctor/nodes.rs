@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use client::{Client, Instance};
 use proto::wire::NodeState;
-
-use super::Check;
-use crate::local::remote_nodes;
 use verb::Context;
 use verb::errors::Failure;
 use verb::local::processes;
+
+use super::Check;
+use crate::local::remote_nodes;
 
 /// The time that a node has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);

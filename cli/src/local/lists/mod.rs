@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use clap::Args;
 use client::Client;
 use proto::wire;
-use workloads::lists::{Again, HaltRule};
-use workloads::{CommandOptions, Graph};
-
-use crate::local::run::{self, Deadline, RunArgs};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
 use verb::local::embed::Cluster;
+use workloads::lists::{Again, HaltRule};
+use workloads::{CommandOptions, Graph};
+
+use crate::local::run::{self, RunArgs};
+use crate::views::waiting::Deadline;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lists of commands")]

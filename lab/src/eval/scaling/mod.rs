@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use analysis::chart::Page;
 use clap::Args;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
+use verb::units::Timespan;
 
 use self::curves::{FAMILIES, Family};
 use super::launch;
 use super::results::{Outcome, Results};
 use super::section::Section;
-use verb::Context;
-use verb::errors::{Done, Exit, Failure};
-use verb::units;
-use verb::units::Timespan;
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(3600);
