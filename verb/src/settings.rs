@@ -66,8 +66,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The built-in values.
-    #[cfg(test)]
+    /// The built-in values, without environment and files.
+    #[must_use]
     pub fn none() -> Self {
         Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
     }
