@@ -1,5 +1,5 @@
-//! The state of the fault world that the checkers look at: machines with their disks and clocks, and
-//! the outcomes that the submitted jobs must have.
+//! The state of the fault world that checkers look at: machines with their disks and clocks, and the
+//! outcomes that the submitted jobs must have.
 
 pub(crate) mod clock;
 pub mod disk;

@@ -1,5 +1,5 @@
-//! The errors of workflow files. Each is one lower-case line with the place, the problem and the reason,
-//! and a separate hint.
+//! The errors of workflow files. Each is one lower-case line with the place, the problem and the
+//! reason, and a separate hint.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! The errors of graphs and of the texts of generators. Each is one lower-case line with the problem
-//! and the reason, and a separate hint.
+//! The errors of graphs and of generators' texts. Each is one lower-case line with the problem and
+//! the reason, and a separate hint.
 
 use proto::limits;
 
