@@ -1,10 +1,8 @@
 //! Shell completion and manual pages, generated from the command line's definition.
 
-use clap::{Args, CommandFactory};
-
-use crate::Context;
-use crate::args::Cli;
-use crate::common::errors::{Done, Exit, Failure};
+use clap::{Args, Command};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionArgs {
@@ -19,15 +17,14 @@ pub(crate) struct ManArgs {
     verb: Vec<String>,
 }
 
-pub(crate) fn completion(context: &Context, args: &CompletionArgs) -> Done {
+pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: Command) -> Done {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "starling", &mut script);
+    clap_complete::generate(args.shell, &mut command, "starling", &mut script);
     context.output.bytes(&script)?;
     Ok(Exit::Ok)
 }
 
-pub(crate) fn man(context: &Context, args: &ManArgs) -> Done {
-    let mut command = Cli::command();
+pub(crate) fn man(context: &Context, args: &ManArgs, mut command: Command) -> Done {
     command.build();
     let mut name = "starling".to_owned();
     for verb in &args.verb {

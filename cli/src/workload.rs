@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::{Cores, LoadArgs, PlacementName};
+use verb::units;
 use workloads::{Graph, OutputFormat, Placement, Spread};
-
-use crate::Context;
-use crate::args::{Cores, LoadArgs, PlacementName};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum WorkloadVerb {

@@ -32,6 +32,7 @@ mod maxmin;
 mod rng;
 mod scaling;
 pub mod scenarios;
+mod state;
 
 pub use checkers::Violation;
 pub use checkers::linear::{History, OPERATIONS_MAX as HISTORY_OPERATIONS_MAX, Searched};
@@ -42,9 +43,7 @@ pub use faults::clients::hot_key_client::HotKeyPlan;
 pub use faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 pub use faults::clients::kv_client::KvWait;
 pub use faults::clients::random_jobs::{Draft, DraftTask, JobMix, Submission};
-pub use faults::disk::{self, Disk};
 pub use faults::disk_faults::DiskFaults;
-pub use faults::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 pub use faults::injection::{Fault, FaultOptions};
 pub use faults::network::NetworkOptions;
 pub use faults::node_offers::NodeOffers;
@@ -57,3 +56,5 @@ pub use scaling::{
     Simulation, SimulationOptions, Submit, simulate, simulate_metered,
 };
 pub use scenarios::{SCENARIOS, Scenario};
+pub use state::disk::{self, Disk};
+pub use state::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};

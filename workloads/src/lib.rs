@@ -31,14 +31,15 @@ mod graph;
 pub mod lists;
 mod placement;
 
+pub use formats::command::CommandOptions;
 pub use formats::detect::{Format, LoadOptions, load, read};
+pub use formats::error::{LoadError, Problem};
 pub use formats::wfformat;
 pub use formats::write::{OutputFormat, write, write_run, write_to};
 pub use generate::generate;
 pub use graph::builder::{GraphBuilder, TaskInit};
-pub use graph::command::CommandOptions;
 pub use graph::crash_limit::CrashLimit;
-pub use graph::error::{GeneratorError, GraphError, LoadError, Problem, nearest};
+pub use graph::error::{GeneratorError, GraphError, nearest};
 pub use graph::info::Info;
 pub use graph::layout::{Layout, PartitionUse};
 pub use graph::needs::{Needs, Requested};

@@ -136,6 +136,9 @@ impl Tally {
         self.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
         let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         self.command("clippy", cargo(root, &lint));
+        // Without the benchmarks and the laboratory.
+        let lean = ["clippy", "--quiet", "-p", "cli", "--no-default-features", "--bin", "starling"];
+        self.command("lean", cargo(root, &[&lean[..], &["--", "-D", "warnings"]].concat()));
         let mut doc = cargo(
             root,
             &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],

@@ -7,7 +7,8 @@ Maintenance commands of the repository, as one small program without dependencie
   unit tests of the changed crates, and 100 seeds of each simulator of faults.
 - `cargo run -p xtask -- tidy` checks file sizes, columns, left-over words, links and language.
 - `cargo run -p xtask -- language` is its last part, with figures and the longest sentences.
-- `cargo run -p xtask -- purity` checks the dependencies between crates against a table.
+- `cargo run -p xtask -- purity` checks the dependencies between crates against a table, and that no
+  rooms of a crate import each other in a ring.
 - `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` again.
 
 Only `make-mosaic` changes the tree.
@@ -20,6 +21,7 @@ mod language;
 mod links;
 mod mosaic;
 mod purity;
+mod rings;
 mod texts;
 mod tidy;
 

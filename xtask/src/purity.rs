@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("proto", &[]),
     ("resources", &[]),
     ("kvs", &[]),
@@ -26,8 +26,45 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("client", &["security", "workloads", "kvs"]),
     ("web", &[]),
     (
+        "verb",
+        &[
+            "daemon",
+            "client",
+            "executor",
+            "hardware",
+            "resources",
+            "workloads",
+            "lens",
+            "analysis",
+            "scheduler",
+            "kvs",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "verb",
+            "daemon",
+            "client",
+            "security",
+            "executor",
+            "workloads",
+            "analysis",
+            "sim",
+            "scheduler",
+            "kvs",
+        ],
+    ),
+    (
+        "lab",
+        &["verb", "client", "security", "executor", "workloads", "analysis", "sim", "scheduler"],
+    ),
+    (
         "cli",
         &[
+            "bench",
+            "lab",
+            "verb",
             "daemon",
             "client",
             "web",
@@ -82,6 +119,7 @@ pub(crate) fn check(root: &Path) -> Findings {
             Err(why) => findings.push(why),
         }
     }
+    findings.extend(crate::rings::check(root));
     findings
 }
 

@@ -4,14 +4,14 @@ use analysis::bounds::{Form, StreamBounds};
 use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel};
 use proto::Span;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Failure, heard};
+use verb::units;
 use workloads::Graph;
 use workloads::generate::Implicit;
 
 use super::Compared;
-use crate::Context;
-use crate::cluster::reports;
-use crate::common::errors::{Failure, heard};
-use crate::common::units;
+use crate::views::reports;
 
 /// The assumptions of the figures.
 #[derive(Clone, Debug)]

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use client::Client;
 use proto::event::{End, Event};
 use proto::{JobId, Span};
-
-use crate::cluster::reports::Logs;
-use crate::common::errors::Failure;
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
 
 /// By the tasks' names, for the committed attempts.
 pub(super) async fn durations(

@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 use analysis::bounds::Form;
 use analysis::{Cluster, Network};
 use clap::{Args, ValueEnum};
+use figures::{Assumed, Figures};
 use proto::Span;
 use proto::limits::{NODES_MAX, SLOTS_MAX};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::LoadArgs;
+use verb::output::say;
+use verb::units;
+use verb::units::{Bandwidth, Factor, Timespan};
 use workloads::Graph;
 use workloads::generate::{Implicit, is_generator};
 
-use crate::Context;
-use crate::args::LoadArgs;
-use crate::cluster::{jobs, reports};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
-use crate::common::units;
-use crate::common::units::{Bandwidth, Factor, Timespan};
+use crate::views::{jobs, reports};
 use crate::workload::{load, warn_without_durations};
-use figures::{Assumed, Figures};
 
 /// Above this number of tasks a benchmark shape is calculated without storing it.
 const STORED_TASKS_MAX: u64 = 2_000_000;
@@ -263,10 +263,10 @@ fn assumed(
 /// A job of the cluster by its number, or the report of a run in a file.
 fn ran(context: &Context, run: &str) -> Result<FinishedRun, Failure> {
     let Ok(job) = run.parse() else { return ran_of_file(Path::new(run)) };
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let state = client.job(proto::JobId(job)).await?;
-        let logs = reports::Logs::read(&client, proto::JobId(job), None).await?;
+        let logs = verb::cluster::logs::Logs::read(&client, proto::JobId(job), None).await?;
         let fold = logs.fold(proto::JobId(job), None)?;
         let report = reports::report(&fold, &reports::facts(&state, logs.states.clone()), &state);
         if jobs::state_word(&state) != "finished" {

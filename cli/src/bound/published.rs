@@ -7,12 +7,12 @@ use analysis::chart::{Axis, Chart};
 use analysis::{Cluster, PaperModel};
 use proto::Span;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
 
 use super::figures::Assumed;
-use crate::Context;
-use crate::cluster::reports;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
+use crate::views::reports;
 
 /// The maximum of slots for which table 4's efficiency was measured.
 const MEASURED_SLOTS: u32 = 200;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use analysis::bounds::{Ends, Form, Place, Windows};
 use analysis::chart::Table;
+use verb::errors::Failure;
 use workloads::Graph;
 
 use super::figures::Assumed;
-use crate::common::errors::Failure;
 
 const HEADER: [&str; 11] = [
     "task",

@@ -8,11 +8,11 @@ use proto::event::End;
 use proto::wire::{TaskPhase, TaskState};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
+use verb::cluster::logs::Committed;
+use verb::errors::Failure;
+use verb::units;
 
-use crate::cluster::reports::Committed;
-use crate::cluster::task;
-use crate::common::errors::Failure;
-use crate::common::units;
+use crate::views::task_rows::label;
 
 /// The time for the homes of tasks to serve: another node takes over from a failed one.
 const RECORDS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -222,7 +222,7 @@ fn labels(group: &[&IncompleteOutput]) -> String {
     let of_one_array = |entries: &Vec<u64>| entries.windows(2).all(|pair| pair[0] < pair[1]);
     let mut labels: Vec<(String, usize)> = match entries.filter(of_one_array) {
         Some(entries) => ranges(&entries),
-        None => group.iter().map(|one| (task::label(&one.record.name, one.task), 1)).collect(),
+        None => group.iter().map(|one| (label(&one.record.name, one.task), 1)).collect(),
     };
     let total: usize = labels.iter().map(|(_, count)| count).sum();
     labels.truncate(NAMED_MAX);

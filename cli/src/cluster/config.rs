@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::settings::{DIR_VARIABLE, KEYS, odd_variable};
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::settings::{DIR_VARIABLE, KEYS, odd_variable};
 use crate::common::settings_file;
 
 #[derive(Subcommand, Debug)]
@@ -90,7 +90,7 @@ pub(crate) fn run(context: &Context, verb: &ConfigVerb) -> Done {
 fn effective(context: &Context, key: &str) -> Result<(String, String), Failure> {
     let dir = || Ok::<_, Failure>(context.dir_path()?.display().to_string());
     let (value, origin) = match (key, context.settings.get(key)) {
-        ("dir", _) if context.dir.is_some() => (dir()?, "--dir"),
+        ("dir", _) if context.is_dir_given() => (dir()?, "--dir"),
         ("dir", _) if odd_variable(DIR_VARIABLE).is_some() => (dir()?, DIR_VARIABLE),
         (_, Some((value, origin))) => (value.to_owned(), origin),
         // The only key with a value that depends on the machine.

@@ -6,9 +6,10 @@ use client::{Client, is_ended};
 use proto::wire::{Explanation, Failure as TaskFailure, TaskPhase, TaskState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
+use verb::errors::Failure;
 
-use crate::cluster::{jobs, task};
-use crate::common::errors::Failure;
+use crate::views::jobs;
+use crate::views::task_rows::state_word;
 
 /// The maximum of tasks that an explanation of a skipped one names as the cause.
 const CAUSES_NAMED_MAX: usize = 8;
@@ -56,7 +57,7 @@ impl CausedBy {
         Self {
             task: LocalId(task.local).to_string(),
             name: task.name.clone(),
-            state: task::state_word(task.phase()),
+            state: state_word(task.phase()),
             exit_code: is_failed.then_some(task.exit_code),
         }
     }
@@ -169,7 +170,7 @@ fn name_of(task: &TaskState) -> String {
 
 fn bad_line(task: &TaskState) -> String {
     let place = if task.placed { format!(" on node n{}", task.node) } else { String::new() };
-    let (name, state) = (name_of(task), task::state_word(task.phase()));
+    let (name, state) = (name_of(task), state_word(task.phase()));
     match task.phase() {
         TaskPhase::TaskFailed => {
             format!("task '{name}' {state}{place}: exit code {}", task.exit_code)

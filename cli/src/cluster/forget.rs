@@ -7,12 +7,13 @@ use client::{Client, ClientError};
 use kvs::membership::never_came;
 use proto::{JobId, NodeId, wire};
 use serde::Serialize;
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::errors::{Done, Exit, Failure};
 
-use crate::Context;
-use crate::cluster::{jobs, kept_outputs};
-use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
 use crate::report::keep;
+use crate::views::jobs;
 
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {

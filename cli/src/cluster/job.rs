@@ -6,24 +6,24 @@ use clap::Subcommand;
 use client::{Client, now_ns};
 use proto::{JobId, NodeId};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::flags::TimeoutArgs;
+use verb::units;
+use verb::units::Timespan;
 
-use crate::Context;
-use crate::args::TimeoutArgs;
+use crate::cluster::fetch::FetchArgs;
 use crate::cluster::forget::ForgetArgs;
-use crate::cluster::jobs::{self, JobRow};
-use crate::cluster::kept_outputs::FetchArgs;
 use crate::cluster::logs::LogsArgs;
 use crate::cluster::open_job::ReleaseArgs;
 use crate::cluster::retry::{self, RetryArgs};
 use crate::cluster::streams::OutputArgs;
-use crate::cluster::{forget, job_info, kept_outputs, logs, open_job, streams};
-use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::cluster::{fetch, forget, logs, open_job, streams};
 use crate::common::selector::Selector;
-use crate::common::units;
-use crate::common::units::Timespan;
-use crate::local::run;
-use crate::local::run::Deadline;
 use crate::report::offline;
+use crate::views::job_info;
+use crate::views::jobs::{self, JobRow};
+use crate::views::waiting::{self, Deadline};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -108,7 +108,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
         }
         _ => {}
     }
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         match verb {
             JobVerb::List { jobs, .. } => list(context, &client, jobs).await,
@@ -142,7 +142,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
             JobVerb::Logs(args) => logs::run(context, &client, args).await,
-            JobVerb::Fetch(args) => kept_outputs::fetch(context, &client, args).await,
+            JobVerb::Fetch(args) => fetch::fetch(context, &client, args).await,
         }
     })
 }
@@ -161,7 +161,7 @@ async fn wait(
     for job in jobs::select(client, selector).await? {
         let state = match without_close {
             true => open_job::wait_submitted(client, job, &deadline).await?,
-            false => run::wait(context, client, job, 0, &deadline).await?,
+            false => waiting::wait(context, client, job, 0, &deadline).await?,
         };
         jobs::tell_failures(&context.output, client, &state).await;
         if context.output.json {
@@ -231,7 +231,7 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
 /// Prints every change of the state, as a line of JSON or on the terminal.
 async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
     if !context.output.json && context.output.progress {
-        return run::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);
+        return waiting::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);
     }
     let mut watch = client.watch_job(job);
     while let Some(state) = watch.next().await? {

@@ -5,9 +5,8 @@ use std::io::Read;
 use clap::{Args, Subcommand};
 use client::Cas;
 use serde::Serialize;
-
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard, plain};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum KvVerb {
@@ -101,7 +100,7 @@ impl KeyRow {
 }
 
 pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let kv = context.connect().await?.kv();
         match verb {
             KvVerb::Insert(pair) => {

@@ -7,10 +7,10 @@ use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_LOOKUPS_AHEAD_MA
 use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard, plain};
 
-use crate::Context;
 use crate::cluster::kv::KeyRow;
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
 
 /// A line of the input. Values that are no text are in hexadecimal.
 #[derive(Deserialize, Debug)]

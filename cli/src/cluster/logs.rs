@@ -12,14 +12,15 @@ use proto::wire::TaskPhase;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 use tokio::time::Instant;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::output::say;
+use verb::terminal_text::shown;
+use verb::units;
 
-use crate::Context;
-use crate::cluster::{jobs, streams, task};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
+use crate::cluster::{streams, task};
 use crate::common::selector::Selector;
-use crate::common::terminal_text::shown;
-use crate::common::units;
+use crate::views::jobs;
 
 /// The interval of reading.
 const READ_EVERY: Duration = Duration::from_millis(500);

@@ -2,8 +2,7 @@
 
 use proto::wire::NodeState;
 use serde::Serialize;
-
-use crate::common::units;
+use verb::units;
 
 /// Rates are `None`, and absent from the table, until there is a measurement.
 #[derive(Serialize)]

@@ -1,14 +1,11 @@
 //! Verbs that act on a running cluster.
 
-pub(crate) mod alike;
 mod captured;
 pub(crate) mod config;
 mod failures;
+mod fetch;
 mod forget;
 pub(crate) mod job;
-pub(crate) mod job_info;
-pub(crate) mod jobs;
-pub(crate) mod kept_outputs;
 pub(crate) mod kv;
 mod kv_batch;
 mod logs;
@@ -18,7 +15,6 @@ pub(crate) mod node_removal;
 pub(crate) mod open_job;
 mod records;
 mod replicas;
-pub(crate) mod reports;
 pub(crate) mod results;
 mod retry;
 pub(crate) mod streams;
@@ -27,4 +23,3 @@ pub(crate) mod task;
 mod task_list;
 pub(crate) mod token;
 pub(crate) mod tuning;
-mod unpack;

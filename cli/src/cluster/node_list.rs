@@ -1,22 +1,18 @@
 //! `starling node list | info | stop`.
 
-use std::time::Duration;
-
 use client::{Client, ClientError};
-use kvs::membership::{Said, awaited, has_all_copies, losses_survived_by};
+use kvs::membership::{awaited, has_all_copies, losses_survived_by};
 use proto::NodeId;
 use proto::wire::{self, NodeState};
 use serde::Serialize;
+use verb::Context;
+use verb::cluster::survival::{PATIENCE, said};
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::tuning;
+use verb::units;
 
-use crate::Context;
 use crate::cluster::measurements::Measured;
 use crate::cluster::records::Records;
-use crate::cluster::tuning;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
-
-/// The time after which a silent node counts as down.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Serialize)]
 pub(crate) struct NodeList {
@@ -38,7 +34,7 @@ impl NodeList {
         states: &[(NodeId, Result<NodeState, ClientError>)],
     ) -> Self {
         let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(map, *node, it)).collect();
-        let said: Vec<Said> = nodes.iter().filter_map(NodeRow::said).collect();
+        let said = said(states);
         let (fully_replicated, losses_survived) = match map.copies > 1 {
             true => (has_all_copies(map, &said), losses_survived_by(map, &said)),
             false => (nodes.iter().all(|node| node.state == "up"), 0),
@@ -92,8 +88,6 @@ pub(crate) struct NodeRow {
     pub(crate) ready_shared: u64,
     pub(crate) running: u64,
     pub(crate) waiting: u64,
-    #[serde(skip)]
-    map_epoch: u64,
 }
 
 impl NodeRow {
@@ -118,7 +112,6 @@ impl NodeRow {
             ready_shared: state.ready_shared,
             running: state.running,
             waiting: state.waiting,
-            map_epoch: state.map_epoch,
         }
     }
     pub(crate) fn down(node: NodeId) -> Self {
@@ -141,13 +134,7 @@ impl NodeRow {
             ready_shared: 0,
             running: 0,
             waiting: 0,
-            map_epoch: 0,
         }
-    }
-    /// The statements of the node about itself, if it answers.
-    fn said(&self) -> Option<Said> {
-        let &Self { id: node, incarnation, map_epoch, lacking_copies: lacking, .. } = self;
-        (self.pid > 0).then_some(Said { node, incarnation, map_epoch, lacking })
     }
     /// A node that does not answer, in a cluster that agrees on its members.
     fn silent(member: &wire::Member) -> Self {
@@ -198,18 +185,8 @@ async fn look(client: &Client) -> NodeList {
     NodeList::of(&map, &states)
 }
 
-/// The value of `fully_replicated`.
-pub(crate) async fn has_all(client: &Client) -> bool {
-    look(client).await.fully_replicated
-}
-
-/// The number of nodes, any of them, that may now fail permanently at once.
-pub(crate) async fn losses_survived(client: &Client) -> usize {
-    look(client).await.losses_survived
-}
-
 pub(crate) fn list(context: &Context) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let list = look(&client).await;
         if context.output.json {
@@ -411,7 +388,7 @@ impl NodeInfo {
 }
 
 pub(crate) fn info(context: &Context, node: NodeId) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         known(&client, node)?;
         let state = client.node_state(node, PATIENCE).await?;
@@ -446,7 +423,7 @@ pub(crate) fn known(client: &Client, node: NodeId) -> Result<(), Failure> {
 }
 
 pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         for node in nodes {
             known(&client, *node)?;

@@ -6,11 +6,12 @@ use client::Client;
 use kvs::membership::{awaited, may_be_removed};
 use proto::NodeId;
 use proto::wire::{self, map_command};
+use verb::Context;
+use verb::cluster::survival::PATIENCE;
+use verb::errors::{Done, Exit, Failure};
+use verb::units;
 
-use crate::Context;
-use crate::cluster::node_list::{PATIENCE, known};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units;
+use crate::cluster::node_list::known;
 
 /// The default time for the nodes to agree on a removal.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,7 +25,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Has nodes transfer their tasks, records and results to the others, and leave the cluster.
 pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         for node in nodes {
             known(&client, *node)?;
@@ -170,7 +171,7 @@ fn held_by(map: &wire::ClusterMap, node: NodeId) -> usize {
 
 /// Removes nodes that never come back: nodes that are down, or that joined and never started.
 pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         for node in nodes {
             known(&client, *node)?;

@@ -8,14 +8,15 @@ use client::{Client, NewTask, OpenOptions, Parent};
 use proto::wire::{self, JobState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::units;
 use workloads::Graph;
 
-use crate::Context;
-use crate::cluster::{jobs, task};
-use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::cluster::task;
 use crate::common::selector::Selector;
-use crate::common::units;
-use crate::local::run::Deadline;
+use crate::views::jobs;
+use crate::views::waiting::Deadline;
 
 /// The number of tasks that `--after` and `job release` look up one by one.
 const TASKS_LOOKED_UP_MAX: usize = 10_000;
@@ -262,18 +263,5 @@ pub(crate) fn exit_of(state: &JobState) -> Exit {
     match counts.failed + counts.skipped + counts.cancelled {
         0 => Exit::Ok,
         _ => Exit::Failed,
-    }
-}
-
-/// The line of `job info` about an open job.
-pub(crate) fn line(state: &JobState) -> Option<String> {
-    let held = units::bytes(jobs::counts(state).held_bytes);
-    let is_over = state.ended_ns != 0;
-    match state.openness() {
-        wire::Openness::Open if !is_over => {
-            Some(format!("yes: tasks can be added; {held} of outputs are held"))
-        }
-        wire::Openness::Closing if !is_over => Some("no: closed, its tasks still run".to_owned()),
-        _ => None,
     }
 }

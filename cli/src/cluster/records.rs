@@ -2,8 +2,7 @@
 
 use proto::wire::NodeState;
 use serde::Serialize;
-
-use crate::common::units;
+use verb::units;
 
 #[derive(Serialize)]
 pub(crate) struct Records {

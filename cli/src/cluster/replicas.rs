@@ -6,9 +6,8 @@ use std::str::FromStr;
 use glob::Pattern;
 use proto::limits::COPIES_MAX;
 use proto::wire;
+use verb::errors::Failure;
 use workloads::Graph;
-
-use crate::common::errors::Failure;
 
 /// A class of outputs.
 #[derive(Clone, Debug)]

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use client::Client;
 use proto::JobId;
 use time::OffsetDateTime;
+use verb::cluster::kept_outputs::{self, KeptOutput, Outcome};
+use verb::cluster::logs::Logs;
+use verb::errors::{Exit, Failure};
+use verb::local::embed::Cluster;
+use verb::output::say;
+use verb::units::number_of;
 
-use crate::cluster::kept_outputs::{self, KeptOutput, Outcome};
-use crate::cluster::reports::Logs;
 use crate::cluster::streams;
-use crate::common::errors::{Exit, Failure};
-use crate::common::output::say;
-use crate::common::units::number_of;
-use crate::local::embed::Cluster;
 
 /// Runs without `--output` put their results below this directory, in the current one.
 const RUNS: &str = "starling-runs";
@@ -57,7 +57,7 @@ impl Results {
         let now = OffsetDateTime::now_utc();
         Self::below(Path::new(""), now, name).or_else(|error| {
             let temporary = temporary("starling-runs-").map_err(|failure| {
-                let (first, plain) = (RUNS, crate::common::errors::plain(&error));
+                let (first, plain) = (RUNS, verb::errors::plain(&error));
                 let message = format!("{first}: {plain}, and {}", failure.message);
                 Failure { message, ..failure }
             })?;
@@ -108,7 +108,7 @@ impl Results {
 fn temporary(prefix: &str) -> Result<PathBuf, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir();
     made.map(tempfile::TempDir::keep).map_err(|error| {
-        let (below, plain) = (std::env::temp_dir(), crate::common::errors::plain(&error));
+        let (below, plain) = (std::env::temp_dir(), verb::errors::plain(&error));
         let text = format!("cannot make a directory for results in {}: {plain}", below.display());
         Failure::refused(text)
             .hint("name one that can be written with --output, or set TMPDIR to one")

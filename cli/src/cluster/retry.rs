@@ -5,16 +5,16 @@ use client::{Client, ClientError};
 use proto::wire::{JobState, TaskPhase, TaskState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::flags::TimeoutArgs;
+use verb::units;
 
-use crate::Context;
-use crate::args::TimeoutArgs;
-use crate::cluster::jobs::{self, JobRow};
-use crate::cluster::task::{find, state_word};
-use crate::common::errors::{Done, Exit, Failure, heard};
+use crate::cluster::task::find;
 use crate::common::selector::Selector;
-use crate::common::units;
-use crate::local::run;
-use crate::local::run::Deadline;
+use crate::views::jobs::{self, JobRow};
+use crate::views::task_rows::state_word;
+use crate::views::waiting::{self, Deadline};
 
 #[derive(Args, Debug)]
 pub(crate) struct RetryArgs {
@@ -59,7 +59,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
     let (deadline, mut exit) = (Deadline::after(timeout), Exit::Ok);
     for before in selected {
         let job = JobId(before.job);
-        let state = run::wait(context, client, job, 0, &deadline).await?;
+        let state = waiting::wait(context, client, job, 0, &deadline).await?;
         jobs::tell_failures(&context.output, client, &state).await;
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
@@ -179,14 +179,4 @@ fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
         ClientError::Refused(_) => Failure::from(error).hint(hint),
         error => error.into(),
     }
-}
-
-/// The number of the round, and the user that opened it.
-pub(crate) fn round_line(state: &JobState) -> Option<String> {
-    let round = jobs::later_round(state)?;
-    let by = match state.opened_by.as_str() {
-        "" => String::new(),
-        by => format!(", retried by {by}"),
-    };
-    Some(format!("{round}{by}; '--round {}' shows the one before", round - 1))
 }

@@ -13,15 +13,16 @@ use client::{Client, StreamFilter};
 use proto::event::End;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
+use verb::Context;
+use verb::cluster::logs::{Committed, Logs};
+use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::output::say;
+use verb::units;
 
-use crate::Context;
 use crate::cluster::captured::{self, IncompleteOutput, MissingReason, Records};
-use crate::cluster::reports::{Committed, Logs};
-use crate::cluster::{jobs, task};
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
-use crate::common::output::say;
+use crate::cluster::task;
 use crate::common::selector::Selector;
-use crate::common::units;
+use crate::views::jobs;
 
 /// Read back and printed at once.
 const PIECE_BYTES: usize = 64 << 10;

@@ -4,19 +4,22 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{Client, OpenOptions, SubmitOptions};
+use client::{OpenOptions, SubmitOptions};
 use proto::{JobId, LocalId, wire};
 use serde::Serialize;
-use workloads::{Graph, Plan};
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::flags::needs::NeedsArgs;
+use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
+use verb::units::{Bandwidth, Timespan};
+use workloads::Graph;
 
-use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
+use crate::cluster::open_job;
 use crate::cluster::replicas::{self, ReplicasOf};
-use crate::cluster::{jobs, kept_outputs, open_job};
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
-use crate::common::needs::NeedsArgs;
-use crate::common::units::{Bandwidth, Timespan};
-use crate::local::run;
-use crate::{Context, workload};
+use crate::views::jobs;
+use crate::views::{submission, waiting};
+use crate::workload;
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
@@ -105,7 +108,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     check_added(args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
-    let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
+    let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
     if args.open {
         return open(context, args, &options);
     }
@@ -115,22 +118,22 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         graph.set_crash_limit(limit);
     }
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(crate::cluster::reports::STATE_TIMEOUT).await;
+        let states = client.node_states(verb::cluster::logs::STATE_TIMEOUT).await;
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
         if let Some(widest) = slots.max() {
-            run::check_fit(&graph, widest)?;
+            submission::check_fit(&graph, widest)?;
         }
         if let Some(job) = args.job {
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
             let what = open_job::Addition { graph: &graph, inputs, after };
-            let wait = args.wait.then(|| run::Deadline::after(timeout));
+            let wait = args.wait.then(|| waiting::Deadline::after(timeout));
             return open_job::add(context, &client, JobId(job), what, wait).await;
         }
-        let job = send(&client, &graph, &options).await?.job();
+        let job = kept_outputs::send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
         let number = job.0.to_string();
         if !args.wait {
@@ -144,8 +147,8 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         if !context.output.json {
             heard(context.output.line(&number))?;
         }
-        let deadline = run::Deadline::after(timeout);
-        let state = run::wait(context, &client, job, tasks, &deadline).await?;
+        let deadline = waiting::Deadline::after(timeout);
+        let state = waiting::wait(context, &client, job, tasks, &deadline).await?;
         jobs::tell_failures(&context.output, &client, &state).await;
         if context.output.json {
             let state = Some(jobs::state_word(&state));
@@ -185,7 +188,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
         settings: wire::JobSettings { real_data: true, ..options.settings },
         job: options.job,
     };
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         open_job::open(context, &client, options).await
     })
@@ -194,19 +197,6 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
 /// The outputs of tasks of an open job that the new tasks read.
 fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
     args.inputs.iter().filter_map(|text| open_job::output_input(text)).collect()
-}
-
-/// Stores the list of a workflow's kept outputs, and submits it.
-pub(crate) async fn send<'g>(
-    client: &Client,
-    graph: &'g Graph,
-    options: &SubmitOptions,
-) -> Result<Plan<'g>, Failure> {
-    let plan = client.plan(graph, options).await?;
-    let kept = kept_outputs::of_graph(graph, &plan, options.settings.real_data);
-    kept_outputs::remember(client, plan.job(), &kept).await?;
-    client.submit_plan(&plan, options).await?;
-    Ok(plan)
 }
 
 /// True for a file of tasks that no system can start as a program.

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use client::Client;
-use lens::failures::kind_of_name;
-use proto::wire::{self, TaskPhase, TaskState};
-use proto::{Attempt, JobId, LocalId, Span, Time};
+use proto::wire::{self, TaskState};
+use proto::{JobId, LocalId, Time};
 use serde::Serialize;
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::{Done, Exit, Failure};
+use verb::terminal_text::shown;
 
-use crate::Context;
 use crate::cluster::failures::Cause;
-use crate::cluster::jobs;
-use crate::cluster::reports::Logs;
 use crate::cluster::task_list::{self, ListArgs};
-use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
-use crate::common::terminal_text::shown;
 use crate::report::offline;
+use crate::views::jobs;
+use crate::views::task_rows::{TaskRow, state_word};
 
 /// The maximum of missing parents that an explanation names.
 const PARENTS_NAMED_MAX: usize = 8;
@@ -52,23 +52,6 @@ pub(crate) struct ExplainArgs {
     from: Option<PathBuf>,
 }
 
-/// A task as JSON.
-#[derive(Serialize)]
-pub(crate) struct TaskRow {
-    id: String,
-    name: String,
-    /// The name without numbers.
-    kind: String,
-    state: &'static str,
-    attempt: String,
-    /// Absent until it was placed.
-    node: Option<u32>,
-    exit_code: Option<i32>,
-    /// Seconds since 1970, for a task that ran and has ended.
-    started_s: Option<f64>,
-    ended_s: Option<f64>,
-}
-
 #[derive(Serialize)]
 pub(crate) struct Explained {
     task: TaskRow,
@@ -76,54 +59,6 @@ pub(crate) struct Explained {
     #[serde(flatten)]
     cause: Cause,
     missing_parents: Vec<String>,
-}
-
-pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
-    match phase {
-        TaskPhase::Waiting => "waiting",
-        TaskPhase::Ready => "ready",
-        TaskPhase::RunningTask => "running",
-        TaskPhase::TaskDone => "done",
-        TaskPhase::TaskFailed => "failed",
-        TaskPhase::TaskCancelled => "cancelled",
-        TaskPhase::TaskSkipped => "skipped",
-    }
-}
-
-impl TaskRow {
-    pub(crate) fn new(task: &TaskState) -> Self {
-        let phase = task.phase();
-        let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
-        let seconds = |ns: u64| (ns > 0).then(|| Span(ns).as_secs_f64());
-        Self {
-            id: LocalId(task.local).to_string(),
-            name: task.name.clone(),
-            kind: kind_of_name(&task.name),
-            state: state_word(phase),
-            attempt: Attempt(task.attempt).to_string(),
-            node: task.placed.then_some(task.node),
-            exit_code: has_ended.then_some(task.exit_code),
-            started_s: seconds(task.started_ns),
-            ended_s: seconds(task.ended_ns),
-        }
-    }
-    pub(crate) const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
-    pub(crate) fn cells(self) -> Vec<String> {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        vec![
-            self.id,
-            self.name,
-            self.state.to_owned(),
-            or_dash(self.node.map(|node| format!("n{node}"))),
-            self.attempt,
-            or_dash(self.exit_code.map(|code| code.to_string())),
-        ]
-    }
-}
-
-/// The name of a task in a sentence.
-pub(crate) fn label(name: &str, task: LocalId) -> String {
-    if name.is_empty() { task.to_string() } else { format!("'{name}'") }
 }
 
 pub(crate) async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
@@ -219,7 +154,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         }
         _ => {}
     }
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let named = match verb {
             TaskVerb::List(args) => return task_list::run(context, &client, args).await,

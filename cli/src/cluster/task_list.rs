@@ -8,14 +8,15 @@ use client::Client;
 use lens::failures::kind_of_name;
 use proto::wire::{TaskPhase, TaskState};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit};
+use verb::output::say;
+use verb::units::count;
 
-use crate::Context;
-use crate::cluster::task::{self, TaskRow};
-use crate::common::errors::{Done, Exit};
-use crate::common::output::say;
+use crate::cluster::task;
 use crate::common::selector::Selector;
-use crate::common::units::count;
 use crate::report::offline;
+use crate::views::task_rows::TaskRow;
 
 /// Rows on a terminal, unless another number is given.
 const TERMINAL_ROWS: usize = 50;

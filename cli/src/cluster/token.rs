@@ -5,10 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use client::{Instance, Keyring};
 use serde::Serialize;
-
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units::Timespan;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units::Timespan;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TokenVerb {

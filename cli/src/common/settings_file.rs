@@ -5,14 +5,13 @@ use std::str::FromStr;
 
 use proto::limits;
 use resources::{Name, parse_pool};
-
-use crate::args::{DataKind, PlacementName, SubmitTo};
-use crate::cluster::tuning::{Law, Neighbours, OrderName, PolicyName};
-use crate::common::errors::{Failure, meant, numbers_plain};
-use crate::common::history::History;
-use crate::common::settings::{self, KEYS};
-use crate::common::units::{Bandwidth, Factor, Size, Timespan};
-use crate::report::files;
+use verb::errors::{Failure, meant, numbers_plain};
+use verb::files;
+use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};
+use verb::flags::{DataKind, PlacementName, SubmitTo};
+use verb::history::History;
+use verb::settings::{self, KEYS};
+use verb::units::{Bandwidth, Factor, Size, Timespan};
 
 /// The user's file, or that of this directory.
 pub(crate) fn path(here: bool) -> Result<PathBuf, Failure> {

@@ -1,8 +1,7 @@
 //! The summary of a run, for people.
 
 use analysis::RunReport;
-
-use crate::common::units::{bytes, count, number_of, percent, seconds};
+use verb::units::{bytes, count, number_of, percent, seconds};
 
 /// The numbers of tasks by their end.
 pub(crate) fn tasks(report: &RunReport) -> String {

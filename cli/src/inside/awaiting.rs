@@ -4,9 +4,9 @@ use clap::Args;
 use proto::LocalId;
 use proto::wire::Verdict;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
 

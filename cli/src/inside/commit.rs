@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use proto::limits::TURN_STATE_BYTES_MAX;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, heard};
 use crate::inside::{door, failure};
 
 #[derive(Args, Debug)]

@@ -8,8 +8,7 @@ pub(crate) mod spawn;
 
 use client::{Door, DoorError};
 use proto::wire::DoorRefusal;
-
-use crate::common::errors::{Failure, plain};
+use verb::errors::{Failure, plain};
 
 fn door() -> Result<Door, Failure> {
     Door::of_environment().map_err(failure)

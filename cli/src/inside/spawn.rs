@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use proto::wire;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::units::Timespan;
 use workloads::Graph;
 
-use crate::Context;
 use crate::cluster::submit::{text_of_cwd, variable};
-use crate::common::errors::{Done, Exit, Failure, heard, plain};
-use crate::common::units::Timespan;
 use crate::inside::handles::{self, Handles};
 use crate::inside::{door, failure};
 

@@ -6,16 +6,15 @@ use std::collections::BTreeMap;
 use client::AddressFile;
 use proto::{NodeId, wire};
 use scheduler::Tuning;
+use verb::Context;
+use verb::cluster::survival::PATIENCE;
+use verb::errors::Failure;
+use verb::flags::tuning;
+use verb::flags::{CapturedArgs, ClusterArgs, ScrubArgs, SlurmArgs};
+use verb::local::embed::ClusterPlan;
+use verb::local::processes;
+use verb::units;
 use workloads::quantity;
-
-use crate::Context;
-use crate::args::{CapturedArgs, ClusterArgs, ScrubArgs, SlurmArgs};
-use crate::cluster::node_list::PATIENCE;
-use crate::cluster::tuning;
-use crate::common::errors::Failure;
-use crate::common::units;
-use crate::local::embed::ClusterPlan;
-use crate::local::processes;
 
 const SLOTS: &str = "--slots";
 
@@ -203,7 +202,7 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::errors::Exit;
+    use verb::errors::Exit;
 
     fn setting(node: u32, flag: &str, is_tuning: bool) -> Setting {
         let (runs_with, asked) = ("2".to_owned(), "3".to_owned());

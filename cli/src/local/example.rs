@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, meant};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, meant};
 
 /// A workflow that the program carries.
 struct Example {

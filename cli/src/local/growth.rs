@@ -7,10 +7,9 @@ use client::{Client, ClientOptions, Instance};
 use kvs::membership::{awaited, is_serving, member};
 use proto::NodeId;
 use proto::wire::{self, MemberPhase};
-
-use crate::Context;
-use crate::common::errors::Failure;
-use crate::common::units::number_of;
+use verb::Context;
+use verb::errors::Failure;
+use verb::units::number_of;
 
 /// The time for the running nodes to declare the missing ones failed.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(20);

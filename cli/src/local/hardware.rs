@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use hardware::{Cores, DetectError, Detection, FoundPool, Limit, Machine, Settings};
+use hardware::{Cores, Detection, FoundPool, Limit, Machine, Settings};
 use resources::{Amount, Coupling, Name, PoolKind};
 use serde::Serialize;
-
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
+use verb::Context;
+use verb::errors::{Done, Exit};
 
 /// The resources of a node.
 #[derive(Args, Debug)]
@@ -118,13 +117,6 @@ pub(crate) fn run(context: &Context, args: HardwareArgs) -> Done {
     context.output.table(&["resource", "amount", "content", "source"], &rows(&found))?;
     found.notices.iter().for_each(|notice| context.output.note(&format!("notice: {notice}")));
     Ok(Exit::Ok)
-}
-
-impl From<DetectError> for Failure {
-    fn from(error: DetectError) -> Self {
-        Self::usage(error.to_string())
-            .hint("docs/resources.md describes pools, labels and couplings")
-    }
 }
 
 fn is_label(found: &&FoundPool) -> bool {

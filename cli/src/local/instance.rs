@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use client::Client;
 use proto::event::{End, Event};
 use proto::{JobId, LocalId, NodeId, Time};
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
 use workloads::wfformat::{Machine, Run, TaskRun};
 use workloads::{Graph, Plan};
-
-use crate::cluster::reports::Logs;
-use crate::common::errors::Failure;
 
 /// The destination of an instance. It is opened before the run, so that an unwritable path is
 /// detected early.

@@ -2,7 +2,6 @@
 
 mod differing;
 pub(crate) mod doctor;
-pub(crate) mod embed;
 pub(crate) mod example;
 mod growth;
 mod hardware;
@@ -11,9 +10,7 @@ mod launch_context;
 mod lists;
 mod member_slots;
 pub(crate) mod node;
-pub(crate) mod processes;
 mod remote_nodes;
 pub(crate) mod run;
-mod run_dir;
 mod saved_settings;
 pub(crate) mod up;

@@ -9,16 +9,16 @@ use daemon::launcher::Launcher;
 use daemon::{AddressSelector, Listen, NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use security::Token;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, plain};
+use verb::flags::needs::{OfferArgs, share};
+use verb::flags::tuning::TuningArgs;
+use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
+use verb::path_templates::{self, Scope};
+use verb::units::Timespan;
 
-use crate::Context;
-use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
-use crate::cluster::tuning::TuningArgs;
 use crate::cluster::{node_list, node_removal};
 use crate::common::allocator;
-use crate::common::errors::{Done, Exit, Failure, plain};
-use crate::common::needs::{OfferArgs, share};
-use crate::common::path_templates::{self, Scope};
-use crate::common::units::Timespan;
 use crate::local::hardware::{self, HardwareArgs};
 use crate::local::launch_context;
 
@@ -131,7 +131,7 @@ struct StartArgs {
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. Fixed
     /// when the cluster is made; with 1 no node can join [default: those of the cluster; 2 for a
     /// new one]
-    #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
+    #[arg(long, value_name = "R", value_parser = verb::flags::replicas_parser())]
     replicas: Option<u32>,
     #[command(flatten)]
     slurm: SlurmArgs,
@@ -182,9 +182,9 @@ fn start(context: &Context, args: StartArgs) -> Done {
     }
     let dir = match &args.rendezvous {
         Some(dir) => {
-            let scope = Scope { flag: "--rendezvous", rank: Err(crate::ALL_SHARE) };
+            let scope = Scope { flag: "--rendezvous", rank: Err(path_templates::ALL_SHARE) };
             let dir = path_templates::expand(dir, scope)?;
-            crate::common::settings::check_owner(&dir, rustix::process::geteuid().as_raw())?;
+            verb::settings::check_owner(&dir, rustix::process::geteuid().as_raw())?;
             std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))?
         }
         None => context.dir()?,
@@ -239,9 +239,9 @@ fn options_of(
     let assignment = assignment(&args, dir, launcher.as_ref())?;
     let NodeAssignment { node, expect, grow, rank, awaited, further, state_dir, claim } =
         assignment;
-    let tuning = args.tuning.resolve(context)?;
+    let tuning = args.tuning.resolve(&context.settings)?;
     if args.insecure {
-        crate::local::embed::warn_insecure();
+        verb::local::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let (at, of) = args.share;
@@ -266,7 +266,7 @@ fn options_of(
         replicas,
         scrub_every: args.scrub.resolve(&context.settings)?,
         captured: args.captured.resolve(&context.settings)?,
-        say: |line| crate::common::output::say(line),
+        say: |line| verb::output::say(line),
         join: args.join,
         grow,
         rank,
@@ -408,8 +408,8 @@ fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u3
         return Ok(None);
     }
     let told = context.settings.pick_optional(args.replicas, "replicas")?;
-    let replicas = told.unwrap_or(crate::local::embed::REPLICAS_DEFAULT);
-    crate::local::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
+    let replicas = told.unwrap_or(verb::local::embed::REPLICAS_DEFAULT);
+    verb::local::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
 /// Runs the node until it stops: by a client, by a signal, at the end of its parent, or because

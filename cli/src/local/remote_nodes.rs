@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Instance};
 use proto::NodeId;
-
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 /// The time that a node has to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);

@@ -2,29 +2,31 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
 use proto::{JobId, Span, TaskId, Time};
-use tokio::time::Instant;
-use workloads::{Graph, Placement, Plan};
+use verb::Context;
+use verb::cluster::kept_outputs;
+use verb::cluster::logs::{Logs, TraceFile};
+use verb::errors::{Done, Failure, heard};
+use verb::flags::{ClusterArgs, LoadArgs, PlaceArgs, TimeoutArgs};
+use verb::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
+use verb::units::Timespan;
+use workloads::{Graph, Plan};
 
-use crate::Context;
-use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
-use crate::cluster::reports::{self, Logs, TraceFile};
 use crate::cluster::results::{self, Delivery, Results};
-use crate::cluster::{jobs, kept_outputs};
-use crate::common::errors::{Done, Exit, Failure, heard};
-use crate::common::progress::Progress;
 use crate::common::summary;
-use crate::common::units::{Bandwidth, Timespan};
-use crate::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
 use crate::local::instance::InstanceFile;
 use crate::local::lists::{self, ListArgs};
 use crate::report::{collect, files};
+use crate::views::jobs;
+use crate::views::progress::Progress;
+use crate::views::reports;
+use crate::views::submission::{check_fit, submit_options};
+use crate::views::waiting::Deadline;
 use crate::workload::load;
 
 #[derive(Args, Debug)]
@@ -93,7 +95,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let keep_cluster = Cell::new(false);
     let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
     let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
-    crate::block_on(async {
+    verb::block_on(async {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
         let delivery = results.as_ref().map(|results| Delivery {
@@ -120,7 +122,7 @@ pub(super) fn cluster_of(
     context: &Context,
     args: &RunArgs,
 ) -> Result<(ClusterPlan, SubmitOptions), Failure> {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None, ClusterLifetime::Run)?;
+    let plan = ClusterPlan::resolve(&context.settings, &args.cluster, None, ClusterLifetime::Run)?;
     let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
     if let client::Submit::Nodes(nodes) = &options.submit
         && let Some(node) = nodes.iter().find(|node| node.0 >= plan.nodes)
@@ -245,7 +247,7 @@ async fn leave_record(
         let graph = (work.graph, plan);
         let record = collect::of_run(client, graph, logs, state, report, json).await?;
         match is_asked {
-            true => files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
+            true => verb::files::put(path, &files::bytes(&record)?).map(|()| path.to_owned()),
             false => files::put_into_run(path, &record),
         }
     };
@@ -299,41 +301,6 @@ async fn follow(
     Ok((accepted, state))
 }
 
-pub(crate) fn timed_out(limit: Duration) -> Failure {
-    let limit = workloads::quantity::format_duration_ns(limit.as_nanos() as u64);
-    Failure::new(Exit::TimedOut, format!("not ended within {limit}"))
-        .hint("give a longer --timeout")
-}
-
-/// The options of a submission, by flags and settings.
-pub(crate) fn submit_options(
-    context: &Context,
-    place: &PlaceArgs,
-    load: &LoadArgs,
-    bandwidth: Bandwidth,
-) -> Result<SubmitOptions, Failure> {
-    let settings = &context.settings;
-    let real_data = settings.pick(place.data, "data")? == DataKind::Real;
-    let scale = settings.pick(load.scale, "scale")?.0;
-    let placement = match settings.pick(place.placement, "placement")? {
-        PlacementName::Hash => Placement::Hash,
-        PlacementName::Graph => Placement::Graph,
-    };
-    // Real bytes take their own time; virtual data waits for the modelled time.
-    let transfer_ns_per_byte = if real_data { 0.0 } else { scale * 1e9 / bandwidth.bytes_per_s };
-    Ok(SubmitOptions {
-        placement,
-        submit: settings.pick(place.submit.clone(), "submit")?.0,
-        settings: wire::JobSettings {
-            real_data,
-            transfer_ns_per_byte,
-            max_tasks: place.max_tasks.unwrap_or(0),
-            ..Default::default()
-        },
-        ..SubmitOptions::default()
-    })
-}
-
 /// The minimum cost of transfers, for bounds. For real bytes it is unknown.
 fn network(settings: &wire::JobSettings) -> Network {
     let ns_per_byte = settings.transfer_ns_per_byte;
@@ -341,24 +308,6 @@ fn network(settings: &wire::JobSettings) -> Network {
         true => Network::Flat { bytes_per_s: 1e9 / ns_per_byte, latency: Span::ZERO },
         false => Network::Free,
     }
-}
-
-/// Refuses a workflow with a task that is wider than every node.
-pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
-    let is_wide = |spec: &wire::Spec| spec.cpus > slots;
-    if !graph.specs().iter().any(is_wide) {
-        return Ok(());
-    }
-    let Some(task) = graph.indices().find(|task| graph.cpus(*task) > slots) else {
-        return Ok(());
-    };
-    if slots == 0 {
-        return Err(Failure::refused("all nodes are keepers (--slots 0), which run nothing")
-            .hint("start a node that has slots: 'starling up' with one node more"));
-    }
-    let (name, cpus) = (graph.task_name(task), graph.cpus(task));
-    let text = format!("task '{name}' needs {cpus} slots, no node has more than {slots}");
-    Err(Failure::refused(text).hint("give the nodes more --slots, or the task fewer cpus"))
 }
 
 /// The edges with data.
@@ -372,41 +321,4 @@ fn data_edges<'a>(
             (plan.local_id(edge.task), plan.local_id(child), bytes)
         })
     })
-}
-
-/// The deadline of a verb that waits.
-#[derive(Debug)]
-pub(crate) struct Deadline {
-    limit: Duration,
-    /// `None`: forever.
-    at: Option<Instant>,
-}
-
-impl Deadline {
-    /// The time begins now.
-    pub(crate) fn after(timeout: Option<Timespan>) -> Self {
-        let limit = timeout.map_or(Duration::MAX, |timeout| timeout.0);
-        Self { limit, at: Instant::now().checked_add(limit) }
-    }
-
-    pub(crate) async fn cut<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
-        match self.at {
-            None => Ok(work.await),
-            Some(at) => tokio::time::timeout_at(at, work).await.map_err(|_| timed_out(self.limit)),
-        }
-    }
-}
-
-/// Waits for the end of a job.
-pub(crate) async fn wait(
-    context: &Context,
-    client: &Client,
-    job: JobId,
-    total: u64,
-    deadline: &Deadline,
-) -> Result<JobState, Failure> {
-    let progress = Progress::start(&context.output, client, total);
-    let state = deadline.cut(client.wait_job(job, |state| progress.show(state))).await??;
-    progress.end();
-    Ok(state)
 }

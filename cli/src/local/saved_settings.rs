@@ -6,26 +6,24 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::Context;
-use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
-use crate::common::errors::Failure;
-use crate::common::history::History;
-use crate::local::embed::ClusterPlan;
+use verb::Context;
+use verb::errors::Failure;
+use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs};
+use verb::history::History;
+use verb::local::embed::ClusterPlan;
 
 /// In the instance directory: names and values of settings.
 const FILE: &str = "up.json";
 /// The maximum size of the file.
 const BYTES_MAX: u64 = 64 << 10;
 
-impl Context {
-    /// The settings with those of the instance's last `up` in place of the built-in ones. Flags,
-    /// the environment and files precede them.
-    pub(crate) fn with_remembered(&self, dir: &Path) -> Result<Self, Failure> {
-        let path = dir.join(FILE);
-        let Some(values) = accepted(&path)? else { return Ok(self.clone()) };
-        let settings = self.settings.clone().over_built_in(path.display().to_string(), values);
-        Ok(Self { settings, ..self.clone() })
-    }
+/// The context with the settings of the instance's last `up` in place of the built-in ones. Flags,
+/// the environment and files precede them.
+pub(crate) fn with_remembered(context: &Context, dir: &Path) -> Result<Context, Failure> {
+    let path = dir.join(FILE);
+    let Some(values) = accepted(&path)? else { return Ok(context.clone()) };
+    let settings = context.settings.clone().over_built_in(path.display().to_string(), values);
+    Ok(context.with_settings(settings))
 }
 
 /// The slots with which the last `up` started working nodes.
@@ -80,7 +78,7 @@ fn values(plan: &ClusterPlan) -> BTreeMap<String, String> {
     flags.extend(ScrubArgs::flags(plan.scrub_every));
     flags.extend(CapturedArgs::flags(plan.captured));
     flags.extend(SlurmArgs::flags(plan.hides_slurm));
-    flags.extend(crate::cluster::tuning::flags(&plan.tuning));
+    flags.extend(verb::flags::tuning::flags(&plan.tuning));
     let pairs = flags.chunks_exact(2);
     let name = |flag: &str| flag.trim_start_matches("--").replace('-', "_");
     pairs.map(|pair| (name(&pair[0]), pair[1].clone())).chain(plan.offer.saved()).collect()
@@ -91,7 +89,7 @@ mod tests {
     use scheduler::Tuning;
 
     use super::*;
-    use crate::common::settings::{KEYS, Settings};
+    use verb::settings::{KEYS, Settings};
 
     #[test]
     fn what_was_written_is_nearer_than_what_is_built_in() {

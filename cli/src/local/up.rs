@@ -9,16 +9,16 @@ use client::{Client, ClientError, ClientOptions, Instance};
 use proto::NodeId;
 use rustix::process::Signal;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::ClusterArgs;
+use verb::local::embed::{ClusterLifetime, ClusterPlan, Present};
+use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
+use verb::units::number_of;
 
-use crate::Context;
-use crate::args::ClusterArgs;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units::number_of;
 use crate::local::differing::{Differing, Running};
-use crate::local::embed::{ClusterLifetime, ClusterPlan, Present};
 use crate::local::growth::{self, AwaitedNodes, Launch};
 use crate::local::member_slots::MemberSlots;
-use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::remote_nodes::{self, RemoteNode};
 use crate::local::saved_settings;
 use crate::report::keep;
@@ -81,13 +81,13 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let present = present(&instance, args)?;
     // An instance knows its number; a flag may ask for fewer nodes, or more.
     let told = match present {
-        Some(_) => context.with_remembered(&dir)?,
+        Some(_) => saved_settings::with_remembered(context, &dir)?,
         None => context.clone(),
     };
     let wanted = args.cluster.nodes.filter(|_| present.is_some());
     let mut cluster = args.cluster.clone();
     cluster.nodes = cluster.nodes.filter(|_| present.is_none());
-    let plan = ClusterPlan::resolve(&told, &cluster, present, ClusterLifetime::Instance)?;
+    let plan = ClusterPlan::resolve(&told.settings, &cluster, present, ClusterLifetime::Instance)?;
     if let Some(present) = present.filter(|present| present.replicas != plan.replicas) {
         let (dir, copies) = (dir.display(), present.replicas);
         let text = format!("{dir} has a cluster with --replicas {copies}");
@@ -117,7 +117,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         is_flag: args.cluster.slots.is_some(),
         joins: launch.new > 0,
         last: saved_settings::slots(&dir)?,
-        default: crate::local::embed::default_slots(plan.nodes),
+        default: verb::local::embed::default_slots(plan.nodes),
     };
     let slots_of = |node: u32| match present {
         Some(_) => members.of(instance.is_keeper(node), instance.has_state(node)),
@@ -126,9 +126,9 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let plans =
         missing.iter().map(|&node| (node, ClusterPlan { slots: slots_of(node), ..plan.clone() }));
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
-    let (joined, waiting) = crate::block_on(start(context, &dir, &plan, &launch, &plans))?;
+    let (joined, waiting) = verb::block_on(start(context, &dir, &plan, &launch, &plans))?;
     let differing = Differing::of(context, &running, &args.cluster, &plan);
-    let differing = crate::block_on(differing)?;
+    let differing = verb::block_on(differing)?;
     if plans.is_empty() && joined.is_empty() {
         differing.refuse()?;
     }
@@ -328,7 +328,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
         return Ok(Exit::Ok);
     }
     signal(&unlisted, &dir, Signal::TERM);
-    crate::block_on(async {
+    verb::block_on(async {
         let options = ClientOptions { request_timeout: Duration::from_secs(2) };
         let client = match members.is_empty() && elsewhere.is_empty() {
             true => None,
@@ -404,7 +404,7 @@ fn end_nodes_without_state(dir: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     signal(&pids, dir, Signal::TERM);
-    crate::block_on(async {
+    verb::block_on(async {
         if !gone(&pids, dir, TERMINATE_WITHIN).await {
             signal(&pids, dir, Signal::KILL);
         }

@@ -5,25 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use analysis::RunReport;
 use client::Client;
-use lens::failures::{Example, common_text, kind_of_name};
-use lens::groups::Merge as _;
+use lens::failures::kind_of_name;
 use lens::record::{MetaNode, Missing, Tasks};
-use lens::{
-    AttemptRow, Collector, FailureGroup, FailureKey, KindNumbers, Meta, Record, TaskRow, eta,
-};
-use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
+use lens::{AttemptRow, Collector, KindNumbers, Meta, Record, TaskRow, eta};
+use proto::wire::{JobState, TaskPhase};
 use proto::{JobId, LocalId, NodeId, Time};
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::Failure;
+use verb::output::say;
 use workloads::{Graph, Plan};
 
-use crate::Context;
-use crate::cluster::reports::{self, Logs};
-use crate::cluster::{job_info, jobs};
-use crate::common::errors::Failure;
-use crate::common::output::say;
 use crate::common::selector::Selector;
-
-/// The lines of error output that an example has.
-const STDERR_LINES_MAX: usize = 20;
+use crate::views::alike::{failures, row};
+use crate::views::{job_info, jobs, reports};
 
 /// The only job of a selector.
 pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<JobId, Failure> {
@@ -35,7 +30,7 @@ pub(crate) async fn one(client: &Client, job: &Selector, what: &str) -> Result<J
 
 /// The record of a selected job.
 pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Failure> {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let job = one(&client, job, "a report is").await?;
         of_job(&client, job).await
@@ -120,15 +115,6 @@ pub(crate) fn kinds(graph: &Graph) -> (Vec<u32>, Vec<String>) {
     };
     let of_spec = graph.specs().iter().map(number).collect();
     (of_spec, kinds.names)
-}
-
-pub(crate) fn row(task: &TaskState) -> TaskRow {
-    TaskRow {
-        task: LocalId(task.local),
-        name: task.name.clone(),
-        state: task.phase as u8,
-        exit_code: task.exit_code,
-    }
 }
 
 /// Makes the record of a job.
@@ -287,57 +273,6 @@ fn lost(state: &JobState, present: &[u32], known: &[Missing], seen: &Seen) -> Ve
     lost.into_iter().map(|(node, why)| Missing { node, why }).collect()
 }
 
-/// The failed tasks in groups of alike ones. Homes keep the errors of the first ones only: a task
-/// without one has the text that all kept errors of its kind and exit code share.
-pub(crate) fn failures(
-    tasks: &[TaskRow],
-    kept: &[TaskFailure],
-    kind_of: impl Fn(LocalId) -> String,
-) -> Vec<(FailureKey, FailureGroup)> {
-    let kept: HashMap<u64, &TaskFailure> = kept.iter().map(|it| (it.local, it)).collect();
-    let mut texts: BTreeMap<(String, i32), BTreeSet<String>> = BTreeMap::new();
-    for failure in kept.values() {
-        let key = (kind_of(LocalId(failure.local)), failure.exit_code);
-        texts.entry(key).or_default().insert(common_text(&failure.error));
-    }
-    let mut groups: BTreeMap<FailureKey, FailureGroup> = BTreeMap::new();
-    let mut add = |key: FailureKey, group: FailureGroup| match groups.get_mut(&key) {
-        Some(sum) => sum.merge(&group),
-        None => drop(groups.insert(key, group)),
-    };
-    let failed = |task: &&TaskRow| task.state == TaskPhase::TaskFailed as u8;
-    for task in tasks.iter().filter(failed) {
-        let kind = kind_of(task.task);
-        let key = (kind.clone(), task.exit_code);
-        let (text, example) = match kept.get(&task.task.0) {
-            Some(failure) => (common_text(&failure.error), Some(example(failure))),
-            None => match texts.get(&key) {
-                Some(all) if all.len() == 1 => (all.first().cloned().unwrap_or_default(), None),
-                _ => (String::new(), None),
-            },
-        };
-        let mut group = FailureGroup { tasks: 1, ..FailureGroup::default() };
-        if let Some(example) = example {
-            group = FailureGroup::of(example, None);
-        }
-        add(FailureKey { kind, exit_code: task.exit_code, text }, group);
-    }
-    groups.into_iter().collect()
-}
-
-fn example(failure: &TaskFailure) -> Example {
-    let stderr = String::from_utf8_lossy(&failure.stderr_tail);
-    let lines: Vec<&str> = stderr.lines().collect();
-    let last = &lines[lines.len().saturating_sub(STDERR_LINES_MAX)..];
-    Example {
-        task: LocalId(failure.local).to_string(),
-        name: failure.name.clone(),
-        node: failure.node,
-        error: failure.error.clone(),
-        stderr: last.join("\n"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proto::wire::{JobSummary, NodeTally, PartitionCount};
@@ -385,30 +320,5 @@ mod tests {
         state.sum = Some(PartitionCount { executions: 5, ..PartitionCount::default() });
         let found = lost(&state, &present, &[], &gone);
         assert_eq!((found.len(), found[0].why.as_str()), (4, "its event log is without the job"));
-    }
-
-    #[test]
-    fn alike_failures_are_one_group() {
-        let task = |number: u64| TaskRow {
-            task: LocalId(number),
-            name: format!("sh-{number}"),
-            state: TaskPhase::TaskFailed as u8,
-            exit_code: if number == 7 { 2 } else { 1 },
-        };
-        let tasks: Vec<_> = (0..300).map(task).collect();
-        let failure = |local: u64| TaskFailure {
-            local,
-            exit_code: if local == 7 { 2 } else { 1 },
-            error: format!("exited with code 1 in '/tmp/{local}'"),
-            stderr_tail: b"no\nsuch\n".to_vec(),
-            ..TaskFailure::default()
-        };
-        let kept = [failure(0), failure(5)];
-        let groups = failures(&tasks, &kept, |_| "sh".to_owned());
-        assert_eq!(groups.len(), 2);
-        let (key, group) = &groups[0];
-        assert_eq!((key.text.as_str(), group.tasks), ("exited with code # in '<path>'", 299));
-        assert_eq!(group.examples.first().unwrap().stderr, "no\nsuch");
-        assert_eq!((groups[1].0.exit_code, groups[1].1.tasks), (2, 1));
     }
 }

@@ -1,14 +1,13 @@
 //! Run records as files.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use lens::Record;
 use lens::record::MAGIC;
 use proto::limits::RECORDS_KEPT;
-
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 /// The ending of a run record.
 pub(crate) const ENDING: &str = "srr";
@@ -52,30 +51,11 @@ fn read_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file. It gets its name when it is complete, so no reader finds a part.
-pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file(path, &error);
-    // Other things than files, such as pipes, are written to.
-    if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
-        return fs::write(path, bytes).map_err(failed);
-    }
-    let dir =
-        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".starling-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(dir)
-        .map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
-}
-
 /// Writes the record of a run into its directory. The newest records stay; results of older runs
 /// are not touched.
 pub(crate) fn put_into_run(dir: &Path, record: &Record) -> Result<PathBuf, Failure> {
     let path = dir.join(NAME);
-    put(&path, &bytes(record)?)?;
+    verb::files::put(&path, &bytes(record)?)?;
     if let Some(runs) = dir.parent() {
         remove_old(runs);
     }
@@ -119,7 +99,7 @@ mod tests {
     fn a_file_that_is_no_record_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("x.srr");
-        put(&path, b"hello").unwrap();
+        verb::files::put(&path, b"hello").unwrap();
         let failure = read(&path).unwrap_err();
         assert!(failure.message.ends_with("x.srr: this is not a run record"), "{failure:?}");
         assert!(read(root.path()).unwrap_err().message.contains("no run record"));

@@ -8,11 +8,11 @@ use client::Client;
 use proto::limits::RECORDS_KEPT;
 use proto::wire::JobState;
 use proto::{JobId, Time};
+use verb::Context;
+use verb::errors::Failure;
+use verb::output::say;
 
 use super::{collect, files};
-use crate::Context;
-use crate::common::errors::Failure;
-use crate::common::output::say;
 
 /// The records of an instance, in its directory.
 pub(crate) const DIRECTORY: &str = "records";
@@ -71,7 +71,7 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
         let record = collect::of_job(client, job).await?;
         let parent = dir.join(DIRECTORY);
         executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
-        files::put(&path, &files::bytes(&record)?)?;
+        verb::files::put(&path, &files::bytes(&record)?)?;
     }
     let newest = states.iter().take(RECORDS_KEPT).map(|state| path_of(dir, JobId(state.job)));
     remove_old(&dir.join(DIRECTORY), &newest.collect::<Vec<_>>());

@@ -12,9 +12,9 @@ use clap::Args;
 use lens::report::Comparison;
 use lens::{Record, Report};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
 use crate::common::selector::Selector;
 
 /// The run that a verb reads.
@@ -85,7 +85,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Done {
         Form::Record => files::bytes(&record)?,
     };
     match &args.output {
-        Some(path) => files::put(path, &bytes)?,
+        Some(path) => verb::files::put(path, &bytes)?,
         None => context.output.bytes(&bytes)?,
     }
     Ok(Exit::Ok)

@@ -9,15 +9,15 @@ use lens::{AttemptRow, Record, Report};
 use proto::wire::{TaskPhase, TaskState};
 use proto::{Attempt, LocalId, Time};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::output::say;
+use verb::terminal_text::shown;
+use verb::units;
 
 use super::{files, keep};
-use crate::Context;
-use crate::cluster::task::{TaskRow, label, state_word};
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::output::say;
 use crate::common::selector::Selector;
-use crate::common::terminal_text::shown;
-use crate::common::units;
+use crate::views::task_rows::{TaskRow, label, state_word};
 
 /// Records of one directory that are read.
 const RECORDS_MAX: usize = 1024;
@@ -362,7 +362,7 @@ mod tests {
         for (name, job) in [("2026-01", "1"), ("2026-02", "7")] {
             let dir = root.path().join(name);
             fs::create_dir(&dir).unwrap();
-            files::put(&dir.join(files::NAME), &files::bytes(&record(job)).unwrap()).unwrap();
+            verb::files::put(&dir.join(files::NAME), &files::bytes(&record(job)).unwrap()).unwrap();
         }
         fs::create_dir(root.path().join("other")).unwrap();
         let jobs = |text: &str| {

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use lens::Record;
 use proto::{TaskId, Time};
+use verb::Context;
+use verb::cluster::logs::{Logs, TraceFile};
+use verb::errors::{Done, Exit, Failure};
+use verb::files;
 
-use super::{Source, collect, files};
-use crate::Context;
-use crate::cluster::reports::{Logs, TraceFile};
-use crate::common::errors::{Done, Exit, Failure};
+use super::{Source, collect};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum TraceFormat {
@@ -70,7 +71,7 @@ fn bytes(record: &Record, args: &TraceArgs, is_compressed: bool) -> Result<Vec<u
 }
 
 fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector::Selector) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let client = context.connect().await?;
         let job = collect::one(&client, job, "a trace is").await?;
         let state = client.job(job).await?;

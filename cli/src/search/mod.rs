@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 use ::search::problems::{self, Counted, ErrorKind, ProblemError, Solver};
 use ::search::{Bag, Enumerate, Goal, Optimise, Problem, TreeBag};
 use clap::{Args, ValueEnum};
-use proto::limits::SLOTS_MAX;
-use searcher::{Incumbent, Next, Outcome};
-
-use crate::Context;
-use crate::args::TimeoutArgs;
-use crate::common::errors::{self, Done, Exit, Failure};
 use progress::Progress;
+use proto::limits::SLOTS_MAX;
 use report::Report;
+use searcher::{Incumbent, Next, Outcome};
+use verb::Context;
+use verb::errors::{self, Done, Exit, Failure};
+use verb::flags::TimeoutArgs;
 
 /// The largest file of a problem.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -67,8 +66,8 @@ pub(crate) fn run(context: &Context, args: &SearchArgs) -> Done {
         stop: Arc::clone(&stop),
     };
     let name = args.problem.clone();
-    let search = move || problems::solve(&name, read, local);
-    let mut report = until_interrupted(&stop, search)???;
+    let search = move || problems::solve(&name, |path| Ok(read(Path::new(path))?), local);
+    let mut report = until_interrupted(&stop, search)?.map_err(|NotSearched(why)| why)??;
     report.problem.clone_from(&args.problem);
     report.print(&context.output)?;
     Ok(match report.ended {
@@ -89,7 +88,7 @@ fn until_interrupted<T: Send + 'static>(
             Failure::lost(format!("cannot start the runtime: {}", errors::plain(&error)))
         })?;
     let ended = runtime.block_on(async {
-        let first = crate::interrupted();
+        let first = verb::interrupted();
         tokio::pin!(first);
         // It is polled after `first`: the handlers are installed before the search begins.
         let search = async { tokio::task::spawn_blocking(search).await };
@@ -101,7 +100,7 @@ fn until_interrupted<T: Send + 'static>(
         }
         tokio::select! {
             biased;
-            () = crate::interrupted() => None,
+            () = verb::interrupted() => None,
             ended = &mut search => Some(ended),
         }
     });
@@ -113,8 +112,7 @@ fn until_interrupted<T: Send + 'static>(
     }
 }
 
-fn read(path: &str) -> Result<String, Failure> {
-    let path = Path::new(path);
+fn read(path: &Path) -> Result<String, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
     // Pipes and devices have no size: the bound counts what is read.
     let mut bytes = Vec::new();
@@ -130,13 +128,22 @@ fn read(path: &str) -> Result<String, Failure> {
     })
 }
 
-impl From<ProblemError> for Failure {
+/// The reason why no search began.
+struct NotSearched(Failure);
+
+impl From<Failure> for NotSearched {
+    fn from(failure: Failure) -> Self {
+        Self(failure)
+    }
+}
+
+impl From<ProblemError> for NotSearched {
     fn from(error: ProblemError) -> Self {
         let exit = match error.kind {
             ErrorKind::Name => Exit::Usage,
             ErrorKind::Content => Exit::Refused,
         };
-        Self::new(exit, error.message).hint(error.hint)
+        Self(Failure::new(exit, error.message).hint(error.hint))
     }
 }
 

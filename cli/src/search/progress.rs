@@ -6,9 +6,8 @@ use std::time::Duration;
 use ::search::Goal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use searcher::Snapshot;
-
-use crate::common::output::{Output, say};
-use crate::common::units;
+use verb::output::{Output, say};
+use verb::units;
 
 /// The interval between two looks at the search.
 pub(super) const EVERY: Duration = Duration::from_millis(100);

@@ -5,12 +5,12 @@ use std::time::Duration;
 use ::search::{Goal, Solution};
 use searcher::Outcome;
 use serde::Serialize;
+use verb::errors::Failure;
+use verb::output::Output;
+use verb::units;
 
-use crate::cluster::reports;
-use crate::common::errors::Failure;
-use crate::common::output::Output;
-use crate::common::units;
 use crate::search::{Ended, progress};
+use crate::views::reports;
 
 /// The value of `search --json`.
 #[derive(Clone, Debug, Serialize)]

@@ -10,16 +10,17 @@ use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport}
 use clap::{Args, ValueEnum};
 use proto::Span;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::flags::DataKind;
+use verb::units;
+use verb::units::Timespan;
 use workloads::Graph;
 
 use super::SimArgs;
 use super::network::NetworkChoice;
-use crate::Context;
-use crate::args::DataKind;
-use crate::cluster::reports;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units::Timespan;
-use crate::common::{summary, units};
+use crate::common::summary;
+use crate::views::reports;
 
 /// The decision time of a delayed scheduler, as in Estee's study.
 const DECISION_BEHIND_MSD: Span = Span::from_millis(50);
@@ -115,7 +116,7 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
     let settings = &context.settings;
     let nodes: u32 = settings.pick(args.nodes, "nodes")?;
     let slots: u32 = settings.pick_optional(args.slots, "slots")?.unwrap_or(1);
-    let bytes_per_s = args.tuning.resolve(context)?.bandwidth_bytes_per_s;
+    let bytes_per_s = args.tuning.resolve(&context.settings)?.bandwidth_bytes_per_s;
     let latency = span(args.latency);
     let options = options(args, latency, bytes_per_s);
     let refuse = |error: String| Failure::refused(format!("{}: {error}", args.workflow));

@@ -13,18 +13,18 @@ use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport}
 use clap::Args;
 use proto::Span;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, plain};
+use verb::flags::tuning::TuningArgs;
+use verb::flags::{DataKind, LoadArgs, PlacementName, SubmitTo};
+use verb::units::Timespan;
 use workloads::{Graph, Placement};
 
 use self::network::NetworkChoice;
 use self::report::Simulated;
-use crate::Context;
-use crate::args::{DataKind, LoadArgs, PlacementName, SubmitTo};
-use crate::cluster::reports;
-use crate::cluster::tuning::TuningArgs;
-use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::common::summary;
-use crate::common::units::Timespan;
-use crate::local::run::check_fit;
+use crate::views::reports;
+use crate::views::submission::check_fit;
 use crate::workload::{load, warn_without_durations};
 
 #[derive(Args, Debug)]
@@ -142,7 +142,7 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
     let settings = &context.settings;
     let nodes: u32 = settings.pick(args.nodes, "nodes")?;
     let slots: u32 = settings.pick_optional(args.slots, "slots")?.unwrap_or(1);
-    let tuning = args.tuning.resolve(context)?;
+    let tuning = args.tuning.resolve(&context.settings)?;
     let latency = Span(u64::try_from(args.latency.0.as_nanos()).unwrap_or(u64::MAX));
     let bytes_per_s = tuning.bandwidth_bytes_per_s;
     let network = args.network.model(nodes, latency, bytes_per_s)?;

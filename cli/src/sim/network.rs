@@ -4,8 +4,7 @@ use std::str::FromStr;
 
 use ::sim::{NetworkModel, Racks};
 use proto::Span;
-
-use crate::common::errors::Failure;
+use verb::errors::Failure;
 
 const KNOWN: &str = "maxmin, flat and tree:racks=N,oversubscription=X";
 

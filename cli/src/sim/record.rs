@@ -8,9 +8,9 @@ use lens::record::{MetaNode, Tasks};
 use lens::{Meta, Record, TaskRow};
 use proto::wire::TaskPhase;
 use proto::{LocalId, Time};
+use verb::errors::Failure;
 use workloads::Graph;
 
-use crate::common::errors::Failure;
 use crate::report::{collect, files};
 
 pub(super) fn write(
@@ -54,5 +54,5 @@ pub(super) fn write(
         at.map_or(0, |at| by_id[at].1)
     };
     collected.attempts.finish(ended, ended.unwrap_or_default(), &mut record, kind_of);
-    files::put(path, &files::bytes(&record)?)
+    verb::files::put(path, &files::bytes(&record)?)
 }

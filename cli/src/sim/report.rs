@@ -3,8 +3,7 @@
 use ::sim::{NetworkModel, Simulation, SimulationOptions};
 use analysis::RunReport;
 use serde::Serialize;
-
-use crate::common::units;
+use verb::units;
 
 /// A slot count is at its height from this share of the maximum on.
 const HEIGHT: f64 = 0.9;

@@ -4,12 +4,12 @@ mod screen;
 mod tables;
 
 use clap::Args;
-
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::units::Timespan;
-use crate::web::live::Live;
 use tables::{Tables, View};
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::units::Timespan;
+
+use crate::web::live::Live;
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
         return Err(Failure::usage("top needs a terminal")
             .hint("'starling top --once' prints the same as text"));
     }
-    crate::block_on(async {
+    verb::block_on(async {
         let live = Live::connect(context).await?;
         screen::show(&live, args.every.0.max(std::time::Duration::from_millis(100))).await
     })
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
 
 /// Prints every view that has rows.
 fn once(context: &Context) -> Done {
-    crate::block_on(async {
+    verb::block_on(async {
         let live = Live::connect(context).await?;
         let (overview, json) = live.look().await?;
         if context.output.json {

@@ -11,9 +11,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, TableState};
 use tokio::sync::mpsc;
+use verb::errors::{Done, Exit, Failure, plain};
 
 use super::tables::{Table, Tables, View};
-use crate::common::errors::{Done, Exit, Failure, plain};
 use crate::web::live::{Live, Overview};
 use crate::web::record_rows::Progress;
 

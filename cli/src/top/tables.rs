@@ -1,8 +1,8 @@
 //! The views of `starling top` as tables.
 
 use proto::JobId;
+use verb::units;
 
-use crate::common::units;
 use crate::web::live::Overview;
 use crate::web::record_rows::Progress;
 
@@ -137,7 +137,7 @@ impl Tables<'_> {
     /// The newest jobs, the newest first.
     fn jobs(&self, most: usize) -> Table {
         let jobs = self.overview.jobs.iter().rev().take(most);
-        let row = |job: &crate::cluster::jobs::JobRow| {
+        let row = |job: &crate::views::jobs::JobRow| {
             let took_s = job.ended_s.unwrap_or(self.overview.now_s) - job.submitted_s;
             let ended = job.done + job.failed + job.cancelled + job.skipped;
             vec![

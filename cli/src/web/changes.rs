@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::cluster::jobs::JobRow;
 use crate::cluster::node_list::NodeRow;
+use crate::views::jobs::JobRow;
 
 /// The changes that are kept.
 const CHANGES_MAX: usize = 500;

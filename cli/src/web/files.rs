@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proto::LocalId;
 use serde::Serialize;
 use serde_json::{Value, json};
+use verb::errors::Failure;
 use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 
 use super::live::problem;
 use super::record_rows::Shown;
-use crate::common::errors::Failure;
 use crate::report::{files, offline};
 
 /// The newest records of a directory are shown.
@@ -190,7 +190,7 @@ mod tests {
         let records = instance.path().join("records");
         std::fs::create_dir(&records).unwrap();
         let bytes = files::bytes(&Record::default()).unwrap();
-        files::put(&records.join("job-0000000003.srr"), &bytes).unwrap();
+        verb::files::put(&records.join("job-0000000003.srr"), &bytes).unwrap();
         let stopped = Files::open(instance.path()).unwrap();
         assert_eq!(stopped.0.entries[0].key, "job-0000000003");
     }

@@ -8,18 +8,19 @@ use proto::wire::{ClusterMap, JobState, NodeState, TaskState};
 use proto::{JobId, LocalId, NodeId};
 use serde::Serialize;
 use tokio::sync::Mutex;
+use verb::Context;
+use verb::cluster::logs::Logs;
+use verb::errors::{Exit, Failure};
 use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 
 use super::changes::{Change, Changes};
 use super::record_rows::Shown;
 use super::{REQUEST_TIMEOUT, metric_facts, task_rows};
-use crate::Context;
-use crate::cluster::jobs::{self, JobRow};
 use crate::cluster::node_list::{NodeInfo, NodeList};
-use crate::cluster::reports::Logs;
-use crate::cluster::{job_info, task};
-use crate::common::errors::{Exit, Failure};
+use crate::cluster::task;
 use crate::report::collect;
+use crate::views::job_info;
+use crate::views::jobs::{self, JobRow};
 
 /// Several pages that ask within this time get the same answer.
 const FRESH: Duration = Duration::from_millis(500);

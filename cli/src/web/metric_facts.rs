@@ -7,7 +7,7 @@ use proto::NodeId;
 use proto::wire::{ClusterMap, JobState, NodeState};
 use web::metrics::Facts;
 
-use crate::cluster::jobs::state_word;
+use crate::views::jobs::state_word;
 
 /// Every word is there, so that no series appears later than its first event.
 const STATES: [&str; 6] = ["staged", "running", "finished", "failed", "cancelled", "lost"];

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use tokio::net::TcpListener;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, plain};
 use web::{Body, Guard, Question, Settings, Source, Token};
 
 use super::{live, serve};
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, plain};
 
 /// The token in the directory of the instance.
 const TOKEN_FILE: &str = "metrics.token";

@@ -15,10 +15,9 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use tokio::net::TcpListener;
+use verb::Context;
+use verb::errors::{Done, Failure, plain};
 use web::{Guard, Settings, Source, Token};
-
-use crate::Context;
-use crate::common::errors::{Done, Failure, plain};
 
 /// The time after which a request to silent nodes is given up.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -98,7 +97,7 @@ fn serve(server: impl Future<Output = Done>) -> Done {
     let done = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = crate::interrupted() => Ok(crate::common::errors::Exit::Ok),
+            () = verb::interrupted() => Ok(verb::errors::Exit::Ok),
             done = server => done,
         }
     });

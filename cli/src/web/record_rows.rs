@@ -8,11 +8,11 @@ use lens::{AttemptRow, Record, Report, TaskRow};
 use proto::LocalId;
 use proto::wire::TaskPhase;
 use serde::Serialize;
+use verb::errors::Failure;
 use web::TaskFilter;
 
-use crate::cluster::task::state_word;
-use crate::common::errors::Failure;
 use crate::report::files;
+use crate::views::task_rows::state_word;
 
 /// The rows of one page of tasks.
 const ROWS_MAX: usize = 100;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use proto::work::Launch;
-use proto::{Attempt, NodeId, Span, TaskId, wire};
+use proto::{Attempt, NodeId, Span, TaskId};
 
 use super::{Verdict, Violation};
-use crate::faults::expected::ExpectedJob;
-use crate::faults::machine::Running;
+use crate::state::expected::ExpectedJob;
+use crate::state::machine::{Running, cpus_of};
 
 const NAME: &str = "bound";
 
@@ -44,12 +44,6 @@ pub(crate) fn on_launch(
         return Err(Violation::new(NAME, text));
     }
     Ok(())
-}
-
-/// The slots of an attempt: none for a no-op that writes nothing.
-pub(crate) fn cpus_of(launch: &Launch) -> u32 {
-    let noop = matches!(launch.spec.body, Some(wire::spec::Body::Noop(_)));
-    if noop && !launch.settings.real_data { 0 } else { launch.spec.cpus.max(1) }
 }
 
 /// `makespan` is the time from the start of the submission to the client's knowledge of the end.

@@ -6,7 +6,7 @@ use proto::TaskId;
 use proto::work::Captured;
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::machine::{Machine, printed_by};
+use crate::state::machine::{Machine, printed_by};
 
 /// Checks all tasks after all jobs have ended.
 pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {

@@ -9,7 +9,7 @@ use proto::{Attempt, Incarnation, NodeId, Span, TaskId, Time};
 use scheduler::{Believed, Census, JobCount};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::expected::SubmissionStage;
+use crate::state::expected::SubmissionStage;
 
 const NAME: &str = "conservation";
 /// Without faults, a task that is in transit for longer is lost.

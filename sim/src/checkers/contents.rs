@@ -11,7 +11,7 @@ use kvs::replica::Position;
 use proto::PartitionId;
 
 use super::{Verdict, Violation};
-use crate::faults::disk::BatchState;
+use crate::state::disk::BatchState;
 
 /// The first replica seen at a position.
 #[derive(Clone, Copy, Debug)]

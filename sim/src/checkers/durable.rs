@@ -5,7 +5,7 @@ use proto::event::End;
 use proto::{Attempt, JobId, TaskId, wire};
 
 use super::{Jobs, Verdict, Violation, quiesce};
-use crate::faults::expected::{ExpectedJob, SubmissionStage};
+use crate::state::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "durable";
 

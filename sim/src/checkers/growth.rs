@@ -9,7 +9,7 @@ use proto::event::End;
 use proto::{ObjectId, TaskId};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::machine::Machine;
+use crate::state::machine::Machine;
 
 /// `survived`: the number of survivable losses that the nodes report. `may_be_gone`: a lost disk
 /// may have held the only copy.

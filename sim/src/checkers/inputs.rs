@@ -7,7 +7,7 @@ use proto::work::Launch;
 use proto::{NodeId, ObjectId};
 
 use super::{Verdict, Violation};
-use crate::faults::expected::ExpectedJob;
+use crate::state::expected::ExpectedJob;
 
 const NAME: &str = "inputs";
 

@@ -6,7 +6,7 @@ use proto::event::End;
 use proto::{ObjectId, TaskId};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::machine::Machine;
+use crate::state::machine::Machine;
 
 /// Checks all jobs after their end.
 pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {

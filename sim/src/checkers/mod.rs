@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 
 use proto::{JobId, TaskId};
 
-use crate::faults::expected::{ExpectedJob, ExpectedTask};
+use crate::state::expected::{ExpectedJob, ExpectedTask};
 
 /// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use proto::event::{End, RetryReason};
 use proto::{Attempt, NodeId, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known, rounds};
-use crate::faults::expected::Commit;
+use crate::state::expected::Commit;
 
 const NAME: &str = "once";
 

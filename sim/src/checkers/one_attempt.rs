@@ -9,7 +9,7 @@ use proto::work::Launch;
 use proto::{Attempt, ObjectId, TaskId, wire};
 
 use super::{Jobs, Verdict, Violation, known};
-use crate::faults::expected::{Commit, ExpectedJob, ExpectedTask};
+use crate::state::expected::{Commit, ExpectedJob, ExpectedTask};
 
 const NAME: &str = "one-attempt";
 

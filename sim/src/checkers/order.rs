@@ -3,7 +3,7 @@
 use proto::work::Launch;
 
 use super::{Verdict, Violation};
-use crate::faults::expected::{ExpectedJob, SubmissionStage};
+use crate::state::expected::{ExpectedJob, SubmissionStage};
 
 const NAME: &str = "order";
 

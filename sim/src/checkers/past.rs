@@ -5,8 +5,8 @@ use kvs::keys;
 use proto::{JobId, wire};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::expected::ExpectedJob;
-use crate::faults::machine::Machine;
+use crate::state::expected::ExpectedJob;
+use crate::state::machine::Machine;
 
 const NAME: &str = "past";
 

@@ -5,7 +5,7 @@ use proto::wire::NodeState;
 use proto::{LocalId, NodeId, Span};
 
 use super::{Verdict, Violation, removal};
-use crate::faults::expected::{
+use crate::state::expected::{
     Commit, ExpectedJob, ExpectedTask, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, Slot,
     SubmissionStage,
 };

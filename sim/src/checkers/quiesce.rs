@@ -2,7 +2,7 @@
 //! and those that were added while it ran.
 
 use super::{Verdict, Violation};
-use crate::faults::expected::ExpectedJob;
+use crate::state::expected::ExpectedJob;
 
 /// A client receives the end of the job.
 pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {

@@ -7,7 +7,7 @@ use proto::event::End;
 use proto::{LocalId, Span, TaskId, Time, wire};
 
 use super::{Verdict, Violation};
-use crate::faults::expected::{Commit, ExpectedJob};
+use crate::state::expected::{Commit, ExpectedJob};
 
 const NAME: &str = "removal";
 /// The longest time until a holder knows of a cancellation, without faults.
@@ -133,7 +133,7 @@ mod tests {
     use proto::{Attempt, JobId, NodeId, PartitionId};
 
     use super::*;
-    use crate::faults::expected::ExpectedTask;
+    use crate::state::expected::ExpectedTask;
 
     /// A job with two tasks that have ended.
     fn job() -> ExpectedJob {

@@ -5,7 +5,7 @@ use proto::TaskId;
 use proto::event::{End, RetryReason};
 
 use super::{Verdict, Violation};
-use crate::faults::expected::{Commit, ExpectedTask};
+use crate::state::expected::{Commit, ExpectedTask};
 
 const NAME: &str = "rounds";
 

@@ -10,7 +10,7 @@ use proto::work::TurnCommit;
 use proto::{Attempt, LocalId, Span, TaskId};
 
 use super::{Jobs, Verdict, Violation};
-use crate::faults::expected::{ExpectedTask, KIND_SPAWNING, Slot};
+use crate::state::expected::{ExpectedTask, KIND_SPAWNING, Slot};
 
 const NAME: &str = "turns";
 

@@ -15,11 +15,11 @@ use proto::wire::map_command::Body;
 use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, wire};
 
 use crate::checkers::{Violation, durable, once};
-use crate::faults::disk::BatchState;
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
-use crate::faults::machine::{Machine, PendingCrash};
 use crate::faults::world::World;
+use crate::state::disk::BatchState;
+use crate::state::machine::{Machine, PendingCrash};
 
 /// Longest time until other nodes see the transports of a dead process break.
 const RESET_MAX: Span = Span::from_millis(5);

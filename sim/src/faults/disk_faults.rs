@@ -8,23 +8,15 @@ use proto::PartitionId;
 use proto::limits::STORE_REPLACEMENTS_MAX;
 
 use crate::faults::injection::Fault;
-use crate::faults::machine::PendingCrash;
 use crate::faults::world::World;
+use crate::state::disk::FlippedRecord;
+use crate::state::machine::PendingCrash;
 
 /// The failure rates of disks, per thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
     pub writes_permille: u64,
     pub reads_permille: u64,
-}
-
-/// A record with a value that has changed on disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FlippedRecord {
-    partition: PartitionId,
-    key: Vec<u8>,
-    /// The written value. Writing it again repairs the record.
-    value: Vec<u8>,
 }
 
 impl World {

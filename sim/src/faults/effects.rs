@@ -13,10 +13,10 @@ use crate::checkers::{
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
-use crate::faults::machine::{self, PendingCrash, Unsynced};
 use crate::faults::options::Action;
 use crate::faults::story_lines::packet_line;
 use crate::faults::world::World;
+use crate::state::machine::{self, PendingCrash, Unsynced, cpus_of};
 
 /// After a power cut, often at most one in `TORN_TAIL` of the unsynced writes remains.
 const TORN_TAIL: usize = 5;
@@ -446,7 +446,7 @@ impl World {
         machine.running.insert((task, attempt), running);
         let (life, slowness) = (machine.life, machine.slowness * machine.slow_down);
         self.judge(verdict);
-        let cpus = bound::cpus_of(launch);
+        let cpus = cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
         self.note_free_resources(index);
         // A scenario may block the events that would end the wait.

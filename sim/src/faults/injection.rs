@@ -7,9 +7,9 @@ use scheduler::Mutant;
 
 use crate::faults::disk_faults::DiskFaults;
 use crate::faults::event_queue::SimEvent;
-use crate::faults::machine::{Machine, PendingCrash};
 use crate::faults::world::World;
 use crate::rng::SimRng;
+use crate::state::machine::{Machine, PendingCrash};
 
 /// The time that a node takes for an orderly stop.
 const STOPS_WITHIN: Span = Span::from_millis(50);

@@ -8,10 +8,10 @@ use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet}
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
 use crate::faults::clients::kv_client::KvClient;
-use crate::faults::expected::{ExpectedJob, SubmissionStage};
-use crate::faults::machine::Machine;
 use crate::faults::seed_plan::Plan;
 use crate::faults::world::World;
+use crate::state::expected::{ExpectedJob, SubmissionStage};
+use crate::state::machine::Machine;
 
 /// Longest time until a slow node is no longer slow.
 const WELL_BOUND: Span = Span::from_secs(90);

@@ -8,8 +8,8 @@ use proto::{NodeId, Span};
 
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
-use crate::faults::machine::Machine;
 use crate::faults::world::World;
+use crate::state::machine::Machine;
 
 /// The largest number of joins in one run.
 const JOINS_MAX: u32 = 2;

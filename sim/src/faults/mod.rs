@@ -3,23 +3,20 @@
 
 pub(crate) mod check;
 pub(crate) mod clients;
-mod clock;
 mod consensus_log;
-pub mod disk;
 pub(crate) mod disk_faults;
 mod effects;
 mod event_queue;
-pub(crate) mod expected;
 mod fetches;
 mod growth;
 pub(crate) mod injection;
 mod lifecycle;
-pub(crate) mod machine;
 mod membership_churn;
 pub(crate) mod network;
 pub(crate) mod node_offers;
 pub(crate) mod options;
 mod permanent_loss;
+mod replica_records;
 mod seed_plan;
 pub(crate) mod spawned_extras;
 pub(crate) mod spawning;

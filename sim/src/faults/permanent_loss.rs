@@ -6,8 +6,8 @@ use proto::limits::{PROBE_PERIOD, SUSPECT_FOR};
 use proto::{NodeId, Span, wire};
 
 use crate::faults::lifecycle::WHOLE_BOUND;
-use crate::faults::machine::Machine;
 use crate::faults::world::World;
+use crate::state::machine::Machine;
 
 impl World {
     /// Removes some machines permanently after the other faults have ended, if the cluster must

@@ -7,7 +7,7 @@ use proto::work::Turn;
 use proto::{LocalId, PartitionId, TaskId, wire};
 
 use crate::checkers::turns::Request;
-use crate::faults::spawning::mix;
+use crate::state::script::mix;
 
 /// The size of a child's output.
 const OUTPUT_BYTES: u64 = 100;

@@ -8,9 +8,10 @@ use proto::{Attempt, Span, TaskId, wire};
 use crate::checkers::turns::Request;
 use crate::checkers::{Violation, born, yields};
 use crate::faults::event_queue::SimEvent;
-use crate::faults::expected::KIND_SPAWNING;
 use crate::faults::spawned_extras;
 use crate::faults::world::World;
+use crate::state::expected::KIND_SPAWNING;
+use crate::state::script::{DEPTH_BITS, Script, mix};
 
 /// The most generations of one tree, and the most spawned tasks of one job.
 const DEPTH_MAX: u64 = 4;
@@ -19,69 +20,6 @@ const SPAWNED_MAX: usize = 60;
 const DURATION_MAX: Span = Span::from_millis(20);
 /// The pause between a refused turn and the next one.
 const REFUSED_PAUSE: Span = Span::from_millis(1);
-/// The lowest bits of a task's own number are the number of its ancestors.
-const DEPTH_BITS: u32 = 4;
-
-/// The progress of an attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Script {
-    /// The task's own number.
-    own: u64,
-    /// The last committed turn.
-    seq: u64,
-    /// The number of turns before the last, as the state has it.
-    steps: u8,
-    /// The number of children so far.
-    children: u64,
-    /// The name of a child.
-    key: Option<String>,
-    /// The turn that waits for its answer.
-    pending: Option<wire::TurnVerdict>,
-    /// The waiting turn must be refused.
-    is_refused: bool,
-    /// The number of the turn that was refused last, plus one.
-    refused_seq: u64,
-}
-
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-impl Script {
-    fn of(launch: &Launch) -> Self {
-        let is_child = launch.entry >> 63 == 1;
-        let own = match is_child {
-            true => launch.entry,
-            false => mix(launch.task.job.0, launch.task.local.0) >> DEPTH_BITS << DEPTH_BITS,
-        };
-        let resume = launch.resume.as_deref();
-        let last = resume.and_then(|resume| resume.children.last());
-        Self {
-            own,
-            seq: resume.map_or(0, |resume| resume.seq),
-            steps: resume.and_then(|it| it.state.as_ref()?.first().copied()).unwrap_or(0),
-            children: last.map_or(0, |last| last.ordinal + u64::from(last.count)),
-            key: resume.and_then(|resume| Some(resume.keys.first()?.key.clone())),
-            pending: None,
-            is_refused: false,
-            refused_seq: 0,
-        }
-    }
-    fn depth(&self) -> u64 {
-        self.own & ((1 << DEPTH_BITS) - 1)
-    }
-    /// Whether the task often gives its slot back.
-    fn yields(&self) -> bool {
-        mix(self.own, 1).is_multiple_of(6)
-    }
-    fn steps_max(&self) -> u8 {
-        if self.yields() { 5 } else { (mix(self.own, 2) % 4) as u8 }
-    }
-}
-
 /// A turn, and its children in the simulator's terms.
 struct Planned {
     turn: Turn,

@@ -17,14 +17,14 @@ use crate::checkers::{
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
 use crate::faults::clients::kv_client::{KvClient, KvWait};
-use crate::faults::clock::Clock;
 use crate::faults::event_queue::{Connection, ExternalClient, Queue, SimEvent};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
-use crate::faults::machine::Machine;
 use crate::faults::network::Network;
 use crate::faults::options::{AgreedHook, EffectHook, WorldOptions};
 use crate::rng::SimRng;
+use crate::state::clock::Clock;
+use crate::state::machine::Machine;
 
 /// The begin of virtual time, high enough that a skewed clock never goes below zero.
 const BEGIN: Time = Time(1_000_000_000_000);

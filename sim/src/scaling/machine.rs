@@ -9,7 +9,7 @@ use proto::work::{Fetch, Outcome};
 use proto::{Attempt, ObjectId, TaskId, Time};
 
 use super::probe_events::ProbeEvent;
-use crate::faults::disk::Disk;
+use crate::state::disk::Disk;
 
 /// An attempt in a slot, until its end.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ fn comes_late(placement: u64, mutant: Option<Mutant>) -> Result<(), Violation> {
     let homes: Vec<PartitionId> = [0, 2, 3].map(|node| world.partitions_of(node)[0]).to_vec();
     let mut dice = SimRng::new(placement);
     let mut draft = Draft::fan_in(10, Span::from_millis(5), 100).mended_later(&mut dice, 1_000);
-    draft.tasks[9].kind = crate::faults::expected::KIND_PLAIN;
+    draft.tasks[9].kind = crate::state::expected::KIND_PLAIN;
     let submission = draft.submission(&mut dice, job, &homes);
     world.add_job(submission, ClientPlan { retries: 1, ..ClientPlan::simple() });
     super::ended(&mut world)

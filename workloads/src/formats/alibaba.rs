@@ -13,12 +13,12 @@ use serde::Deserialize;
 
 use crate::formats::detect::LoadOptions;
 use crate::formats::deviations::Deviations;
+use crate::formats::error::Problem;
 use crate::formats::names::Names;
 use crate::formats::recorded::{self, Shape, Shapes};
 use crate::formats::text::{Field, Line, Lines, Misread, Source, shown};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
-use crate::graph::error::Problem;
 
 /// The number of columns of `batch_task.csv`.
 pub(crate) const COLUMNS: usize = 9;

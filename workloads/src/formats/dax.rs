@@ -12,11 +12,11 @@ use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 
 use crate::formats::detect::LoadOptions;
+use crate::formats::error::Problem;
 use crate::formats::file_graph::FileGraph;
 use crate::formats::recorded;
 use crate::formats::text::{Misread, Source, shown};
 use crate::graph::Graph;
-use crate::graph::error::Problem;
 
 pub(crate) fn read(
     source: &mut Source<'_>,

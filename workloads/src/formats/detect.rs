@@ -6,12 +6,12 @@ use std::path::Path;
 use proto::limits;
 
 use crate::formats::deviations::Deviations;
+use crate::formats::error::{LoadError, Problem};
 use crate::formats::text::{Limited, Misread, Source};
 use crate::formats::unicode::{Order, Utf16};
 use crate::formats::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
-use crate::graph::error::{LoadError, Problem};
 
 /// A format of workflow texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

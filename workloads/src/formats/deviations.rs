@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 
+use crate::formats::error::Problem;
 use crate::formats::text::Misread;
-use crate::graph::error::Problem;
 
 /// The oddities of one text.
 #[derive(Debug, Default)]

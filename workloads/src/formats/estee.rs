@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 
 use crate::formats::detect::LoadOptions;
+use crate::formats::error::Problem;
 use crate::formats::json_guard::{Element, guarded};
 use crate::formats::recorded::{self, Shape, Shapes};
 use crate::formats::text::{Misread, Source};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
-use crate::graph::error::Problem;
 
 const MIB: f64 = 1024.0 * 1024.0;
 

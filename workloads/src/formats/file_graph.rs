@@ -9,11 +9,11 @@
 use proto::wire;
 
 use crate::formats::detect::LoadOptions;
+use crate::formats::error::Problem;
 use crate::formats::names::Names;
 use crate::formats::text::Misread;
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
-use crate::graph::error::Problem;
 
 /// A task while its text is read.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,12 @@
 //! Readers and writers of workflow texts.
 
 mod alibaba;
+pub(crate) mod command;
 mod dax;
 pub(crate) mod detect;
 mod deviations;
 mod dot;
+pub(crate) mod error;
 mod estee;
 mod file_graph;
 mod json_guard;

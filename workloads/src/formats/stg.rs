@@ -10,11 +10,11 @@
 use hashbrown::HashMap;
 
 use crate::formats::detect::LoadOptions;
+use crate::formats::error::Problem;
 use crate::formats::recorded;
 use crate::formats::text::{Field, Line, Lines, Misread, Source};
 use crate::formats::weighted::{Weight, Weighted};
 use crate::graph::Graph;
-use crate::graph::error::Problem;
 
 /// The bytes of one unit of communication: a second of a link of 1 Gbit/s.
 pub(crate) const COST_BYTES: f64 = 125e6;

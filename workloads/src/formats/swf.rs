@@ -10,11 +10,11 @@ use hashbrown::HashMap;
 
 use crate::formats::detect::LoadOptions;
 use crate::formats::deviations::Deviations;
+use crate::formats::error::Problem;
 use crate::formats::recorded::{self, Shape, Shapes};
 use crate::formats::text::{Field, Line, Lines, Misread, Source};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
-use crate::graph::error::Problem;
 
 /// The number of fields in a line.
 pub(crate) const FIELDS: usize = 18;

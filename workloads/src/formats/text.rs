@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader, Read};
 
 use proto::limits;
 
-use crate::graph::error::{GraphError, LoadError, Problem};
+use crate::formats::error::{LoadError, Problem};
+use crate::graph::error::GraphError;
 
 /// A text that is read once, from its beginning.
 pub(crate) type Source<'a> = BufReader<Box<dyn Read + 'a>>;

@@ -1,7 +1,6 @@
 //! A task graph in memory: flat columns and two adjacency lists, suitable for 10^7 tasks.
 
 pub(crate) mod builder;
-pub(crate) mod command;
 pub(crate) mod crash_limit;
 pub(crate) mod error;
 pub(crate) mod info;

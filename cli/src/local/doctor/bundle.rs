@@ -8,12 +8,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 use tar::{Builder, Header};
+use verb::Context;
+use verb::errors::Failure;
+use verb::files;
+use verb::settings::KEYS;
 
 use super::Report;
-use crate::Context;
-use crate::common::errors::Failure;
-use crate::common::settings::KEYS;
-use crate::report::files;
 
 /// The end of each log that is taken.
 const LOG_BYTES_MAX: u64 = 4 << 20;

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use executor::locks::{self, Taken};
 use rustix::process::{Resource, getrlimit};
+use verb::errors::plain;
+use verb::units::bytes;
 
 use super::Check;
-use crate::common::errors::plain;
-use crate::common::units::bytes;
 
 /// Less free space than this is a warning.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+use verb::settings::KEYS;
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure};
-use crate::common::settings::KEYS;
 use crate::common::settings_file;
 
 #[derive(Args, Debug)]

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use client::{Client, Instance};
 use proto::wire::NodeState;
+use verb::Context;
+use verb::errors::Failure;
+use verb::local::processes;
 
 use super::Check;
-use crate::Context;
-use crate::common::errors::Failure;
-use crate::local::{processes, remote_nodes};
+use crate::local::remote_nodes;
 
 /// The time that a node has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -28,7 +29,7 @@ pub(super) fn checks(context: &Context, dir: &Path) -> Result<Vec<Check>, Failur
         checks.push(Check::ok("cluster", "it is stopped; 'starling up' starts it"));
         return Ok(checks);
     }
-    checks.extend(crate::block_on(async {
+    checks.extend(verb::block_on(async {
         match tokio::time::timeout(ANSWER_TIMEOUT * 2, context.connect()).await {
             Ok(Ok(client)) => Ok(of_cluster(&client).await),
             Ok(Err(failure)) => Ok(vec![Check::of("cluster", failure)]),

@@ -12,17 +12,17 @@ use proto::{JobId, LocalId, limits};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, heard};
+use verb::output::say;
+use verb::units::count;
 use workloads::lists::{Halt, HaltKind};
 use workloads::{CrashLimit, GraphBuilder, TaskInit};
 
 use super::feed::Work;
 use super::journal::Journal;
 use super::printer::{EndedEntry, Printer, Style};
-use crate::Context;
-use crate::cluster::jobs;
-use crate::common::errors::{Done, Exit, Failure, heard};
-use crate::common::output::say;
-use crate::common::units::count;
+use crate::views::jobs;
 
 /// The interval at which the tasks of a batch that runs are listed.
 const LIST_EVERY: Duration = Duration::from_millis(200);

@@ -5,14 +5,14 @@ use std::io::{BufReader, IsTerminal as _, Read};
 
 use proto::limits::{ARGUMENT_BYTES_MAX, ARGUMENTS_BYTES_MAX, LIST_MEMORY_BYTES_MAX};
 use tokio::sync::mpsc;
+use verb::errors::Failure;
+use verb::output::say;
+use verb::units::number_of;
 use workloads::lists::{
     self, Entry, Items, ListError, Product, SeenCommands, Source, SourceKind, Template,
 };
 
 use super::ListArgs;
-use crate::common::errors::Failure;
-use crate::common::output::say;
-use crate::common::units::number_of;
 
 /// Commands that are made before they are wanted.
 const MADE_AHEAD: usize = 256;

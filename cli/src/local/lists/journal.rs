@@ -5,11 +5,10 @@ use std::io::{BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use executor::locks::{self, Taken};
+use verb::errors::Failure;
+use verb::output::say;
+use verb::units::number_of;
 use workloads::lists::{Again, HEADER, JobLog, Row, SeenCommands};
-
-use crate::common::errors::Failure;
-use crate::common::output::say;
-use crate::common::units::number_of;
 
 /// An open job log, locked against other runs.
 #[derive(Debug)]

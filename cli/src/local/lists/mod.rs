@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use clap::Args;
 use client::Client;
 use proto::wire;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure, plain};
+use verb::local::embed::Cluster;
 use workloads::lists::{Again, HaltRule};
 use workloads::{CommandOptions, Graph};
 
-use crate::Context;
-use crate::common::errors::{Done, Exit, Failure, plain};
-use crate::local::embed::Cluster;
-use crate::local::run::{self, Deadline, RunArgs};
+use crate::local::run::{self, RunArgs};
+use crate::views::waiting::Deadline;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lists of commands")]
@@ -126,7 +127,7 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
     let (plan, options) = run::cluster_of(context, run)?;
     let timeout = context.settings.pick_optional(run.timeout.timeout, "timeout")?;
     let spec = spec_of(list.program(), args.retries)?;
-    crate::block_on(async {
+    verb::block_on(async {
         let mut cluster = Cluster::start(&plan, run.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
         let setup = driver::Setup {

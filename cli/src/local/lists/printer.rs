@@ -7,16 +7,16 @@ use client::{Client, StreamFilter};
 use proto::wire::{TaskPhase, TaskState, TaskStream};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
+use verb::Context;
+use verb::errors::{Exit, Failure};
+use verb::output::say;
+use verb::terminal_text::shown;
+use verb::units::{count, number_of};
 use workloads::lists::{Row, Tally};
 
 use super::feed::Work;
 use super::journal::Journal;
-use crate::Context;
 use crate::cluster::streams::{Gathered, cannot_gather};
-use crate::common::errors::{Exit, Failure};
-use crate::common::output::say;
-use crate::common::terminal_text::shown;
-use crate::common::units::{count, number_of};
 
 /// The maximum of entries in one fetch of output.
 const FETCHED_AT_ONCE: usize = 1024;

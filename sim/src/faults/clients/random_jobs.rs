@@ -4,10 +4,10 @@ use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::calls;
-use crate::faults::expected::{
+use crate::rng::SimRng;
+use crate::state::expected::{
     KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON, KIND_SPAWNING,
 };
-use crate::rng::SimRng;
 
 /// The share of partitions with lists of edges that span chunks.
 const SCATTERED_PERMILLE: u64 = 150;

@@ -8,8 +8,8 @@ use proto::{Attempt, Span, TaskId, Time};
 use super::super::event_queue::{Load, ScalingEvent};
 use super::super::machine::Attempting;
 use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
-use crate::checkers::bound::cpus_of;
-use crate::faults::machine as model;
+use crate::state::machine as model;
+use crate::state::machine::cpus_of;
 
 /// True if the attempt's bytes are written and read, not only counted.
 pub(super) fn moves_bytes(launch: &Launch) -> bool {

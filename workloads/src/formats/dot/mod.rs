@@ -13,11 +13,12 @@ use proto::limits;
 
 use crate::formats::detect::LoadOptions;
 use crate::formats::deviations::Deviations;
+use crate::formats::error::Problem;
 use crate::formats::recorded;
 use crate::formats::text::{Misread, Source, shown};
 use crate::formats::weighted::{Weight, Weighted};
 use crate::graph::Graph;
-use crate::graph::error::{GraphError, Problem};
+use crate::graph::error::GraphError;
 use tokens::{Token, Tokens};
 
 pub(crate) fn read(

@@ -12,8 +12,9 @@ use super::Fault;
 use super::array::Array;
 use super::index::{Conflict, Found, Index, Owner};
 use super::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
+use crate::formats::error::Problem;
 use crate::graph::builder::{GraphBuilder, TaskInit};
-use crate::graph::error::{GraphError, Problem};
+use crate::graph::error::GraphError;
 use crate::graph::{Graph, expand};
 
 /// Builds the graph; relative paths refer to `directory`.

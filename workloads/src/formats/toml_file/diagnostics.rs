@@ -3,7 +3,8 @@
 //! The reader's own errors mention maps and sequences. This module converts them to errors that
 //! name the key, and hints that show how it is written.
 
-use crate::graph::error::{Problem, nearest};
+use crate::formats::error::Problem;
+use crate::graph::error::nearest;
 
 /// The page that explains all keys, for errors about unknown keys.
 const PAGE: &str = "docs/workflow-file.md describes each key";

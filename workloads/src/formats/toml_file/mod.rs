@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use proto::entry;
 
+use crate::formats::error::{LoadError, Problem};
 use crate::graph::Graph;
-use crate::graph::error::{LoadError, Problem};
 pub(crate) use write::write;
 
 /// A value and its position in the text.

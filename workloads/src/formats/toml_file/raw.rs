@@ -7,8 +7,8 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use toml::Spanned;
 
 use super::{Fault, Located, diagnostics};
+use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
-use crate::graph::error::Problem;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {

@@ -7,9 +7,9 @@ mod write;
 
 use crate::formats::detect::LoadOptions;
 use crate::formats::deviations::Deviations;
+use crate::formats::error::Problem;
 use crate::formats::text::{Misread, Source};
 use crate::graph::Graph;
-use crate::graph::error::Problem;
 pub(crate) use write::write;
 pub use write::{Machine, Run, TaskRun};
 

@@ -9,11 +9,11 @@ use serde::de::{Unexpected, Visitor};
 
 use super::{VERSIONS, json_error};
 use crate::formats::deviations::Deviations;
+use crate::formats::error::Problem;
 use crate::formats::file_graph::{FileGraph, kind_of};
 use crate::formats::json_guard::{Element, guarded};
 use crate::formats::recorded;
 use crate::formats::text::{Misread, Source};
-use crate::graph::error::Problem;
 
 /// Returns all tasks, and the workflow's name.
 pub(super) fn read(

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proto::LocalId;
 
 use super::{Ask, Stage};
-use crate::faults::expected::SubmissionStage;
 use crate::faults::world::World;
+use crate::state::expected::SubmissionStage;
 
 impl World {
     /// Cancels the whole job, one task, or a tenth of the tasks.

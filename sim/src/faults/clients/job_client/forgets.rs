@@ -7,8 +7,8 @@ use scheduler::UNLIMITED_AGE;
 use super::{Ask, Stage};
 use crate::checkers::Verdict;
 use crate::faults::event_queue::{ExternalClient, SimEvent};
-use crate::faults::expected::SubmissionStage;
 use crate::faults::world::World;
+use crate::state::expected::SubmissionStage;
 
 impl World {
     /// This client's job has ended, and is to be forgotten later.

@@ -18,9 +18,9 @@ use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, re
 use crate::faults::clients::random_jobs::Submission;
 use crate::faults::clients::stale_map_client::partition_of;
 use crate::faults::event_queue::{Connection, ExternalClient, SimEvent};
-use crate::faults::expected::{ExpectedJob, SubmissionStage};
 use crate::faults::story_lines::request_line;
 use crate::faults::world::World;
+use crate::state::expected::{ExpectedJob, SubmissionStage};
 
 /// The point at which a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use proto::{JobId, LocalId, PartitionId, Span, wire};
 
 use super::{Ask, Death, JobClient, Stage};
 use crate::faults::event_queue::{ExternalClient, SimEvent};
-use crate::faults::expected::SubmissionStage;
 use crate::faults::world::World;
+use crate::state::expected::SubmissionStage;
 
 /// The maximum duration of all pauses of one client.
 const PAUSES_MAX: Span = Span::from_secs(4);

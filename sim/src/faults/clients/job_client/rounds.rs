@@ -4,8 +4,8 @@ use proto::wire;
 
 use super::{Ask, Stage};
 use crate::checkers::Violation;
-use crate::faults::expected::SubmissionStage;
 use crate::faults::world::World;
+use crate::state::expected::SubmissionStage;
 
 impl World {
     /// Retries this client's job if the client has retries left and some tasks are not done.

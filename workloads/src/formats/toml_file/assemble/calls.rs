@@ -7,7 +7,7 @@ use super::super::function::{FunctionCall, Passed, RESULT};
 use super::super::index::Found;
 use super::super::table::{Body, InputFile, TaskTable};
 use super::{Assembly, Source, path_text};
-use crate::graph::error::Problem;
+use crate::formats::error::Problem;
 use crate::graph::expand;
 
 impl Assembly<'_> {

@@ -1,0 +1,84 @@
+//! `starling job fetch`: copies kept outputs out of the cluster.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::Args;
+use client::Client;
+use proto::NodeId;
+use serde::Serialize;
+use verb::Context;
+use verb::cluster::kept_outputs::{CopiedFile, copy, recall};
+use verb::cluster::logs::Logs;
+use verb::errors::{Done, Failure};
+use verb::output::say;
+use verb::units::number_of;
+
+use crate::cluster::streams;
+use crate::common::selector::Selector;
+use crate::views::jobs;
+
+#[derive(Args, Debug)]
+pub(crate) struct FetchArgs {
+    /// all, last, 5 or 1-3,7
+    jobs: Selector,
+    /// Directory for the files; with several jobs, a subdirectory for each
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Fetched {
+    job: String,
+    files: Vec<CopiedFile>,
+    /// Kept outputs of tasks that are not done.
+    undone: u64,
+}
+
+/// `starling job fetch JOBS -o DIR`.
+pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) -> Done {
+    let chosen = jobs::select(client, &args.jobs).await?;
+    let (mut away, mut short) = (BTreeSet::new(), Vec::new());
+    for &job in &chosen {
+        let is_noted = client.job_to_fetch(job).await.is_ok();
+        let logs = Logs::read(client, job, None).await?;
+        jobs::must_exist(client, job, &logs).await?;
+        if !is_noted {
+            say(&format!(
+                "warning: the home of job {} is away: results of a job that still runs may change",
+                job.0
+            ));
+        }
+        let kept = recall(client, job).await?;
+        if kept.is_empty() && chosen.len() == 1 {
+            return Err(Failure::refused(format!("job {} keeps no outputs", job.0))
+                .hint("mark them: --out FILE of a command, keep = true in a workflow"));
+        }
+        let dir = match chosen.len() {
+            1 => args.output.clone(),
+            _ => args.output.join(job.0.to_string()),
+        };
+        let outcome = copy(client, &logs, job, &kept, &dir).await?;
+        short.extend(outcome.check_written(&dir).err());
+        short.extend(outcome.check_lost().err());
+        away.extend(outcome.away);
+        let (files, undone) = (outcome.copied, outcome.undone);
+        let number = number_of(files.len() as u64, "file");
+        if context.output.json {
+            context.output.json(&Fetched { job: job.0.to_string(), files, undone })?;
+        } else {
+            let undone = match undone {
+                0 => String::new(),
+                _ => format!("; {} of tasks that are not done", number_of(undone, "output")),
+            };
+            context.output.note(&format!("{number} in {}{undone}", dir.display()));
+        }
+    }
+    let mut short = short.into_iter();
+    if let Some(first) = short.next() {
+        short.for_each(|failure| say(&format!("warning: {}", failure.message)));
+        return Err(first);
+    }
+    let away: Vec<NodeId> = away.into_iter().collect();
+    streams::missing("the files that lie there were not fetched", &away)
+}

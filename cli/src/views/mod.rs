@@ -1,0 +1,11 @@
+//! What verbs show of jobs and tasks, and how they wait for them.
+
+pub(crate) mod alike;
+pub(crate) mod job_info;
+pub(crate) mod jobs;
+mod pace;
+pub(crate) mod progress;
+pub(crate) mod reports;
+pub(crate) mod submission;
+pub(crate) mod task_rows;
+pub(crate) mod waiting;

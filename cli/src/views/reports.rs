@@ -1,0 +1,114 @@
+//! The report of a job, from its event logs and its home's counts.
+
+use std::path::Path;
+
+use analysis::{Fold, Reads, RunFacts, RunReport};
+use proto::wire::{JobState, NodeState, Openness};
+use proto::{Span, Time};
+use serde::Serialize;
+
+use crate::views::{job_info, jobs};
+
+/// The facts of a job's state that are not in the log.
+pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
+    let members = states.iter().filter_map(|state| state.member.as_ref());
+    let reads = state.sum.as_ref().map(|sum| Reads {
+        inputs: sum.inputs,
+        local: sum.inputs_local,
+        copied: sum.inputs_copied,
+    });
+    RunFacts {
+        reads,
+        job: state.job.to_string(),
+        state: jobs::state_word(state).to_owned(),
+        policy: states.first().map(|state| state.policy.clone()).unwrap_or_default(),
+        slots: members.map(|member| member.slots).sum(),
+        nodes: states.len() as u32,
+        tasks: state.total,
+        edges: state.edges,
+        submitted: Some(analysis::past::begin(state)),
+        ended: (state.ended_ns > 0).then_some(Time(state.ended_ns)),
+        node_states: states,
+        ..RunFacts::default()
+    }
+}
+
+/// The report with the job's own counts: a log may lag behind, or be on an unreachable node.
+pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunReport {
+    let mut report = RunReport::new(fold, facts);
+    let counts = jobs::counts(state);
+    report.tasks.done = counts.done;
+    report.tasks.failed = counts.failed;
+    report.tasks.cancelled = counts.cancelled;
+    report.tasks.skipped = counts.skipped;
+    report.tasks.executions = report.tasks.executions.max(counts.executions);
+    report
+}
+
+/// A report with the facts from its job's home: failures, and the user that cancelled.
+#[derive(Serialize)]
+struct ReportWithFailures<'r> {
+    #[serde(flatten)]
+    report: &'r RunReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled_by: Option<String>,
+    failures: Vec<jobs::FailureRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall: Option<jobs::StallRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u32>,
+    /// The directory of a run's kept outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results_dir: Option<String>,
+    /// Of a job to which tasks can be added: the bytes of outputs that are held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_bytes: Option<u64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    past: Option<job_info::PastRow>,
+}
+
+/// The report as one line of JSON; its schema comes first. `past`: with the facts for jobs of a
+/// cluster only.
+pub(crate) fn json(
+    report: &RunReport,
+    state: &JobState,
+    results: Option<&Path>,
+    past: bool,
+) -> String {
+    let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
+    let results_dir = results.map(|dir| dir.display().to_string());
+    let stall = jobs::StallRow::of(state);
+    let round = jobs::later_round(state);
+    let past = past.then(|| job_info::PastRow::of(state));
+    let is_of_open_job = state.openness() != Openness::ClosedGraph;
+    let open = is_of_open_job.then(|| state.openness() == Openness::Open && state.ended_ns == 0);
+    let held_bytes = is_of_open_job.then(|| jobs::counts(state).held_bytes);
+    let told = ReportWithFailures {
+        report,
+        cancelled_by,
+        failures,
+        stall,
+        round,
+        results_dir,
+        open,
+        held_bytes,
+        past,
+    };
+    serde_json::to_string(&told).expect("numbers and strings always serialise")
+}
+
+/// CPU time of this process so far.
+pub(crate) fn own_cpu() -> Span {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Span(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The peak memory of this process.
+pub(crate) fn own_peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}

@@ -1,0 +1,227 @@
+//! The flags of resources: those that a task asks for, and those that a node offers.
+
+use std::sync::Arc;
+
+use clap::Args;
+use hardware::{Machine, Settings as HardwareSettings};
+use resources::{Name, Offer, parse_pool, parse_variant, parse_want};
+use workloads::Needs;
+
+use crate::errors::Failure;
+use crate::settings::Settings;
+use crate::units::Timespan;
+
+/// The needs of the task of a command line.
+#[derive(Args, Clone, Debug)]
+pub struct NeedsArgs {
+    /// Cpus of the task, with a policy or without: 4, all, '4 compact!' [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = cpus)]
+    cpus: Option<String>,
+    /// GPUs of the task: 1, 0.5, all
+    #[arg(long, value_name = "AMOUNT", conflicts_with = "file", value_parser = gpus)]
+    gpus: Option<String>,
+    /// Memory of the task, such as 2GiB; a command that uses more is killed
+    #[arg(long, value_name = "SIZE", conflicts_with = "file", value_parser = memory)]
+    memory: Option<String>,
+    /// An amount of a pool that nodes offer: licences=1, fpgas=all; may be repeated
+    #[arg(long = "resource", value_name = "NAME=AMOUNT", conflicts_with = "file", value_parser = want)]
+    resources: Vec<String>,
+    /// A label that the node must have; may be repeated
+    #[arg(long = "label", value_name = "NAME", conflicts_with = "file", value_parser = label)]
+    labels: Vec<String>,
+    /// Another way to run the task: 'cpus=1, gpus=1'; with no other needs, one of them is the first
+    #[arg(long = "variant", value_name = "NEEDS", conflicts_with = "file", value_parser = variant)]
+    variants: Vec<String>,
+    /// The task with the highest priority starts first [default: 0]
+    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The expected time from start to end
+    #[arg(long, value_name = "DURATION", conflicts_with = "file")]
+    time_request: Option<Timespan>,
+}
+
+fn checked(text: &str, what: Result<(), String>) -> Result<String, String> {
+    what.map(|()| text.to_owned())
+}
+fn want_of(name: &str, text: &str) -> Result<String, String> {
+    checked(text, parse_want(&format!("{name}={text}")).map(|_| ()).map_err(|e| e.to_string()))
+}
+fn cpus(text: &str) -> Result<String, String> {
+    let needs = Needs { cpus: text.to_owned(), ..Needs::default() };
+    checked(text, needs.request().map(|_| ()))
+}
+fn gpus(text: &str) -> Result<String, String> {
+    want_of("gpus", text)
+}
+fn memory(text: &str) -> Result<String, String> {
+    want_of("memory", text)
+}
+fn want(text: &str) -> Result<String, String> {
+    checked(text, parse_want(text).map(|_| ()).map_err(|error| error.to_string()))
+}
+fn label(text: &str) -> Result<String, String> {
+    checked(text, Name::label(text).map(|_| ()).map_err(|error| error.to_string()))
+}
+fn variant(text: &str) -> Result<String, String> {
+    checked(text, parse_variant(text).map(|_| ()).map_err(|error| error.to_string()))
+}
+fn pool(text: &str) -> Result<String, String> {
+    checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string()))
+}
+
+impl NeedsArgs {
+    pub fn needs(&self) -> Needs {
+        Needs {
+            cpus: self.cpus.clone().unwrap_or_default(),
+            gpus: self.gpus.clone().unwrap_or_default(),
+            memory: self.memory.clone().unwrap_or_default(),
+            resources: self.resources.clone(),
+            labels: self.labels.clone(),
+            variants: self.variants.clone(),
+        }
+    }
+    pub fn priority(&self) -> i32 {
+        self.priority.unwrap_or(0)
+    }
+    pub fn time_request_ns(&self) -> u64 {
+        self.time_request.map_or(0, |time| time.0.as_nanos() as u64)
+    }
+}
+
+/// The pools and labels that nodes offer besides what is found.
+#[derive(Args, Clone, Debug)]
+pub struct OfferArgs {
+    #[arg(
+        help = "A pool of each node, in place of the detected one of that name: \
+                'gpus=[[0,1],[2,3]]', 'licences=sum(100)', memory=64GiB; may be repeated",
+        long = "resource",
+        value_name = "NAME=POOL",
+        value_parser = pool
+    )]
+    resources: Vec<String>,
+    /// A label of each node, such as avx512; may be repeated
+    #[arg(long = "label", value_name = "NAME", value_parser = label)]
+    labels: Vec<String>,
+}
+
+/// The given pools and labels of nodes, and the part of a node in the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OfferPlan {
+    pub resources: Vec<String>,
+    pub labels: Vec<String>,
+}
+
+/// Separates pools in a setting.
+const BETWEEN_POOLS: char = ';';
+
+impl OfferArgs {
+    pub fn resolve(&self, settings: &Settings) -> Result<OfferPlan, Failure> {
+        let saved = |key: &str, between: char| -> Result<Vec<String>, Failure> {
+            let text: Option<String> = settings.pick_optional(None, key)?;
+            let parts = text.iter().flat_map(|text| text.split(between)).map(str::trim);
+            Ok(parts.filter(|part| !part.is_empty()).map(str::to_owned).collect())
+        };
+        let or_saved = |given: &[String], key, between| match given.is_empty() {
+            true => saved(key, between),
+            false => Ok(given.to_vec()),
+        };
+        Ok(OfferPlan {
+            resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
+            labels: or_saved(&self.labels, "label", ',')?,
+        })
+    }
+}
+
+impl OfferPlan {
+    /// The flags by which a node gets these pools and labels.
+    pub fn flags(&self) -> Vec<String> {
+        let flag = |name: &str, values: &[String]| -> Vec<String> {
+            values.iter().flat_map(|value| [name.to_owned(), value.clone()]).collect()
+        };
+        [flag("--resource", &self.resources), flag("--label", &self.labels)].concat()
+    }
+    /// As settings.
+    pub fn saved(&self) -> [(String, String); 2] {
+        let text = |parts: &[String], between: &str| match parts {
+            [] => "none".to_owned(),
+            parts => parts.join(between),
+        };
+        let resources = text(&self.resources, &BETWEEN_POOLS.to_string());
+        [("resource".to_owned(), resources), ("label".to_owned(), text(&self.labels, ","))]
+    }
+
+    /// What this machine offers.
+    fn detect(&self) -> Result<Offer, Failure> {
+        let settings = HardwareSettings {
+            resources: self.resources.clone(),
+            labels: self.labels.clone(),
+            ..HardwareSettings::default()
+        };
+        Ok(hardware::detect(&Machine::this(), &settings)?.offer)
+    }
+
+    /// The part of one of several nodes. Nodes share the detected pools; those of flags are of each
+    /// node.
+    fn part(&self, whole: &Offer, at: usize, of: usize) -> Arc<Offer> {
+        let own: Vec<Name> = self
+            .resources
+            .iter()
+            .filter_map(|text| parse_pool(text).ok())
+            .map(|pool| pool.name)
+            .collect();
+        Arc::new(whole.part(at, of, |name| !own.contains(name)))
+    }
+
+    /// The offer of one of several nodes of this machine.
+    pub fn offer(&self, at: usize, of: usize) -> Result<Arc<Offer>, Failure> {
+        Ok(self.part(&self.detect()?, at, of))
+    }
+
+    /// The offers of all nodes of this process.
+    pub fn offers(&self, nodes: u32) -> Result<Vec<Arc<Offer>>, Failure> {
+        let (whole, of) = (self.detect()?, nodes as usize);
+        Ok((0..of).map(|at| self.part(&whole, at, of)).collect())
+    }
+}
+
+/// The place of a node among the nodes of `up` on this machine: `0/3`.
+pub fn share(text: &str) -> Result<(usize, usize), String> {
+    let parsed = text.split_once('/').map(|(at, of)| (at.parse(), of.parse()));
+    match parsed {
+        Some((Ok(at), Ok(of))) if at < of => Ok((at, of)),
+        _ => Err(format!("'{text}' is not a share such as 0/3")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_needs_are_refused_with_their_reason() {
+        assert!(cpus("0.5").is_err() && cpus("0").is_err() && cpus("x").is_err());
+        assert!(cpus("4 tight!").is_ok() && gpus("0.25").is_ok() && memory("2GiB").is_ok());
+        assert!(gpus("0.00001").unwrap_err().contains("0.0001"));
+        assert!(label("a b").is_err() && want("licences").is_err());
+        assert!(variant("cpus=1, gpus=1").is_ok() && pool("gpus=[0,1]").is_ok());
+        assert_eq!(share("1/3"), Ok((1, 3)));
+        assert!(share("3/3").is_err());
+    }
+
+    #[test]
+    fn nodes_of_one_machine_share_its_memory_and_not_their_own_pools() {
+        let plan = OfferPlan {
+            resources: vec!["memory=8GiB".into(), "gpus=[0,1]".into()],
+            labels: vec!["fast".into()],
+        };
+        let amount = |offer: &Offer, name: &str| {
+            offer.pool(&Name::pool(name).unwrap()).and_then(resources::Pool::amount)
+        };
+        let offer = plan.offer(1, 2).unwrap();
+        assert_eq!(amount(&offer, "memory"), "8GiB".parse().ok());
+        assert_eq!(amount(&offer, "gpus"), "2".parse().ok());
+        let none = OfferPlan::default();
+        let memory = |at, of| amount(&none.offer(at, of).unwrap(), "memory").unwrap().units();
+        assert!(memory(0, 2) <= memory(0, 1) / 2);
+    }
+}

@@ -1,0 +1,5 @@
+//! Clusters on this machine.
+
+pub mod embed;
+pub mod processes;
+mod run_dir;

@@ -1,0 +1,176 @@
+//! Builds the graph of one command line, for `starling submit -- COMMAND`.
+
+use std::path::PathBuf;
+
+use proto::wire::OutputForm;
+
+use crate::formats::error::{LoadError, Problem};
+use crate::formats::toml_file::array::Array;
+use crate::formats::toml_file::assemble::assemble;
+use crate::formats::toml_file::function::of_arguments;
+use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputFile, TaskTable};
+use crate::formats::toml_file::{Fault, Located};
+use crate::graph::Graph;
+use crate::graph::needs::Needs;
+
+/// The place where requests are described.
+const NEEDS_HINT: &str = "docs/resources.md describes requests";
+
+/// The options of a command besides its arguments.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CommandOptions {
+    /// `1-40`: one task per number, which replaces `{i}`.
+    pub array: Option<String>,
+    /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
+    pub inputs: Vec<String>,
+    /// As `inputs`, copied once to each node that reads them.
+    pub staged: Vec<String>,
+    /// As `inputs`, from the submitter's machine.
+    pub uploads: Vec<String>,
+    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` all
+    /// files that match.
+    pub outputs: Vec<String>,
+    /// Executing slots; 0 means 1. Not used if `needs` has cpus.
+    pub cpus: u32,
+    pub needs: Needs,
+    /// The task with the highest priority is first.
+    pub priority: i32,
+    /// The expected time from start to end; 0: unknown.
+    pub time_request_ns: u64,
+    pub retries: u32,
+    /// As in a spec.
+    pub crash_limit: u32,
+    /// 0: none.
+    pub time_limit_ns: u64,
+    /// Default: the program's name.
+    pub name: Option<String>,
+    pub cwd: Option<String>,
+    pub env: Vec<(String, String)>,
+    pub stdin: Option<String>,
+    /// `module:name`: the task calls this function, with the arguments as JSON values.
+    pub function: Option<String>,
+    /// The directory of relative paths; must be absolute.
+    pub submit_dir: PathBuf,
+}
+
+impl Graph {
+    /// A graph of one command, or of an array of it.
+    ///
+    /// # Errors
+    /// An invalid array or file name, or an input that does not exist.
+    ///
+    /// # Panics
+    /// When there is no program, or `submit_dir` is relative.
+    pub fn command(argv: Vec<String>, options: &CommandOptions) -> Result<Self, LoadError> {
+        let is_function = options.function.is_some();
+        assert!(!argv.is_empty() || is_function, "a command begins with its program");
+        assert!(options.submit_dir.is_absolute(), "relative paths need a known beginning");
+        let name = match options.name.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => name.to_owned(),
+            None => match &options.function {
+                Some(function) => function.replace(':', "."),
+                None => crate::formats::detect::stem(&argv[0]),
+            },
+        };
+        let build = || {
+            let table = table(&name, argv, options)?;
+            assemble(&proto::entry::strip(&name), &[table], &options.submit_dir, false)
+        };
+        build().map_err(|fault: Fault| LoadError::new("", of_command(fault.problem, options)))
+    }
+}
+
+/// There is no workflow file: a file that cannot be used is named with its whole path.
+fn of_command(problem: Problem, options: &CommandOptions) -> Problem {
+    let (file, reason) = match problem {
+        Problem::FileNotFound { file, .. } => (file, None),
+        Problem::FileUnreadable { file, reason, .. } => (file, Some(reason)),
+        problem => return problem,
+    };
+    let path = options.submit_dir.join(&file);
+    let reason = reason.unwrap_or_else(|| match path.is_symlink() {
+        true => "it is a link to a file that does not exist".to_owned(),
+        false => "no such file".to_owned(),
+    });
+    Problem::InputNotFound { file, path: path.display().to_string(), reason }
+}
+
+/// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.
+fn output(key: String, mut file: Located<String>) -> OutputFile {
+    let form = if let Some(pattern) = file.value.strip_prefix("glob:") {
+        file.value = pattern.to_owned();
+        OutputForm::Files
+    } else if let Some(directory) = file.value.strip_suffix('/') {
+        file.value = directory.to_owned();
+        OutputForm::Directory
+    } else {
+        OutputForm::File
+    };
+    let (optional, keep, replicas, size_bytes) = (false, true, 0, 0);
+    OutputFile { key, file, keep, replicas, form, optional, size_bytes }
+}
+
+fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
+    let body = match &options.function {
+        Some(function) => Body::Function(of_arguments(function, &argv)?),
+        None => Body::Command(argv),
+    };
+    let mut table = TaskTable::bare(name, body);
+    if let Some(text) = &options.array {
+        table.array = Some(Array::parse(text).map_err(|reason| Fault::task(None, name, reason))?);
+    }
+    let keyed = |(at, text): (usize, &String)| match text.split_once('=') {
+        Some((key, file)) => (key.to_owned(), Located::nowhere(file.to_owned())),
+        None => ((at + 1).to_string(), Located::nowhere(text.clone())),
+    };
+    let brought = |files: &[String], bring| vec![bring; files.len()];
+    let brings = [
+        brought(&options.inputs, ExternalFileUse::Not),
+        brought(&options.staged, ExternalFileUse::Stage),
+        brought(&options.uploads, ExternalFileUse::Upload),
+    ];
+    table.inputs = [&options.inputs[..], &options.staged, &options.uploads]
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(keyed)
+        .zip(brings.concat())
+        .map(|((key, file), bring)| InputFile {
+            key,
+            file,
+            name: None,
+            modelled_bytes: None,
+            bring,
+            is_result: false,
+        })
+        .collect();
+    table.outputs = options
+        .outputs
+        .iter()
+        .enumerate()
+        .map(keyed)
+        .map(|(key, file)| output(key, file))
+        .collect();
+    let mut needs = options.needs.clone();
+    if needs.cpus.is_empty() && options.cpus > 1 {
+        needs.cpus = options.cpus.to_string();
+    }
+    table.requested =
+        needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
+    (table.priority, table.time_request_ns) = (options.priority, options.time_request_ns);
+    table.retries = options.retries;
+    table.crash_limit = options.crash_limit;
+    table.time_limit_ns = options.time_limit_ns;
+    table.cwd.clone_from(&options.cwd);
+    table.env.clone_from(&options.env);
+    table.stdin = options.stdin.clone().map(Located::nowhere);
+    if let Body::Function(call) = &table.body {
+        call.check_size(&table.name)?;
+        let refusal = |reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT);
+        table.requested.check_function().map_err(refusal)?;
+        table.give_result()?;
+        table.outputs[0].keep = true;
+    }
+    table.check()?;
+    Ok(table)
+}
