@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{Client, OpenOptions, SubmitOptions};
-use proto::{JobId, LocalId, wire};
+use client::{Client, JobSettings, OpenOptions, SubmitOptions};
+use proto::{JobId, LocalId};
 use serde::Serialize;
 use workloads::{Graph, Plan};
 
@@ -117,7 +117,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     crate::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(crate::cluster::reports::STATE_TIMEOUT).await;
+        let states = client.raw().node_states(crate::cluster::reports::STATE_TIMEOUT).await;
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
@@ -182,7 +182,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),
         // The tasks are not known yet, and commands read and write real bytes.
-        settings: wire::JobSettings { real_data: true, ..options.settings },
+        settings: JobSettings { real_data: true, ..options.settings },
         job: options.job,
     };
     crate::block_on(async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
-use client::{Client, SubmitOptions, now_ns};
+use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
 use proto::{JobId, Span, TaskId, Time};
 use tokio::time::Instant;
@@ -294,7 +294,7 @@ async fn follow(
     let progress = Progress::start(&context.output, client, work.graph.len() as u64);
     client.submit_plan(plan, &work.options).await?;
     let accepted = Time(now_ns());
-    let state = client.wait_job(plan.job(), |state| progress.show(state)).await?;
+    let state = client.raw().wait_job(plan.job(), |state| progress.show(state)).await?;
     progress.end();
     Ok((accepted, state))
 }
@@ -324,18 +324,17 @@ pub(crate) fn submit_options(
     Ok(SubmitOptions {
         placement,
         submit: settings.pick(place.submit.clone(), "submit")?.0,
-        settings: wire::JobSettings {
+        settings: JobSettings {
             real_data,
             transfer_ns_per_byte,
             max_tasks: place.max_tasks.unwrap_or(0),
-            ..Default::default()
         },
         ..SubmitOptions::default()
     })
 }
 
 /// The minimum cost of transfers, for bounds. For real bytes it is unknown.
-fn network(settings: &wire::JobSettings) -> Network {
+fn network(settings: &JobSettings) -> Network {
     let ns_per_byte = settings.transfer_ns_per_byte;
     match !settings.real_data && ns_per_byte > 0.0 {
         true => Network::Flat { bytes_per_s: 1e9 / ns_per_byte, latency: Span::ZERO },
@@ -406,7 +405,7 @@ pub(crate) async fn wait(
     deadline: &Deadline,
 ) -> Result<JobState, Failure> {
     let progress = Progress::start(&context.output, client, total);
-    let state = deadline.cut(client.wait_job(job, |state| progress.show(state))).await??;
+    let state = deadline.cut(client.raw().wait_job(job, |state| progress.show(state))).await??;
     progress.end();
     Ok(state)
 }
