@@ -72,7 +72,7 @@ impl Cluster {
     ) -> anyhow::Result<JobTimes> {
         let handle = self.client.submit(graph, options).await?;
         let accepted = Instant::now();
-        let end = self.client.wait_job(handle.job, |_| {}).await?;
+        let end = self.client.raw().wait_job(handle.job, |_| {}).await?;
         let done = end.sum.as_ref().map_or(0, |sum| sum.done);
         let failure = end.sum.iter().flat_map(|sum| &sum.failures).next();
         let why = failure.map(|failure| failure.error.as_str()).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     pub(super) async fn node_states(&self) -> anyhow::Result<Vec<wire::NodeState>> {
-        let states = self.client.node_states(PATIENCE).await;
+        let states = self.client.raw().node_states(PATIENCE).await;
         states.into_iter().map(|(_, state)| state.map_err(Into::into)).collect()
     }
 

@@ -141,7 +141,7 @@ impl Nodes {
 
     /// Keys of partitions with replicas that satisfy `stands`.
     fn keys(&self, stands: impl Fn(&[u32]) -> bool) -> Vec<Vec<u8>> {
-        let map = self.client.map();
+        let map = self.client.raw().map();
         let partitions = map.partitions.len() as u32;
         let fits = |key: &Vec<u8>| {
             let PartitionId(at) = kvs::key_partition(key, partitions);
@@ -343,7 +343,7 @@ async fn run_to_the_end(client: Client, text: String) -> anyhow::Result<(JobId, 
     let graph = cluster::generate(&text)?;
     let start = Instant::now();
     let handle = client.submit(&graph, SubmitOptions::default()).await?;
-    let end = client.wait_job(handle.job, |_| {}).await?;
+    let end = client.raw().wait_job(handle.job, |_| {}).await?;
     let done = end.sum.as_ref().map_or(0, |sum| sum.done);
     anyhow::ensure!(done == graph.len() as u64, "{done} of {} tasks done", graph.len());
     Ok((handle.job, start.elapsed().as_secs_f64()))

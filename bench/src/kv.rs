@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use client::{Client, Kv};
-use proto::wire::{self, KvKind};
+use client::{Client, Kv, KvKind, KvOp};
 
 use super::redis::Redis;
 use super::{Cluster, KvArgs, Report, Resolved, Round};
@@ -103,7 +102,7 @@ fn compare(round: &mut Round, theirs: &Round) {
 /// Operations per second of these callers, each with one pending request at any time.
 async fn per_second(client: &Client, load: Load) -> anyhow::Result<f64> {
     // Keys are made before the clock starts: they are not the store's work.
-    let mut prepared: Vec<Vec<Vec<wire::KvOp>>> = vec![Vec::new(); load.callers as usize];
+    let mut prepared: Vec<Vec<Vec<KvOp>>> = vec![Vec::new(); load.callers as usize];
     for (at, batch) in batches(client.partitions(), load).into_iter().enumerate() {
         prepared[at % load.callers as usize].push(batch);
     }
@@ -120,7 +119,7 @@ async fn per_second(client: &Client, load: Load) -> anyhow::Result<f64> {
     Ok(total as f64 / start.elapsed().as_secs_f64())
 }
 
-async fn call(kv: Kv, load: Load, batches: Vec<Vec<wire::KvOp>>) -> anyhow::Result<()> {
+async fn call(kv: Kv, load: Load, batches: Vec<Vec<KvOp>>) -> anyhow::Result<()> {
     for operations in batches {
         let expected = operations.len();
         let results = match load.one_partition || load.batch == 1 {
@@ -133,14 +132,14 @@ async fn call(kv: Kv, load: Load, batches: Vec<Vec<wire::KvOp>>) -> anyhow::Resu
 }
 
 /// Complete batches of different keys. Lookups use the keys of inserts of the same shape.
-fn batches(partitions: u32, load: Load) -> Vec<Vec<wire::KvOp>> {
+fn batches(partitions: u32, load: Load) -> Vec<Vec<KvOp>> {
     let size = load.batch as usize;
     let wanted = (load.operations as usize / size).max(1);
     let value = match load.kind {
         KvKind::Insert => Bytes::from(vec![b'v'; load.value_bytes as usize]),
         _ => Bytes::new(),
     };
-    let mut open: Vec<Vec<wire::KvOp>> = vec![Vec::new(); partitions as usize];
+    let mut open: Vec<Vec<KvOp>> = vec![Vec::new(); partitions as usize];
     let mut batches = Vec::with_capacity(wanted);
     for number in 0_u64.. {
         if batches.len() == wanted {
@@ -153,7 +152,7 @@ fn batches(partitions: u32, load: Load) -> Vec<Vec<wire::KvOp>> {
             false => 0,
         };
         let (key, value) = (key.into(), value.clone());
-        open[at].push(wire::KvOp { kind: load.kind.into(), key, value, ..wire::KvOp::default() });
+        open[at].push(KvOp { kind: load.kind, key, value, expected: None });
         if open[at].len() == size {
             batches.push(std::mem::take(&mut open[at]));
         }

@@ -27,7 +27,7 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
             ("wall_s", wall_s),
         ]);
         cluster.client().cancel(handle.job, &[]).await?;
-        cluster.client().wait_job(handle.job, |_| {}).await?;
+        cluster.client().raw().wait_job(handle.job, |_| {}).await?;
     }
     Ok(report)
 }

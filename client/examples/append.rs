@@ -7,11 +7,9 @@
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Client, NewTask, OpenOptions};
-use proto::wire;
+use client::{Client, NewTask, OpenOptions, TaskSpec};
 
 const USAGE: &str = "usage: append DIR TASKS";
 
@@ -22,8 +20,7 @@ async fn main() {
     let tasks: u64 = tasks.parse().expect("a number of tasks");
     let client = Client::connect(dir.as_ref()).await.expect("a running cluster");
     let job = client.open_job(OpenOptions::default()).await.expect("an open job");
-    let body = Some(wire::spec::Body::Noop(wire::Noop {}));
-    let spec = Arc::new(wire::Spec { body, ..Default::default() });
+    let spec = TaskSpec::noop();
     let start = Instant::now();
     for entry in 0..tasks {
         let task = NewTask { entry, ..NewTask::default() };

@@ -77,10 +77,15 @@ pub(crate) type Encode<'a> = &'a (dyn Fn(&wire::ClusterMap) -> (u64, Bytes) + Sy
 
 impl Client {
     /// Connects to the instance in `dir`, through the first node that answers.
+    ///
+    /// # Errors
+    /// [`ClientError::NoInstance`]: `dir` has none, or no keys for this user.
+    /// [`ClientError::ClusterUnreachable`]: no node answers.
     pub async fn connect(dir: &Path) -> Result<Self, ClientError> {
         Self::connect_with(dir, ClientOptions::default()).await
     }
 
+    /// As [`Self::connect`], with other options.
     pub async fn connect_with(dir: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         let instance = Instance::new(dir);
         instance.cluster()?;
@@ -159,6 +164,7 @@ impl Client {
         Self::connect_address_with(address, dialer, ClientOptions::default()).await
     }
 
+    /// As [`Self::connect_address`], with other options.
     pub async fn connect_address_with(
         address: &str,
         dialer: Dialer,
@@ -207,8 +213,7 @@ impl Client {
     }
 
     /// The newest map that this client has received.
-    #[must_use]
-    pub fn map(&self) -> Arc<wire::ClusterMap> {
+    pub(crate) fn map(&self) -> Arc<wire::ClusterMap> {
         Arc::clone(&self.inner.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

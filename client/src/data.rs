@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::{JobId, LocalId, NodeId, ObjectId, TaskId, limits, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 use xxhash_rust::xxh3::Xxh3;
@@ -27,6 +27,7 @@ type PeerClient = stub::peer_client::PeerClient<Channel>;
 /// The raw event log of one node, piece by piece (`analysis` decodes it).
 #[derive(Debug)]
 pub struct NodeEvents {
+    /// The node of the log.
     pub node: NodeId,
     pieces: tonic::Streaming<wire::Piece>,
 }
@@ -44,6 +45,7 @@ impl NodeEvents {
 pub struct StreamFilter {
     /// Empty: all tasks of the job.
     pub tasks: Vec<LocalId>,
+    /// Standard error instead of standard output.
     pub stderr: bool,
     /// The output of tasks on this other node, as far as the asked node has copies of it.
     pub copies_of: Option<NodeId>,
@@ -54,8 +56,43 @@ pub struct StreamFilter {
 /// A place in the captured output of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamPlace {
+    /// The number of a file of captured output.
     pub pack: u32,
+    /// A place in that file, in bytes.
     pub offset: u64,
+}
+
+/// A piece of the captured output of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StreamPiece {
+    /// The task that printed it.
+    pub task: LocalId,
+    /// A task that ran several times has the output of each attempt.
+    pub attempt: Attempt,
+    /// Standard error, not standard output.
+    pub stderr: bool,
+    /// The bytes; a piece ends anywhere.
+    pub data: Bytes,
+    /// The last piece, which has no data.
+    pub end: bool,
+    /// Some captured output of the node is damaged and was left out.
+    pub damaged: bool,
+    /// Of the last piece: the place behind it.
+    pub place: StreamPlace,
+}
+
+impl From<wire::TaskStream> for StreamPiece {
+    fn from(piece: wire::TaskStream) -> Self {
+        Self {
+            task: LocalId(piece.task),
+            attempt: Attempt(piece.attempt),
+            stderr: piece.stderr,
+            data: piece.data,
+            end: piece.end,
+            damaged: piece.damaged,
+            place: StreamPlace { pack: piece.pack, offset: piece.offset },
+        }
+    }
 }
 
 fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
@@ -183,7 +220,7 @@ impl Client {
         node: NodeId,
         job: JobId,
         filter: &StreamFilter,
-        mut see: impl FnMut(wire::TaskStream) -> Result<(), E>,
+        mut see: impl FnMut(StreamPiece) -> Result<(), E>,
     ) -> Result<(), E> {
         let request = wire::StreamsRequest {
             job: job.0,
@@ -197,7 +234,7 @@ impl Client {
         let answer = peer.streams(call(Some(node), request)).await;
         let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
-            see(piece)?;
+            see(piece.into())?;
         }
         Ok(())
     }

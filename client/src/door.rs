@@ -19,12 +19,16 @@ for task in door.await_tasks(&[])? {
 
 use std::env;
 use std::io::{self, Read as _, Write as _};
+use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 
 use prost::Message as _;
-use proto::{limits, wire};
+use proto::{LocalId, limits, wire};
 use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
+use wire::task_ref;
+
+use crate::{TaskSpec, Verdict};
 
 /// The variables of a task by which its commands find their node.
 pub const DOOR_VARIABLE: &str = "STARLING_DOOR";
@@ -36,18 +40,96 @@ pub enum DoorError {
     /// The process is not part of a task.
     #[error("this is not inside a task: {0} is not set")]
     Outside(&'static str),
+    /// The token of the environment is malformed.
     #[error("STARLING_TOKEN is not a token")]
     BadToken,
     /// The request is larger than the node reads.
     #[error("the request has {bytes} bytes, at most {} are sent", limits::DOOR_FRAME_BYTES_MAX)]
-    TooLarge { bytes: usize },
+    TooLarge {
+        /// The size of the request.
+        bytes: usize,
+    },
+    /// The node has ended, or its socket is gone.
     #[error("the node does not answer at {path}: {error}")]
-    Unreachable { path: String, error: io::Error },
+    Unreachable {
+        /// The socket.
+        path: String,
+        /// The reason.
+        error: io::Error,
+    },
     /// The node refused the request.
     #[error("{text}")]
-    Refused { why: wire::DoorRefusal, text: String, hint: String },
+    Refused {
+        /// The class of the reason.
+        why: DoorRefusal,
+        /// The reason in one line.
+        text: String,
+        /// The next step; empty: none.
+        hint: String,
+    },
+    /// The answer does not fit the request.
     #[error("the node answered with something else; it may have another version")]
     BadAnswer,
+}
+
+/// The class of a refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DoorRefusal {
+    /// No running attempt of this node has the token.
+    NoToken,
+    /// The attempt has ended, or another one has taken its place.
+    Fenced,
+    /// The request cannot be served for the reason in the text.
+    BadRequest,
+    /// The node serves too many commands at present; a later call may succeed.
+    Busy,
+}
+
+/// Tasks to be spawned.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spawn {
+    /// The same key names the same tasks in each attempt of this task. Empty: none.
+    pub key: String,
+    /// What each of them does.
+    pub spec: TaskSpec,
+    /// One task for each number, which is its `{i}`.
+    pub entries: Vec<RangeInclusive<u64>>,
+    /// The spawned tasks start after these.
+    pub after: Vec<TaskRef>,
+}
+
+/// A task of the own job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskRef {
+    /// A child of this task, by its ordinal from 0.
+    Child(u64),
+    /// Any task of the job.
+    Task(LocalId),
+}
+
+/// The ordinals of spawned tasks: `first`, and `count` in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpawnedTasks {
+    /// The ordinal of the first one.
+    pub first: u64,
+    /// The number of tasks.
+    pub count: u64,
+    /// An earlier attempt has spawned them under the same key.
+    pub known: bool,
+}
+
+/// A task that was awaited and has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Awaited {
+    /// Its id in the job.
+    pub task: LocalId,
+    /// Its ordinal if it is a child of this task.
+    pub child: Option<u64>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// 0 if its end has no exit code.
+    pub exit_code: i32,
 }
 
 /// The way of a running task to its node. Each call has a connection of its own, because a node
@@ -77,9 +159,11 @@ impl Door {
     ///
     /// # Errors
     /// The node refuses the call, or is gone.
-    pub fn spawn(&self, call: wire::DoorSpawn) -> Result<wire::DoorSpawned, DoorError> {
-        match self.call(Asked::Spawn(Box::new(call)))? {
-            Answered::Spawned(spawned) => Ok(spawned),
+    pub fn spawn(&self, call: Spawn) -> Result<SpawnedTasks, DoorError> {
+        match self.call(Asked::Spawn(Box::new(call.into())))? {
+            Answered::Spawned(wire::DoorSpawned { first, count, known }) => {
+                Ok(SpawnedTasks { first, count, known })
+            }
             _ => Err(DoorError::BadAnswer),
         }
     }
@@ -88,9 +172,12 @@ impl Door {
     ///
     /// # Errors
     /// The node refuses the call, or is gone.
-    pub fn await_tasks(&self, tasks: &[wire::TaskRef]) -> Result<Vec<wire::Awaited>, DoorError> {
-        match self.call(Asked::Await(wire::DoorAwait { tasks: tasks.to_vec() }))? {
-            Answered::Awaited(awaited) => Ok(awaited.tasks),
+    pub fn await_tasks(&self, tasks: &[TaskRef]) -> Result<Vec<Awaited>, DoorError> {
+        let tasks = tasks.iter().copied().map(wire::TaskRef::from).collect();
+        match self.call(Asked::Await(wire::DoorAwait { tasks }))? {
+            Answered::Awaited(awaited) => {
+                Ok(awaited.tasks.into_iter().map(Awaited::from).collect())
+            }
             _ => Err(DoorError::BadAnswer),
         }
     }
@@ -118,7 +205,7 @@ impl Door {
         let path = self.path.clone();
         match answer.map_err(|error| DoorError::Unreachable { path, error })?.body {
             Some(Answered::Refused(refused)) => {
-                let why = refused.why();
+                let why = refused.why().into();
                 Err(DoorError::Refused { why, text: refused.text, hint: refused.hint })
             }
             Some(body) => Ok(body),
@@ -144,6 +231,53 @@ impl Door {
         stream.read_exact(&mut body)?;
         wire::DoorResponse::decode(&body[..])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+impl From<wire::DoorRefusal> for DoorRefusal {
+    fn from(why: wire::DoorRefusal) -> Self {
+        match why {
+            wire::DoorRefusal::NoToken => Self::NoToken,
+            wire::DoorRefusal::Fenced => Self::Fenced,
+            wire::DoorRefusal::BadRequest => Self::BadRequest,
+            wire::DoorRefusal::Busy => Self::Busy,
+        }
+    }
+}
+
+impl From<Spawn> for wire::DoorSpawn {
+    fn from(call: Spawn) -> Self {
+        let range = |range: RangeInclusive<u64>| wire::EntryRange {
+            first: *range.start(),
+            last: *range.end(),
+        };
+        Self {
+            key: call.key,
+            spec: Some(call.spec.spec.as_ref().clone()),
+            entries: call.entries.into_iter().map(range).collect(),
+            after: call.after.into_iter().map(wire::TaskRef::from).collect(),
+        }
+    }
+}
+
+impl From<TaskRef> for wire::TaskRef {
+    fn from(task: TaskRef) -> Self {
+        let task = match task {
+            TaskRef::Child(child) => task_ref::Task::Child(child),
+            TaskRef::Task(local) => task_ref::Task::Local(local.0),
+        };
+        Self { task: Some(task) }
+    }
+}
+
+impl From<wire::Awaited> for Awaited {
+    fn from(awaited: wire::Awaited) -> Self {
+        Self {
+            task: LocalId(awaited.local),
+            child: awaited.child.checked_sub(1),
+            verdict: awaited.verdict().into(),
+            exit_code: awaited.exit_code,
+        }
     }
 }
 

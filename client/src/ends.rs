@@ -14,9 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
+use crate::info::Verdict;
 use crate::link::LinkError;
+use crate::raw::is_ended;
 use crate::retry::{Retry, Target};
-use crate::{Client, ClientError, is_ended, link};
+use crate::{Client, ClientError, link};
 
 /// The maximum number of batches that wait for a slow reader.
 const BATCHES_MAX: usize = 64;
@@ -24,12 +26,17 @@ const BATCHES_MAX: usize = 64;
 /// The end of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskEnd {
+    /// The task that ended.
     pub task: LocalId,
+    /// The attempt that counted.
     pub attempt: Attempt,
-    pub verdict: wire::Verdict,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// 0 if the end has no exit code.
     pub exit_code: i32,
     /// Empty if the task is done, or if its home keeps the reason only in the task's record.
     pub error: String,
+    /// Bytes by output.
     pub output_sizes: Vec<u64>,
     /// The node that ran it, and has its outputs.
     pub node: NodeId,
@@ -94,7 +101,7 @@ impl From<wire::TaskEnd> for TaskEnd {
         Self {
             task: LocalId(end.local),
             attempt: Attempt(end.attempt),
-            verdict: end.verdict(),
+            verdict: end.verdict().into(),
             exit_code: end.exit_code,
             error: end.error,
             output_sizes: end.output_sizes,
@@ -116,7 +123,7 @@ async fn follow_job(
     let has_ended = Arc::new(AtomicBool::new(false));
     let mut known = BTreeMap::new();
     let mut followers = JoinSet::new();
-    let mut watch = client.watch_job(job);
+    let mut watch = client.watch_records(job);
     while let Some(state) = watch.next().await? {
         if state.openness() == wire::Openness::ClosedGraph {
             let text = format!("job {} is not an open job: its ends are not watched", job.0);

@@ -14,7 +14,12 @@ pub(crate) const DISTRUST: &str = "certificate";
 pub enum ClientError {
     /// There is nothing to connect to.
     #[error("no cluster at {}: {reason}", dir.display())]
-    NoInstance { dir: PathBuf, reason: String },
+    NoInstance {
+        /// The directory that was named.
+        dir: PathBuf,
+        /// What it lacks.
+        reason: String,
+    },
     /// No node answered within the client's patience.
     #[error("cluster unreachable: {0}")]
     ClusterUnreachable(String),
@@ -23,32 +28,69 @@ pub enum ClientError {
     Refused(String),
     /// The node asked for a later retry until the client's patience ended.
     #[error("node n{node} is busy: {text}")]
-    Busy { node: u32, text: String },
+    Busy {
+        /// The node that was asked.
+        node: u32,
+        /// What it has too much of.
+        text: String,
+    },
+    /// There is no such job, or not any more.
     #[error("no job {}", .0.0)]
     UnknownJob(JobId),
+    /// The job has no such task.
     #[error("job {}: no task {task}", job.0)]
-    UnknownTask { job: JobId, task: LocalId },
+    UnknownTask {
+        /// The job that was named.
+        job: JobId,
+        /// The task that it lacks.
+        task: LocalId,
+    },
     /// The connection broke after a write that must not be repeated was sent.
     #[error("connection to node n{node} lost: the write may or may not have happened")]
-    Uncertain { node: u32 },
+    Uncertain {
+        /// The node that may have done the write.
+        node: u32,
+    },
     /// The number of a write is forgotten: it happened long ago, or never.
     #[error("node n{node}: {text}")]
-    Forgotten { node: u32, text: String, ticket: u64 },
+    Forgotten {
+        /// The node that was asked.
+        node: u32,
+        /// The reason.
+        text: String,
+        /// The ticket of a number that the partition accepts.
+        ticket: u64,
+    },
     /// A numbered write was answered before, and the answer is not kept. It is not done again.
     #[error("{0}")]
     AnswerUnkept(String),
     /// The answer of a node does not fit the request.
     #[error("node n{node} sent an unexpected answer: {what}")]
-    Protocol { node: u32, what: &'static str },
+    Protocol {
+        /// The node that answered.
+        node: u32,
+        /// What is wrong with its answer.
+        what: &'static str,
+    },
     /// A user that can read the key file has the rights of its role.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
-    KeyMode { path: PathBuf, mode: u32 },
+    KeyMode {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// A key that is here and cannot be used. The reason names its file.
     #[error("{0}")]
     BadKey(String),
     /// A file of this machine.
     #[error("{}: {reason}", path.display())]
-    File { path: PathBuf, reason: String },
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason, in lower case.
+        reason: String,
+    },
 }
 
 impl ClientError {

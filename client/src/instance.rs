@@ -12,9 +12,13 @@ use crate::ClientError;
 /// The content of `cluster.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClusterFile {
+    /// The version of the directory.
     pub format: u32,
+    /// The random number of the cluster, as text.
     pub cluster: String,
+    /// The number of nodes when the cluster was made.
     pub nodes: u32,
+    /// The number of partitions of records.
     pub partitions: u32,
     /// Replicas of each partition when the cluster was made.
     pub replicas: u32,
@@ -27,11 +31,17 @@ pub struct ClusterFile {
 /// killed).
 #[derive(Clone, Debug, Deserialize)]
 pub struct AddressFile {
+    /// The version of the directory.
     pub format: u32,
+    /// The number of the node.
     pub node: u32,
+    /// The number of its starts.
     pub incarnation: u32,
+    /// `ip:port`; several addresses are separated by commas.
     pub address: String,
+    /// Its process on its machine.
     pub pid: u32,
+    /// Tasks of one cpu that it runs at once.
     pub slots: u32,
     /// The name of its machine.
     #[serde(default)]
@@ -45,10 +55,12 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Names a directory. Reads nothing.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
+    /// Its path.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -83,6 +95,7 @@ impl Instance {
         Dialer::new(&bundle).map_err(|error| self.missing(&format!("bad keys: {error}")))
     }
 
+    /// The content of `cluster.json`.
     pub fn cluster(&self) -> Result<ClusterFile, ClientError> {
         let path = self.dir.join("cluster.json");
         let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
@@ -120,6 +133,7 @@ impl Instance {
             .collect()
     }
 
+    /// The address file of a node, if it is there.
     #[must_use]
     pub fn address(&self, node: u32) -> Option<AddressFile> {
         let path = self.dir.join("nodes").join(node.to_string()).join("address.json");

@@ -1,5 +1,5 @@
 /*!
-The client library: connect, submit, watch, read, key-value.
+The client library: describe work, submit it, watch it, read its results; and a key-value store.
 
 A [`Client`] has the map of its cluster and sends each request directly to the node that can answer
 it; there is no entry node. It opens one session per node when it first needs it. It repeats
@@ -9,46 +9,95 @@ client can watch it by its id.
 
 The library makes no scheduling decisions, except for the partitions that a submission is sent to.
 
+# A graph
+
+A [`GraphBuilder`] takes tasks and edges. A [`TaskSpec`] describes what tasks do, and any number of
+tasks share one. [`Client::submit`] returns when the job is durable; it then runs without the client.
+
 ```no_run
-# async fn example(graph: &workloads::Graph) -> Result<(), client::ClientError> {
-use client::{Client, SubmitOptions};
+use client::{Client, ClientError, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
+
+# async fn example() -> Result<(), ClientError> {
+let mut graph = GraphBuilder::new("squares");
+let square = TaskSpec::command(["sh", "-c", "echo $(({i} * {i})) > {out:n}"]).output("n", "n");
+let add = TaskSpec::command(["sh", "-c", "cat $STARLING_INPUTS | paste -sd+ | bc > {out:sum}"])
+    .input("n", "one")
+    .input("n", "two")
+    .kept_output("sum", "sum");
+let sum = graph.task(&add, GraphTask::default());
+for entry in [3, 4] {
+    let task = graph.task(&square, GraphTask { entry, ..GraphTask::default() });
+    graph.read(sum, task, 0);
+}
+let graph = graph.finish()?;
+
 let client = Client::connect("/run/user/1000/starling/default".as_ref()).await?;
-let job = client.submit(graph, SubmitOptions::default()).await?.job;
-let end = client.wait_job(job, |state| println!("{} tasks", state.total)).await?;
-assert_eq!(end.sum.map(|sum| sum.failed), Some(0));
+// The plan knows the id of each task in the job.
+let options = SubmitOptions { name: "squares".to_owned(), ..SubmitOptions::default() };
+let plan = client.plan(&graph, &options).await?;
+let job = client.submit_plan(&plan, &options).await?.job;
+
+let end = client.wait_job(job, |state| println!("{} tasks ended", state.counts.ended())).await?;
+assert!(end.is_done(), "{:?}", end.failures);
+assert_eq!(client.read_output(job, plan.local_id(sum), 0).await?, "25\n");
 # Ok(())
 # }
 ```
+
+# Work that depends on results
+
+[`Client::open_job`] opens a job to which an [`OpenJob`] appends tasks while others run.
+[`Client::watch_ends`] returns their ends. The examples `graph` and `open_job` of this crate are
+complete programs.
+
+# Units and errors
+
+Names carry the unit: `_ns` are nanoseconds, `_bytes` are bytes, and times of day are nanoseconds
+since the Unix epoch. [`ClientError`] is one line of text with the reason;
+[`ClientError::hint`] names the next step. Calls wait up to [`ClientOptions::request_timeout`] for
+nodes that do not answer. After an error the same call may be made again, except for a write with
+[`ClientError::Uncertain`]: the caller has to look whether it has happened.
 */
 
+#![warn(missing_docs)]
+
+mod build;
 mod call;
 mod data;
 mod door;
 mod ends;
 mod error;
+mod info;
 mod instance;
-mod job;
-mod known_jobs;
 mod kv;
 mod link;
 mod map;
-mod nodes;
-mod numbered;
 mod open;
-mod request_groups;
+#[doc(hidden)]
+pub mod raw;
+mod records;
+mod results;
 mod retry;
 mod submit;
+mod watch;
 
+pub use build::{GraphBuilder, GraphTask, TaskSpec};
 pub use call::{Client, ClientOptions};
-pub use data::{NodeEvents, StreamFilter, StreamPlace};
-pub use door::{DOOR_VARIABLE, Door, DoorError};
+pub use data::{NodeEvents, StreamFilter, StreamPiece, StreamPlace};
+pub use door::{
+    Awaited, DOOR_VARIABLE, Door, DoorError, DoorRefusal, Spawn, SpawnedTasks, TaskRef,
+};
 pub use ends::{EndsPosition, EndsWatch, TaskEnd};
 pub use error::ClientError;
+pub use info::{
+    Cancelled, Counts, Explanation, JobInfo, JobPhase, Jobs, Member, MemberPhase, NodeInfo,
+    Openness, TaskFailure, TaskInfo, TaskPhase, Verdict,
+};
 pub use instance::{AddressFile, ClusterFile, Instance, host_name};
-pub use job::{JobWatch, is_ended, round_of};
-pub use known_jobs::Jobs;
-pub use kv::{Cas, KeyWatch, Kv, Value, check_operation, operation};
+pub use kv::{Cas, KeyWatch, Kv, KvKind, KvNumber, KvOp, KvResult, KvStatus, Value};
 pub use open::{NewTask, OpenJob, OpenOptions, Parent};
+pub use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId};
 pub use security::{Bundle, Dialer, Keyring, Role};
-pub use submit::{JobHandle, Submit, SubmitOptions, now_ns};
-pub use workloads::Placement;
+pub use submit::{JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
+pub use watch::JobWatch;
+pub use workloads::{Graph, Needs, Placement, Plan};

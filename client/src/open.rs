@@ -16,8 +16,9 @@ use proto::{JobId, LocalId, PartitionId, limits};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::call::name_unknown;
+use crate::raw::is_ended;
 use crate::retry::Target;
-use crate::{Client, ClientError, is_ended, link, now_ns};
+use crate::{Client, ClientError, JobSettings, TaskSpec, link, now_ns};
 
 /// A chunk is sent when it has about this many bytes, or this many kinds of tasks.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -31,8 +32,11 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The settings of a job that is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
+    /// The name in lists.
     pub name: String,
-    pub settings: wire::JobSettings,
+    /// The settings of the job. Tasks are not known yet, so [`JobSettings::real_data`] is to be set
+    /// for commands that read outputs.
+    pub settings: JobSettings,
     /// `None`: the next free number of the cluster.
     pub job: Option<JobId>,
 }
@@ -41,7 +45,9 @@ pub struct OpenOptions {
 /// only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parent {
+    /// The parent.
     pub task: LocalId,
+    /// The number of its output; `None`: order only.
     pub output: Option<u32>,
 }
 
@@ -118,6 +124,9 @@ struct Filling {
 
 impl Client {
     /// Opens a job that has no tasks yet. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`]: another job has this number. Otherwise its home does not answer.
     pub async fn open_job(&self, options: OpenOptions) -> Result<OpenJob, ClientError> {
         let job = match options.job {
             Some(job) => job,
@@ -127,7 +136,7 @@ impl Client {
             job: job.0,
             name: options.name,
             submitted_ns: now_ns(),
-            settings: Some(options.settings),
+            settings: Some(options.settings.into()),
             openness: Openness::Open as i32,
             ..Default::default()
         };
@@ -136,6 +145,9 @@ impl Client {
     }
 
     /// A further handle to a job that is open.
+    ///
+    /// # Errors
+    /// [`ClientError::UnknownJob`], or [`ClientError::Refused`]: the job is not open.
     pub async fn join_job(&self, job: JobId) -> Result<OpenJob, ClientError> {
         let ids = self.reserve(job, limits::RESERVED_TASKS, limits::RESERVED_CHUNKS).await?;
         Ok(OpenJob::new(self.clone(), job, ids, true))
@@ -191,10 +203,13 @@ impl Client {
     /// Waits until no task of the job is open, and its state counts the ends of all tasks that were
     /// stored before this call, with all that they spawned. The job may stay open. It looks again
     /// and again: a watch would stay at the job's home until the job ends.
-    pub async fn wait_submitted(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+    pub(crate) async fn wait_submitted_record(
+        &self,
+        job: JobId,
+    ) -> Result<wire::JobState, ClientError> {
         let (mut pause, mut needed): (_, Option<u64>) = (LOOK_PAUSE, None);
         loop {
-            let state = self.job(job).await?;
+            let state = self.job_record(job).await?;
             let sum = state.sum.clone().unwrap_or_default();
             let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
             if is_ended(&state) || needed.is_some_and(|needed| ended >= needed) {
@@ -270,6 +285,7 @@ impl OpenJob {
         Self { shared }
     }
 
+    /// The job.
     #[must_use]
     pub fn id(&self) -> JobId {
         self.shared.job
@@ -277,13 +293,13 @@ impl OpenJob {
 
     /// Adds a task and returns its id, which later tasks may name as a parent. Sends it together
     /// with others, soon. An error is final for this handle, except that a task was malformed.
-    pub fn append(&self, spec: &Arc<wire::Spec>, task: NewTask) -> Result<LocalId, ClientError> {
+    pub fn append(&self, spec: &TaskSpec, task: NewTask) -> Result<LocalId, ClientError> {
         check(&self.shared.client, &task)?;
         let mut state = self.shared.lock();
         if let Some(failed) = &state.failed {
             return Err(failed.clone());
         }
-        let local = state.add(self.shared.job, spec, task)?;
+        let local = state.add(self.shared.job, &spec.spec, task)?;
         drop(state);
         self.shared.wake.notify_one();
         Ok(local)

@@ -25,27 +25,61 @@ pub enum Submit {
     Best,
     /// Everything is sent to one node, the paper's worst case.
     Worst,
+    /// Shares for these nodes alone.
     Nodes(Vec<NodeId>),
 }
 
+/// The settings of a submission.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SubmitOptions {
+    /// Which tasks share a home.
     pub placement: Placement,
+    /// The homes that get tasks.
     pub submit: Submit,
     /// The name in lists; if it is empty, [`Client::submit`] uses the graph's own.
     pub name: String,
-    pub settings: wire::JobSettings,
+    /// The settings of the job.
+    pub settings: JobSettings,
     /// `None`: the next free number of the cluster.
     pub job: Option<JobId>,
     /// The start of the submission, if that was before this call. Nanoseconds since the Unix epoch.
     pub submitted_ns: Option<u64>,
 }
 
+/// The settings of a job.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct JobSettings {
+    /// Outputs have real bytes, also those of tasks that are no commands. A job that is submitted
+    /// as a whole and has a command always has real bytes.
+    pub real_data: bool,
+    /// The modelled time of a transfer between nodes, in nanoseconds a byte, for outputs without
+    /// real bytes; 0: none.
+    pub transfer_ns_per_byte: f64,
+    /// The maximum number of tasks, with those that tasks spawn; 0: the default.
+    pub max_tasks: u64,
+}
+
 /// A job that the cluster has accepted durably.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct JobHandle {
+    /// Its number in the cluster.
     pub job: JobId,
-    pub commit: wire::JobCommit,
+    /// The number of submitted tasks.
+    pub tasks: u64,
+    /// The number of pairs of a parent and a child.
+    pub edges: u64,
+}
+
+impl From<JobSettings> for wire::JobSettings {
+    fn from(settings: JobSettings) -> Self {
+        Self {
+            real_data: settings.real_data,
+            transfer_ns_per_byte: settings.transfer_ns_per_byte,
+            max_tasks: settings.max_tasks,
+            ..Self::default()
+        }
+    }
 }
 
 /// The wall clock, nanoseconds since the Unix epoch.
@@ -120,6 +154,11 @@ impl Client {
     /// Sends a plan to the cluster and commits it. After success the job runs independently of this
     /// client. After a failure, or if the client dies before, no task of it runs, and its data on
     /// the nodes expires.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`]: another job has this number, or a limit is exceeded.
+    /// [`ClientError::File`]: a file that is to be uploaded cannot be read. Otherwise a home does
+    /// not answer; the same plan may be submitted again, and is then the same job.
     pub async fn submit_plan(
         &self,
         plan: &Plan<'_>,
@@ -132,12 +171,16 @@ impl Client {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
         }
-        let commit = plan.commit(&options.name, submitted_ns, options.settings);
+        let commit = plan.commit(&options.name, submitted_ns, options.settings.into());
         self.commit(&commit).await?;
-        Ok(JobHandle { job: JobId(commit.job), commit })
+        let tasks = commit.partitions.iter().map(|total| total.tasks).sum();
+        Ok(JobHandle { job: JobId(commit.job), tasks, edges: commit.edges })
     }
 
     /// [`Self::plan`] and [`Self::submit_plan`] in one.
+    ///
+    /// # Errors
+    /// As [`Self::submit_plan`].
     pub async fn submit(
         &self,
         graph: &Graph,

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{
-    Cas, Client, ClientError, ClientOptions, Dialer, Instance, Keyring, Placement, SubmitOptions,
-    operation,
+    Cas, Client, ClientError, ClientOptions, Dialer, Instance, JobId, JobPhase, Keyring, KvKind,
+    KvNumber, KvOp, KvStatus, LocalId, NodeId, PartitionId, Placement, SubmitOptions,
 };
-use proto::wire::{JobPhase, KvKind, KvStatus};
-use proto::{JobId, LocalId, NodeId, PartitionId};
 
 use self::common::{cluster, start, stop};
 
@@ -55,13 +53,13 @@ async fn numbered_writes_happen_once_and_outlive_forgotten_clients() {
     let kv = client.kv().numbered().unwrap();
     let key = |number: u32| format!("key-{number}").into_bytes();
     let ops = (0..200).flat_map(|n| {
-        [operation(KvKind::Append, &key(n), b"x"), operation(KvKind::Lookup, &key(n), b"")]
+        [KvOp::new(KvKind::Append, &key(n), b"x"), KvOp::new(KvKind::Lookup, &key(n), b"")]
     });
     let results = kv.each(ops.collect()).await.unwrap();
     assert!(results.iter().skip(1).step_by(2).all(|result| result.value == "x"));
 
     // The ticket of another partition is refused.
-    let number = |sequence, ticket| proto::wire::KvNumber { client: 5, sequence, ticket };
+    let number = |sequence, ticket| KvNumber { client: 5, sequence, ticket };
     let given = |number| client.kv().with_number(number);
     let refused = given(number(8, u64::MAX)).append(b"own", b"x").await.unwrap_err();
     let ClientError::Forgotten { ticket, .. } = refused else { panic!("{refused:?}") };
@@ -92,11 +90,11 @@ async fn many_clients_that_write_once_lose_nothing() {
     written.sort_unstable();
     assert_eq!(written, (0..clients).collect::<Vec<_>>());
     // An answer that is too long to keep: the write is not repeated, and gets no new number.
-    let number = proto::wire::KvNumber { client: 5, sequence: 1, ticket: 0 };
+    let number = KvNumber { client: 5, sequence: 1, ticket: 0 };
     let given = client.kv().with_number(number);
     let long = vec![b'x'; 2 * proto::limits::KV_ANSWER_KEPT_BYTES];
     let ops =
-        || vec![operation(KvKind::Append, b"own", &long), operation(KvKind::Lookup, b"own", b"")];
+        || vec![KvOp::new(KvKind::Append, b"own", &long), KvOp::new(KvKind::Lookup, b"own", b"")];
     given.batch(ops()).await.unwrap();
     let again = given.batch(ops()).await.unwrap_err();
     assert!(matches!(again, ClientError::AnswerUnkept(_)), "{again:?}");
@@ -108,19 +106,19 @@ async fn many_operations_go_to_their_partitions_and_come_back_in_order() {
     let (_dir, nodes, client) = cluster(3).await;
     let kv = client.kv();
     let key = |number: u32| format!("key-{number}").into_bytes();
-    let inserts = (0..500).map(|n| operation(KvKind::Insert, &key(n), &key(n + 1))).collect();
+    let inserts = (0..500).map(|n| KvOp::new(KvKind::Insert, &key(n), &key(n + 1))).collect();
     kv.each(inserts).await.unwrap();
-    let mut ops: Vec<_> = (0..500).map(|n| operation(KvKind::Lookup, &key(n), b"")).collect();
+    let mut ops: Vec<_> = (0..500).map(|n| KvOp::new(KvKind::Lookup, &key(n), b"")).collect();
     // Two operations on one key happen in their order.
-    ops.push(operation(KvKind::Remove, &key(7), b""));
-    ops.push(operation(KvKind::Lookup, &key(7), b""));
+    ops.push(KvOp::new(KvKind::Remove, &key(7), b""));
+    ops.push(KvOp::new(KvKind::Lookup, &key(7), b""));
     let results = kv.each(ops).await.unwrap();
     for (number, result) in (0..500).zip(&results) {
         assert_eq!(result.value, Bytes::from(key(number + 1)), "key-{number}");
     }
-    assert_eq!(results[501].status(), KvStatus::Absent);
+    assert_eq!(results[501].status, KvStatus::Absent);
 
-    let apart = vec![operation(KvKind::Insert, b"a", b""), operation(KvKind::Insert, b"b", b"")];
+    let apart = vec![KvOp::new(KvKind::Insert, b"a", b""), KvOp::new(KvKind::Insert, b"b", b"")];
     let refused = kv.batch(apart).await.unwrap_err();
     assert_eq!(refused.to_string(), "the keys of one batch lie in different partitions");
     let refused = kv.insert(b"", b"x").await.unwrap_err();
@@ -168,17 +166,17 @@ async fn a_repeated_submission_changes_nothing() {
         let job = client.submit_plan(&plan, &options).await.unwrap().job;
         assert_eq!(client.submit_plan(&plan, &options).await.unwrap().job, job);
         let end = client.wait_job(job, |_| {}).await.unwrap();
-        assert_eq!((end.phase(), end.total, end.edges), (JobPhase::Finished, 3000, 2000));
-        assert_eq!(end.sum.unwrap().executions, 3000);
+        assert_eq!((end.phase, end.total, end.edges), (JobPhase::Finished, 3000, 2000));
+        assert_eq!(end.counts.executions, 3000);
         let mut ids = Vec::new();
-        client.tasks(job, |task| ids.push(task.local)).await.unwrap();
+        client.tasks(job, |task| ids.push(task.id)).await.unwrap();
         ids.sort_unstable();
-        let mut planned: Vec<u64> = (0..3000).map(|task| plan.local_id(task).0).collect();
+        let mut planned: Vec<LocalId> = (0..3000).map(|task| plan.local_id(task)).collect();
         planned.sort_unstable();
         assert_eq!(ids, planned, "every task is listed once");
     }
     let jobs = client.jobs(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(jobs.states.iter().map(|state| state.job).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(jobs.jobs.iter().map(|job| job.id.0).collect::<Vec<_>>(), [1, 2]);
     stop(nodes);
 }
 
@@ -202,8 +200,8 @@ async fn clients_that_submit_the_same_job_at_once_submit_it_once() {
             assert_eq!(submitted.unwrap().unwrap(), JobId(job));
         }
         let end = first.wait_job(JobId(job), |_| {}).await.unwrap();
-        assert_eq!((end.phase(), end.total), (JobPhase::Finished, 3000));
-        let sum = end.sum.unwrap();
+        assert_eq!((end.phase, end.total), (JobPhase::Finished, 3000));
+        let sum = end.counts;
         assert_eq!((sum.done, sum.executions, sum.failed), (3000, 3000, 0));
     }
     // The number is taken: another job under it is refused, and changes nothing.
@@ -213,9 +211,9 @@ async fn clients_that_submit_the_same_job_at_once_submit_it_once() {
     assert!(matches!(refused, ClientError::Refused(_)), "{refused:?}");
     assert_eq!(refused.to_string(), "job 71 exists already and is another one");
     let end = first.job(JobId(71)).await.unwrap();
-    assert_eq!((end.total, end.sum.unwrap().executions), (3000, 3000));
+    assert_eq!((end.total, end.counts.executions), (3000, 3000));
     let jobs = first.jobs(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(jobs.states.iter().map(|state| state.job).collect::<Vec<_>>(), [71, 72]);
+    assert_eq!(jobs.jobs.iter().map(|job| job.id.0).collect::<Vec<_>>(), [71, 72]);
     stop(nodes);
 }
 
@@ -233,7 +231,7 @@ async fn a_job_is_followed_across_a_restart_of_its_nodes() {
         last = Some(state);
     }
     let last = last.expect("the job ended after the restart");
-    assert_eq!((last.phase(), last.sum.unwrap().done), (JobPhase::Finished, 40));
+    assert_eq!((last.phase, last.counts.done), (JobPhase::Finished, 40));
     stop(nodes);
 }
 

@@ -3,26 +3,20 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use client::{ClientError, EndsPosition, NewTask, OpenOptions, Parent};
-use proto::wire::{self, JobPhase, Openness, Verdict};
-use proto::{JobId, LocalId, PartitionId};
+use client::{
+    ClientError, EndsPosition, JobId, JobPhase, LocalId, NewTask, OpenOptions, Openness, Parent,
+    PartitionId, TaskSpec, Verdict,
+};
 
 use self::common::{cluster, stop};
 
 /// A no-op with outputs of this number.
-fn noop(outputs: usize, inputs: usize) -> Arc<wire::Spec> {
-    let name = |kind: &str, k: usize| format!("{kind}{k}");
-    let output = |k| wire::Output { key: name("o", k), file: name("o", k), ..Default::default() };
-    let input = |k| wire::Input { key: name("i", k), file: name("i", k), ..Default::default() };
-    Arc::new(wire::Spec {
-        name: "t{i}".to_owned(),
-        body: Some(wire::spec::Body::Noop(wire::Noop {})),
-        outputs: (0..outputs).map(output).collect(),
-        inputs: (0..inputs).map(input).collect(),
-        ..Default::default()
-    })
+fn noop(outputs: usize, inputs: usize) -> TaskSpec {
+    let output = |spec: TaskSpec, k| spec.output(&format!("o{k}"), &format!("o{k}"));
+    let input = |spec: TaskSpec, k| spec.input(&format!("i{k}"), &format!("i{k}"));
+    let spec = (0..outputs).fold(TaskSpec::noop().name("t{i}"), output);
+    (0..inputs).fold(spec, input)
 }
 
 fn after(parents: &[LocalId]) -> NewTask {
@@ -44,14 +38,14 @@ async fn tasks_of_a_chain_are_named_before_they_are_stored_and_all_ends_are_told
     }
     job.flush().await.unwrap();
     let state = client.wait_submitted(job.id()).await.unwrap();
-    assert_eq!((state.total, state.openness()), (3_000, Openness::Open));
+    assert_eq!((state.total, state.openness), (3_000, Openness::Open));
     // A second handle names tasks of the first one, which have ended.
     let other = client.join_job(job.id()).await.unwrap();
     let id = other.append(&spec, after(&ids[..10])).unwrap();
     assert!(!ids.contains(&id));
     other.close().await.unwrap();
     let end = client.wait_job(job.id(), |_| {}).await.unwrap();
-    assert_eq!((end.phase(), end.total), (JobPhase::Finished, 3_001));
+    assert_eq!((end.phase, end.total), (JobPhase::Finished, 3_001));
 
     let mut ends = BTreeMap::new();
     let mut watch = client.watch_ends(job.id(), EndsPosition::default());
@@ -79,12 +73,12 @@ async fn ends_are_told_while_the_job_is_open() {
     let reader = NewTask { parents: vec![read], ..NewTask::default() };
     let second = job.append(&noop(0, 1), reader).unwrap();
     assert_eq!(watch.next().await.unwrap().unwrap()[0].task, second);
-    let held = |state: wire::JobState| state.sum.unwrap_or_default().held_bytes;
-    while held(client.job(job.id()).await.unwrap()) != 7 {
+    let held = async || client.job(job.id()).await.unwrap().counts.held_bytes;
+    while held().await != 7 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     job.release(&[first, second]).await.unwrap();
-    while held(client.job(job.id()).await.unwrap()) != 0 {
+    while held().await != 0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     job.close().await.unwrap();
@@ -105,7 +99,7 @@ async fn an_edge_to_a_task_that_never_comes_skips_its_child_at_the_close() {
     job.append(&spec, NewTask::default()).unwrap();
     job.close().await.unwrap();
     let end = client.wait_job(job.id(), |_| {}).await.unwrap();
-    let sum = end.sum.unwrap_or_default();
+    let sum = end.counts;
     assert_eq!((sum.done, sum.skipped), (1, absent.len() as u64));
     stop(nodes);
 }
@@ -127,6 +121,6 @@ async fn wrong_uses_are_refused_and_change_nothing() {
     assert!(closed.contains("is closed"), "{closed}");
     assert!(job.append(&spec, NewTask::default()).is_err(), "the first error stays");
     let end = client.wait_job(job.id(), |_| {}).await.unwrap();
-    assert_eq!((end.phase(), end.total), (JobPhase::Finished, 1));
+    assert_eq!((end.phase, end.total), (JobPhase::Finished, 1));
     stop(nodes);
 }

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use client::{Client, ClientError, OpenJob, OpenOptions, StreamFilter};
-use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
+use client::{
+    Client, ClientError, JobSettings, OpenJob, OpenOptions, StreamFilter, StreamPiece, TaskInfo,
+    TaskPhase,
+};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 use tokio::runtime::{Handle, Runtime};
@@ -105,7 +108,7 @@ impl Core {
         on_lost: Py<PyAny>,
     ) -> PyResult<Job> {
         // The values of calls are bytes that nodes send each other.
-        let settings = wire::JobSettings { real_data: true, ..Default::default() };
+        let settings = JobSettings { real_data: true, ..JobSettings::default() };
         let options = OpenOptions { name, settings, ..OpenOptions::default() };
         let job = self.shared.wait(py, self.shared.client.open_job(options))?;
         self.follow(job, on_ends, on_lost)
@@ -126,7 +129,7 @@ impl Core {
     /// The local ids and names of all tasks of a job.
     fn tasks(&self, py: Python<'_>, job: u64) -> PyResult<Vec<(u64, String)>> {
         let mut found = Vec::new();
-        let see = |task: wire::TaskState| found.push((task.local, task.name));
+        let see = |task: TaskInfo| found.push((task.id.0, task.name));
         self.shared.wait(py, self.shared.client.tasks(JobId(job), see))?;
         Ok(found)
     }
@@ -170,8 +173,8 @@ impl Core {
         let filter =
             StreamFilter { tasks: vec![LocalId(local)], stderr, ..StreamFilter::default() };
         let mut attempts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let see = |piece: wire::TaskStream| -> Result<(), ClientError> {
-            attempts.entry(piece.attempt).or_default().extend_from_slice(&piece.data);
+        let see = |piece: StreamPiece| -> Result<(), ClientError> {
+            attempts.entry(piece.attempt.0).or_default().extend_from_slice(&piece.data);
             Ok(())
         };
         self.shared.wait(py, self.shared.client.streams(NodeId(node), JobId(job), &filter, see))?;
@@ -189,14 +192,14 @@ impl Core {
     fn place(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Option<(u64, u32)>> {
         let explained = self.shared.client.explain(JobId(job), LocalId(local));
         let explained = self.shared.wait(py, explained)?;
-        Ok(explained.task.filter(|task| task.placed).map(|task| (task.attempt, task.node)))
+        Ok(explained.task.and_then(|task| Some((task.attempt.0, task.node?.0))))
     }
 
     fn is_running(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<bool> {
         let explained = self.shared.client.explain(JobId(job), LocalId(local));
         let explained = self.shared.wait(py, explained)?;
-        let phase = explained.task.map(|task| task.phase());
-        Ok(phase == Some(wire::TaskPhase::RunningTask))
+        let phase = explained.task.map(|task| task.phase);
+        Ok(phase == Some(TaskPhase::Running))
     }
 
     /// Cancels tasks; returns how many have not ended before.

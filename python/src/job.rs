@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use client::{NewTask, OpenJob, Parent};
+use client::{NewTask, OpenJob, Parent, TaskSpec};
 use proto::{LocalId, wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ pub(crate) struct Job {
 /// What all calls of one function with the same options have in common.
 #[pyclass(frozen)]
 pub(crate) struct Spec {
-    spec: Arc<wire::Spec>,
+    spec: TaskSpec,
 }
 
 #[derive(FromPyObject)]
@@ -98,7 +98,7 @@ impl Job {
             outputs: vec![wire::Output { key: "result".to_owned(), ..Default::default() }],
             ..Default::default()
         };
-        Ok(Spec { spec: Arc::new(spec) })
+        Ok(Spec { spec: client::raw::task_spec(Arc::new(spec)) })
     }
 
     /// Adds a call and returns its local id. `parents`: the task and output of each input.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::SubmitOptions;
-use proto::wire;
+use client::{JobSettings, SubmitOptions};
 use sim::ByteTimes;
 
 use super::super::{Round, cluster, transfer};
@@ -50,10 +49,10 @@ pub(super) async fn round() -> anyhow::Result<Round> {
         let graph = cluster::generate(&text)?;
         let mut least_ns = f64::INFINITY;
         for _ in 0..JOBS {
-            let settings = wire::JobSettings { real_data: true, ..wire::JobSettings::default() };
+            let settings = JobSettings { real_data: true, ..JobSettings::default() };
             let options = SubmitOptions { settings, ..SubmitOptions::default() };
             let job = cluster.client().submit(&graph, options).await?.job;
-            let end = cluster.client().wait_job(job, |_| {}).await?;
+            let end = cluster.client().raw().wait_job(job, |_| {}).await?;
             let work_ns = end.sum.as_ref().map_or(0, |sum| sum.work_ns);
             let over_ns = work_ns.saturating_sub(TASKS * SLEEP_NS);
             least_ns = least_ns.min(over_ns as f64 / TASKS as f64);

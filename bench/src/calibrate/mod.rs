@@ -336,7 +336,7 @@ async fn run_delay_ns() -> anyhow::Result<f64> {
     let mut delays_ns = Vec::with_capacity(TIMED_SLEEPERS);
     for _ in 0..TIMED_SLEEPERS {
         let handle = cluster.client().submit(&graph, SubmitOptions::default()).await?;
-        let end = cluster.client().wait_job(handle.job, |_| {}).await?;
+        let end = cluster.client().raw().wait_job(handle.job, |_| {}).await?;
         let work_ns = end.sum.as_ref().map_or(0, |sum| sum.work_ns);
         delays_ns.push(work_ns.saturating_sub(TIMED_SLEEP_MS * 1_000_000) as f64);
     }

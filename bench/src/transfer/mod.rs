@@ -260,7 +260,7 @@ struct TransferRound {
 /// CPU time of both nodes so far.
 async fn nodes_cpu_ns(client: &Client) -> anyhow::Result<f64> {
     let mut sum = 0.0;
-    for (_, state) in client.node_states(PATIENCE).await {
+    for (_, state) in client.raw().node_states(PATIENCE).await {
         sum += state?.cpu_ns as f64;
     }
     Ok(sum)

@@ -29,6 +29,6 @@ pub(super) async fn durations(
     let see = |task: proto::wire::TaskState| {
         by_name.extend(took.get(&task.local).map(|&took| (task.name, took)));
     };
-    client.tasks(job, see).await?;
+    client.raw().tasks(job, see).await?;
     Ok(by_name)
 }

@@ -265,7 +265,7 @@ fn ran(context: &Context, run: &str) -> Result<FinishedRun, Failure> {
     let Ok(job) = run.parse() else { return ran_of_file(Path::new(run)) };
     verb::block_on(async {
         let client = context.connect().await?;
-        let state = client.job(proto::JobId(job)).await?;
+        let state = client.raw().job(proto::JobId(job)).await?;
         let logs = verb::cluster::logs::Logs::read(&client, proto::JobId(job), None).await?;
         let fold = logs.fold(proto::JobId(job), None)?;
         let report = reports::report(&fold, &reports::facts(&state, logs.states.clone()), &state);

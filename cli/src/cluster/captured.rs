@@ -53,10 +53,10 @@ impl Records {
             named.into_iter().for_each(|task| records.see(task, stderr));
             return Ok(records);
         }
-        let alone = some_are_away && client.map().copies <= 1;
+        let alone = some_are_away && client.raw().map().copies <= 1;
         let patience = if alone { ALONE_TIMEOUT } else { RECORDS_TIMEOUT };
         let see = |task| records.see(task, stderr);
-        let are_all = client.known_tasks(job, patience, see).await?;
+        let are_all = client.raw().known_tasks(job, patience, see).await?;
         records.are_all = are_all;
         Ok(records)
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use client::{Client, is_ended};
+use client::Client;
+use client::raw::is_ended;
 use proto::wire::{Explanation, Failure as TaskFailure, TaskPhase, TaskState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
@@ -81,7 +82,7 @@ impl Cause {
         if !matches!(phase, TaskPhase::TaskFailed | TaskPhase::TaskSkipped) {
             return Ok(cause);
         }
-        let state = client.job(job).await?;
+        let state = client.raw().job(job).await?;
         let counts = jobs::counts(&state);
         if phase == TaskPhase::TaskFailed {
             let kept = counts.failures.iter().find(|failure| failure.local == task.local);
@@ -213,7 +214,7 @@ async fn ancestors(client: &Client, job: JobId, live: &Explanation) -> Result<An
             break;
         }
         asked += 1;
-        let explained = client.explain(job, LocalId(parent)).await?;
+        let explained = client.raw().explain(job, LocalId(parent)).await?;
         let Some(task) = explained.task else { continue };
         match task.phase() {
             TaskPhase::TaskFailed => found.bad.push(task),

@@ -40,14 +40,14 @@ struct ForgottenRow {
 /// Checks that the job has ended, and that no kept result would be left without its record.
 async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<(), Failure> {
     let number = job.0;
-    let state = match client.job(job).await {
+    let state = match client.raw().job(job).await {
         // The job was forgotten before; kept results may still exist.
         Err(ClientError::Refused(text)) if results && text.contains(" was forgotten on ") => {
             return Ok(());
         }
         state => state?,
     };
-    if !client::is_ended(&state) || state.ended_ns == 0 {
+    if !client::raw::is_ended(&state) || state.ended_ns == 0 {
         let text = format!("job {number} has not ended: only an ended job can be forgotten");
         return Err(Failure::refused(text).hint(format!(
             "'starling job wait {number}' waits for its end, 'starling job cancel {number}' ends it"
@@ -75,8 +75,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     for &job in &selected {
         may_be_forgotten(client, job, args.results).await?;
     }
-    let states = client.node_states(THERE_TIMEOUT).await;
-    let map = client.newest_map(THERE_TIMEOUT).await;
+    let states = client.raw().node_states(THERE_TIMEOUT).await;
+    let map = client.raw().newest_map(THERE_TIMEOUT).await;
     let silent = states.iter().filter(|(_, state)| state.is_err()).map(|(node, _)| *node);
     let nodes_away = nodes_away(&map, silent);
     for &job in &selected {

@@ -190,7 +190,7 @@ struct CancelledRow {
 pub(crate) fn tell_cancelled(
     context: &Context,
     job: JobId,
-    answer: &proto::wire::Cancelled,
+    answer: &client::Cancelled,
 ) -> Result<(), Failure> {
     let (cancelled, ended) = (answer.cancelled, answer.ended);
     if context.output.json {
@@ -233,7 +233,7 @@ async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), 
     if !context.output.json && context.output.progress {
         return waiting::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);
     }
-    let mut watch = client.watch_job(job);
+    let mut watch = client.raw().watch_job(job);
     while let Some(state) = watch.next().await? {
         let row = JobRow::new(&state);
         if context.output.json {

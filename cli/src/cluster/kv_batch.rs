@@ -2,9 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read as _};
 
-use client::{ClientError, Kv, operation};
+use client::{ClientError, Kv, KvKind, KvOp, KvResult, KvStatus};
 use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_LOOKUPS_AHEAD_MAX, KV_OPS_MAX};
-use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use verb::Context;
@@ -73,7 +72,7 @@ pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
     while let Some(lines) = found.recv().await {
         let lines = lines?;
         // Operations that must not happen twice get numbers.
-        let once = |op: &KvOp| matches!(op.kind(), KvKind::Append | KvKind::Cas);
+        let once = |op: &KvOp| matches!(op.kind, KvKind::Append | KvKind::Cas);
         let kv = if lines.ops.iter().any(once) { &numbered } else { kv };
         answer(context, kv, lines).await?;
     }
@@ -81,7 +80,7 @@ pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
 }
 
 async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure> {
-    let kinds: Vec<KvKind> = lines.ops.iter().map(KvOp::kind).collect();
+    let kinds: Vec<KvKind> = lines.ops.iter().map(|op| op.kind).collect();
     let last = lines.first + kinds.len() - 1;
     let lookups = (lines.looks_up && kinds.len() > 1).then(|| lines.ops.clone());
     let results = match (kv.each(lines.ops).await, lookups) {
@@ -111,7 +110,7 @@ async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure>
 }
 
 fn shown(key: &str, kind: KvKind, result: KvResult) -> KeyRow {
-    let (status, version) = (result.status(), result.version);
+    let (status, version) = (result.status, result.version);
     let value = |there: bool| there.then_some(client::Value { bytes: result.value, version });
     let is_there = status == KvStatus::Ok;
     match kind {
@@ -146,12 +145,13 @@ fn read(sender: &mpsc::Sender<ParsedLines>) {
                 return;
             }
         };
-        let (is_swap, looks_up) = (op.kind() == KvKind::Cas, op.kind() == KvKind::Lookup);
+        let (is_swap, looks_up) = (op.kind == KvKind::Cas, op.kind == KvKind::Lookup);
         if (is_swap || looks_up != lines.looks_up) && !hand_over(sender, &mut lines) {
             return;
         }
         lines.looks_up = looks_up;
-        lines.bytes += op.key.len() + op.value.len() + op.expected.len();
+        let expected = op.expected.as_ref().map_or(0, |expected| expected.len());
+        lines.bytes += op.key.len() + op.value.len() + expected;
         lines.keys.push(key);
         lines.ops.push(op);
         let ops_max = if looks_up { KV_LOOKUPS_AHEAD_MAX } else { KV_OPS_MAX };
@@ -221,10 +221,9 @@ fn operation_of(line: &Line) -> Result<KvOp, String> {
         Op::Append => KvKind::Append,
         Op::Cas => KvKind::Cas,
     };
-    let mut op = operation(kind, line.key.as_bytes(), &value.unwrap_or_default());
-    op.expected = expected.unwrap_or_default().into();
-    op.expect_absent = line.absent;
-    client::check_operation(&op).map_err(|error| error.to_string())?;
+    let op = KvOp::new(kind, line.key.as_bytes(), &value.unwrap_or_default());
+    let op = KvOp { expected: expected.map(Into::into), ..op };
+    op.check().map_err(|error| error.to_string())?;
     Ok(op)
 }
 
@@ -286,7 +285,8 @@ mod tests {
             next(&mut &br#"{"op":"cas","key":"k","value_hex":"00fF","expect":"a"}"#[..], 1)
                 .unwrap()
                 .unwrap();
-        assert_eq!((&*key, &op.value[..], &op.expected[..]), ("k", &b"\0\xff"[..], &b"a"[..]));
+        assert_eq!((&*key, &op.value[..]), ("k", &b"\0\xff"[..]));
+        assert_eq!(op.expected.as_deref(), Some(&b"a"[..]));
         assert!(next(&mut &b""[..], 1).unwrap().is_none());
     }
 }

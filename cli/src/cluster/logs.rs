@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use clap::Args;
-use client::{Client, ClientError, StreamFilter, StreamPlace};
+use client::{Client, ClientError, StreamFilter, StreamPiece, StreamPlace};
 use proto::wire::TaskPhase;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
@@ -96,7 +96,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
         [job] => job,
         _ => return Err(Failure::usage("logs are of one job: name one")),
     };
-    let mut state = client.job(job).await?;
+    let mut state = client.raw().job(job).await?;
     if let Some(text) = state.thinned_text() {
         return Err(Failure::refused(format!("{text}, and what they printed"))
             .hint(format!("'starling job info {}' still sums it up", job.0)));
@@ -132,8 +132,8 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
         has_ended: false,
         came_bytes: HashMap::new(),
     };
-    let mut watch = client.watch_job(job);
-    while args.follow && !client::is_ended(&state) {
+    let mut watch = client.raw().watch_job(job);
+    while args.follow && !client::raw::is_ended(&state) {
         follower.read().await?;
         let next = Instant::now() + READ_EVERY;
         while let Ok(changed) = tokio::time::timeout_at(next, watch.next()).await {
@@ -141,12 +141,12 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
                 Some(changed) => state = changed,
                 None => break,
             }
-            if client::is_ended(&state) {
+            if client::raw::is_ended(&state) {
                 break;
             }
         }
     }
-    follower.has_ended = client::is_ended(&state);
+    follower.has_ended = client::raw::is_ended(&state);
     // What was printed before the end is on the nodes now.
     follower.read().await?;
     let lacking = follower.read_copies().await?;
@@ -212,7 +212,7 @@ impl Follower<'_> {
                 }
             }
         };
-        self.client.tasks(self.job, see).await?;
+        self.client.raw().tasks(self.job, see).await?;
         Ok(lacking)
     }
 
@@ -235,7 +235,7 @@ impl Follower<'_> {
                 let copies_of = Some(maker);
                 let tasks = self.tasks.clone();
                 let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
-                let see = |piece: wire::TaskStream| {
+                let see = |piece: StreamPiece| {
                     copies.push(&piece).map_err(|error| streams::cannot_gather(&error))
                 };
                 match self.client.streams(keeper, self.job, &filter, see).await {
@@ -281,10 +281,10 @@ impl Follower<'_> {
     ) -> Result<(), Failure> {
         let mut gathered = streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
         let (mut place, mut is_damaged) = (None, false);
-        let see = |piece: wire::TaskStream| {
+        let see = |piece: StreamPiece| {
             is_damaged |= piece.damaged;
             if piece.end {
-                place = Some(StreamPlace { pack: piece.pack, offset: piece.offset });
+                place = Some(piece.place);
             }
             gathered.push(&piece).map_err(|error| streams::cannot_gather(&error))
         };
@@ -311,7 +311,7 @@ impl Follower<'_> {
         }
         let is_named = self.has_prefix || self.context.output.json;
         if is_named && !self.names.contains_key(&task) {
-            let name = match self.client.explain(self.job, task).await {
+            let name = match self.client.raw().explain(self.job, task).await {
                 Ok(explained) => explained.task.map(|task| task.name).unwrap_or_default(),
                 // The output does not wait for the home of its task.
                 Err(ClientError::ClusterUnreachable(_)) => String::new(),

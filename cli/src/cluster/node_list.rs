@@ -180,8 +180,8 @@ fn first(list: &str) -> String {
 }
 
 async fn look(client: &Client) -> NodeList {
-    let map = client.newest_map(PATIENCE).await;
-    let states = client.node_states(PATIENCE).await;
+    let map = client.raw().newest_map(PATIENCE).await;
+    let states = client.raw().node_states(PATIENCE).await;
     NodeList::of(&map, &states)
 }
 
@@ -391,7 +391,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
     verb::block_on(async {
         let client = context.connect().await?;
         known(&client, node)?;
-        let state = client.node_state(node, PATIENCE).await?;
+        let state = client.raw().node_state(node, PATIENCE).await?;
         let info = NodeInfo::of(NodeRow::up(node, &state), &state);
         if context.output.json {
             context.output.json(&info)?;

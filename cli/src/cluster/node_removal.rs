@@ -30,7 +30,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         for node in nodes {
             known(&client, *node)?;
         }
-        let map = client.newest_map(PATIENCE).await;
+        let map = client.raw().newest_map(PATIENCE).await;
         check_may_leave(&map, nodes)?;
         for node in nodes {
             if !answers(&client, *node).await {
@@ -39,12 +39,12 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {
-            client.propose(leave(*node)).await?;
+            client.raw().propose(leave(*node)).await?;
         }
         for node in nodes {
             let (mut has_room, mut was_down) = (true, false);
             loop {
-                let map = client.newest_map(PATIENCE).await;
+                let map = client.raw().newest_map(PATIENCE).await;
                 let left = left_on(&client, *node).await;
                 if std::mem::replace(&mut has_room, !left.refused) && left.refused {
                     let text = format!("node {node} waits: no other node has room for {left}");
@@ -57,7 +57,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                 }
                 if phase == Some(wire::MemberPhase::Up) {
                     // The node failed meanwhile, and has returned like any other node.
-                    client.propose(leave(*node)).await?;
+                    client.raw().propose(leave(*node)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);
                 let was_down = std::mem::replace(&mut was_down, is_down);
@@ -106,7 +106,7 @@ fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failu
 /// True if a node answers, whatever the map shows: a node that has just started is not up in it
 /// yet.
 async fn answers(client: &Client, node: NodeId) -> bool {
-    client.node_state(node, LOOK_TIMEOUT).await.is_ok()
+    client.raw().node_state(node, LOOK_TIMEOUT).await.is_ok()
 }
 
 /// The error of a drain that has not ended in time.
@@ -157,7 +157,7 @@ impl std::fmt::Display for UnreplicatedOutputs {
 
 async fn left_on(client: &Client, node: NodeId) -> UnreplicatedOutputs {
     // A node that does not answer may have left already.
-    let state = client.node_state(node, LOOK_TIMEOUT).await.unwrap_or_default();
+    let state = client.raw().node_state(node, LOOK_TIMEOUT).await.unwrap_or_default();
     let (objects, bytes) = (state.leaving_objects, state.leaving_bytes);
     UnreplicatedOutputs { objects, bytes, refused: state.leaving_refused }
 }
@@ -176,7 +176,7 @@ pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Durati
         for node in nodes {
             known(&client, *node)?;
         }
-        let map = client.newest_map(PATIENCE).await;
+        let map = client.raw().newest_map(PATIENCE).await;
         for node in nodes {
             check_is_lost(&map, *node)?;
             if answers(&client, *node).await {
@@ -205,8 +205,8 @@ async fn take_out(
 ) -> Result<(), Failure> {
     let removal = map_command::Body::Remove(wire::MemberRemove { node: node.0 });
     loop {
-        let proposed = client.propose(removal.clone()).await;
-        let map = client.newest_map(PATIENCE).await;
+        let proposed = client.raw().propose(removal.clone()).await;
+        let map = client.raw().newest_map(PATIENCE).await;
         if phase_of(&map, node).is_none_or(|phase| phase == wire::MemberPhase::Removed) {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use client::{Client, NewTask, OpenOptions, Parent};
+use client::{Client, NewTask, OpenOptions, Parent, TaskSpec};
 use proto::wire::{self, JobState};
 use proto::{JobId, LocalId};
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub(crate) async fn add(
     what: Addition<'_>,
     wait: Option<Deadline>,
 ) -> Done {
-    let state = client.job(job).await?;
+    let state = client.raw().job(job).await?;
     check_open(&state)?;
     let ids = append(client, job, &what).await?;
     let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -135,7 +135,7 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
         Some(text) => named(client, job, text).await?,
         None => Vec::new(),
     };
-    let specs: Vec<Arc<wire::Spec>> = graph.specs().iter().map(|it| spec(it, &read)).collect();
+    let specs: Vec<TaskSpec> = graph.specs().iter().map(|it| spec(it, &read)).collect();
     let handle = client.join_job_for(job, graph.len() as u64).await?;
     let mut ids = vec![LocalId(0); graph.len()];
     for at in graph.topological() {
@@ -163,19 +163,19 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
 }
 
 /// A spec that also reads these outputs. Outputs stay until they are released; they are not kept.
-fn spec(spec: &wire::Spec, read: &[wire::Input]) -> Arc<wire::Spec> {
+fn spec(spec: &wire::Spec, read: &[wire::Input]) -> TaskSpec {
     let mut spec = spec.clone();
     spec.inputs.splice(0..0, read.iter().cloned());
     spec.externals.iter_mut().filter(|it| it.place > 0).for_each(|it| {
         it.place += read.len() as u32;
     });
     spec.outputs.iter_mut().for_each(|output| output.keep = false);
-    Arc::new(spec)
+    client::raw::task_spec(Arc::new(spec))
 }
 
 /// The number of a task's output with this file name.
 async fn output_of(client: &Client, job: JobId, task: LocalId, file: &str) -> Result<u32, Failure> {
-    let files = client.explain(job, task).await?.output_files;
+    let files = client.raw().explain(job, task).await?.output_files;
     match files.iter().position(|known| known == file) {
         Some(at) => Ok(at as u32),
         None => {
@@ -198,7 +198,7 @@ async fn named(client: &Client, job: JobId, text: &str) -> Result<Vec<LocalId>, 
         && ids.len() <= TASKS_LOOKED_UP_MAX
     {
         for &id in &ids {
-            client.explain(job, id).await?;
+            client.raw().explain(job, id).await?;
         }
         return Ok(ids);
     }
@@ -230,7 +230,7 @@ pub(crate) async fn release(context: &Context, client: &Client, args: &ReleaseAr
     let [job] = jobs::select(client, &args.job).await?[..] else {
         return Err(Failure::usage("outputs are released of one job: name one"));
     };
-    let state = client.job(job).await?;
+    let state = client.raw().job(job).await?;
     if state.openness() == wire::Openness::ClosedGraph {
         let text = format!("job {} was submitted as a whole: it holds no outputs", job.0);
         return Err(Failure::refused(text).hint("only outputs of open jobs are held"));
@@ -254,7 +254,7 @@ pub(crate) async fn wait_submitted(
     job: JobId,
     deadline: &Deadline,
 ) -> Result<JobState, Failure> {
-    Ok(Box::pin(deadline.cut(client.wait_submitted(job))).await??)
+    Ok(Box::pin(deadline.cut(client.raw().wait_submitted(job))).await??)
 }
 
 /// The exit code of a wait that does not wait for the job's end.

@@ -80,12 +80,12 @@ async fn retryable(
 ) -> Result<Vec<JobState>, Failure> {
     let mut states = Vec::with_capacity(jobs.len());
     for job in jobs {
-        states.push(client.job(job).await?);
+        states.push(client.raw().job(job).await?);
     }
     if states.len() < 2 {
         return Ok(states);
     }
-    if let Some(open) = states.iter().find(|state| !client::is_ended(state)) {
+    if let Some(open) = states.iter().find(|state| !client::raw::is_ended(state)) {
         let job = open.job;
         return Err(Failure::refused(format!("job {job} has not ended; no job was retried")).hint(
             format!(
@@ -128,13 +128,13 @@ async fn open(
         Some(text) => not_done(job, &find(client, job, Some(text)).await?)?,
         None => Vec::new(),
     };
-    let state = client.retry(job, client::round_of(before), &tasks).await;
+    let state = client.raw().retry(job, client::raw::round_of(before), &tasks).await;
     let state = state.map_err(|error| explain(error, job, before))?;
     let tasks = match tasks.len() as u64 {
         0 => not_done_count(before),
         named => named,
     };
-    let round = client::round_of(&state);
+    let round = client::raw::round_of(&state);
     if context.output.json {
         return context.output.json(&RetryRow { job: job.0.to_string(), round, tasks });
     }
@@ -166,7 +166,7 @@ fn not_done(job: JobId, tasks: &[TaskState]) -> Result<Vec<LocalId>, Failure> {
 /// The failure of a refused retry, with a hint.
 fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
     let job = job.0;
-    let hint = match client::is_ended(before) {
+    let hint = match client::raw::is_ended(before) {
         false => format!(
             "'starling job wait {job}' waits for its end, 'starling job cancel {job}' ends it"
         ),

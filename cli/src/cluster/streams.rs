@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use clap::Args;
-use client::{Client, StreamFilter};
+use client::{Client, StreamFilter, StreamPiece};
 use proto::event::End;
-use proto::{Attempt, JobId, LocalId, NodeId, wire};
+use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::logs::{Committed, Logs};
@@ -118,7 +118,7 @@ async fn of_job(
     let logs = Logs::read(client, job, one).await?;
     jobs::must_exist(client, job, &logs).await?;
     let some_are_away = client.nodes().into_iter().any(|node| !logs.has(node));
-    if let Some(text) = client.job(job).await?.thinned_text() {
+    if let Some(text) = client.raw().job(job).await?.thinned_text() {
         return Err(Failure::refused(format!("{text}, and what they printed"))
             .hint(format!("'starling job info {}' still sums it up", job.0)));
     }
@@ -133,7 +133,7 @@ async fn of_job(
             away.insert(node);
             continue;
         }
-        let see = |piece: wire::TaskStream| {
+        let see = |piece: StreamPiece| {
             if piece.damaged {
                 damaged.insert(node);
             }
@@ -157,7 +157,7 @@ async fn of_job(
     };
     let mut sources = Sources(vec![gathered]);
     let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
-    if client.map().copies > 1 {
+    if client.raw().map().copies > 1 {
         sources.add_copies(client, job, args.stderr, &short, &away).await?;
     }
     for (task, attempt) in sources.counting(&records, &committed) {
@@ -221,9 +221,8 @@ impl Sources {
                     continue;
                 }
                 let mut copy = Gathered::new().map_err(|error| cannot_gather(&error))?;
-                let see = |piece: wire::TaskStream| {
-                    copy.push(&piece).map_err(|error| cannot_gather(&error))
-                };
+                let see =
+                    |piece: StreamPiece| copy.push(&piece).map_err(|error| cannot_gather(&error));
                 match client.streams(keeper, job, &filter, see).await {
                     Err(failure) if failure.exit != Exit::Lost => return Err(failure),
                     // Its copies may be on other nodes as well; missing output is named.
@@ -282,12 +281,12 @@ impl Gathered {
         Ok(Self { file: tempfile::tempfile()?, length: 0, pieces: BTreeMap::new() })
     }
 
-    pub(crate) fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
+    pub(crate) fn push(&mut self, piece: &StreamPiece) -> std::io::Result<()> {
         if piece.data.is_empty() {
             return Ok(());
         }
         self.file.write_all(&piece.data)?;
-        let of_task = self.pieces.entry((LocalId(piece.task), Attempt(piece.attempt))).or_default();
+        let of_task = self.pieces.entry((piece.task, piece.attempt)).or_default();
         match of_task.last_mut() {
             Some((at, size)) if *at + *size as u64 == self.length => *size += piece.data.len(),
             _ => of_task.push((self.length, piece.data.len())),
@@ -377,9 +376,10 @@ fn unfinished_bytes(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn piece(task: u64, attempt: u64, data: &str) -> wire::TaskStream {
+    fn piece(task: u64, attempt: u64, data: &str) -> StreamPiece {
+        let (task, attempt) = (LocalId(task), Attempt(attempt));
         let data = data.as_bytes().to_vec().into();
-        wire::TaskStream { task, attempt, data, ..wire::TaskStream::default() }
+        StreamPiece { task, attempt, data, ..StreamPiece::default() }
     }
 
     #[test]

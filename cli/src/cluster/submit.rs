@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{OpenOptions, SubmitOptions};
-use proto::{JobId, LocalId, wire};
+use client::{JobSettings, OpenOptions, SubmitOptions};
+use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs;
@@ -120,7 +120,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     verb::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(verb::cluster::logs::STATE_TIMEOUT).await;
+        let states = client.raw().node_states(verb::cluster::logs::STATE_TIMEOUT).await;
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
@@ -185,7 +185,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),
         // The tasks are not known yet, and commands read and write real bytes.
-        settings: wire::JobSettings { real_data: true, ..options.settings },
+        settings: JobSettings { real_data: true, ..options.settings },
         job: options.job,
     };
     verb::block_on(async {

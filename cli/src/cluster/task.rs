@@ -76,7 +76,7 @@ pub(crate) async fn find(
 ) -> Result<Vec<TaskState>, Failure> {
     let mut all = Vec::new();
     let Some(text) = text.filter(|text| *text != "all") else {
-        client.tasks(job, |task| all.push(task)).await?;
+        client.raw().tasks(job, |task| all.push(task)).await?;
         all.sort_unstable_by_key(|task| task.local);
         return Ok(all);
     };
@@ -88,7 +88,7 @@ pub(crate) async fn find(
     if let [one] = wanted[..]
         && let Ok(local) = one.parse::<LocalId>()
     {
-        let explained = client.explain(job, local).await?;
+        let explained = client.raw().explain(job, local).await?;
         return Ok(explained.task.into_iter().collect());
     }
     let mut found: HashMap<&str, Vec<TaskState>> = HashMap::new();
@@ -103,7 +103,7 @@ pub(crate) async fn find(
             entries.entry(one).or_default().push(task);
         }
     };
-    client.tasks(job, see).await?;
+    client.raw().tasks(job, see).await?;
     for one in wanted {
         // A name precedes an entry of an array.
         let tasks = match found.remove(one) {
@@ -111,7 +111,7 @@ pub(crate) async fn find(
             None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
         };
         if tasks.is_empty() {
-            if let Some(text) = client.job(job).await?.thinned_text() {
+            if let Some(text) = client.raw().job(job).await?.thinned_text() {
                 return Err(Failure::refused(text)
                     .hint(format!("'starling job info {}' still sums it up", job.0)));
             }
@@ -187,7 +187,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
                 }
                 let answer = client.cancel(job, &tasks).await?;
                 if let Some(&unknown) = answer.unknown.first() {
-                    let text = format!("job {}: no task '{}'", job.0, LocalId(unknown));
+                    let text = format!("job {}: no task '{}'", job.0, unknown);
                     return Err(Failure::refused(text));
                 }
                 crate::cluster::job::tell_cancelled(context, job, &answer)?;
@@ -256,7 +256,7 @@ pub(crate) async fn explained(
     entries: &[analysis::Entry],
 ) -> Result<Explained, Failure> {
     let local = LocalId(task.local);
-    let live = client.explain(job, local).await?;
+    let live = client.raw().explain(job, local).await?;
     let rules = analysis::explain::Rules::default();
     let mut lines = analysis::explain::explain(entries, Some(&live), &rules);
     let cause = Cause::of(client, job, task, &live).await?;
@@ -290,7 +290,7 @@ async fn explain(
 
 /// A missing parent by its name, and its state.
 async fn parent_line(client: &Client, job: JobId, parent: LocalId) -> Result<String, Failure> {
-    let wire::Explanation { task, .. } = client.explain(job, parent).await?;
+    let wire::Explanation { task, .. } = client.raw().explain(job, parent).await?;
     let Some(task) = task else { return Ok(format!("parent {parent}: nothing is known of it")) };
     let place = if task.placed { format!(" on node n{}", task.node) } else { String::new() };
     Ok(format!("parent '{}' ({parent}) is {}{place}", task.name, state_word(task.phase())))

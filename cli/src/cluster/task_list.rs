@@ -147,7 +147,7 @@ fn number(text: &str) -> (&str, &str) {
 pub(crate) async fn run(context: &Context, client: &Client, args: &ListArgs) -> Done {
     let job = task::one_job(client, &args.job).await?;
     let found = task::find(client, job, args.tasks.as_deref()).await?;
-    let state = client.job(job).await?;
+    let state = client.raw().job(job).await?;
     // Records of tasks with kept results stay.
     let is_whole = args.tasks.as_deref().is_none_or(|tasks| tasks == "all");
     let lacks_some = is_whole && (found.len() as u64) < state.total;

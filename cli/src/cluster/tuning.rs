@@ -22,7 +22,7 @@ pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Don
                 .hint("'starling node list' shows its nodes"));
         }
         for &node in nodes {
-            client.tune(node, &change, verb::cluster::survival::PATIENCE).await?;
+            client.raw().tune(node, &change, verb::cluster::survival::PATIENCE).await?;
         }
         let count = units::number_of(nodes.len() as u64, "node");
         context.output.note(&format!("changed {count}"));

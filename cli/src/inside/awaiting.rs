@@ -1,8 +1,7 @@
 //! `starling await`: waits inside a task, without a slot, for tasks of the job.
 
 use clap::Args;
-use proto::LocalId;
-use proto::wire::Verdict;
+use client::{Awaited, Verdict};
 use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
@@ -41,15 +40,15 @@ pub(crate) fn run(context: &Context, args: &AwaitArgs) -> Done {
         tasks.clear();
     }
     let awaited = door.await_tasks(&tasks).map_err(failure)?;
-    let all_done = awaited.iter().all(|task| task.verdict() == Verdict::Done);
-    let row = |task: &proto::wire::Awaited| AwaitedRow {
-        handle: match task.child.checked_sub(1) {
+    let all_done = awaited.iter().all(|task| task.verdict == Verdict::Done);
+    let row = |awaited: &Awaited| AwaitedRow {
+        handle: match awaited.child {
             Some(child) => child.to_string(),
-            None => LocalId(task.local).to_string(),
+            None => awaited.task.to_string(),
         },
-        task: LocalId(task.local).to_string(),
-        verdict: word(task.verdict()),
-        exit_code: task.exit_code,
+        task: awaited.task.to_string(),
+        verdict: word(awaited.verdict),
+        exit_code: awaited.exit_code,
     };
     let tasks: Vec<AwaitedRow> = awaited.iter().map(row).collect();
     heard(match context.output.json {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use proto::wire::{self, task_ref};
+use client::TaskRef;
 use proto::{LocalId, limits};
 
 /// `0`, `2-5`, `all`, `3.17` or `JOB/3.17`; several are separated by commas.
@@ -57,9 +57,8 @@ impl FromStr for Part {
 pub(crate) fn resolve(
     parts: &[Handles],
     own_job: Option<&str>,
-) -> Result<(Vec<wire::TaskRef>, bool), String> {
+) -> Result<(Vec<TaskRef>, bool), String> {
     let (mut handles, mut all) = (Vec::new(), false);
-    let named = |name| wire::TaskRef { task: Some(name) };
     for part in parts.iter().flat_map(|Handles(parts)| parts) {
         match *part {
             Part::All => all = true,
@@ -67,13 +66,13 @@ pub(crate) fn resolve(
                 return Err(format!("{first}-{last}: more than {} tasks", limits::TURN_AWAITS_MAX));
             }
             Part::Children { first, last } => {
-                handles.extend((first..=last).map(|child| named(task_ref::Task::Child(child))));
+                handles.extend((first..=last).map(TaskRef::Child));
             }
             Part::Task { job: Some(job), local } if own_job != Some(job.to_string().as_str()) => {
                 let own = own_job.unwrap_or("unknown");
                 return Err(format!("task {job}/{local} is of another job; this is job {own}"));
             }
-            Part::Task { local, .. } => handles.push(named(task_ref::Task::Local(local.0))),
+            Part::Task { local, .. } => handles.push(TaskRef::Task(local)),
         }
     }
     Ok((handles, all))
@@ -81,11 +80,10 @@ pub(crate) fn resolve(
 
 /// The text of a handle.
 #[cfg(test)]
-fn text(handle: &wire::TaskRef) -> String {
-    match handle.task {
-        Some(task_ref::Task::Child(child)) => child.to_string(),
-        Some(task_ref::Task::Local(local)) => LocalId(local).to_string(),
-        None => String::new(),
+fn text(handle: &TaskRef) -> String {
+    match handle {
+        TaskRef::Child(child) => child.to_string(),
+        TaskRef::Task(local) => local.to_string(),
     }
 }
 

@@ -6,8 +6,7 @@ pub(crate) mod commit;
 pub(crate) mod handles;
 pub(crate) mod spawn;
 
-use client::{Door, DoorError};
-use proto::wire::DoorRefusal;
+use client::{Door, DoorError, DoorRefusal};
 use verb::errors::{Failure, plain};
 
 fn door() -> Result<Door, Failure> {

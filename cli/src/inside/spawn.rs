@@ -1,9 +1,11 @@
 //! `starling spawn`: makes tasks from inside a task.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
-use proto::wire;
+use client::SpawnedTasks;
 use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard, plain};
@@ -95,13 +97,14 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
             .hint("name the children, such as 0-9"));
     }
     let graph = graph(args)?;
-    let (key, spec) = (args.key.clone().unwrap_or_default(), Some(graph.specs()[0].clone()));
+    let key = args.key.clone().unwrap_or_default();
+    let spec = client::raw::task_spec(Arc::new(graph.specs()[0].clone()));
     let entries = ranges(graph.tasks().map(|task| task.entry));
-    let spawned = door.spawn(wire::DoorSpawn { key, spec, entries, after }).map_err(failure)?;
+    let spawned = door.spawn(client::Spawn { key, spec, entries, after }).map_err(failure)?;
     let handle = handles::range_text(spawned.first, spawned.count);
     heard(match context.output.json {
         true => {
-            let wire::DoorSpawned { first, count: tasks, known } = spawned;
+            let SpawnedTasks { first, count: tasks, known } = spawned;
             context.output.json(&Spawned { handle, first, tasks, known })
         }
         false => context.output.line(&handle),
@@ -142,12 +145,14 @@ fn submit_dir() -> Result<PathBuf, Failure> {
 }
 
 /// Runs of consecutive entries.
-fn ranges(entries: impl Iterator<Item = u64>) -> Vec<wire::EntryRange> {
-    let mut ranges: Vec<wire::EntryRange> = Vec::new();
+fn ranges(entries: impl Iterator<Item = u64>) -> Vec<RangeInclusive<u64>> {
+    let mut ranges: Vec<RangeInclusive<u64>> = Vec::new();
     for entry in entries {
         match ranges.last_mut() {
-            Some(last) if last.last.checked_add(1) == Some(entry) => last.last = entry,
-            _ => ranges.push(wire::EntryRange { first: entry, last: entry }),
+            Some(last) if last.end().checked_add(1) == Some(entry) => {
+                *last = *last.start()..=entry;
+            }
+            _ => ranges.push(entry..=entry),
         }
     }
     ranges
@@ -161,7 +166,7 @@ mod tests {
     fn entries_are_sent_as_ranges() {
         let pairs = |entries: &[u64]| {
             let ranges = ranges(entries.iter().copied());
-            ranges.iter().map(|it| (it.first, it.last)).collect::<Vec<_>>()
+            ranges.iter().map(|it| (*it.start(), *it.end())).collect::<Vec<_>>()
         };
         assert_eq!(pairs(&[1, 2, 3, 7, 9, 10]), [(1, 3), (7, 7), (9, 10)]);
         assert_eq!(pairs(&[3, 2, u64::MAX]), [(3, 3), (2, 2), (u64::MAX, u64::MAX)]);

@@ -72,7 +72,7 @@ impl Differing {
         let client = context.connect().await?;
         for node in running {
             // A node that does not answer is reported elsewhere.
-            if let Ok(state) = client.node_state(NodeId(node.node), PATIENCE).await
+            if let Ok(state) = client.raw().node_state(NodeId(node.node), PATIENCE).await
                 && let Some(tuning) = &state.tuning
                 && let Ok(tuning) = Tuning::default().with(tuning)
             {

@@ -175,7 +175,7 @@ pub(crate) async fn wait_for_losses(
     let client = Client::connect_with(&context.dir()?, ClientOptions::default()).await?;
     let deadline = Instant::now() + LOSS_TIMEOUT;
     loop {
-        let map = client.newest_map(MAP_TIMEOUT).await;
+        let map = client.raw().newest_map(MAP_TIMEOUT).await;
         let unnoticed = away.iter().filter(|&&node| is_serving(&map, node));
         let unnoticed: Vec<u32> = unnoticed.copied().collect();
         let is_over = Instant::now() >= deadline;

@@ -44,7 +44,7 @@ impl InstanceFile {
                 ran.output_sizes = state.output_sizes;
             }
         };
-        client.tasks(plan.job(), see).await?;
+        client.raw().tasks(plan.job(), see).await?;
         let run = Run {
             started: submitted,
             makespan_s: ended.since(submitted).as_secs_f64(),

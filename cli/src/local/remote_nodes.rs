@@ -40,7 +40,7 @@ pub(crate) async fn ask(
 ) -> Result<(Vec<RemoteNode>, Vec<RemoteNode>), Failure> {
     let (mut there, mut silent) = (Vec::new(), Vec::new());
     for it in nodes {
-        match client.node_state(NodeId(it.node), ANSWERS_WITHIN).await {
+        match client.raw().node_state(NodeId(it.node), ANSWERS_WITHIN).await {
             Ok(_) => there.push(it),
             // The other nodes have noticed its end.
             Err(_) if client.is_given_up(NodeId(it.node)) => {}

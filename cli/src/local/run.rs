@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
-use client::{Client, SubmitOptions, now_ns};
+use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
 use proto::{JobId, Span, TaskId, Time};
 use verb::Context;
@@ -296,13 +296,13 @@ async fn follow(
     let progress = Progress::start(&context.output, client, work.graph.len() as u64);
     client.submit_plan(plan, &work.options).await?;
     let accepted = Time(now_ns());
-    let state = client.wait_job(plan.job(), |state| progress.show(state)).await?;
+    let state = client.raw().wait_job(plan.job(), |state| progress.show(state)).await?;
     progress.end();
     Ok((accepted, state))
 }
 
 /// The minimum cost of transfers, for bounds. For real bytes it is unknown.
-fn network(settings: &wire::JobSettings) -> Network {
+fn network(settings: &JobSettings) -> Network {
     let ns_per_byte = settings.transfer_ns_per_byte;
     match !settings.real_data && ns_per_byte > 0.0 {
         true => Network::Flat { bytes_per_s: 1e9 / ns_per_byte, latency: Span::ZERO },

@@ -246,7 +246,7 @@ async fn join_new(
     let mut joined = Vec::new();
     for _ in 0..launch.new {
         let client = context.connect().await?;
-        let map = client.newest_map(READY_TIMEOUT).await;
+        let map = client.raw().newest_map(READY_TIMEOUT).await;
         let by = Instance::new(dir).address(launch.nodes[0]);
         let by = by.ok_or_else(|| Failure::lost("the node to join by has ended"))?;
         // Unless another node joins at this moment.
@@ -266,11 +266,11 @@ async fn join_new(
 async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
-        match client.node_state(node, READY_TIMEOUT).await {
+        match client.raw().node_state(node, READY_TIMEOUT).await {
             Err(ClientError::ClusterUnreachable(_)) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 // A node that has just joined is missing in older maps.
-                client.newest_map(LOOK_TIMEOUT).await;
+                client.raw().newest_map(LOOK_TIMEOUT).await;
             }
             answer => {
                 answer?;
@@ -287,7 +287,7 @@ async fn await_seen(client: &Client, node: NodeId) {
     let deadline = Instant::now() + SEEN_TIMEOUT;
     while client.is_given_up(node) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        client.newest_map(LOOK_TIMEOUT).await;
+        client.raw().newest_map(LOOK_TIMEOUT).await;
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) async fn of_logs(
     };
     let json = reports::json(&report, state, None, true);
     let mut tasks = Vec::new();
-    client.tasks(JobId(state.job), |task| tasks.push(task)).await?;
+    client.raw().tasks(JobId(state.job), |task| tasks.push(task)).await?;
     let mut kinds = KindNumbers::default();
     let mut of_task = HashMap::new();
     // By id, so that kinds are numbered in the same way each time.
@@ -96,7 +96,7 @@ pub(crate) async fn of_run(
     json: String,
 ) -> Result<Record, Failure> {
     let mut tasks = Vec::new();
-    client.tasks(JobId(state.job), |task| tasks.push(row(&task))).await?;
+    client.raw().tasks(JobId(state.job), |task| tasks.push(row(&task))).await?;
     let (of_kind, kinds) = kinds(graph);
     let (name, policy) = (graph.name().to_owned(), report.policy.clone());
     let run = Run { source: "run", name, policy, json, kinds };

@@ -46,11 +46,11 @@ pub(crate) async fn before_stop(context: &Context, client: &Client, dir: &Path) 
 }
 
 async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(), Failure> {
-    let mut states = client.jobs(LIST_TIMEOUT).await?.states;
-    states.retain(|state| client::is_ended(state) && state.ended_ns > 0);
+    let mut states = client.raw().jobs(LIST_TIMEOUT).await?.states;
+    states.retain(|state| client::raw::is_ended(state) && state.ended_ns > 0);
     states.sort_unstable_by_key(|state| std::cmp::Reverse(Time(state.ended_ns)));
     // A summary waits for the nodes that are away.
-    let nodes = client.node_states(LIST_TIMEOUT).await;
+    let nodes = client.raw().node_states(LIST_TIMEOUT).await;
     let all_answer = nodes.iter().all(|(_, state)| state.is_ok());
     for state in states.iter().take(RECORDS_KEPT) {
         let path = path_of(dir, JobId(state.job));
@@ -65,7 +65,7 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
             continue;
         }
         let job = JobId(state.job);
-        if !all_answer && client.job(job).await?.summary.is_none() {
+        if !all_answer && client.raw().job(job).await?.summary.is_none() {
             continue;
         }
         let record = collect::of_job(client, job).await?;

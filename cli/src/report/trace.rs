@@ -74,11 +74,11 @@ fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector:
     verb::block_on(async {
         let client = context.connect().await?;
         let job = collect::one(&client, job, "a trace is").await?;
-        let state = client.job(job).await?;
+        let state = client.raw().job(job).await?;
         let file = TraceFile::open(&args.output)?;
         let logs = Logs::read(&client, job, None).await?;
         let mut names = HashMap::new();
-        client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
+        client.raw().tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
         let name = |task: TaskId| names.get(&task.local.0).cloned();
         logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
         Ok(Exit::Ok)

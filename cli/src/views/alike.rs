@@ -41,6 +41,7 @@ pub(crate) async fn groups(client: &Client, state: &JobState) -> Vec<Alike> {
     if counts.failed > kept.len() as u64 && state.total <= LISTED_TASKS_MAX {
         // Homes that do not answer are left out: their kept failures count.
         let _ = client
+            .raw()
             .known_tasks(JobId(state.job), LIST_TIMEOUT, |task| {
                 if task.phase() == TaskPhase::TaskFailed {
                     failed.insert(LocalId(task.local), row(&task));

@@ -170,8 +170,8 @@ pub(crate) async fn recorded(
     let asked = tokio::time::Instant::now();
     loop {
         let state = match round {
-            Some(round) => client.job_in_round(job, round).await?,
-            None => client.job(job).await?,
+            Some(round) => client.raw().job_in_round(job, round).await?,
+            None => client.raw().job(job).await?,
         };
         let ended_ago = Duration::from_nanos(now_ns().saturating_sub(state.ended_ns));
         let is_settled = state.ended_ns == 0 || state.summary.is_some();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Client, ClientError, Jobs, now_ns};
+use client::raw::JobRecordList;
+use client::{Client, ClientError, now_ns};
 use proto::event::Stall;
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId, NodeId};
@@ -26,8 +27,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const AWAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// All jobs, by age, and the homes that did not list theirs.
-pub(crate) async fn list(client: &Client) -> Result<Jobs, Failure> {
-    Ok(client.jobs(LIST_TIMEOUT).await?)
+pub(crate) async fn list(client: &Client) -> Result<JobRecordList, Failure> {
+    Ok(client.raw().jobs(LIST_TIMEOUT).await?)
 }
 
 /// The jobs of a selector, by age. If the selector may mean an unknown job, it selects nothing: no
@@ -58,7 +59,7 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
 }
 
 /// Which jobs are not known, and which nodes are away.
-pub(crate) fn missing_text(jobs: &Jobs) -> String {
+pub(crate) fn missing_text(jobs: &JobRecordList) -> String {
     let names = |nodes: &[NodeId]| {
         let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
         names.join(", ")
@@ -81,9 +82,9 @@ pub(crate) fn missing_text(jobs: &Jobs) -> String {
 /// none. A job with an unreachable home may exist.
 pub(crate) async fn must_exist(client: &Client, job: JobId, logs: &Logs) -> Result<(), Failure> {
     if client.nodes().into_iter().all(|node| logs.has(node)) {
-        return Ok(client.job(job).await.map(drop)?);
+        return Ok(client.raw().job(job).await.map(drop)?);
     }
-    match tokio::time::timeout(AWAY_TIMEOUT, client.job(job)).await {
+    match tokio::time::timeout(AWAY_TIMEOUT, client.raw().job(job)).await {
         Err(_) | Ok(Ok(_) | Err(ClientError::ClusterUnreachable(_))) => Ok(()),
         Ok(Err(error)) => Err(error.into()),
     }
@@ -116,7 +117,7 @@ pub(crate) fn state_word(state: &JobState) -> &'static str {
 
 /// The round of a job that was retried.
 pub(crate) fn later_round(state: &JobState) -> Option<u32> {
-    Some(client::round_of(state)).filter(|&round| round > 0)
+    Some(client::raw::round_of(state)).filter(|&round| round > 0)
 }
 
 /// The stall of a job, in a line.
@@ -384,7 +385,7 @@ mod tests {
         let text = |missing: &[u32], away: &[u32]| {
             let nodes = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect();
             let (missing, away) = (nodes(missing), nodes(away));
-            missing_text(&Jobs { states: Vec::new(), missing, away })
+            missing_text(&JobRecordList { states: Vec::new(), missing, away })
         };
         assert_eq!(text(&[1], &[1]), "the jobs of n1 are not known: no answer of n1");
         let both = "the jobs of n0, n1 are not known: no answer of n0, and without that n1 cannot \

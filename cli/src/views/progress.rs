@@ -106,7 +106,7 @@ impl Drop for Progress {
 
 async fn look(client: Client, bar: ProgressBar, counts: Arc<Mutex<Counts>>) {
     loop {
-        let states = client.node_states(LOOK_EVERY).await;
+        let states = client.raw().node_states(LOOK_EVERY).await;
         let running: u64 =
             states.iter().filter_map(|(_, state)| Some(state.as_ref().ok()?.running)).sum();
         bar.set_message(format!("{running} running"));

@@ -1,6 +1,6 @@
 //! The options of a submission, and the check that its tasks fit on the nodes.
 
-use client::SubmitOptions;
+use client::{JobSettings, SubmitOptions};
 use proto::wire;
 use verb::Context;
 use verb::errors::Failure;
@@ -27,11 +27,10 @@ pub(crate) fn submit_options(
     Ok(SubmitOptions {
         placement,
         submit: settings.pick(place.submit.clone(), "submit")?.0,
-        settings: wire::JobSettings {
+        settings: JobSettings {
             real_data,
             transfer_ns_per_byte,
             max_tasks: place.max_tasks.unwrap_or(0),
-            ..Default::default()
         },
         ..SubmitOptions::default()
     })

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, StreamFilter, is_ended, now_ns, round_of};
+use client::raw::{is_ended, round_of};
+use client::{Client, ClientError, StreamFilter, now_ns};
 use proto::wire::{ClusterMap, JobState, NodeState, TaskState};
 use proto::{JobId, LocalId, NodeId};
 use serde::Serialize;
@@ -144,7 +145,7 @@ impl Live {
             }
             Question::Store => {
                 let (overview, _) = self.look().await?;
-                Ok(json(&task_rows::StoreRows::of(&self.0.client.map(), &overview.list)))
+                Ok(json(&task_rows::StoreRows::of(&self.0.client.raw().map(), &overview.list)))
             }
             Question::Report { job } => {
                 Ok(Body::Json(self.detail(job_id(&job)?).await?.report_json()))
@@ -168,16 +169,16 @@ impl Live {
     }
 
     /// The state of all nodes and jobs.
-    async fn ask(&self) -> (Arc<ClusterMap>, States, Result<client::Jobs, Failure>) {
+    async fn ask(&self) -> (Arc<ClusterMap>, States, Result<client::raw::JobRecordList, Failure>) {
         let client = &self.0.client;
         let jobs = async {
             // Homes that move meanwhile may take longer: the page shows the last look.
-            match tokio::time::timeout(PATIENCE, client.jobs(PATIENCE / 2)).await {
+            match tokio::time::timeout(PATIENCE, client.raw().jobs(PATIENCE / 2)).await {
                 Ok(jobs) => jobs.map_err(Failure::from),
                 Err(_) => Err(Failure::lost("the jobs are not listed in time")),
             }
         };
-        tokio::join!(client.newest_map(PATIENCE), client.node_states(PATIENCE), jobs)
+        tokio::join!(client.raw().newest_map(PATIENCE), client.raw().node_states(PATIENCE), jobs)
     }
 
     /// Looks at the cluster, unless another page has just done so.
@@ -271,7 +272,7 @@ impl Live {
     }
 
     async fn task_state(&self, job: JobId, task: LocalId) -> Result<TaskState, Failure> {
-        let explanation = self.0.client.explain(job, task).await?;
+        let explanation = self.0.client.raw().explain(job, task).await?;
         explanation.task.ok_or_else(|| {
             Failure::refused(format!("job {}: no task '{task}'", job.0))
                 .hint("its records may be gone by retention")
@@ -325,7 +326,7 @@ impl Live {
     ) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         let streams = self.0.client.streams(node, job, filter, |piece| {
-            if piece.attempt == attempt {
+            if piece.attempt.0 == attempt {
                 found.damaged |= piece.damaged;
                 found.bytes += piece.data.len() as u64;
                 bytes.extend_from_slice(&piece.data);

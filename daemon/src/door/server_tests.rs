@@ -44,15 +44,9 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     (node, inputs)
 }
 
-fn call() -> wire::DoorSpawn {
-    let argv = vec!["true".to_owned()];
-    let command = wire::Command { argv, ..wire::Command::default() };
-    let body = Some(wire::spec::Body::Command(command));
-    wire::DoorSpawn {
-        spec: Some(wire::Spec { body, ..wire::Spec::default() }),
-        entries: vec![wire::EntryRange { first: 0, last: 2 }],
-        ..wire::DoorSpawn::default()
-    }
+fn call() -> client::Spawn {
+    let (key, spec) = (String::new(), client::TaskSpec::command(["true"]));
+    client::Spawn { key, spec, entries: vec![0..=2], after: Vec::new() }
 }
 
 fn path(node: &Node) -> String {
@@ -88,7 +82,7 @@ async fn commands_spawn_and_commit() {
         door.spawn(call()).unwrap();
         door.spawn(call()).unwrap()
     });
-    assert_eq!(spawned.await, wire::DoorSpawned { first: 3, count: 3, known: false });
+    assert_eq!(spawned.await, client::SpawnedTasks { first: 3, count: 3, known: false });
     let unknown = "00".repeat(16);
     let refused = with_door(&node, &unknown, |door| door.spawn(call()).unwrap_err()).await;
     assert!(refused.to_string().contains("has this token"));

@@ -58,12 +58,7 @@ impl KvService {
         ops: Vec<wire::KvOp>,
         number: Option<wire::KvNumber>,
     ) -> Result<Vec<wire::KvResult>, Status> {
-        let kv = self.client().await?.kv();
-        let kv = match number {
-            Some(number) => kv.with_number(number),
-            None => kv,
-        };
-        match kv.each(ops).await {
+        match self.client().await?.raw().kv_each(ops, number).await {
             Ok(results) => Ok(results),
             Err(error) => {
                 if matches!(error, ClientError::ClusterUnreachable(_)) {

@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Client, ClientError, Kv};
+use client::{Client, ClientError, Kv, KvKind, KvOp, KvResult, KvStatus};
 use proto::Time;
-use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use sim::{HISTORY_OPERATIONS_MAX, History, SimRng};
 use tokio::task::JoinSet;
 use verb::errors::Failure;
@@ -93,7 +92,7 @@ impl Shared {
 
     /// One operation, with its caller's view of it.
     async fn call(&self, kv: &Kv, op: KvOp) {
-        let at = self.seen().history.called(op.clone(), self.now());
+        let at = self.seen().history.called(op.clone().into(), self.now());
         let answer = kv.batch(vec![op.clone()]).await;
         let now = self.now();
         let mut seen = self.seen();
@@ -101,22 +100,20 @@ impl Shared {
         match answer.map(|mut results| results.pop()) {
             Ok(Some(result)) => {
                 note_value(&mut seen, &op, &result);
-                seen.history.answered(&at, now, result);
+                seen.history.answered(&at, now, result.into());
             }
             // An uncertain operation proves nothing.
             Ok(None) | Err(ClientError::Uncertain { .. } | ClientError::ClusterUnreachable(_)) => {
                 seen.unanswered += 1;
             }
-            Err(error) => {
-                seen.wrong.push(format!("{:?} on {}: {error}", op.kind(), lossy(&op.key)))
-            }
+            Err(error) => seen.wrong.push(format!("{:?} on {}: {error}", op.kind, lossy(&op.key))),
         }
     }
 }
 
 /// Notes the value of a key at the version of an answer, if the answer shows it.
 fn note_value(seen: &mut Seen, op: &KvOp, result: &KvResult) {
-    let value = match (op.kind(), result.status()) {
+    let value = match (op.kind, result.status) {
         (KvKind::Insert | KvKind::Cas, KvStatus::Ok) => &op.value,
         (KvKind::Lookup, KvStatus::Ok) => &result.value,
         (KvKind::Cas, KvStatus::Conflict) if result.version > 0 => &result.value,
@@ -193,7 +190,7 @@ async fn caller_life(shared: Arc<Shared>, caller: u64, mut dice: SimRng) {
         }
         let key = key_name(group, dice.below(KEYS));
         let op = random_op(&mut dice, &key, format!("{caller}.{number};"), written.get(&key));
-        if op.kind() == KvKind::Insert {
+        if op.kind == KvKind::Insert {
             written.insert(key, op.value.clone());
         }
         shared.call(&kv, op).await;
@@ -223,13 +220,13 @@ fn random_op(dice: &mut SimRng, key: &Bytes, value: String, written: Option<&Byt
         KvKind::Cas,
         KvKind::Remove,
     ]);
-    let mut op = client::operation(kind, key, value.as_bytes());
+    let mut op = KvOp::new(kind, key, value.as_bytes());
     if matches!(kind, KvKind::Lookup | KvKind::Remove) {
         op.value = Bytes::new();
     }
     if kind == KvKind::Cas {
-        op.expect_absent = written.is_none() || dice.chance(300);
-        op.expected = written.filter(|_| !op.expect_absent).cloned().unwrap_or_default();
+        let expect_absent = written.is_none() || dice.chance(300);
+        op.expected = written.filter(|_| !expect_absent).cloned();
     }
     op
 }
@@ -296,8 +293,8 @@ mod tests {
         assert_eq!(seen.wrong, Vec::<String>::new());
         seen.told(&key, 4, Some(Bytes::from_static(b"c")));
         assert!(seen.wrong[0].contains("version 4 after 5"), "{:?}", seen.wrong);
-        let op = client::operation(KvKind::Insert, &key, b"other");
-        let result = KvResult { status: KvStatus::Ok.into(), version: 5, ..KvResult::default() };
+        let op = KvOp::new(KvKind::Insert, &key, b"other");
+        let result = KvResult { status: KvStatus::Ok, version: 5, ..KvResult::default() };
         note_value(&mut seen, &op, &result);
         assert!(seen.wrong[1].contains("'b' and 'other'"), "{:?}", seen.wrong);
     }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientOptions, SubmitOptions};
+use client::{Client, ClientOptions, JobSettings, SubmitOptions};
 use proto::event::{End, Event, RetryReason};
 use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
@@ -325,7 +325,7 @@ async fn all_in(
         let plan = kept_outputs::send(&client, graph, &options).await?;
         let job = plan.job();
         let ended = {
-            let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {}));
+            let end = tokio::time::timeout(STUCK_AFTER, client.raw().wait_job(job, |_| {}));
             let mut end = std::pin::pin!(end);
             loop {
                 tokio::select! {
@@ -390,7 +390,7 @@ fn compare(
 }
 
 fn submission(real_data: bool) -> SubmitOptions {
-    let settings = wire::JobSettings { real_data, ..wire::JobSettings::default() };
+    let settings = JobSettings { real_data, ..JobSettings::default() };
     SubmitOptions { settings, ..SubmitOptions::default() }
 }
 
@@ -399,7 +399,7 @@ async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answe
     let options = submission(true);
     let plan = kept_outputs::send(client, graph, &options).await?;
     let job = plan.job();
-    let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {})).await;
+    let end = tokio::time::timeout(STUCK_AFTER, client.raw().wait_job(job, |_| {})).await;
     let end = end.map_err(|_| Failure::lost("a run without faults does not end"))??;
     let answers = Answers::fetch(client, graph, &plan, &dir.join("answers")).await?;
     let done = end.sum.as_ref().map_or(0, |sum| sum.done);

@@ -316,7 +316,7 @@ async fn fetch_from(
 /// Asks the task's home for its end if no log has it, because the log of the committing node may be
 /// gone.
 async fn ask_home(client: &Client, job: JobId, task: LocalId) -> Option<Committed> {
-    let state = client.explain(job, task).await.ok()?.task?;
+    let state = client.raw().explain(job, task).await.ok()?.task?;
     let is_done = state.phase() == wire::TaskPhase::TaskDone && state.placed;
     let (node, attempt) = (NodeId(state.node), Attempt(state.attempt));
     is_done.then_some(Committed { node, attempt, end: End::Done })

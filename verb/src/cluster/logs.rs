@@ -60,7 +60,7 @@ impl Logs {
         task: Option<LocalId>,
     ) -> Result<Self, Failure> {
         let mut read = Self::default();
-        for (node, state) in client.node_states(STATE_TIMEOUT).await {
+        for (node, state) in client.raw().node_states(STATE_TIMEOUT).await {
             let events = match state {
                 Ok(_) => events_of(client, node, job, task).await,
                 Err(ref error) => Err(ClientError::ClusterUnreachable(error.to_string())),

@@ -64,7 +64,7 @@ fn stale(instance: &Instance, dir: &Path) -> Vec<Check> {
 async fn of_cluster(client: &Client) -> Vec<Check> {
     let mut checks = Vec::new();
     let (mut answer, mut all) = (0, 0);
-    for (node, state) in client.node_states(ANSWER_TIMEOUT).await {
+    for (node, state) in client.raw().node_states(ANSWER_TIMEOUT).await {
         all += 1;
         match state {
             Ok(state) => {
@@ -78,7 +78,7 @@ async fn of_cluster(client: &Client) -> Vec<Check> {
             )),
         }
     }
-    let map = client.newest_map(ANSWER_TIMEOUT).await;
+    let map = client.raw().newest_map(ANSWER_TIMEOUT).await;
     let lost = map.partitions.iter().filter(|partition| partition.lost).count();
     if lost > 0 {
         let text = format!("{lost} partitions are lost: all of their replicas are gone");

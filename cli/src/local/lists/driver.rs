@@ -318,7 +318,7 @@ impl<'c> Driver<'c> {
                         waiting.push(LocalId(task.local));
                     }
                 };
-                self.client.tasks(job, see).await?;
+                self.client.raw().tasks(job, see).await?;
                 if waiting.is_empty() {
                     continue;
                 }
@@ -383,7 +383,7 @@ async fn follow(
     size: usize,
     sender: &mpsc::Sender<Event>,
 ) -> Result<(), ClientError> {
-    let mut watch = client.watch_job(job);
+    let mut watch = client.raw().watch_job(job);
     let mut seen = std::collections::HashSet::with_capacity(size);
     let mut listed = Instant::now();
     let mut has_news = false;
@@ -397,7 +397,7 @@ async fn follow(
                 let state = state?;
                 // A single task ends with its batch.
                 has_news = size > 1;
-                state.filter(client::is_ended)
+                state.filter(client::raw::is_ended)
             }
             Err(_) => None,
         };
@@ -415,7 +415,7 @@ async fn follow(
                 tasks.push(task);
             }
         };
-        client.tasks(job, see).await?;
+        client.raw().tasks(job, see).await?;
         (listed, has_news) = (Instant::now(), false);
         let tasks = with_errors(client, job, ended.as_ref(), tasks).await?;
         if !tasks.is_empty() && sender.send(Event::Tasks(job, tasks)).await.is_err() {
@@ -440,7 +440,7 @@ async fn with_errors(
     }
     let counts = match ended {
         Some(state) => jobs::counts(state),
-        None => jobs::counts(&client.job(job).await?),
+        None => jobs::counts(&client.raw().job(job).await?),
     };
     let has_reason = |failure: &wire::Failure| {
         !failure.error.is_empty()

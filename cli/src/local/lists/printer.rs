@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 
-use client::{Client, StreamFilter};
-use proto::wire::{TaskPhase, TaskState, TaskStream};
+use client::{Client, StreamFilter, StreamPiece};
+use proto::wire::{TaskPhase, TaskState};
 use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 use verb::Context;
@@ -140,8 +140,8 @@ impl Fetched {
             }
         };
         copy.read(local, attempt, |bytes| {
-            let (task, attempt, data) = (local.0, attempt.0, bytes.to_vec().into());
-            let piece = TaskStream { task, attempt, data, ..TaskStream::default() };
+            let (task, data) = (local, bytes.to_vec().into());
+            let piece = StreamPiece { task, attempt, data, ..StreamPiece::default() };
             copies.push(&piece).map_err(|error| cannot_gather(&error))
         })
     }

@@ -9,6 +9,8 @@ use proto::{JobId, LocalId, NodeId, PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
+use crate::info::{Cancelled, JobInfo};
+use crate::raw::{is_ended, round_of};
 use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, link};
 
@@ -32,41 +34,26 @@ fn canceller() -> String {
     name
 }
 
-/// The round of a job: the number of times that its unfinished tasks were run again.
-#[must_use]
-pub fn round_of(state: &wire::JobState) -> u32 {
-    state.settings.map_or(0, |settings| settings.round)
-}
-
-/// True if a job's state is its last.
-#[must_use]
-pub fn is_ended(state: &wire::JobState) -> bool {
-    matches!(
-        state.phase(),
-        wire::JobPhase::Finished | wire::JobPhase::JobCancelled | wire::JobPhase::Lost
-    )
-}
-
 impl Client {
     fn job_partition(&self, job: JobId) -> PartitionId {
         kvs::job_partition(job, self.partitions())
     }
 
     /// The state of a job in its newest round, from its home.
-    pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+    pub(crate) async fn job_record(&self, job: JobId) -> Result<wire::JobState, ClientError> {
         let query = wire::JobQuery { job: job.0, ..Default::default() };
         self.job_state(job, request::Body::Job(query)).await
     }
 
     /// As [`Self::job`], before results of it are fetched. From then on the job's outputs so far
     /// count: if a rerun task makes other bytes, it fails.
-    pub async fn job_to_fetch(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+    pub async fn job_to_fetch(&self, job: JobId) -> Result<JobInfo, ClientError> {
         let query = wire::JobQuery { job: job.0, fetches: true, ..Default::default() };
-        self.job_state(job, request::Body::Job(query)).await
+        self.job_state(job, request::Body::Job(query)).await.map(JobInfo::from)
     }
 
     /// The state of a job at the end of this round; its present state if that is the newest round.
-    pub async fn job_in_round(
+    pub(crate) async fn record_in_round(
         &self,
         job: JobId,
         round: u32,
@@ -78,7 +65,7 @@ impl Client {
 
     /// Opens the round after `round`, in which the job has ended: these tasks run again, or all
     /// unfinished ones. Returns the job in its new round. A repetition opens no second one.
-    pub async fn retry(
+    pub(crate) async fn retry_record(
         &self,
         job: JobId,
         round: u32,
@@ -111,34 +98,14 @@ impl Client {
     }
 
     /// Follows a job from its present state to its end.
-    #[must_use]
-    pub fn watch_job(&self, job: JobId) -> JobWatch {
-        JobWatch { client: self.clone(), job, responses: None, ended: false }
-    }
-
-    /// Follows a job to its end and returns the last state; `see` receives every state until then.
-    pub async fn wait_job(
-        &self,
-        job: JobId,
-        mut see: impl FnMut(&wire::JobState),
-    ) -> Result<wire::JobState, ClientError> {
-        let mut watch = self.watch_job(job);
-        let mut last = None;
-        while let Some(state) = watch.next().await? {
-            see(&state);
-            last = Some(state);
-        }
-        last.ok_or(ClientError::UnknownJob(job))
+    pub(crate) fn watch_records(&self, job: JobId) -> JobRecords {
+        JobRecords { client: self.clone(), job, responses: None, ended: false }
     }
 
     /// Cancels a whole job, or the named tasks with all that wait for them. The answer is final.
-    pub async fn cancel(
-        &self,
-        job: JobId,
-        tasks: &[LocalId],
-    ) -> Result<wire::Cancelled, ClientError> {
+    pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<Cancelled, ClientError> {
         if tasks.is_empty() {
-            return self.cancel_job(job).await;
+            return self.cancel_job(job).await.map(Cancelled::from);
         }
         if let Some(&task) = tasks.iter().find(|task| task.partition().0 >= self.partitions()) {
             return Err(ClientError::UnknownTask { job, task });
@@ -154,7 +121,7 @@ impl Client {
                 self.cancel_tasks(job, round, piece, &mut sum).await?;
             }
         }
-        Ok(sum)
+        Ok(sum.into())
     }
 
     /// The present round of a job, or 0 if its home does not answer soon.
@@ -239,23 +206,23 @@ impl Client {
     }
 
     /// All tasks of a job, page by page, in the order of their ids within each home.
-    pub async fn tasks(
+    pub(crate) async fn task_records(
         &self,
         job: JobId,
         see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
-        let state = self.job(job).await?;
+        let state = self.job_record(job).await?;
         self.tasks_by_homes(job, &state, self.request_timeout(), see).await?.map_or(Ok(()), Err)
     }
 
     /// The tasks of a job from homes that answer within `request_timeout`. False if some do not.
-    pub async fn known_tasks(
+    pub(crate) async fn known_task_records(
         &self,
         job: JobId,
         request_timeout: Duration,
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
-        let state = match tokio::time::timeout(request_timeout, self.job(job)).await {
+        let state = match tokio::time::timeout(request_timeout, self.job_record(job)).await {
             Ok(Err(ClientError::ClusterUnreachable(_))) | Err(_) => return Ok(false),
             Ok(state) => state?,
         };
@@ -391,7 +358,7 @@ impl Client {
     }
 
     /// The reason for a task's present state, from its home.
-    pub async fn explain(
+    pub(crate) async fn explain_record(
         &self,
         job: JobId,
         task: LocalId,
@@ -481,7 +448,7 @@ impl Client {
 
 /// The changing state of one job. The watch survives restarts and moves of the job's home.
 #[derive(Debug)]
-pub struct JobWatch {
+pub struct JobRecords {
     client: Client,
     job: JobId,
     responses: Option<(u32, Instant, Responses)>,
@@ -489,7 +456,7 @@ pub struct JobWatch {
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::LinkError>>;
 
-impl JobWatch {
+impl JobRecords {
     /// The next state; `None` after the last. May be dropped and called again at any point.
     pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
         let mut retry = Retry::new(self.client.request_timeout());

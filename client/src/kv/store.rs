@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::wire::{self, KvKind, KvStatus, request, response};
+use proto::wire::{self, request, response};
 use proto::{PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, Repeat};
+use crate::kv::numbered::{Numbers, Writes};
+use crate::kv::operation::{check_sizes, present};
+use crate::kv::request_groups::{
+    Group, RequestGroup, has_writes, kv_batch, repeat_of, request_groups,
+};
+use crate::kv::{Cas, KvNumber, KvOp, KvResult, KvStatus, Value};
 use crate::link::{self, Link, LinkError};
-use crate::numbered::{Numbers, Writes};
-use crate::request_groups::{Group, RequestGroup, has_writes, kv_batch, repeat_of, request_groups};
 use crate::retry::{Retry, Target};
 use crate::{Client, ClientError};
 
@@ -22,26 +26,9 @@ pub struct Kv {
     writes: Writes,
 }
 
-/// The value of a key. Versions grow with every change of the key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Value {
-    pub bytes: Bytes,
-    pub version: u64,
-}
-
-/// The result of a compare-and-swap.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Cas {
-    Swapped {
-        version: u64,
-    },
-    /// The key had another value; nothing changed.
-    Conflict {
-        present: Option<Value>,
-    },
-}
-
 impl Client {
+    /// The key-value store of the cluster. Keys and values are bytes; a key has at most 64 KiB and
+    /// a value at most 8 MiB.
     #[must_use]
     pub fn kv(&self) -> Kv {
         Kv { client: self.clone(), writes: Writes::Plain }
@@ -71,30 +58,34 @@ impl Kv {
     /// process. All its keys must share a partition. [`ClientError::Forgotten`] contains the ticket
     /// for a new number.
     #[must_use]
-    pub fn with_number(self, number: wire::KvNumber) -> Self {
+    pub fn with_number(self, number: KvNumber) -> Self {
+        self.with_number_record(number.into())
+    }
+    pub(crate) fn with_number_record(self, number: wire::KvNumber) -> Self {
         Self { writes: Writes::Given(number), ..self }
     }
 
     /// Sets a key; returns its new version.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<u64, ClientError> {
-        let result = self.one(operation(KvKind::Insert, key, value)).await?;
+        let result = self.one(KvOp::insert(key, value)).await?;
         Ok(result.version)
     }
 
+    /// The value of a key; `None` if it is absent.
     pub async fn lookup(&self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        let result = self.one(operation(KvKind::Lookup, key, b"")).await?;
+        let result = self.one(KvOp::lookup(key)).await?;
         Ok(present(result))
     }
 
     /// Removes a key; returns whether it existed.
     pub async fn remove(&self, key: &[u8]) -> Result<bool, ClientError> {
-        let result = self.one(operation(KvKind::Remove, key, b"")).await?;
-        Ok(result.status() == KvStatus::Ok)
+        let result = self.one(KvOp::remove(key)).await?;
+        Ok(result.status == KvStatus::Ok)
     }
 
     /// Appends to a value (an absent one is empty); returns its new version.
     pub async fn append(&self, key: &[u8], value: &[u8]) -> Result<u64, ClientError> {
-        let result = self.one(operation(KvKind::Append, key, value)).await?;
+        let result = self.one(KvOp::append(key, value)).await?;
         Ok(result.version)
     }
 
@@ -105,24 +96,22 @@ impl Kv {
         expected: Option<&[u8]>,
         value: &[u8],
     ) -> Result<Cas, ClientError> {
-        let mut op = operation(KvKind::Cas, key, value);
-        op.expect_absent = expected.is_none();
-        op.expected = Bytes::copy_from_slice(expected.unwrap_or_default());
-        let result = self.one(op).await?;
-        if result.status() == KvStatus::Ok {
+        let result = self.one(KvOp::cas(key, expected, value)).await?;
+        if result.status == KvStatus::Ok {
             return Ok(Cas::Swapped { version: result.version });
         }
         let (bytes, version) = (result.value, result.version);
         Ok(Cas::Conflict { present: (version > 0).then_some(Value { bytes, version }) })
     }
 
-    async fn one(&self, op: wire::KvOp) -> Result<wire::KvResult, ClientError> {
+    async fn one(&self, op: KvOp) -> Result<KvResult, ClientError> {
         let mut results = self.batch(vec![op]).await?;
         results.pop().ok_or(ClientError::Protocol { node: 0, what: "no result" })
     }
 
     /// Operations that take effect together or not at all; their keys must share a partition.
-    pub async fn batch(&self, ops: Vec<wire::KvOp>) -> Result<Vec<wire::KvResult>, ClientError> {
+    pub async fn batch(&self, ops: Vec<KvOp>) -> Result<Vec<KvResult>, ClientError> {
+        let ops: Vec<wire::KvOp> = ops.into_iter().map(wire::KvOp::from).collect();
         let Some(first) = ops.first() else { return Ok(Vec::new()) };
         check_limits(&ops)?;
         let partitions = self.client.partitions();
@@ -131,12 +120,22 @@ impl Kv {
             let text = "the keys of one batch lie in different partitions";
             return Err(ClientError::Refused(text.to_owned()));
         }
-        self.of_partition(partition, ops).await
+        let number = self.number(partition, &ops);
+        let results = self.of_group(Group { partition, first: 0, ops, number }, false).await?;
+        Ok(results.into_iter().map(KvResult::from).collect())
     }
 
     /// Operations without atomicity: grouped by partition, all groups at once. The results are in
     /// the order of the operations. Operations on one key happen in that order.
-    pub async fn each(&self, ops: Vec<wire::KvOp>) -> Result<Vec<wire::KvResult>, ClientError> {
+    pub async fn each(&self, ops: Vec<KvOp>) -> Result<Vec<KvResult>, ClientError> {
+        let results = self.each_record(ops.into_iter().map(wire::KvOp::from).collect()).await?;
+        Ok(results.into_iter().map(KvResult::from).collect())
+    }
+
+    pub(crate) async fn each_record(
+        &self,
+        mut ops: Vec<wire::KvOp>,
+    ) -> Result<Vec<wire::KvResult>, ClientError> {
         check_limits(&ops)?;
         let partitions = self.client.partitions();
         let total = ops.len();
@@ -144,7 +143,6 @@ impl Kv {
         let mut placed: Vec<_> = ops.iter().enumerate().map(place).collect();
         placed.sort_unstable();
         let mut groups: Vec<Group> = Vec::with_capacity(total);
-        let mut ops = ops;
         for (first, &(partition, at)) in placed.iter().enumerate() {
             let op = std::mem::take(&mut ops[at]);
             match groups.last_mut() {
@@ -184,16 +182,6 @@ impl Kv {
             responses: None,
             session: None,
         }
-    }
-
-    async fn of_partition(
-        &self,
-        partition: PartitionId,
-        ops: Vec<wire::KvOp>,
-    ) -> Result<Vec<wire::KvResult>, ClientError> {
-        let number = self.number(partition, &ops);
-        let group = Group { partition, first: 0, ops, number };
-        self.of_group(group, false).await
     }
 
     /// The number of a batch with writes, if this client numbers them.
@@ -309,23 +297,6 @@ const TICKET_PAUSE: Duration = Duration::from_millis(20);
 const NO_TICKET: &str =
     "nothing was written: more clients number their writes at once than a partition remembers";
 
-/// An operation of a batch.
-#[must_use]
-pub fn operation(kind: KvKind, key: &[u8], value: &[u8]) -> wire::KvOp {
-    wire::KvOp {
-        kind: kind.into(),
-        key: Bytes::copy_from_slice(key),
-        value: Bytes::copy_from_slice(value),
-        expected: Bytes::new(),
-        expect_absent: false,
-    }
-}
-
-fn present(result: wire::KvResult) -> Option<Value> {
-    (result.status() == KvStatus::Ok)
-        .then_some(Value { bytes: result.value, version: result.version })
-}
-
 fn results_of(
     answer: wire::Response,
     expected: usize,
@@ -338,30 +309,11 @@ fn results_of(
 }
 
 fn check_limits(ops: &[wire::KvOp]) -> Result<(), ClientError> {
-    let refuse = |text: String| Err(ClientError::Refused(text));
     if ops.len() > limits::KV_OPS_MAX {
-        return refuse(format!("{} operations at once; {} may be", ops.len(), limits::KV_OPS_MAX));
+        let text = format!("{} operations at once; {} may be", ops.len(), limits::KV_OPS_MAX);
+        return Err(ClientError::Refused(text));
     }
-    ops.iter().try_for_each(check_operation)
-}
-
-/// Checks the sizes of an operation's key and value.
-///
-/// # Errors
-/// [`ClientError::Refused`] names the violated limit.
-pub fn check_operation(op: &wire::KvOp) -> Result<(), ClientError> {
-    let refuse = |text: String| Err(ClientError::Refused(text));
-    let (key, value) = (op.key.len(), op.value.len());
-    if key == 0 {
-        return refuse("the key is empty".to_owned());
-    }
-    if key > limits::KEY_BYTES_MAX {
-        return refuse(format!("a key of {key} bytes; {} may be", limits::KEY_BYTES_MAX));
-    }
-    if value > limits::VALUE_BYTES_MAX {
-        return refuse(format!("a value of {value} bytes; {} may be", limits::VALUE_BYTES_MAX));
-    }
-    Ok(())
+    ops.iter().try_for_each(|op| check_sizes(&op.key, &op.value))
 }
 
 /// The changing value of one key. The watch survives restarts and moves of the key's home.
@@ -420,7 +372,7 @@ impl KeyWatch {
                         continue; // The state before a reconnect.
                     }
                     self.seen_version = version;
-                    return Ok((present(result), version));
+                    return Ok((present(result.into()), version));
                 }
             }
         }

@@ -20,7 +20,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
 /// The jobs of a cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Jobs {
+pub struct JobRecordList {
     /// By id.
     pub states: Vec<wire::JobState>,
     /// Homes that have not listed their jobs; these jobs are missing in `states`.
@@ -42,7 +42,10 @@ impl Client {
     ///
     /// # Errors
     /// No node answers at all.
-    pub async fn jobs(&self, request_timeout: Duration) -> Result<Jobs, ClientError> {
+    pub(crate) async fn job_records(
+        &self,
+        request_timeout: Duration,
+    ) -> Result<JobRecordList, ClientError> {
         let deadline = Instant::now() + request_timeout;
         let mut states: BTreeMap<JobId, wire::JobState> = BTreeMap::new();
         loop {
@@ -54,10 +57,14 @@ impl Client {
                     states.extend(told.into_iter().map(|state| (JobId(state.job), state)));
                     if missing.is_empty() {
                         let states = states.into_values().collect();
-                        return Ok(Jobs { states, ..Jobs::default() });
+                        return Ok(JobRecordList { states, ..JobRecordList::default() });
                     }
                     if is_over {
-                        return Ok(Jobs { states: states.into_values().collect(), missing, away });
+                        return Ok(JobRecordList {
+                            states: states.into_values().collect(),
+                            missing,
+                            away,
+                        });
                     }
                 }
                 Err(error) if is_over => return Err(error),

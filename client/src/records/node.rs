@@ -23,7 +23,7 @@ fn state_of(
 
 impl Client {
     /// One node's own state; the node has `request_timeout` to answer.
-    pub async fn node_state(
+    pub(crate) async fn node_record(
         &self,
         node: NodeId,
         request_timeout: Duration,
@@ -33,7 +33,7 @@ impl Client {
     }
 
     /// The state of every node, or the reason for those that do not answer.
-    pub async fn node_states(
+    pub(crate) async fn node_records(
         &self,
         request_timeout: Duration,
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// The newest map that the voters return within `request_timeout`.
-    pub async fn newest_map(&self, request_timeout: Duration) -> Arc<wire::ClusterMap> {
+    pub(crate) async fn newest_map(&self, request_timeout: Duration) -> Arc<wire::ClusterMap> {
         let mut asked = tokio::task::JoinSet::new();
         let map = self.map();
         for node in map.voters.iter().copied().map(NodeId) {
@@ -65,7 +65,7 @@ impl Client {
 
     /// Proposes a change of the map: a node joins, leaves or is removed. The map shows when that
     /// has happened.
-    pub async fn propose(&self, body: wire::map_command::Body) -> Result<(), ClientError> {
+    pub(crate) async fn propose(&self, body: wire::map_command::Body) -> Result<(), ClientError> {
         let command = wire::MapCommand { body: Some(body) };
         let mut last = None;
         for node in self.likely() {
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Changes the tuning of one node; absent fields stay as they are.
-    pub async fn tune(
+    pub(crate) async fn tune(
         &self,
         node: NodeId,
         change: &wire::Tuning,

@@ -7,8 +7,8 @@ use proto::wire::{self, KvKind, request};
 use proto::{PartitionId, limits};
 
 use crate::call::{Repeat, home_of};
+use crate::kv::numbered::Writes;
 use crate::link;
-use crate::numbered::Writes;
 
 /// The maximum size of an operation in a request without its key and value.
 const OP_BYTES: usize = 64;
@@ -118,10 +118,10 @@ pub(crate) fn kv_batch(map: &wire::ClusterMap, group: &Group) -> wire::KvBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::operation;
+    use crate::kv::{KvKind, KvOp};
 
     fn group(partition: u32, kind: KvKind, value_bytes: usize) -> Group {
-        let ops = vec![operation(kind, b"k", &vec![0; value_bytes])];
+        let ops = vec![KvOp::new(kind, b"k", &vec![0; value_bytes]).into()];
         let partition_id = PartitionId(partition);
         Group { partition: partition_id, first: partition as usize, ops, number: None }
     }

@@ -1,0 +1,201 @@
+//! The description that several tasks share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire;
+use proto::wire::spec::Body;
+use workloads::Needs;
+
+use crate::ClientError;
+
+/// What tasks do, and what they need: any number of tasks share one. A clone is cheap.
+///
+/// Texts are templates: `{i}` becomes the `entry` of each task. Arguments, variables and paths of a
+/// command may also have `{job}`, `{task}`, `{in:NAME}` and `{out:NAME}`, the paths of its inputs
+/// and outputs.
+///
+/// ```
+/// use client::TaskSpec;
+/// let count = TaskSpec::command(["sh", "-c", "wc -w < {in:text} > {out:words}"])
+///     .name("count-{i}")
+///     .input("text", "text.txt")
+///     .output("words", "words-{i}");
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskSpec {
+    pub(crate) spec: Arc<wire::Spec>,
+}
+
+impl TaskSpec {
+    /// A command: its program and its arguments. It runs in a directory of its own, with its inputs
+    /// in it. The task is done when the command ends with exit code 0 and has written its outputs.
+    #[must_use]
+    pub fn command<T: Into<String>>(argv: impl IntoIterator<Item = T>) -> Self {
+        let argv: Vec<String> = argv.into_iter().map(Into::into).collect();
+        let program = argv.first().map_or("", |program| program.as_str());
+        let kind = program.rsplit('/').next().unwrap_or_default().to_owned();
+        let body = Body::Command(wire::Command { argv, ..wire::Command::default() });
+        Self::new(kind, body)
+    }
+
+    /// A task that does nothing. Its outputs have the sizes that its task names, and no content
+    /// that means anything.
+    #[must_use]
+    pub fn noop() -> Self {
+        Self::new("noop".to_owned(), Body::Noop(wire::Noop {}))
+    }
+
+    /// A task that sleeps for the `duration_ns` of its task.
+    #[must_use]
+    pub fn sleep() -> Self {
+        Self::new("sleep".to_owned(), Body::Sleep(wire::Sleep {}))
+    }
+
+    /// A task that uses a CPU for the `duration_ns` of its task.
+    #[must_use]
+    pub fn spin() -> Self {
+        Self::new("spin".to_owned(), Body::Spin(wire::Spin {}))
+    }
+
+    fn new(kind: String, body: Body) -> Self {
+        let spec = wire::Spec { name: kind.clone(), kind, cpus: 1, ..wire::Spec::default() };
+        Self { spec: Arc::new(wire::Spec { body: Some(body), ..spec }) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut wire::Spec)) -> Self {
+        change(Arc::make_mut(&mut self.spec));
+        self
+    }
+
+    fn with_command(self, change: impl FnOnce(&mut wire::Command)) -> Self {
+        self.with(|spec| {
+            if let Some(Body::Command(command)) = &mut spec.body {
+                change(command);
+            }
+        })
+    }
+
+    /// The name of the tasks in lists. Default: the program.
+    #[must_use]
+    pub fn name(self, name: &str) -> Self {
+        self.with(|spec| name.clone_into(&mut spec.name))
+    }
+
+    /// Tasks of one kind are expected to take about as long. Default: the program.
+    #[must_use]
+    pub fn kind(self, kind: &str) -> Self {
+        self.with(|spec| kind.clone_into(&mut spec.kind))
+    }
+
+    /// The next input: an output of a parent, which lies as `file` in the directory of the command.
+    /// Several inputs may share a `name`; `{in:NAME}` is then all their paths.
+    #[must_use]
+    pub fn input(self, name: &str, file: &str) -> Self {
+        let (key, file) = (name.to_owned(), file.to_owned());
+        self.with(|spec| spec.inputs.push(wire::Input { key, file, ..wire::Input::default() }))
+    }
+
+    /// A file that all nodes see, such as one of a shared file system. The command reads it as
+    /// `file` in its own directory. `path` must be absolute.
+    #[must_use]
+    pub fn external(self, name: &str, path: &str, file: &str) -> Self {
+        let (key, path, file) = (name.to_owned(), path.to_owned(), file.to_owned());
+        self.with(|spec| {
+            spec.externals.push(wire::External { key, path, file, ..wire::External::default() });
+        })
+    }
+
+    /// The next output: `file` in the directory of the command, or below it. Outputs are numbered
+    /// from 0 in the order of these calls. The bytes are freed when the last child that reads them
+    /// has ended; see [`Self::kept_output`].
+    #[must_use]
+    pub fn output(self, name: &str, file: &str) -> Self {
+        self.with_output(name, file, false)
+    }
+
+    /// As [`Self::output`], and its bytes stay after the end of the job, until the job is forgotten
+    /// with its results.
+    #[must_use]
+    pub fn kept_output(self, name: &str, file: &str) -> Self {
+        self.with_output(name, file, true)
+    }
+
+    fn with_output(self, name: &str, file: &str, keep: bool) -> Self {
+        let (key, file) = (name.to_owned(), file.to_owned());
+        let output = wire::Output { key, file, keep, ..wire::Output::default() };
+        self.with(|spec| spec.outputs.push(output))
+    }
+
+    /// The slots that each task takes while it runs. Default: 1.
+    #[must_use]
+    pub fn cpus(self, cpus: u32) -> Self {
+        self.with(|spec| spec.cpus = cpus.max(1))
+    }
+
+    /// The resources that each task takes while it runs, as `starling submit` takes them: amounts
+    /// of cpus, memory, GPUs and pools. It replaces [`Self::cpus`].
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] has the reason why there is no such request.
+    pub fn needs(self, needs: &Needs) -> Result<Self, ClientError> {
+        let needs = needs.request().map_err(ClientError::Refused)?;
+        Ok(self.with(|spec| {
+            spec.cpus = needs.cpus;
+            spec.memory_bytes = needs.memory_bytes;
+            spec.request = needs.request;
+        }))
+    }
+
+    /// The number of further attempts after a failed one. Default: 0.
+    #[must_use]
+    pub fn retries(self, retries: u32) -> Self {
+        self.with(|spec| spec.retries = retries)
+    }
+
+    /// An attempt that takes longer is killed and fails. Default: no limit.
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Self {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.with(|spec| spec.time_limit_ns = limit_ns)
+    }
+
+    /// The task with the highest priority starts first on each node. Default: 0.
+    #[must_use]
+    pub fn priority(self, priority: i32) -> Self {
+        self.with(|spec| spec.priority = priority)
+    }
+
+    /// A variable of the command's environment.
+    #[must_use]
+    pub fn env(self, name: &str, value: &str) -> Self {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.with_command(|command| command.env.push(wire::Env { name, value }))
+    }
+
+    /// The working directory of the command. Default: a directory of its own.
+    #[must_use]
+    pub fn cwd(self, path: &str) -> Self {
+        self.with_command(|command| path.clone_into(&mut command.cwd))
+    }
+
+    /// The file that the command reads as its standard input. Default: nothing.
+    #[must_use]
+    pub fn stdin(self, path: &str) -> Self {
+        self.with_command(|command| path.clone_into(&mut command.stdin))
+    }
+
+    /// The directory where relative paths of the command begin; absolute.
+    #[must_use]
+    pub fn submit_dir(self, path: &str) -> Self {
+        self.with_command(|command| path.clone_into(&mut command.submit_dir))
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.spec.inputs.len()
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.spec.outputs.len()
+    }
+}
