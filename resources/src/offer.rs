@@ -177,7 +177,7 @@ fn check_groups(name: &Name, groups: &[Vec<String>]) -> Result<(), OfferError> {
 
 impl Offer {
     /// The offer of a node of cpus alone.
-    pub fn with_cpus(cpus: u32) -> Result<Self, OfferError> {
+    pub fn of_cpus(cpus: u32) -> Result<Self, OfferError> {
         let indices = (0..cpus).map(|index| index.to_string()).collect();
         Self::new(vec![Pool::indexed(Name::cpus(), vec![indices])?], Vec::new())
     }

@@ -73,7 +73,7 @@ impl Slots {
     pub(crate) fn resolve(&self, request: &Request) -> Option<Fit> {
         match &self.pools {
             Some(own) => own.pools.resolve(request).ok(),
-            None => Offer::with_cpus(self.total).ok()?.resolve(request).ok(),
+            None => Offer::of_cpus(self.total).ok()?.resolve(request).ok(),
         }
     }
     /// The reasons why a request does not fit now.
