@@ -51,7 +51,7 @@ impl Scheduler {
     /// An attempt starts here. It continues the turns of earlier attempts.
     pub(crate) fn continue_turns(&mut self, task: TaskId, attempt: Attempt, resume: &wire::Resume) {
         let fresh = AttemptTurns::new(attempt, resume.seq);
-        self.attempt_turns.get_or_insert_default().insert(task, fresh);
+        self.holder.attempt_turns.get_or_insert_default().insert(task, fresh);
     }
 
     /// An attempt that runs here commits a turn.
@@ -64,7 +64,8 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let answer = |answer, out: &mut Out| out.turn_answers.push((task, attempt, answer));
-        let Some(running) = self.running.get(&task).filter(|it| it.attempt == attempt) else {
+        let Some(running) = self.holder.running.get(&task).filter(|it| it.attempt == attempt)
+        else {
             return answer(TurnAnswer::Fenced, out);
         };
         let is_over = matches!(turn.verdict, TurnVerdict::TurnWait | TurnVerdict::TurnYield);
@@ -97,7 +98,8 @@ impl Scheduler {
 
     fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
         let fresh = || AttemptTurns::new(attempt, 0);
-        let own = self.attempt_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
+        let own =
+            self.holder.attempt_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
         if own.attempt != attempt {
             *own = fresh();
         }
@@ -115,10 +117,10 @@ impl Scheduler {
     }
 
     fn give_turn(&mut self, now: Time, task: TaskId, turn: wire::Turn, out: &mut Out) {
-        if self.homes.is_home_of(task) {
+        if self.routing.homes.is_home_of(task) {
             self.on_turn_of(now, self.options.me, turn, out);
         } else {
-            out.reliable.push((self.homes.home_of(task), Body::Turn(Box::new(turn))));
+            out.reliable.push((self.routing.homes.home_of(task), Body::Turn(Box::new(turn))));
         }
     }
 
@@ -133,7 +135,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> Option<wire::Completion> {
         let attempt = Attempt(completion.attempt);
-        let known = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let known = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let known = known.filter(|own| own.attempt == attempt);
         if turn.is_none() && known.as_ref().is_none_or(|own| own.sent == 0) {
             self.forget_turns(task, attempt);
@@ -158,7 +160,7 @@ impl Scheduler {
     /// The home has answered a turn.
     pub(crate) fn on_turn_reply(&mut self, now: Time, reply: wire::TurnReply, out: &mut Out) {
         let (task, attempt) = (TaskId::new(reply.job, reply.local), Attempt(reply.attempt));
-        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let Some(own) = own.filter(|own| own.attempt == attempt) else { return };
         // A repeated turn is answered twice. The second answer is not that of the next turn.
         let any_number = self.options.mutant == Some(Mutant::TurnNumberIgnored);
@@ -220,7 +222,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         out.turn_answers.push((task, attempt, answer));
-        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         if let Some((completion, turn)) = own.and_then(|own| own.end.take()).map(|end| *end) {
             self.report_end(now, task, completion, turn, out);
         }
@@ -234,10 +236,10 @@ impl Scheduler {
         attempt: Attempt,
         out: &mut Out,
     ) {
-        let own = self.attempt_turns.as_ref().and_then(|turns| turns.get(&task));
+        let own = self.holder.attempt_turns.as_ref().and_then(|turns| turns.get(&task));
         let last = |own: &AttemptTurns| own.pending.as_ref().map_or(own.seq, |it| it.turn.seq);
         let seq = own.filter(|own| own.attempt == attempt).map_or(0, last);
-        let running = self.running.get(&task).filter(|running| running.attempt == attempt);
+        let running = self.holder.running.get(&task).filter(|running| running.attempt == attempt);
         if let Some(running) = running {
             let commit = TurnCommit { seq, ..TurnCommit::default() };
             out.turn_answers.push((task, attempt, TurnAnswer::Committed(commit)));
@@ -251,19 +253,19 @@ impl Scheduler {
 
     /// The attempt has no more turns here.
     pub(crate) fn forget_turns(&mut self, task: TaskId, attempt: Attempt) {
-        let Some(turns) = &mut self.attempt_turns else { return };
+        let Some(turns) = &mut self.holder.attempt_turns else { return };
         if turns.get(&task).is_some_and(|own| own.attempt == attempt) {
             turns.remove(&task);
         }
         if turns.is_empty() {
-            self.attempt_turns = None;
+            self.holder.attempt_turns = None;
         }
     }
 
     /// Whether the attempt waits for the answer to its last turn. The turn is sent again soon: the
     /// home may have lost it.
     pub(crate) fn awaits_turn_reply(&mut self, task: TaskId, attempt: Attempt) -> bool {
-        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let own = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let pending = own.filter(|own| own.attempt == attempt).and_then(|own| own.pending.as_mut());
         let Some(unanswered) = pending else { return false };
         (unanswered.due, unanswered.pause) = (Time::ZERO, TURN_AGAIN);
@@ -277,20 +279,20 @@ impl Scheduler {
 
     /// Attempts that wait for answers to their turns. Some have ended.
     pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
-        let turns = self.attempt_turns.iter().flat_map(|turns| turns.iter());
+        let turns = self.holder.attempt_turns.iter().flat_map(|turns| turns.iter());
         turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
     }
 
     /// Sends unanswered turns again. While a partition has no active home, its turns wait in the
     /// queue of undelivered messages.
     pub(crate) fn repeat_turns(&mut self, now: Time, out: &mut Out) {
-        let Some(turns) = &mut self.attempt_turns else { return };
+        let Some(turns) = &mut self.holder.attempt_turns else { return };
         let mut due = Vec::new();
         for (&task, own) in turns.iter_mut() {
             let Some(it) = own.pending.as_mut().filter(|it| it.due <= now) else { continue };
             it.pause = it.pause.doubled().min(REPEAT_MAX);
             it.due = now + it.pause;
-            if self.homes.active_owner(task.partition()).is_some() {
+            if self.routing.homes.active_owner(task.partition()).is_some() {
                 due.push((task, it.turn.clone()));
             }
         }
@@ -301,7 +303,7 @@ impl Scheduler {
 
     /// When an unanswered turn is sent again.
     pub(crate) fn next_repeated_turn(&self) -> Option<Time> {
-        let turns = self.attempt_turns.as_ref()?;
+        let turns = self.holder.attempt_turns.as_ref()?;
         turns.values().filter_map(|own| Some(own.pending.as_ref()?.due)).min()
     }
 }

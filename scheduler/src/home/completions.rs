@@ -42,7 +42,7 @@ impl Scheduler {
     /// home of the partition has the same.
     #[must_use]
     pub fn term(&self, partition: PartitionId) -> u32 {
-        self.homes.term(partition).unwrap_or(self.options.incarnation.0)
+        self.routing.homes.term(partition).unwrap_or(self.options.incarnation.0)
     }
 
     /// An attempt ended on some node. Its end counts only if the attempt is the current one.
@@ -55,7 +55,7 @@ impl Scheduler {
     ) {
         let task = TaskId::new(completion.job, completion.local);
         let attempt = Attempt(completion.attempt);
-        let Some(cell) = self.ledger.cell(task) else { return };
+        let Some(cell) = self.home.ledger.cell(task) else { return };
         let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
         match cell.state {
             // A repeated report: the first one counted.
@@ -69,13 +69,13 @@ impl Scheduler {
                 return;
             }
         }
-        if self.ledger.is_removed(task.job) {
+        if self.home.ledger.is_removed(task.job) {
             // The job was cancelled before the completion arrived.
-            self.ledger.give_up(now, task, End::Cancelled, "", out);
+            self.home.ledger.give_up(now, task, End::Cancelled, "", out);
             return;
         }
         let lost = &completion.lost_inputs;
-        if !lost.is_empty() && self.ledger.inputs_lost(task, lost, &self.homes, out) {
+        if !lost.is_empty() && self.home.ledger.inputs_lost(task, lost, &self.routing.homes, out) {
             return;
         }
         let is_done = completion.verdict == wire::Verdict::Done as i32;
@@ -99,9 +99,9 @@ impl Scheduler {
         self.count(task, completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
-            match self.ledger.runner_died(task, completion.hung, out) {
+            match self.home.ledger.runner_died(task, completion.hung, out) {
                 Some(error) => completion.error = error,
-                None => return self.ledger.replace_ready(task, RetryReason::Lost, out),
+                None => return self.home.ledger.replace_ready(task, RetryReason::Lost, out),
             }
         } else if failed && checked != Checked::Used && self.retry(task, out) {
             return;
@@ -116,7 +116,7 @@ impl Scheduler {
                 stderr_tail: completion.stderr_tail.clone(),
                 ..Default::default()
             };
-            self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
+            self.home.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
         }
         let ending = Ending {
             output_sizes: std::mem::take(&mut completion.output_sizes),
@@ -133,7 +133,7 @@ impl Scheduler {
             started: Time(completion.started_ns),
             finished: Time(completion.finished_ns),
         };
-        self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
+        self.home.ledger.end(now, task, end, NodeId(completion.node), ending, out);
     }
 
     /// Updates the estimates of this home. An attempt that ran here was counted when it ended.
@@ -147,14 +147,14 @@ impl Scheduler {
         if failed || from == self.options.me {
             return;
         }
-        if let Some(spec) = self.ledger.spec(task) {
+        if let Some(spec) = self.home.ledger.spec(task) {
             let length = Time(completion.finished_ns).since(Time(completion.started_ns));
-            self.estimates.completed(&spec.kind, length);
+            self.policy.estimates.completed(&spec.kind, length);
         }
     }
 
     pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
-        let Some(part) = self.ledger.part_mut(task) else { return };
+        let Some(part) = self.home.ledger.part_mut(task) else { return };
         let count = &mut part.count;
         count.executions += 1;
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
@@ -175,13 +175,13 @@ impl Scheduler {
 
     /// Starts a further attempt of a failed task, if retries are left.
     fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
-        let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
-        let Some(cell) = self.ledger.cell_mut(task) else { return false };
+        let retries = self.home.ledger.spec(task).map_or(0, |spec| spec.retries);
+        let Some(cell) = self.home.ledger.cell_mut(task) else { return false };
         if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
             return false;
         }
         cell.tries = cell.tries.saturating_add(1);
-        self.ledger.replace_ready(task, RetryReason::Retry, out);
+        self.home.ledger.replace_ready(task, RetryReason::Retry, out);
         true
     }
 
@@ -201,7 +201,7 @@ impl Scheduler {
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
-            let Some(cell) = self.ledger.cell(task) else {
+            let Some(cell) = self.home.ledger.cell(task) else {
                 if starts || start_withdrawn {
                     stale.push(task_attempt(task, attempt)); // The task ended long ago.
                 }
@@ -211,7 +211,7 @@ impl Scheduler {
                 State::Ended(End::Cancelled) if misses => {}
                 // The job is cancelled, and this task's turn has not come: it must not run
                 // meanwhile.
-                State::Ready if self.ledger.is_removed(task.job) => {
+                State::Ready if self.home.ledger.is_removed(task.job) => {
                     stale.push(task_attempt(task, attempt));
                 }
                 // The task runs elsewhere: the sender had given it away, and took it back too soon.
@@ -221,10 +221,10 @@ impl Scheduler {
                 State::Ready if cell.attempt == attempt => {
                     let incarnation = self.incarnation_of(thief);
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
-                        self.ledger.set_holder(task, thief, incarnation, out);
+                        self.home.ledger.set_holder(task, thief, incarnation, out);
                     }
                     if start_withdrawn {
-                        self.ledger.start_is_over(task, out); // Withdrawn: it has not run.
+                        self.home.ledger.start_is_over(task, out); // Withdrawn: it has not run.
                     }
                     self.note_of_holder(task, starts, gone, out);
                     // An earlier incarnation may have revoked the attempt before a power cut lost
@@ -259,10 +259,10 @@ impl Scheduler {
         out: &mut Out,
     ) {
         if starts {
-            self.ledger.note_start(task, out);
+            self.home.ledger.note_start(task, out);
         }
         if gone.1 != Incarnation(0) {
-            self.ledger.note_held(task, gone, out);
+            self.home.ledger.note_held(task, gone, out);
         }
     }
 
@@ -275,11 +275,11 @@ impl Scheduler {
     ) {
         for asked in tasks {
             let task = TaskId::new(asked.job, asked.local);
-            if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
-                self.ledger.replace_ready(task, RetryReason::NotHeld, out);
+            if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
+                self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
                 // Tasks that a leaving node gives back have only waited there.
-                if self.homes.is_leaving(holder) {
-                    self.ledger.waits_for_its_turn(task);
+                if self.routing.homes.is_leaving(holder) {
+                    self.home.ledger.waits_for_its_turn(task);
                 }
             }
         }

@@ -23,3 +23,23 @@ pub(crate) use queue_monitor::Monitor;
 pub use queue_monitor::{Adaptive, excess};
 pub(crate) use rules::Rules;
 pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};
+
+use crate::scheduler::Options;
+
+/// What this node has measured, for the policies.
+#[derive(Debug)]
+pub(crate) struct PolicyState {
+    pub(crate) estimates: Estimates,
+    pub(crate) monitor: Monitor,
+    pub(crate) loads: Loads,
+}
+
+impl PolicyState {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            estimates: Estimates::default(),
+            monitor: Monitor::new(&options.tuning),
+            loads: Loads::default(),
+        }
+    }
+}

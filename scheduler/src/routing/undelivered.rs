@@ -99,13 +99,15 @@ impl Scheduler {
     /// Sends messages for homes to the nodes that serve, and parks them where none does. The node
     /// calls this before it takes messages out of `out`.
     pub fn address(&mut self, out: &mut Out) {
-        if self.undelivered.is_empty() && self.homes.is_settled() {
+        if self.routing.undelivered.is_empty() && self.routing.homes.is_settled() {
             return;
         }
         let mut sent = Vec::with_capacity(out.reliable.len());
         for (to, body) in std::mem::take(&mut out.reliable) {
-            let right = |partition| self.undelivered.active_owner(&self.homes, partition) == Ok(to);
-            if route::all(&traits(&body).addressed_to, &self.homes, right) {
+            let right = |partition| {
+                self.routing.undelivered.active_owner(&self.routing.homes, partition) == Ok(to)
+            };
+            if route::all(&traits(&body).addressed_to, &self.routing.homes, right) {
                 sent.push((to, body));
                 continue;
             }
@@ -120,7 +122,7 @@ impl Scheduler {
     }
 
     fn split_by_active_owner(&self, body: Body) -> Split<Result<NodeId, PartitionId>> {
-        let (homes, undelivered) = (&self.homes, &self.undelivered);
+        let (homes, undelivered) = (&self.routing.homes, &self.routing.undelivered);
         route::split(body, homes, |partition| undelivered.active_owner(homes, partition))
     }
 
@@ -132,7 +134,7 @@ impl Scheduler {
         for (home, piece) in pieces {
             match home {
                 Ok(home) => sent.push((home, piece)),
-                Err(partition) => self.undelivered.enqueue(partition, piece),
+                Err(partition) => self.routing.undelivered.enqueue(partition, piece),
             }
         }
     }
@@ -157,14 +159,14 @@ impl Scheduler {
 
     /// Tries to send parked messages again: the map has changed, or some time has passed.
     pub(crate) fn resend_undelivered(&mut self, now: Time, out: &mut Out) {
-        for (home, body) in self.undelivered.take_sendable(now, &self.homes) {
+        for (home, body) in self.routing.undelivered.take_sendable(now, &self.routing.homes) {
             let told = match &body {
                 Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
                 _ => None,
             };
             out.reliable.extend(self.still_needed(body).map(|body| (home, body)));
             // A cancellation sent meanwhile reached a home that had nothing of the job.
-            told.into_iter().for_each(|job| self.jobs.cancel_again_at(job, home, out));
+            told.into_iter().for_each(|job| self.home.jobs.cancel_again_at(job, home, out));
         }
         self.resend_moves(out);
     }
@@ -173,19 +175,20 @@ impl Scheduler {
     fn still_needed(&self, body: Body) -> Option<Body> {
         // A home that gets this late would have a forgotten job again.
         if let Body::Visible(wire::Visible { commit: Some(commit), .. }) = &body
-            && self.jobs.has_gone(JobId(commit.job))
+            && self.home.jobs.has_gone(JobId(commit.job))
         {
             return None;
         }
         let Body::CreditQuery(mut query) = body else { return Some(body) };
         query.requests.retain(|ask| {
             let child = TaskId::new(ask.job, ask.child);
-            self.homes.is_mine(child.partition()) && self.ledger.lacks(child, LocalId(ask.parent))
+            self.routing.homes.is_mine(child.partition())
+                && self.home.ledger.lacks(child, LocalId(ask.parent))
         });
         (!query.requests.is_empty()).then_some(Body::CreditQuery(query))
     }
     pub(crate) fn retry_undelivered(&mut self, now: Time, out: &mut Out) {
-        if self.undelivered.deadline().is_some_and(|at| at <= now) {
+        if self.routing.undelivered.deadline().is_some_and(|at| at <= now) {
             self.resend_undelivered(now, out);
         }
     }
@@ -198,7 +201,7 @@ impl Scheduler {
         body: Body,
         out: &mut Out,
     ) -> Option<Body> {
-        let homes = &self.homes;
+        let homes = &self.routing.homes;
         let addressed_to = traits(&body).addressed_to;
         let surpassed = route::surpassed(&addressed_to, homes);
         let mine = |partition| homes.is_mine(partition) && !surpassed.contains(&partition);
@@ -234,13 +237,13 @@ impl Scheduler {
     ) {
         let message = wire::Message::decode(wrong_owner.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };
-        let exists = |partition: &PartitionId| partition.0 < self.homes.partitions();
-        let pieces = match route::split(body, &self.homes, |partition| partition) {
+        let exists = |partition: &PartitionId| partition.0 < self.routing.homes.partitions();
+        let pieces = match route::split(body, &self.routing.homes, |partition| partition) {
             Split::ToNode(_) => return,
             Split::Undivided(moved) => {
                 let about = moved.tasks.iter().map(|task| LocalId(task.local).partition());
                 for partition in about.filter(exists) {
-                    self.undelivered.retry_later(now, partition);
+                    self.routing.undelivered.retry_later(now, partition);
                 }
                 return self.move_bounced(from, moved.steal);
             }
@@ -248,8 +251,8 @@ impl Scheduler {
         };
         for (partition, piece) in pieces {
             if exists(&partition) {
-                self.undelivered.retry_later(now, partition);
-                self.undelivered.enqueue(partition, piece);
+                self.routing.undelivered.retry_later(now, partition);
+                self.routing.undelivered.enqueue(partition, piece);
             }
         }
     }
