@@ -17,7 +17,7 @@
 //!
 //! All results are noted in [`Out`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proto::event::Reason;
@@ -98,7 +98,7 @@ impl Scheduler {
     /// Puts the scheduler into the state after a long time without work: it looks for work only
     /// after a sign of some.
     pub fn rest(&mut self) {
-        self.stealing.thief.rest();
+        self.stealing.rest();
     }
 
     /// Loads one stored record of the ledger. Records come in the order of keys.
@@ -117,14 +117,14 @@ impl Scheduler {
     /// Resumes all work that the loaded records imply; called after the last record.
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.home.ledger.resume(now, out);
-        self.home.ledger.ask_for_rounds(|_| true, &self.routing.homes, out);
-        self.holder.job_tallies.started(now);
-        self.home.jobs.resume(now, &self.routing.homes, out);
+        self.home.ledger.ask_for_rounds(|_| true, self.routing.homes(), out);
+        self.holder.job_tallies_mut().started(now);
+        self.home.jobs.resume(now, self.routing.homes(), out);
     }
 
     #[must_use]
     pub fn homes(&self) -> &Homes {
-        &self.routing.homes
+        self.routing.homes()
     }
 
     /// A peer's message, in order and once per incarnation of both sides (except for best-effort
@@ -146,7 +146,7 @@ impl Scheduler {
     }
 
     fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
-        let Some(body) = self.keep_owned_bounce_rest(from, body, out) else { return };
+        let Some(body) = self.routing.keep_owned_bounce_rest(from, body, out) else { return };
         match body {
             Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
                 unreachable!("these are steal probes")
@@ -154,7 +154,7 @@ impl Scheduler {
             Body::Push(push) => self.on_push(from, push, out),
             Body::StealRequest(request) => self.on_steal_request(from, &request, out),
             Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
-            Body::StealDone(done) => self.on_steal_done(from, &done),
+            Body::StealDone(done) => self.stealing.on_steal_done(from, &done),
             Body::TasksMoved(moved) => self.on_tasks_moved(from, &moved, out),
             Body::TasksMovedAck(reply) => self.on_tasks_moved_ack(now, from, &reply, out),
             Body::Finished(finished) => {
@@ -165,25 +165,25 @@ impl Scheduler {
             Body::Turn(turn) => self.on_turn_of(now, from, *turn, out),
             Body::TurnReply(reply) => self.on_turn_reply(now, reply, out),
             Body::AwaitQuery(query) => self.on_await_query(query, out),
-            Body::AwaitReply(reply) => self.on_await_reply(&reply),
+            Body::AwaitReply(reply) => self.home.on_await_reply(&reply),
             Body::ChunksBorn(born) => self.on_chunks_born(from, &born),
             Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
-            Body::Credits(credits) => self.on_credits(now, credits, out),
+            Body::Credits(credits) => self.home.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
-                let homes = &self.routing.homes;
+                let homes = self.routing.homes();
                 let is_home = |child: LocalId| homes.active_owner(child.partition()) == Some(from);
                 self.home.ledger.on_credit_query(from, &query, is_home, out);
-                self.home.ledger.on_asks(now, from, &query.requests, &self.routing.homes, out);
+                self.home.ledger.on_asks(now, from, &query.requests, self.routing.homes(), out);
             }
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => self.on_visible(now, &visible, out),
-            Body::Join(join) => self.home.jobs.on_join(from, join, &self.routing.homes, out),
+            Body::Join(join) => self.home.jobs.on_join(from, join, self.routing.homes(), out),
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),
-            Body::LateEdgesKept(kept) => self.on_late_edges_kept(&kept, out),
+            Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
             Body::JobCounts(counts) => {
-                self.home.jobs.on_job_counts(now, from, counts, &self.routing.homes, out)
+                self.home.jobs.on_job_counts(now, from, counts, self.routing.homes(), out)
             }
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
@@ -213,10 +213,10 @@ impl Scheduler {
             Body::DeathReport(report) => self.on_death_report(from, &report),
             Body::TallyQuery(ask) => self.on_tally_query(ask, out),
             Body::TallyReport(report) => {
-                self.home.jobs.on_part(now, report, &self.routing.homes, out)
+                self.home.jobs.on_part(now, report, self.routing.homes(), out)
             }
             Body::ProgressReport(report) => {
-                self.home.jobs.on_progress_report(from, report, self.routing.homes.nodes());
+                self.home.jobs.on_progress_report(from, report, self.routing.homes().nodes());
             }
             Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
@@ -231,8 +231,7 @@ impl Scheduler {
         incarnation: Incarnation,
         out: &mut Out,
     ) -> bool {
-        let before = self.routing.peers.insert(peer, incarnation);
-        self.routing.homes.note_incarnation(peer, incarnation);
+        let before = self.routing.note_incarnation(peer, incarnation);
         // A restarted peer may have been forgotten here since its first incarnation.
         let restarted = before.unwrap_or(Incarnation::FIRST) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
@@ -242,12 +241,11 @@ impl Scheduler {
         let has_tasks = self.home.ledger.held_remotely.contains_key(&peer);
         self.check_held_remotely(now, peer, before, incarnation, out);
         if restarted {
-            self.stealing.granted.remove(&peer);
             self.take_back_unacked_grants(peer, before.unwrap_or(Incarnation::FIRST), out);
-            self.repeat_moves(peer, out);
-            self.stealing.thief.forget_peer(peer, now);
-            self.policy.loads.forget(peer);
-            let homes = &self.routing.homes;
+            self.stealing.repeat_moves(peer, out);
+            self.stealing.forget_peer(peer, now);
+            self.policy.forget_peer(peer);
+            let homes = self.routing.homes();
             for (&job_id, job) in &mut self.home.ledger.jobs {
                 if homes.job_home(job_id) == peer && job.visible && !job.ended {
                     job.report_everything(now);
@@ -259,10 +257,10 @@ impl Scheduler {
             self.home.jobs.ask_parts_again(peer, out);
             self.home.jobs.forget_again_at(now, peer, homes, out);
             self.ask_directory_again(now, |_, inflight| inflight.home == Some(peer), out);
-            let homes = &self.routing.homes;
+            let homes = self.routing.homes();
             // The job's home may have died before it announced the end.
             let of_peer = |job: &JobId| homes.job_home(*job) == peer;
-            for job in self.holder.local_jobs.committed().filter(of_peer).collect::<Vec<_>>() {
+            for job in self.holder.local_jobs().committed().filter(of_peer).collect::<Vec<_>>() {
                 self.ask_for_job_end(job, out);
             }
         }
@@ -272,8 +270,8 @@ impl Scheduler {
     /// Only best-effort messages were exchanged with this peer, which has never restarted: its next
     /// message counts as the first.
     pub fn forget_peer(&mut self, peer: NodeId) {
-        self.routing.peers.remove(&peer);
-        self.policy.loads.forget(peer);
+        self.routing.forget_peer(peer);
+        self.policy.forget_peer(peer);
     }
 
     /// The known incarnation of a peer; 0 if none is known.
@@ -281,7 +279,7 @@ impl Scheduler {
         if peer == self.options.me {
             return self.options.incarnation;
         }
-        self.routing.peers.get(&peer).copied().unwrap_or_default()
+        self.routing.heard_of(peer).unwrap_or_default()
     }
 
     /// Decides until nothing is left to decide, or until the step's budget is used up. In that case
@@ -292,9 +290,7 @@ impl Scheduler {
         self.activate(now, out);
         self.judge_deaths(now, out);
         self.home.ledger.remove_some(now, out);
-        let homes = std::mem::replace(&mut self.routing.homes, Homes::empty());
-        self.home.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
-        self.routing.homes = homes;
+        self.home.ledger.pump(now, self.routing.homes(), STEP_EDGES_MAX, out);
         for _ in 0..STEP_EDGES_MAX {
             let Some(task) = self.home.ledger.ready.pop_front() else { break };
             self.place(now, task, out);
@@ -302,18 +298,16 @@ impl Scheduler {
         if self.home.ledger.ready.is_empty() {
             self.home.ledger.ready = VecDeque::new();
         }
-        for (node, bundle) in std::mem::take(&mut self.holder.pushes) {
-            let bundle = Some(bundle.finish());
-            out.reliable.push((node, Body::Push(wire::Push { bundle })));
-        }
+        self.holder.send_pushes(out);
         self.send_readers_finished(out);
     }
 
     fn activate(&mut self, now: Time, out: &mut Out) {
-        let (me, homes, peers) = (&self.options, &self.routing.homes, &self.routing.peers);
+        let (me, routing) = (&self.options, &self.routing);
+        let homes = routing.homes();
         let died = |node: NodeId, incarnation: Incarnation| {
             let known = homes.incarnation_of(node);
-            let heard = peers.get(&node).copied().unwrap_or_default();
+            let heard = routing.heard_of(node).unwrap_or_default();
             match node == me.me {
                 true => incarnation < me.incarnation,
                 false => incarnation < known.max(heard) || homes.is_gone(node),
@@ -325,7 +319,7 @@ impl Scheduler {
 
     /// Acts after all is settled: fills slots, steals, sends hints and reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
-        self.holder.space_timeout.tick(now);
+        self.holder.tick(now);
         self.retry_undelivered(now, out);
         self.ask_about_unresolved_jobs(out);
         self.ask_about_files(now, out);
@@ -345,24 +339,12 @@ impl Scheduler {
         self.report(now, out);
         self.expire_uncommitted(now, out);
         self.reconcile(now, out);
-        self.home.jobs.check_stalls(now, &self.routing.homes, out);
-        self.home.jobs.tend_collections(now, &self.routing.homes, out);
-        self.home.jobs.retain(now, &self.options.tuning, &self.routing.homes, out);
-        self.home.jobs.go_on_forgetting_again(now, &self.routing.homes, out);
+        self.home.jobs.check_stalls(now, self.routing.homes(), out);
+        self.home.jobs.tend_collections(now, self.routing.homes(), out);
+        self.home.jobs.retain(now, &self.options.tuning, self.routing.homes(), out);
+        self.home.jobs.go_on_forgetting_again(now, self.routing.homes(), out);
         self.send_readers_finished(out);
-        self.give_room_back();
-    }
-
-    /// An emptied tree keeps room for several entries, and most nodes of a large cluster run
-    /// nothing most of the time.
-    fn give_room_back(&mut self) {
-        if self.holder.running.is_empty() {
-            self.holder.running = BTreeMap::new();
-        }
-        if self.holder.staging.is_empty() {
-            self.holder.staging = BTreeMap::new();
-        }
-        self.holder.awaiting_slot.shrink_to(self.holder.slots.total() as usize);
+        self.holder.give_room_back();
     }
 
     fn expire_uncommitted(&mut self, now: Time, out: &mut Out) {
@@ -392,24 +374,19 @@ impl Scheduler {
         let expiry = staged.map(|(_, job)| job.touched + ttl).min();
         let retry = self.objects.deadline(now);
         let due = [
-            self.stealing.thief.deadline(),
-            self.stealing.hints.deadline(),
-            self.policy.monitor.deadline(),
+            self.stealing.deadline(),
+            self.policy.deadline(),
             self.home.ledger.next_report(),
             self.home.ledger.next_release(),
-            self.home.reconciler.deadline(),
+            self.home.deadline(),
             self.home.jobs.next_stall_check(),
             self.home.jobs.next_collection(),
             self.home.jobs.next_retention(),
             self.home.jobs.next_forgetting(),
             self.holder.deadline(),
-            self.home.death_evidence.deadline(),
-            self.routing.undelivered.deadline(),
+            self.routing.undelivered().deadline(),
             self.objects.drain.as_ref().and_then(|drain| drain.deadline()),
             self.next_requeue(),
-            self.next_ask_of_waits(),
-            self.next_of_open_jobs(),
-            self.next_repeated_turn(),
             expiry,
             retry,
         ];
@@ -431,12 +408,12 @@ impl Scheduler {
         self.name_copies(task, &mut work.inputs);
         self.note_class(&work);
         let fits_nowhere = self.fits_nowhere(&work);
-        let may_come = self.routing.homes.any_unknown() || self.routing.homes.all_keep();
+        let may_come = self.routing.homes().any_unknown() || self.routing.homes().all_keep();
         // An upload stays where its client has put it. If that home is a keeper, it waits until a
         // node with slots is home.
         let waits_for_home = work.is_bound() && self.options.slots == 0;
         if fits_nowhere && may_come || waits_for_home || self.waits_for_wide_node(&work) {
-            self.home.awaiting_wide_node.push(task); // A wider node may be about to return.
+            self.home.await_wide_node(task); // A wider node may be about to return.
             return;
         }
         let term = self.term(task.partition());
@@ -445,7 +422,7 @@ impl Scheduler {
         let ready = self.ready(task, attempt, &work);
         let rules = self.rules();
         let waiting = self.take_node_of_waiting(task, &work);
-        if !work.is_bound() && !self.fits_here(&work) {
+        if !work.is_bound() && !self.holder.fits_here(&work) {
             match waiting {
                 Some(Decision::Push(node)) => {
                     self.push(now, task, attempt, work, node, rules.goes, out);

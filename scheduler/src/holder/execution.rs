@@ -8,6 +8,7 @@ use proto::event::{End as EventEnd, Reason};
 use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
+use crate::holder::Holder;
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::Seat;
 use crate::holder::staging::Staged;
@@ -47,25 +48,36 @@ pub(crate) struct Running {
     pub(crate) handed_on: bool,
 }
 
+impl Holder {
+    /// The attempt of this task that this node holds in any form, except for queued tasks of its
+    /// own home.
+    fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
+        let running = self.running.get(&task).map(|running| running.attempt);
+        let staging = self.staging.get(&task).map(|staged| staged.attempt);
+        let remote = self.remote_tasks.get(&task).map(|remote| remote.attempt);
+        running.or(staging).or(remote)
+    }
+}
+
 impl Scheduler {
     /// A home sent these tasks. A push of an earlier home may arrive after the present home has
     /// asked for the task and placed it on another node. The number of the attempt distinguishes
     /// this case from a push by a home that this node does not know yet.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
-        let partitions = self.routing.homes.partitions();
+        let partitions = self.routing.homes().partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
-        self.forget_unacked_grants_of(&tasks);
+        self.stealing.forget_unacked_grants_of(&tasks);
         let me = self.options.me;
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt, work) in tasks {
-            let home = self.routing.homes.owner(task.partition());
-            let is_late = attempt.0 >> 32 < self.routing.homes.epoch(task.partition());
+            let home = self.routing.homes().owner(task.partition());
+            let is_late = attempt.0 >> 32 < self.routing.homes().epoch(task.partition());
             if let Some(home) = home.filter(|&home| is_late && home != from && home != me) {
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
                 continue;
             }
             self.note_class(&work);
-            if work.has_request() && !self.fits_here(&work) {
+            if work.has_request() && !self.holder.fits_here(&work) {
                 // The home has an earlier offer of this node.
                 let home = home.unwrap_or(from);
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
@@ -99,7 +111,7 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) -> bool {
-        if self.routing.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             self.home.ledger.take_home(task, attempt, out)
         } else {
             self.take_remote_task(task, attempt, work, out)
@@ -114,7 +126,7 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) -> bool {
-        if let Some(known) = self.held_attempt(task) {
+        if let Some(known) = self.holder.held_attempt(task) {
             if known >= attempt {
                 return false;
             }
@@ -131,25 +143,16 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ReplacedUnreported) {
             return;
         }
-        if self.routing.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             return self.home.ledger.replace_dropped(task, attempt, out);
         }
         let dropped = vec![task_attempt(task, attempt)];
-        send_tasks_not_held([(self.routing.homes.home_of(task), dropped)].into(), out);
-    }
-
-    /// The attempt of this task that this node holds in any form, except for queued tasks of its
-    /// own home.
-    fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
-        let running = self.holder.running.get(&task).map(|running| running.attempt);
-        let staging = self.holder.staging.get(&task).map(|staged| staged.attempt);
-        let remote = self.holder.remote_tasks.get(&task).map(|remote| remote.attempt);
-        running.or(staging).or(remote)
+        send_tasks_not_held([(self.routing.homes().home_of(task), dropped)].into(), out);
     }
 
     /// Whether an entry of a queue is still wanted.
     pub(crate) fn is_current(&self, ready: Ready) -> bool {
-        if self.routing.homes.is_home_of(ready.task) {
+        if self.routing.homes().is_home_of(ready.task) {
             self.home.ledger.is_held_here(ready.task, ready.attempt)
         } else {
             self.holder
@@ -164,7 +167,7 @@ impl Scheduler {
         if !self.is_current(ready) {
             return None;
         }
-        if self.routing.homes.is_home_of(ready.task) {
+        if self.routing.homes().is_home_of(ready.task) {
             self.home.ledger.work(ready.task)
         } else {
             self.holder.remote_tasks.remove(&ready.task).map(|remote| remote.work)
@@ -176,21 +179,21 @@ impl Scheduler {
             staged;
         let seat = match seat {
             None if !work.is_instant() => {
-                Some(self.take_seat(&work, class).expect("a task that starts fits"))
+                Some(self.holder.take_seat(&work, class).expect("a task that starts fits"))
             }
             seat => seat,
         };
         if work.alone {
             self.holder.start_requests.set_exclusive(task);
         }
-        if self.routing.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             self.home.ledger.note_start(task, out);
         } else if is_command(&work.spec) && work.deaths == 0 {
             // Its home mostly learns of the start before a death; a task with deaths has asked.
             self.report_start(task_attempt(task, attempt), out);
         }
         if let Some(resume) = work.resume.clone() {
-            self.continue_turns(task, attempt, &resume);
+            self.holder.continue_turns(task, attempt, &resume);
         }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
@@ -254,7 +257,7 @@ impl Scheduler {
         self.keep_outputs(task, &running, &outcome);
         self.free_resources(&running, out);
         (running.pins, running.shared_files, running.output_bytes) = (Vec::new(), Vec::new(), 0);
-        self.count_reads(running.reads, now.since(started));
+        self.objects.count_reads(running.reads, now.since(started));
         let ended = UnreportedEnd { at: now, started, reads: running.reads, outcome };
         let what = (&*running.spec, running.real);
         let ended = self.share_first(now, (task, attempt), what, ended, out);
@@ -296,7 +299,7 @@ impl Scheduler {
         let turned =
             self.holder.attempt_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
         if outcome.turn.is_some() || turned {
-            let copies = self.routing.homes.copies();
+            let copies = self.routing.homes().copies();
             let spec = Arc::make_mut(&mut running.spec);
             spec.outputs.iter_mut().for_each(|it| it.replicas = it.replicas.max(copies));
         }
@@ -312,7 +315,7 @@ impl Scheduler {
                 let is_upload = is_upload(&running.spec);
                 let stay = declared.map_or_else(Stay::default, |it| Stay::of_output(it, is_upload));
                 self.objects.table.made(object, size_bytes, real, stay);
-                self.note_made(&object);
+                self.objects.note_made(&object);
             }
         }
     }
@@ -356,11 +359,11 @@ impl Scheduler {
                 None => return,
             }
         }
-        if self.routing.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             self.complete(now, self.options.me, completion, out);
         } else {
-            let home = self.routing.homes.home_of(task);
-            if self.routing.homes.moves()
+            let home = self.routing.homes().home_of(task);
+            if self.routing.homes().moves()
                 && self.options.mutant != Some(Mutant::RecentCompletionsForgotten)
             {
                 self.holder.recent_completions.note(task, completion.clone());
@@ -437,10 +440,9 @@ impl Scheduler {
         let mut not_held = Vec::new();
         for asked in tasks {
             let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
-            let in_transit =
-                self.stealing.unacked_grants.values().any(|grant| grant.has(task, attempt));
-            let held = self.held_attempt(task) == Some(attempt) || in_transit;
-            if self.awaits_turn_reply(task, attempt) || held {
+            let in_transit = self.stealing.is_in_transit(task, attempt);
+            let held = self.holder.held_attempt(task) == Some(attempt) || in_transit;
+            if self.holder.awaits_turn_reply(task, attempt) || held {
                 continue;
             }
             if let Some(end) = self.holder.recent_completions.of(task, attempt) {

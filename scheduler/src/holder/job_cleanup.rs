@@ -95,8 +95,8 @@ impl LocalJobs {
 impl Scheduler {
     /// Sends the progress reports that are due to the jobs' homes.
     pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
-        for report in self.home.ledger.due_reports(now, &self.routing.homes) {
-            let home = self.routing.homes.job_home(JobId(report.job));
+        for report in self.home.ledger.due_reports(now, self.routing.homes()) {
+            let home = self.routing.homes().job_home(JobId(report.job));
             out.reliable.push((home, Body::JobCounts(report)));
         }
     }
@@ -133,7 +133,7 @@ impl Scheduler {
         let question =
             u64::from(self.options.incarnation.0) << 32 | self.holder.local_jobs.questions;
         let counts = wire::JobCounts { job: job.0, question, ..Default::default() };
-        out.reliable.push((self.routing.homes.job_home(job), Body::JobCounts(counts)));
+        out.reliable.push((self.routing.homes().job_home(job), Body::JobCounts(counts)));
         question
     }
 
@@ -221,6 +221,6 @@ impl Scheduler {
         };
         // An older peer does not repeat the number of the question.
         let is_last = end.question == asked || end.question == 0;
-        is_last && from == self.routing.homes.job_home(job_id)
+        is_last && from == self.routing.homes().job_home(job_id)
     }
 }

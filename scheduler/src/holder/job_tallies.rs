@@ -10,6 +10,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::holder::Holder;
 use crate::output::Out;
 
 /// The resources that a node has used since it started.
@@ -58,15 +59,15 @@ pub(crate) struct JobTallies {
     /// Questions that wait until the shell has measured the used resources.
     asked: Vec<wire::TallyQuery>,
     /// Jobs to be forgotten of which this node may still receive records.
-    pub(crate) unconfirmed: BTreeMap<JobId, wire::TallyQuery>,
+    unconfirmed: BTreeMap<JobId, wire::TallyQuery>,
     /// Jobs with data that the shell is removing; and whether records with results stay.
-    pub(crate) erasing: BTreeMap<JobId, PendingErasure>,
+    erasing: BTreeMap<JobId, PendingErasure>,
     /// The number of removals that the shell was asked for.
-    pub(crate) erasures: u64,
+    erasures: u64,
     /// Attempts with ends that are reported late, with the time at which they ended.
-    pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
+    pub(super) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; with the time of their end, if that was before.
-    pub(crate) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
+    pub(super) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
     /// When this incarnation started.
@@ -74,6 +75,28 @@ pub(crate) struct JobTallies {
 }
 
 impl JobTallies {
+    /// The number of one more removal.
+    pub(crate) fn next_erasure(&mut self) -> u64 {
+        self.erasures += 1;
+        self.erasures
+    }
+    /// The job cannot be forgotten yet.
+    pub(crate) fn defer_erasure(&mut self, ask: wire::TallyQuery) {
+        self.erasing.remove(&JobId(ask.job));
+        self.unconfirmed.insert(JobId(ask.job), ask);
+    }
+    pub(crate) fn take_deferred(&mut self) -> impl Iterator<Item = wire::TallyQuery> + use<> {
+        std::mem::take(&mut self.unconfirmed).into_values()
+    }
+    pub(crate) fn await_erasure(&mut self, erasure: PendingErasure) {
+        self.erasing.insert(JobId(erasure.ask.job), erasure);
+    }
+    /// The shell has ended the removal with this number; `None` if it was not the job's last one.
+    pub(crate) fn erased(&mut self, job: JobId, number: u64) -> Option<PendingErasure> {
+        self.erasing.get(&job).filter(|erasing| erasing.number == number)?;
+        self.erasing.remove(&job)
+    }
+
     pub(crate) fn started(&mut self, now: Time) {
         self.started = now;
     }
@@ -133,6 +156,14 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::Stale { task, .. }
         | Event::MissedWakeupRepaired { task, .. } => Some(task.job),
         _ => None,
+    }
+}
+
+impl Holder {
+    fn runs_others(&self, job: JobId) -> bool {
+        let is_other = |(task, _): (&TaskId, _)| task.job != job;
+        self.running.first_key_value().is_some_and(is_other)
+            || self.running.last_key_value().is_some_and(is_other)
     }
 }
 
@@ -209,7 +240,7 @@ impl Scheduler {
                 steals_tried: self.stats.steals_tried,
                 steals_won: self.stats.steals_won,
                 executions: self.holder.job_tallies.executions,
-                others_ran: self.runs_others(job),
+                others_ran: self.holder.runs_others(job),
             };
             if ask.stage() == TallyStage::Begins {
                 self.holder.job_tallies.of(now, job, ask.round).base.get_or_insert(base);
@@ -218,14 +249,8 @@ impl Scheduler {
             let part = Some(Box::new(self.part(&ask, &base)));
             let tell =
                 wire::TallyReport { job: ask.job, round: ask.round, part, ..Default::default() };
-            out.reliable.push((self.routing.homes.job_home(job), Body::TallyReport(tell)));
+            out.reliable.push((self.routing.homes().job_home(job), Body::TallyReport(tell)));
         }
-    }
-
-    fn runs_others(&self, job: JobId) -> bool {
-        let is_other = |(task, _): (&TaskId, _)| task.job != job;
-        self.holder.running.first_key_value().is_some_and(is_other)
-            || self.holder.running.last_key_value().is_some_and(is_other)
     }
 
     fn part(&self, ask: &wire::TallyQuery, now: &Base) -> wire::NodeTally {

@@ -12,6 +12,7 @@ use proto::limits::{LINE_BLOCKED_MAX, LINE_SCAN_MAX, OFFERS_SHOWN_MAX, PASSES_PE
 use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
+use crate::holder::Holder;
 use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
 use crate::holder::queues::Precedence;
 use crate::holder::ready_queue::{PLAIN, Ready};
@@ -55,13 +56,240 @@ fn need_of<'a>(classes: &'a Classes, work: &Work, class: u64, mutant: Option<Mut
     }
 }
 
+impl Holder {
+    /// The pools that a class may not take, because another one has reserved them.
+    fn kept_from(&self, class: u64) -> PoolSet {
+        match &self.reservation {
+            Some(other) if other.class != class && other.passes >= self.passes_max() => other.short,
+            _ => PoolSet::EMPTY,
+        }
+    }
+
+    fn passes_max(&self) -> u32 {
+        PASSES_PER_SLOT * self.slots.total()
+    }
+
+    /// Whether the reservation lets no task of one cpu start.
+    pub(crate) fn keeps_cpus(&self) -> bool {
+        self.reservation.is_some() && self.kept_from(PLAIN).meets(self.slots.cpus_set())
+    }
+
+    /// Whether the resources of a queued class are free. Of tasks without a request those of one
+    /// cpu count.
+    pub(crate) fn may_start_class(&self, class: u64) -> bool {
+        if class == PLAIN {
+            return !self.keeps_cpus();
+        }
+        self.slots.fits(self.need_of_class(class), self.kept_from(class))
+    }
+
+    fn need_of_class(&self, class: u64) -> Need<'_> {
+        match u32::try_from(class) {
+            Ok(cpus) => Need::Cpus(cpus.max(1)),
+            Err(_) => self.classes.get(class).map_or(Need::Never, Class::need),
+        }
+    }
+
+    /// Whether a task of a class with a request is queued here with all larger inputs.
+    fn has_here(&self, class: u64) -> bool {
+        self.local.has_here(class) || self.shared.has_here(class)
+    }
+
+    /// Whether the resources of the reserved class are free, and a task of it is queued with all
+    /// larger inputs here: the tasks in line do not keep it in its queue.
+    pub(crate) fn reserved_may_start(&self) -> bool {
+        let class = self.reservation.as_ref().map(|own| own.class);
+        class.is_some_and(|class| self.has_here(class) && self.may_start_class(class))
+    }
+
+    /// A task of a class does not fit on the disk: nothing is reserved for it meanwhile.
+    pub(crate) fn end_reservation_of(&mut self, class: u64) {
+        if self.reservation.as_ref().is_some_and(|own| own.class == class) {
+            self.reservation = None;
+        }
+    }
+
+    /// The number of queued tasks of classes that may start.
+    pub(crate) fn startable(&self) -> usize {
+        let plain = self.local.plain() + self.shared.plain();
+        if !self.local.has_requests() && !self.shared.has_requests() {
+            return plain;
+        }
+        let classes = self.local.classes().chain(self.shared.classes());
+        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
+        plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
+    }
+
+    /// Whether one more task of a class may be staged. Beyond those that fit the free resources,
+    /// one is: the others stay in the queue, where thieves find them.
+    fn may_stage(&self, class: u64, fits: bool) -> bool {
+        if class == PLAIN {
+            return true;
+        }
+        let staged = self.staging.values().filter(|it| it.class == class).count();
+        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
+        staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
+    }
+
+    /// The next task of the queues with an input to be fetched. True if it is local.
+    pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
+        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
+        let first = earlier(self.local.first_absent(may), self.shared.first_absent(may));
+        let (local, (_, class)) = first?;
+        let queue = if local { &mut self.local } else { &mut self.shared };
+        queue.pop_absent_of(class).map(|ready| (local, ready))
+    }
+
+    pub(crate) fn need(&self, work: &Work) -> Need<'_> {
+        need_of(&self.classes, work, class_of(&work.spec), self.mutant)
+    }
+
+    /// Whether the resources of a staged task are free.
+    pub(crate) fn may_start(&self, staged: &Staged) -> bool {
+        let need = need_of(&self.classes, &staged.work, staged.class, self.mutant);
+        self.slots.fits(need, self.kept_from(staged.class))
+    }
+
+    /// Takes the resources of a task that may start.
+    pub(crate) fn take_seat(&mut self, work: &Work, class: u64) -> Option<Seat> {
+        let kept = self.kept_from(class);
+        let need = need_of(&self.classes, work, class, self.mutant);
+        let seat = self.slots.take(need, kept)?;
+        match &mut self.reservation {
+            Some(own) if own.class == class => self.reservation = None,
+            Some(other) if self.slots.meets(&seat, other.short) => other.passes += 1,
+            _ => {}
+        }
+        Some(seat)
+    }
+
+    /// A class is next and does not fit: unless another class has reserved, the short pools are
+    /// reserved for it. Further pools are reserved once none of these is short: a task of one cpu
+    /// that waits for a GPU keeps no cpu meanwhile.
+    fn reserve(&mut self, class: u64) {
+        if self.reservation.as_ref().is_some_and(|other| other.class != class)
+            || self.mutant == Some(Mutant::ReservationForgotten)
+        {
+            return;
+        }
+        let short = self.slots.short(self.need_of_class(class));
+        if short.is_empty() {
+            return;
+        }
+        match &mut self.reservation {
+            Some(own) if short.meets(own.short) => {}
+            Some(own) => own.short = own.short.with(short),
+            None => self.reservation = Some(Box::new(Reservation { class, short, passes: 0 })),
+        }
+    }
+
+    /// Ends the reservation of a class if no task of it has its inputs here; notes further short
+    /// pools.
+    pub(crate) fn check_reservation(&mut self) {
+        let Some(class) = self.reservation.as_ref().map(|own| own.class) else { return };
+        let in_line =
+            |task: &TaskId| self.staging.get(task).is_some_and(|staged| staged.class == class);
+        match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
+            true => self.reserve(class),
+            false => self.reservation = None,
+        }
+    }
+
+    /// The first task of the line that fits. The first that does not fit reserves.
+    pub(crate) fn next_in_line(&mut self) -> InLine {
+        while let Some(task) = self.awaiting_slot.front() {
+            if self.staging.contains_key(task) {
+                break;
+            }
+            self.awaiting_slot.pop_front();
+        }
+        let busy = self.slots.free() < self.slots.total();
+        let (mut starts, mut blocked) = (None, None);
+        for (at, task) in self.awaiting_slot.iter().take(LINE_SCAN_MAX).enumerate() {
+            let Some(staged) = self.staging.get(task) else { continue };
+            if busy && staged.work.alone {
+                if at == 0 {
+                    return InLine::Drains;
+                }
+                continue;
+            }
+            if self.may_start(staged) {
+                starts = Some(at);
+                break;
+            }
+            blocked.get_or_insert(staged.class);
+        }
+        if let Some(class) = blocked {
+            self.reserve(class);
+        }
+        match starts.and_then(|at| self.awaiting_slot.remove(at)) {
+            Some(task) => InLine::Starts(task),
+            None => InLine::NoneFits,
+        }
+    }
+
+    /// Whether the line is long enough, although none of its tasks fits.
+    pub(crate) fn waits_in_line(&self) -> bool {
+        self.awaiting_slot.len().saturating_sub(self.parked()) >= LINE_BLOCKED_MAX
+    }
+
+    /// Whether some task of the line fits.
+    pub(crate) fn line_may_start(&self) -> bool {
+        let fits = |task| self.staging.get(task).is_some_and(|it| self.may_start(it));
+        self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
+    }
+
+    /// The number of tasks in line that wait for resources of their request: no other task waits
+    /// for these.
+    pub(crate) fn parked(&self) -> usize {
+        if self.reservation.is_none() {
+            return 0;
+        }
+        let is_parked = |task: &&TaskId| {
+            let staged = self.staging.get(task);
+            staged.is_some_and(|it| it.work.has_request() && !self.may_start(it))
+        };
+        self.awaiting_slot.iter().take(LINE_SCAN_MAX).filter(is_parked).count()
+    }
+
+    /// The next task of the queues with all inputs here, of those that fit; `reserved`: of those of
+    /// the reserved class. True if it is local.
+    pub(crate) fn pop_here(&mut self, reserved: bool) -> Option<(bool, Ready)> {
+        if self.local.has_requests() || self.shared.has_requests() {
+            let first = earlier(self.local.first_here(|_| true), self.shared.first_here(|_| true));
+            if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
+                self.reserve(class);
+            }
+        }
+        // What never fits is taken out too, and staging reports it to its home.
+        let never = |class| class != PLAIN && matches!(self.need_of_class(class), Need::Never);
+        let starts = |class| self.may_start_class(class) && self.may_stage(class, true);
+        let own = self.reservation.as_ref().map(|own| own.class);
+        let may = |class| match reserved {
+            true => own == Some(class) && starts(class),
+            false => never(class) || starts(class),
+        };
+        let (local, (_, class)) = earlier(self.local.first_here(may), self.shared.first_here(may))?;
+        let queue = if local { &mut self.local } else { &mut self.shared };
+        queue.pop_here_of(class).map(|ready| (local, ready))
+    }
+
+    /// Whether an empty node with the resources of this one could run the task.
+    pub(crate) fn fits_here(&self, work: &Work) -> bool {
+        if !work.has_request() {
+            return work.cpus() <= self.slots.total();
+        }
+        self.slots.total() > 0 && !matches!(self.need(work), Need::Never)
+    }
+}
+
 impl Scheduler {
     /// The entry of a task for a ready queue.
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
         self.note_class(work);
         let input_bytes = work.input_bytes();
-        self.policy.estimates.placed(input_bytes, work.cpus());
-        let rank = rank(self.options.tuning.order, work, self.routing.homes.slots_all());
+        self.policy.estimates_mut().placed(input_bytes, work.cpus());
+        let rank = rank(self.options.tuning.order, work, self.routing.homes().slots_all());
         let priority = work.spec.priority;
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }
@@ -81,238 +309,17 @@ impl Scheduler {
             (&self.holder.local, &self.holder.shared, &self.holder.staging);
         let is_staged = |class| staging.values().any(|it| it.class == class);
         let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
-        self.holder.classes.note(work, &self.holder.slots, &self.routing.homes, keep);
+        self.holder.classes.note(work, &self.holder.slots, self.routing.homes(), keep);
     }
 
-    pub(crate) fn need(&self, work: &Work) -> Need<'_> {
-        need_of(&self.holder.classes, work, class_of(&work.spec), self.options.mutant)
-    }
-
-    /// The pools that a class may not take, because another one has reserved them.
-    fn kept_from(&self, class: u64) -> PoolSet {
-        match &self.holder.reservation {
-            Some(other) if other.class != class && other.passes >= self.passes_max() => other.short,
-            _ => PoolSet::EMPTY,
-        }
-    }
-    fn passes_max(&self) -> u32 {
-        PASSES_PER_SLOT * self.holder.slots.total()
-    }
-    /// Whether the reservation lets no task of one cpu start.
-    pub(crate) fn keeps_cpus(&self) -> bool {
-        self.holder.reservation.is_some()
-            && self.kept_from(PLAIN).meets(self.holder.slots.cpus_set())
-    }
-
-    /// Whether the resources of a staged task are free.
-    pub(crate) fn may_start(&self, staged: &Staged) -> bool {
-        let need = need_of(&self.holder.classes, &staged.work, staged.class, self.options.mutant);
-        self.holder.slots.fits(need, self.kept_from(staged.class))
-    }
-    /// Whether the resources of a queued class are free. Of tasks without a request those of one
-    /// cpu count.
-    pub(crate) fn may_start_class(&self, class: u64) -> bool {
-        if class == PLAIN {
-            return !self.keeps_cpus();
-        }
-        self.holder.slots.fits(self.need_of_class(class), self.kept_from(class))
-    }
-    fn need_of_class(&self, class: u64) -> Need<'_> {
-        match u32::try_from(class) {
-            Ok(cpus) => Need::Cpus(cpus.max(1)),
-            Err(_) => self.holder.classes.get(class).map_or(Need::Never, Class::need),
-        }
-    }
-
-    /// Takes the resources of a task that may start.
-    pub(crate) fn take_seat(&mut self, work: &Work, class: u64) -> Option<Seat> {
-        let kept = self.kept_from(class);
-        let need = need_of(&self.holder.classes, work, class, self.options.mutant);
-        let seat = self.holder.slots.take(need, kept)?;
-        match &mut self.holder.reservation {
-            Some(own) if own.class == class => self.holder.reservation = None,
-            Some(other) if self.holder.slots.meets(&seat, other.short) => other.passes += 1,
-            _ => {}
-        }
-        Some(seat)
-    }
-
-    /// A class is next and does not fit: unless another class has reserved, the short pools are
-    /// reserved for it. Further pools are reserved once none of these is short: a task of one cpu
-    /// that waits for a GPU keeps no cpu meanwhile.
-    fn reserve(&mut self, class: u64) {
-        if self.holder.reservation.as_ref().is_some_and(|other| other.class != class)
-            || self.options.mutant == Some(Mutant::ReservationForgotten)
-        {
-            return;
-        }
-        let short = self.holder.slots.short(self.need_of_class(class));
-        if short.is_empty() {
-            return;
-        }
-        match &mut self.holder.reservation {
-            Some(own) if short.meets(own.short) => {}
-            Some(own) => own.short = own.short.with(short),
-            None => {
-                self.holder.reservation = Some(Box::new(Reservation { class, short, passes: 0 }))
-            }
-        }
-    }
-    /// Ends the reservation of a class if no task of it has its inputs here; notes further short
-    /// pools.
-    pub(crate) fn check_reservation(&mut self) {
-        let Some(class) = self.holder.reservation.as_ref().map(|own| own.class) else { return };
-        let in_line = |task: &TaskId| {
-            self.holder.staging.get(task).is_some_and(|staged| staged.class == class)
-        };
-        match self.has_here(class) || self.holder.awaiting_slot.iter().any(in_line) {
-            true => self.reserve(class),
-            false => self.holder.reservation = None,
-        }
-    }
-
-    /// Whether a task of a class with a request is queued here with all larger inputs.
-    fn has_here(&self, class: u64) -> bool {
-        self.holder.local.has_here(class) || self.holder.shared.has_here(class)
-    }
-    /// Whether the resources of the reserved class are free, and a task of it is queued with all
-    /// larger inputs here: the tasks in line do not keep it in its queue.
-    pub(crate) fn reserved_may_start(&self) -> bool {
-        let class = self.holder.reservation.as_ref().map(|own| own.class);
-        class.is_some_and(|class| self.has_here(class) && self.may_start_class(class))
-    }
-    /// A task of a class does not fit on the disk: nothing is reserved for it meanwhile.
-    pub(crate) fn end_reservation_of(&mut self, class: u64) {
-        if self.holder.reservation.as_ref().is_some_and(|own| own.class == class) {
-            self.holder.reservation = None;
-        }
-    }
-
-    /// The first task of the line that fits. The first that does not fit reserves.
-    pub(crate) fn next_in_line(&mut self) -> InLine {
-        while let Some(task) = self.holder.awaiting_slot.front() {
-            if self.holder.staging.contains_key(task) {
-                break;
-            }
-            self.holder.awaiting_slot.pop_front();
-        }
-        let busy = self.holder.slots.free() < self.holder.slots.total();
-        let (mut starts, mut blocked) = (None, None);
-        for (at, task) in self.holder.awaiting_slot.iter().take(LINE_SCAN_MAX).enumerate() {
-            let Some(staged) = self.holder.staging.get(task) else { continue };
-            if busy && staged.work.alone {
-                if at == 0 {
-                    return InLine::Drains;
-                }
-                continue;
-            }
-            if self.may_start(staged) {
-                starts = Some(at);
-                break;
-            }
-            blocked.get_or_insert(staged.class);
-        }
-        if let Some(class) = blocked {
-            self.reserve(class);
-        }
-        match starts.and_then(|at| self.holder.awaiting_slot.remove(at)) {
-            Some(task) => InLine::Starts(task),
-            None => InLine::NoneFits,
-        }
-    }
-    /// Whether the line is long enough, although none of its tasks fits.
-    pub(crate) fn waits_in_line(&self) -> bool {
-        self.holder.awaiting_slot.len().saturating_sub(self.parked()) >= LINE_BLOCKED_MAX
-    }
-    /// Whether some task of the line fits.
-    pub(crate) fn line_may_start(&self) -> bool {
-        let fits = |task| self.holder.staging.get(task).is_some_and(|it| self.may_start(it));
-        self.holder.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
-    }
-    /// The number of tasks in line that wait for resources of their request: no other task waits
-    /// for these.
-    pub(crate) fn parked(&self) -> usize {
-        if self.holder.reservation.is_none() {
-            return 0;
-        }
-        let is_parked = |task: &&TaskId| {
-            let staged = self.holder.staging.get(task);
-            staged.is_some_and(|it| it.work.has_request() && !self.may_start(it))
-        };
-        self.holder.awaiting_slot.iter().take(LINE_SCAN_MAX).filter(is_parked).count()
-    }
-
-    /// The number of queued tasks of classes that may start.
-    pub(crate) fn startable(&self) -> usize {
-        let plain = self.holder.local.plain() + self.holder.shared.plain();
-        if !self.holder.local.has_requests() && !self.holder.shared.has_requests() {
-            return plain;
-        }
-        let classes = self.holder.local.classes().chain(self.holder.shared.classes());
-        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
-        plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
-    }
-    /// Whether one more task of a class may be staged. Beyond those that fit the free resources,
-    /// one is: the others stay in the queue, where thieves find them.
-    fn may_stage(&self, class: u64, fits: bool) -> bool {
-        if class == PLAIN {
-            return true;
-        }
-        let staged = self.holder.staging.values().filter(|it| it.class == class).count();
-        let fit = |it: &Class| self.holder.slots.fits_times(&it.request, it.need(), staged);
-        staged == 0 || (fits && self.holder.classes.get(class).is_some_and(fit))
-    }
-
-    /// The next task of the queues with all inputs here, of those that fit; `reserved`: of those of
-    /// the reserved class. True if it is local.
-    pub(crate) fn pop_here(&mut self, reserved: bool) -> Option<(bool, Ready)> {
-        if self.holder.local.has_requests() || self.holder.shared.has_requests() {
-            let first = earlier(
-                self.holder.local.first_here(|_| true),
-                self.holder.shared.first_here(|_| true),
-            );
-            if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
-                self.reserve(class);
-            }
-        }
-        // What never fits is taken out too, and staging reports it to its home.
-        let never = |class| class != PLAIN && matches!(self.need_of_class(class), Need::Never);
-        let starts = |class| self.may_start_class(class) && self.may_stage(class, true);
-        let own = self.holder.reservation.as_ref().map(|own| own.class);
-        let may = |class| match reserved {
-            true => own == Some(class) && starts(class),
-            false => never(class) || starts(class),
-        };
-        let (local, (_, class)) =
-            earlier(self.holder.local.first_here(may), self.holder.shared.first_here(may))?;
-        let queue = if local { &mut self.holder.local } else { &mut self.holder.shared };
-        queue.pop_here_of(class).map(|ready| (local, ready))
-    }
-    /// The next task of the queues with an input to be fetched. True if it is local.
-    pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
-        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
-        let first =
-            earlier(self.holder.local.first_absent(may), self.holder.shared.first_absent(may));
-        let (local, (_, class)) = first?;
-        let queue = if local { &mut self.holder.local } else { &mut self.holder.shared };
-        queue.pop_absent_of(class).map(|ready| (local, ready))
-    }
-
-    /// Whether an empty node with the resources of this one could run the task.
-    pub(crate) fn fits_here(&self, work: &Work) -> bool {
-        if !work.has_request() {
-            return work.cpus() <= self.holder.slots.total();
-        }
-        self.holder.slots.total() > 0 && !matches!(self.need(work), Need::Never)
-    }
     /// Whether the offer of a member is enough for the task.
     pub(crate) fn offers_enough(&self, node: NodeId, work: &Work) -> bool {
         match work.has_request() {
-            false => self.routing.homes.slots_of(node) >= work.cpus(),
+            false => self.routing.homes().slots_of(node) >= work.cpus(),
             true => {
                 let class = self.holder.classes.get(class_of(&work.spec));
-                let kind = self.routing.homes.kind_of(node);
-                self.routing.homes.slots_of(node) > 0
+                let kind = self.routing.homes().kind_of(node);
+                self.routing.homes().slots_of(node) > 0
                     && class.is_some_and(|class| class.fits_kind(kind))
             }
         }
@@ -320,29 +327,29 @@ impl Scheduler {
     /// Whether the task can be sent to the node.
     pub(crate) fn fits_node(&self, node: NodeId, work: &Work) -> bool {
         match work.has_request() {
-            false => self.routing.homes.fits(node, work.cpus()),
-            true => self.routing.homes.fits(node, 1) && self.offers_enough(node, work),
+            false => self.routing.homes().fits(node, work.cpus()),
+            true => self.routing.homes().fits(node, 1) && self.offers_enough(node, work),
         }
     }
     /// Whether no member offers enough, away or not.
     pub(crate) fn fits_nowhere(&self, work: &Work) -> bool {
         if !work.has_request() {
-            return work.cpus() > self.options.slots.max(self.routing.homes.slots_max());
+            return work.cpus() > self.options.slots.max(self.routing.homes().slots_max());
         }
-        let mut members = self.routing.homes.not_removed();
-        !self.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
+        let mut members = self.routing.homes().not_removed();
+        !self.holder.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
     }
 
     /// The reason why no member runs a request, with the offers of the members.
     pub(crate) fn no_offer(&self, request: &Request) -> String {
         let mut offers: Vec<String> = Vec::new();
         let mut further = 0;
-        for (kind, offer) in self.routing.homes.kinds().iter().enumerate() {
+        for (kind, offer) in self.routing.homes().kinds().iter().enumerate() {
             let nodes = self
                 .routing
-                .homes
+                .homes()
                 .not_removed()
-                .filter(|&node| self.routing.homes.kind_of(node) == kind);
+                .filter(|&node| self.routing.homes().kind_of(node) == kind);
             let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
             if nodes.is_empty() {
                 continue;
@@ -368,11 +375,11 @@ impl Scheduler {
         let number = class_of(&work.spec);
         let class = self.holder.classes.get(number)?;
         let fitting = |node: &NodeId| self.offers_enough(*node, work);
-        let all = self.routing.homes.living().count();
-        let fit = self.routing.homes.living().filter(fitting).count();
+        let all = self.routing.homes().living().count();
+        let fit = self.routing.homes().living().filter(fitting).count();
         let short = self.holder.slots.names(self.holder.slots.short(class.need()));
         if short.is_empty() {
-            let kept = self.kept_from(number);
+            let kept = self.holder.kept_from(number);
             if kept.is_empty() {
                 return None;
             }

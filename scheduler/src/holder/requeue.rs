@@ -32,7 +32,7 @@ impl Scheduler {
     /// The first staged task and the end of its wait, if all slots are taken and other nodes are
     /// there.
     fn longest_waiting(&self) -> Option<(TaskId, Time)> {
-        let others = self.routing.homes.living_others() > 0 && self.objects.drain.is_none();
+        let others = self.routing.homes().living_others() > 0 && self.objects.drain.is_none();
         let never = self.options.mutant == Some(Mutant::StagedNeverRequeued);
         // Its inputs would be evicted, and fetched again for the same long wait.
         let is_full = self.objects.table.copied_bytes > self.options.tuning.cache_bytes;

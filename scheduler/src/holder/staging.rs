@@ -11,6 +11,7 @@ use proto::limits::{
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::holder::Holder;
 use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
@@ -110,6 +111,29 @@ pub(crate) struct Aside {
     home_knows: bool,
 }
 
+impl Holder {
+    /// The task does not fit now. Returns whether other tasks may go before it.
+    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
+        self.full = true;
+        self.end_reservation_of(class_of(&aside.work.spec));
+        if self.aside.is_empty() {
+            Passed::note(&mut self.passed, now, aside.ready.task);
+        }
+        self.aside.push(aside);
+        let may_pass = self.passed.is_some_and(|passed| passed.may(now));
+        match may_pass && self.aside.len() < STORE_BYPASS_SCAN_MAX {
+            true => StageOutcome::Done,
+            false => StageOutcome::Stop,
+        }
+    }
+
+    /// Whether other nodes may steal a task that does not fit here. A task that another node has
+    /// sent back is not offered again: it would migrate without end.
+    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
+        !work.is_bound() && self.no_space.offer_once(task)
+    }
+}
+
 impl Scheduler {
     /// The larger inputs that are not here, each once: the queues index the task by them.
     pub(crate) fn missing_inputs<'a>(
@@ -128,7 +152,7 @@ impl Scheduler {
             }
             let object = object_of(task, input);
             if !missing.iter().any(|&(other, _)| other == object) {
-                missing.push((object, self.presence(&object)));
+                missing.push((object, self.objects.presence(&object)));
             }
         }
         missing
@@ -156,7 +180,7 @@ impl Scheduler {
             self.holder.space_timeout.renew();
             self.holder.passed = None;
         }
-        self.check_reservation();
+        self.holder.check_reservation();
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);
@@ -172,7 +196,7 @@ impl Scheduler {
             && out.launches.len() < launches_max
             && !self.holder.start_requests.any_exclusive()
         {
-            match self.next_in_line() {
+            match self.holder.next_in_line() {
                 InLine::Starts(task) if self.needs_start_permission(task) => {
                     self.request_start(now, task, out);
                     continue;
@@ -185,9 +209,9 @@ impl Scheduler {
                 InLine::NoneFits => {}
             }
             // More would only wait here, where no thief finds them. A reserved task would start.
-            let is_enough =
-                self.waits_in_line() || self.underway() >= STAGING_PER_SLOT_MAX * self.lanes();
-            if is_enough && !self.reserved_may_start() {
+            let is_enough = self.holder.waits_in_line()
+                || self.underway() >= STAGING_PER_SLOT_MAX * self.lanes();
+            if is_enough && !self.holder.reserved_may_start() {
                 break;
             }
             pops += 1;
@@ -195,7 +219,7 @@ impl Scheduler {
                 self.objects.left_over = true;
                 return;
             }
-            let Some((local_queue, ready)) = self.pop_here(is_enough) else { break };
+            let Some((local_queue, ready)) = self.holder.pop_here(is_enough) else { break };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
@@ -218,7 +242,7 @@ impl Scheduler {
             if !self.wants_more_staged() {
                 return;
             }
-            let Some((local_queue, ready)) = self.pop_absent() else { return };
+            let Some((local_queue, ready)) = self.holder.pop_absent() else { return };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
@@ -247,7 +271,8 @@ impl Scheduler {
     /// task waits for these.
     pub(crate) fn underway(&self) -> usize {
         let stalled = self.objects.failed_fetch_tasks + self.holder.start_requests.late();
-        (self.holder.staging.len() - stalled.min(STALLED_TASKS_MAX)).saturating_sub(self.parked())
+        (self.holder.staging.len() - stalled.min(STALLED_TASKS_MAX))
+            .saturating_sub(self.holder.parked())
     }
 
     fn wants_more_staged(&self) -> bool {
@@ -320,7 +345,7 @@ impl Scheduler {
             Admission::Later => {
                 let offered = false;
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
-                return self.set_aside(now, aside);
+                return self.holder.set_aside(now, aside);
             }
             // Only the next task uses up the timeout.
             Admission::Never { needed_bytes, budget_bytes, .. }
@@ -328,9 +353,9 @@ impl Scheduler {
                     || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
                 // A task of the shared queue is offered too, and is sent back only once.
-                let offered = is_next && self.offers(ready.task, &work);
+                let offered = is_next && self.holder.offers(ready.task, &work);
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
-                return self.set_aside(now, aside);
+                return self.holder.set_aside(now, aside);
             }
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
                 let error = format!(
@@ -351,20 +376,6 @@ impl Scheduler {
         StageOutcome::Done
     }
 
-    /// The task does not fit now. Returns whether other tasks may go before it.
-    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
-        self.holder.full = true;
-        self.end_reservation_of(class_of(&aside.work.spec));
-        if self.holder.aside.is_empty() {
-            Passed::note(&mut self.holder.passed, now, aside.ready.task);
-        }
-        self.holder.aside.push(aside);
-        let may_pass = self.holder.passed.is_some_and(|passed| passed.may(now));
-        match may_pass && self.holder.aside.len() < STORE_BYPASS_SCAN_MAX {
-            true => StageOutcome::Done,
-            false => StageOutcome::Stop,
-        }
-    }
     /// Puts the tasks that did not fit in this step back to their places.
     fn return_aside(&mut self) {
         let mut aside = std::mem::take(&mut self.holder.aside);
@@ -378,16 +389,11 @@ impl Scheduler {
         self.holder.aside = aside;
     }
 
-    /// Whether other nodes may steal a task that does not fit here. A task that another node has
-    /// sent back is not offered again: it would migrate without end.
-    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
-        !work.is_bound() && self.holder.no_space.offer_once(task)
-    }
     /// Whether the task waits. Staged tasks free space when they end; readers may end elsewhere, or
     /// other nodes may have space.
     fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
         let ends = fits_alone && !self.holder.staging.is_empty();
-        let may = fits_alone || self.routing.homes.nodes() > 1;
+        let may = fits_alone || self.routing.homes().nodes() > 1;
         ends || (may && self.holder.space_timeout.waits(now, task))
     }
     /// Whether the disk has no space for the next task, or for any. Between the limits there is
@@ -430,7 +436,7 @@ impl Scheduler {
         queue.put_back(ready, &missing);
     }
     fn hold_again(&mut self, ready: Ready, work: Work, home_knows: bool) {
-        if !self.routing.homes.is_home_of(ready.task) {
+        if !self.routing.homes().is_home_of(ready.task) {
             let remote = RemoteTask { attempt: ready.attempt, work, home_knows };
             self.holder.remote_tasks.insert(ready.task, remote);
         }
@@ -460,7 +466,7 @@ impl Scheduler {
             if !seen.insert(object) {
                 return 0;
             }
-            match self.presence(&object) {
+            match self.objects.presence(&object) {
                 Presence::Here => self.objects.table.idle_bytes_of(&object),
                 Presence::Absent if input.node != self.options.me.0 => input.size_bytes,
                 Presence::Absent | Presence::Coming => 0,
@@ -480,7 +486,7 @@ impl Scheduler {
     ) {
         let Ready { task, attempt, .. } = ready;
         self.note_class(&work);
-        if work.has_request() && !self.fits_here(&work) {
+        if work.has_request() && !self.holder.fits_here(&work) {
             // The offer of this node in the map of the sender was another one.
             self.report_dropped(task, attempt, out);
             return;

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_TIMEOUT};
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
 
+use crate::holder::Holder;
 use crate::holder::staging::Staged;
 use crate::output::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
@@ -90,10 +91,26 @@ fn take_due(line: &mut Line, now: Time) -> Option<(TaskId, AskedOwner)> {
     line.pop_front_if(|(at, ..)| *at <= now).map(|(_, task, asked)| (task, asked))
 }
 
+impl Holder {
+    /// The home has recorded that the task did not start: the task queues again.
+    pub(crate) fn on_start_withdrawn(&mut self, task: TaskId, attempt: Attempt) {
+        let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
+        let Some(staged) =
+            staged.filter(|staged| staged.start_permission == StartPermission::Overdue)
+        else {
+            return;
+        };
+        staged.start_permission = StartPermission::NotNeeded;
+        staged.late += 1;
+        self.start_requests.forget(task, StartPermission::Overdue);
+        self.awaiting_slot.push_back(task);
+    }
+}
+
 impl Scheduler {
     pub(crate) fn needs_start_permission(&self, task: TaskId) -> bool {
         let unsure = |staged: &Staged| staged.work.deaths > 0;
-        !self.routing.homes.is_home_of(task)
+        !self.routing.homes().is_home_of(task)
             && self.holder.staging.get(&task).is_some_and(|staged| unsure(staged))
             && self.options.mutant != Some(Mutant::StartWithoutPermission)
     }
@@ -102,7 +119,7 @@ impl Scheduler {
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = &self.holder.staging[&task];
         let (work, class) = (staged.work.clone(), staged.class);
-        let seat = self.take_seat(&work, class);
+        let seat = self.holder.take_seat(&work, class);
         let staged = self.holder.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
         staged.seat = seat;
@@ -139,20 +156,6 @@ impl Scheduler {
         self.start_staged(now, task, out);
     }
 
-    /// The home has recorded that the task did not start: the task queues again.
-    pub(crate) fn on_start_withdrawn(&mut self, task: TaskId, attempt: Attempt) {
-        let staged = self.holder.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
-        let Some(staged) =
-            staged.filter(|staged| staged.start_permission == StartPermission::Overdue)
-        else {
-            return;
-        };
-        staged.start_permission = StartPermission::NotNeeded;
-        staged.late += 1;
-        self.holder.start_requests.forget(task, StartPermission::Overdue);
-        self.holder.awaiting_slot.push_back(task);
-    }
-
     /// Frees the slots of tasks after their requests timed out, and withdraws the starts.
     pub(crate) fn expire_start_requests(&mut self, now: Time, out: &mut Out) {
         while let Some((task, asked)) = self.holder.start_requests.take_due(now) {
@@ -178,7 +181,7 @@ impl Scheduler {
     }
 
     fn home_asked(&self, task: TaskId) -> AskedOwner {
-        let home = self.routing.homes.owner(task.partition());
+        let home = self.routing.homes().owner(task.partition());
         (home, home.map_or(Incarnation(0), |home| self.incarnation_of(home)))
     }
 }

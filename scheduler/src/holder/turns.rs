@@ -12,6 +12,7 @@ use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::work::{Turn, TurnAnswer, TurnCommit};
 use proto::{Attempt, LocalId, PartitionId, Span, TaskId, Time};
 
+use crate::holder::Holder;
 use crate::home::turns::check::check_turn;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
@@ -47,13 +48,62 @@ impl AttemptTurns {
     }
 }
 
-impl Scheduler {
+impl Holder {
     /// An attempt starts here. It continues the turns of earlier attempts.
     pub(crate) fn continue_turns(&mut self, task: TaskId, attempt: Attempt, resume: &wire::Resume) {
         let fresh = AttemptTurns::new(attempt, resume.seq);
-        self.holder.attempt_turns.get_or_insert_default().insert(task, fresh);
+        self.attempt_turns.get_or_insert_default().insert(task, fresh);
     }
 
+    fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
+        let fresh = || AttemptTurns::new(attempt, 0);
+        let own = self.attempt_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
+        if own.attempt != attempt {
+            *own = fresh();
+        }
+        own
+    }
+
+    /// The attempt has no more turns here.
+    pub(crate) fn forget_turns(&mut self, task: TaskId, attempt: Attempt) {
+        let Some(turns) = &mut self.attempt_turns else { return };
+        if turns.get(&task).is_some_and(|own| own.attempt == attempt) {
+            turns.remove(&task);
+        }
+        if turns.is_empty() {
+            self.attempt_turns = None;
+        }
+    }
+
+    /// Whether the attempt waits for the answer to its last turn. The turn is sent again soon: the
+    /// home may have lost it.
+    pub(crate) fn awaits_turn_reply(&mut self, task: TaskId, attempt: Attempt) -> bool {
+        let own = self.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
+        let pending = own.filter(|own| own.attempt == attempt).and_then(|own| own.pending.as_mut());
+        let Some(unanswered) = pending else { return false };
+        (unanswered.due, unanswered.pause) = (Time::ZERO, TURN_AGAIN);
+        true
+    }
+
+    /// Attempts of a partition with turns that are not answered.
+    pub(crate) fn unanswered_turns(&self, partition: PartitionId) -> Vec<(TaskId, Attempt)> {
+        self.attempts_with_turns().filter(|(task, _)| task.partition() == partition).collect()
+    }
+
+    /// Attempts that wait for answers to their turns. Some have ended.
+    pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        let turns = self.attempt_turns.iter().flat_map(|turns| turns.iter());
+        turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
+    }
+
+    /// When an unanswered turn is sent again.
+    pub(crate) fn next_repeated_turn(&self) -> Option<Time> {
+        let turns = self.attempt_turns.as_ref()?;
+        turns.values().filter_map(|own| Some(own.pending.as_ref()?.due)).min()
+    }
+}
+
+impl Scheduler {
     /// An attempt that runs here commits a turn.
     pub fn on_turn(
         &mut self,
@@ -85,7 +135,7 @@ impl Scheduler {
             ..wire::Completion::default()
         });
         let turn = wire_turn(task, attempt, turn, costs);
-        let own = self.turns_of_attempt(task, attempt);
+        let own = self.holder.turns_of_attempt(task, attempt);
         if own.pending.is_some() {
             let text = "the former turn of the attempt is not answered yet".to_owned();
             return answer(TurnAnswer::Refused(text), out);
@@ -96,19 +146,9 @@ impl Scheduler {
         self.send_turn(now, task, turn, out);
     }
 
-    fn turns_of_attempt(&mut self, task: TaskId, attempt: Attempt) -> &mut AttemptTurns {
-        let fresh = || AttemptTurns::new(attempt, 0);
-        let own =
-            self.holder.attempt_turns.get_or_insert_default().entry(task).or_insert_with(fresh);
-        if own.attempt != attempt {
-            *own = fresh();
-        }
-        own
-    }
-
     /// Numbers a turn and gives it to the task's home.
     fn send_turn(&mut self, now: Time, task: TaskId, mut turn: wire::Turn, out: &mut Out) {
-        let own = self.turns_of_attempt(task, Attempt(turn.attempt));
+        let own = self.holder.turns_of_attempt(task, Attempt(turn.attempt));
         own.sent += 1;
         (turn.seq, turn.number) = (own.seq + 1, own.sent);
         let (due, pause) = (now + TURN_AGAIN, TURN_AGAIN);
@@ -117,10 +157,10 @@ impl Scheduler {
     }
 
     fn give_turn(&mut self, now: Time, task: TaskId, turn: wire::Turn, out: &mut Out) {
-        if self.routing.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             self.on_turn_of(now, self.options.me, turn, out);
         } else {
-            out.reliable.push((self.routing.homes.home_of(task), Body::Turn(Box::new(turn))));
+            out.reliable.push((self.routing.homes().home_of(task), Body::Turn(Box::new(turn))));
         }
     }
 
@@ -138,7 +178,7 @@ impl Scheduler {
         let known = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
         let known = known.filter(|own| own.attempt == attempt);
         if turn.is_none() && known.as_ref().is_none_or(|own| own.sent == 0) {
-            self.forget_turns(task, attempt);
+            self.holder.forget_turns(task, attempt);
             return Some(completion);
         }
         if let Some(own) = known
@@ -173,7 +213,7 @@ impl Scheduler {
         let verdict = turn.verdict();
         let ends = matches!(verdict, TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
         match reply.result() {
-            TurnResult::Committed if ends => self.forget_turns(task, attempt),
+            TurnResult::Committed if ends => self.holder.forget_turns(task, attempt),
             TurnResult::Committed => {
                 own.seq = reply.seq;
                 let is_over = verdict != TurnVerdict::TurnMore && !reply.goes_on;
@@ -195,7 +235,7 @@ impl Scheduler {
                 self.report_dropped(task, attempt, out);
             }
             TurnResult::TurnRefused if ends => {
-                self.forget_turns(task, attempt);
+                self.holder.forget_turns(task, attempt);
                 let failed = wire::Completion {
                     verdict: wire::Verdict::Failed as i32,
                     error: reply.error,
@@ -251,38 +291,6 @@ impl Scheduler {
         self.drop_task(task, attempt, out);
     }
 
-    /// The attempt has no more turns here.
-    pub(crate) fn forget_turns(&mut self, task: TaskId, attempt: Attempt) {
-        let Some(turns) = &mut self.holder.attempt_turns else { return };
-        if turns.get(&task).is_some_and(|own| own.attempt == attempt) {
-            turns.remove(&task);
-        }
-        if turns.is_empty() {
-            self.holder.attempt_turns = None;
-        }
-    }
-
-    /// Whether the attempt waits for the answer to its last turn. The turn is sent again soon: the
-    /// home may have lost it.
-    pub(crate) fn awaits_turn_reply(&mut self, task: TaskId, attempt: Attempt) -> bool {
-        let own = self.holder.attempt_turns.as_mut().and_then(|turns| turns.get_mut(&task));
-        let pending = own.filter(|own| own.attempt == attempt).and_then(|own| own.pending.as_mut());
-        let Some(unanswered) = pending else { return false };
-        (unanswered.due, unanswered.pause) = (Time::ZERO, TURN_AGAIN);
-        true
-    }
-
-    /// Attempts of a partition with turns that are not answered.
-    pub(crate) fn unanswered_turns(&self, partition: PartitionId) -> Vec<(TaskId, Attempt)> {
-        self.attempts_with_turns().filter(|(task, _)| task.partition() == partition).collect()
-    }
-
-    /// Attempts that wait for answers to their turns. Some have ended.
-    pub(crate) fn attempts_with_turns(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
-        let turns = self.holder.attempt_turns.iter().flat_map(|turns| turns.iter());
-        turns.filter(|(_, own)| own.pending.is_some()).map(|(&task, own)| (task, own.attempt))
-    }
-
     /// Sends unanswered turns again. While a partition has no active home, its turns wait in the
     /// queue of undelivered messages.
     pub(crate) fn repeat_turns(&mut self, now: Time, out: &mut Out) {
@@ -292,19 +300,13 @@ impl Scheduler {
             let Some(it) = own.pending.as_mut().filter(|it| it.due <= now) else { continue };
             it.pause = it.pause.doubled().min(REPEAT_MAX);
             it.due = now + it.pause;
-            if self.routing.homes.active_owner(task.partition()).is_some() {
+            if self.routing.homes().active_owner(task.partition()).is_some() {
                 due.push((task, it.turn.clone()));
             }
         }
         for (task, turn) in due {
             self.give_turn(now, task, turn, out);
         }
-    }
-
-    /// When an unanswered turn is sent again.
-    pub(crate) fn next_repeated_turn(&self) -> Option<Time> {
-        let turns = self.holder.attempt_turns.as_ref()?;
-        turns.values().filter_map(|own| Some(own.pending.as_ref()?.due)).min()
     }
 }
 

@@ -10,10 +10,19 @@ use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
 use proto::wire::response;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::{End, State};
 use crate::home::requests::{not_yet, refused, unknown_job, wrong_home};
 use crate::output::{Out, send_tasks_not_held};
 use crate::{Mutant, Scheduler};
+
+impl Home {
+    /// Whether the client knows a later round of the job than this home.
+    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
+        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
+        named.any(|task| self.ledger.round(task) < cancel.round)
+    }
+}
 
 impl Scheduler {
     /// A client cancels a job that is homed here, or tasks that are.
@@ -29,14 +38,14 @@ impl Scheduler {
         }
         let job_id = JobId(cancel.job);
         if cancel.locals.is_empty() {
-            if self.routing.homes.job_home(job_id) != self.options.me {
+            if self.routing.homes().job_home(job_id) != self.options.me {
                 return Err(wrong_home(u32::MAX));
             }
-            let answer = self.home.jobs.cancel(now, cancel, &self.routing.homes, out);
+            let answer = self.home.jobs.cancel(now, cancel, self.routing.homes(), out);
             return answer.map(response::Body::Cancelled).ok_or_else(|| unknown_job(cancel.job));
         }
         let partitions = cancel.locals.iter().map(|&local| LocalId(local).partition());
-        if let Some(other) = partitions.into_iter().find(|&p| !self.routing.homes.is_mine(p)) {
+        if let Some(other) = partitions.into_iter().find(|&p| !self.routing.homes().is_mine(p)) {
             return Err(wrong_home(other.0));
         }
         match self.home.ledger.jobs.get(&job_id) {
@@ -44,15 +53,9 @@ impl Scheduler {
             // The ends of a job that is never committed here would outlive its chunks.
             Some(job) if !job.visible => Err(not_yet(cancel.job)),
             // A task that has ended here may be about to run again.
-            Some(_) if self.is_behind(cancel) => Err(not_yet(cancel.job)),
+            Some(_) if self.home.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),
         }
-    }
-
-    /// Whether the client knows a later round of the job than this home.
-    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
-        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
-        named.any(|task| self.home.ledger.round(task) < cancel.round)
     }
 
     /// Ends the named tasks of a job, or all of them, wherever they are.
@@ -88,10 +91,10 @@ impl Scheduler {
         }
         // Tasks that run or are staged here end at once.
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
-        let running = self.holder.running.range(all.clone()).map(|(&task, _)| task);
-        let here = running.chain(self.holder.staging.range(all).map(|(&task, _)| task));
+        let running = self.holder.running().range(all.clone()).map(|(&task, _)| task);
+        let here = running.chain(self.holder.staging().range(all).map(|(&task, _)| task));
         let here: Vec<TaskId> =
-            here.filter(|task| self.routing.homes.is_mine(task.partition())).collect();
+            here.filter(|task| self.routing.homes().is_mine(task.partition())).collect();
         for task in here {
             self.home.ledger.give_up(now, task, End::Cancelled, "", out);
         }
@@ -110,20 +113,19 @@ impl Scheduler {
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for stale in tasks {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
-            if !self.routing.homes.is_home_of(task) {
-                let is_owner = self.routing.homes.owner(task.partition()) == Some(from);
-                if !is_owner
-                    && self.stealing.unacked_grants.values().any(|grant| grant.has(task, attempt))
-                {
+            if !self.routing.homes().is_home_of(task) {
+                let is_owner = self.routing.homes().owner(task.partition()) == Some(from);
+                if !is_owner && self.stealing.is_in_transit(task, attempt) {
                     continue; // A thief may run it, and reports to the present home.
                 }
                 out.events.push(Event::Dismissed { task, attempt });
-                let home = self.routing.homes.owner(task.partition()).filter(|&home| home != from);
+                let home =
+                    self.routing.homes().owner(task.partition()).filter(|&home| home != from);
                 home.into_iter().for_each(|home| not_held.entry(home).or_default().push(*stale));
             } else if from != me && self.home.ledger.is_held_by(task, attempt, me) {
                 continue;
             }
-            self.holder.recent_completions.forget(task, attempt);
+            self.holder.forget_completion(task, attempt);
             self.drop_task(task, attempt, out);
         }
         send_tasks_not_held(not_held, out);
@@ -141,17 +143,17 @@ impl Scheduler {
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished
     /// attempt stay: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
-        self.forget_turns(task, attempt);
-        let (mut found, remote) = (false, self.holder.remote_tasks.get(&task));
+        self.holder.forget_turns(task, attempt);
+        let (mut found, remote) = (false, self.holder.remote_tasks().get(&task));
         if remote.is_some_and(|remote| remote.attempt == attempt) {
-            self.holder.remote_tasks.remove(&task);
+            self.holder.remote_tasks_mut().remove(&task);
             found = true;
         }
-        if self.holder.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
+        if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt == attempt) {
             self.forget_staged(task, out);
             found = true;
         }
-        if self.holder.running.get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
             self.forget_running(task, out);
             found = true;
             let made = (task, attempt);
@@ -170,7 +172,7 @@ impl Scheduler {
         }
         // The task may be granted to a thief, and the thief may fail before it runs the task.
         if !found && self.options.mutant != Some(Mutant::CancelForgetsUnackedGrants) {
-            self.stealing.unacked_grants.values_mut().for_each(|grant| grant.forget(task, attempt));
+            self.stealing.forget_granted(task, attempt);
         }
     }
 }

@@ -6,6 +6,7 @@ use proto::wire::message::Body;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::{End, Ending, Ledger, State};
 use crate::home::recall::Checked;
 use crate::output::{Out, task_attempt};
@@ -37,12 +38,63 @@ impl Ledger {
     }
 }
 
+impl Home {
+    pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
+        let Some(part) = self.ledger.part_mut(task) else { return };
+        let count = &mut part.count;
+        count.executions += 1;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut count.work_ns, completion.finished_ns.saturating_sub(completion.started_ns));
+        for &size_bytes in &completion.output_sizes {
+            add(&mut count.produced_bytes, size_bytes);
+        }
+        add(&mut count.moved_bytes, completion.moved_bytes);
+        add(&mut count.local_bytes, completion.local_bytes);
+        add(&mut count.inputs, completion.inputs.into());
+        add(&mut count.inputs_local, completion.inputs_local.into());
+        add(&mut count.inputs_copied, completion.inputs_copied.into());
+        count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
+        if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
+            count.first_start_ns = completion.started_ns;
+        }
+    }
+
+    /// Starts a further attempt of a failed task, if retries are left.
+    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
+        let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
+        let Some(cell) = self.ledger.cell_mut(task) else { return false };
+        if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
+            return false;
+        }
+        cell.tries = cell.tries.saturating_add(1);
+        self.ledger.replace_ready(task, RetryReason::Retry, out);
+        true
+    }
+
+    /// Records what a holder reports beside holding a task: that it starts the task, or that an
+    /// earlier holder has crashed.
+    pub(crate) fn note_of_holder(
+        &mut self,
+        task: TaskId,
+        starts: bool,
+        gone: (NodeId, Incarnation),
+        out: &mut Out,
+    ) {
+        if starts {
+            self.ledger.note_start(task, out);
+        }
+        if gone.1 != Incarnation(0) {
+            self.ledger.note_held(task, gone, out);
+        }
+    }
+}
+
 impl Scheduler {
     /// The high half of all numbers that this home gives out for a partition. No earlier or later
     /// home of the partition has the same.
     #[must_use]
     pub fn term(&self, partition: PartitionId) -> u32 {
-        self.routing.homes.term(partition).unwrap_or(self.options.incarnation.0)
+        self.routing.homes().term(partition).unwrap_or(self.options.incarnation.0)
     }
 
     /// An attempt ended on some node. Its end counts only if the attempt is the current one.
@@ -75,7 +127,7 @@ impl Scheduler {
             return;
         }
         let lost = &completion.lost_inputs;
-        if !lost.is_empty() && self.home.ledger.inputs_lost(task, lost, &self.routing.homes, out) {
+        if !lost.is_empty() && self.home.ledger.inputs_lost(task, lost, self.routing.homes(), out) {
             return;
         }
         let is_done = completion.verdict == wire::Verdict::Done as i32;
@@ -96,14 +148,14 @@ impl Scheduler {
     ) {
         let task = TaskId::new(completion.job, completion.local);
         let attempt = Attempt(completion.attempt);
-        self.count(task, completion);
+        self.home.count(task, completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
             match self.home.ledger.runner_died(task, completion.hung, out) {
                 Some(error) => completion.error = error,
                 None => return self.home.ledger.replace_ready(task, RetryReason::Lost, out),
             }
-        } else if failed && checked != Checked::Used && self.retry(task, out) {
+        } else if failed && checked != Checked::Used && self.home.retry(task, out) {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
@@ -149,40 +201,8 @@ impl Scheduler {
         }
         if let Some(spec) = self.home.ledger.spec(task) {
             let length = Time(completion.finished_ns).since(Time(completion.started_ns));
-            self.policy.estimates.completed(&spec.kind, length);
+            self.policy.estimates_mut().completed(&spec.kind, length);
         }
-    }
-
-    pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
-        let Some(part) = self.home.ledger.part_mut(task) else { return };
-        let count = &mut part.count;
-        count.executions += 1;
-        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
-        add(&mut count.work_ns, completion.finished_ns.saturating_sub(completion.started_ns));
-        for &size_bytes in &completion.output_sizes {
-            add(&mut count.produced_bytes, size_bytes);
-        }
-        add(&mut count.moved_bytes, completion.moved_bytes);
-        add(&mut count.local_bytes, completion.local_bytes);
-        add(&mut count.inputs, completion.inputs.into());
-        add(&mut count.inputs_local, completion.inputs_local.into());
-        add(&mut count.inputs_copied, completion.inputs_copied.into());
-        count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
-        if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
-            count.first_start_ns = completion.started_ns;
-        }
-    }
-
-    /// Starts a further attempt of a failed task, if retries are left.
-    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
-        let retries = self.home.ledger.spec(task).map_or(0, |spec| spec.retries);
-        let Some(cell) = self.home.ledger.cell_mut(task) else { return false };
-        if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
-            return false;
-        }
-        cell.tries = cell.tries.saturating_add(1);
-        self.home.ledger.replace_ready(task, RetryReason::Retry, out);
-        true
     }
 
     /// A thief reports the tasks that it holds now.
@@ -226,7 +246,7 @@ impl Scheduler {
                     if start_withdrawn {
                         self.home.ledger.start_is_over(task, out); // Withdrawn: it has not run.
                     }
-                    self.note_of_holder(task, starts, gone, out);
+                    self.home.note_of_holder(task, starts, gone, out);
                     // An earlier incarnation may have revoked the attempt before a power cut lost
                     // that. Then the thief has dropped the task since it sent this message.
                     if attempt.term() < self.term(task.partition()) {
@@ -249,23 +269,6 @@ impl Scheduler {
         }
     }
 
-    /// Records what a holder reports beside holding a task: that it starts the task, or that an
-    /// earlier holder has crashed.
-    pub(crate) fn note_of_holder(
-        &mut self,
-        task: TaskId,
-        starts: bool,
-        gone: (NodeId, Incarnation),
-        out: &mut Out,
-    ) {
-        if starts {
-            self.home.ledger.note_start(task, out);
-        }
-        if gone.1 != Incarnation(0) {
-            self.home.ledger.note_held(task, gone, out);
-        }
-    }
-
     /// A holder reports that it does not have tasks that it has according to this home's records.
     pub(crate) fn on_tasks_not_held(
         &mut self,
@@ -278,7 +281,7 @@ impl Scheduler {
             if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
                 self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
                 // Tasks that a leaving node gives back have only waited there.
-                if self.routing.homes.is_leaving(holder) {
+                if self.routing.homes().is_leaving(holder) {
                     self.home.ledger.waits_for_its_turn(task);
                 }
             }

@@ -117,7 +117,7 @@ impl Scheduler {
     /// A message from this incarnation of a node arrived for the present incarnation of this node:
     /// the two have lived at the same time.
     pub fn note_life(&mut self, node: NodeId, incarnation: Incarnation) {
-        if node.0 as usize >= self.routing.homes.nodes() {
+        if node.0 as usize >= self.routing.homes().nodes() {
             return; // Not a member.
         }
         if !self.has_met((node, incarnation)) {
@@ -136,13 +136,13 @@ impl Scheduler {
     /// first incarnation. A later one may receive a packet that was sent before it began. (Where
     /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
     fn has_lived_with_peers(&self) -> bool {
-        !self.routing.homes.moves() && self.options.incarnation <= Incarnation::FIRST
+        !self.routing.homes().moves() && self.options.incarnation <= Incarnation::FIRST
     }
 
     /// The cluster takes it for dead, or it has started again. A node that has left in order has
     /// not died, and its earlier deaths do not matter any more.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
-        if !self.routing.homes.not_removed().any(|node| node == death.0) {
+        if !self.routing.homes().not_removed().any(|node| node == death.0) {
             self.home.death_evidence.forget_gone(death.0);
         } else if self.has_met(death) {
             self.home.death_evidence.note_gone(now, death.0);
@@ -158,7 +158,7 @@ impl Scheduler {
 
     fn has_met(&self, death: Death) -> bool {
         let is_known =
-            self.has_lived_with_peers() && self.routing.peers.get(&death.0) == Some(&death.1);
+            self.has_lived_with_peers() && self.routing.heard_of(death.0) == Some(death.1);
         is_known || self.home.death_evidence.has_met(death)
     }
 
@@ -168,7 +168,7 @@ impl Scheduler {
         let is_last = self.options.former.0 == incarnation;
         let began_alone =
             self.home.death_evidence.0.as_ref().is_some_and(|known| known.began_alone);
-        let mut others = self.routing.homes.not_removed().filter(|&node| self.has_lived(node));
+        let mut others = self.routing.homes().not_removed().filter(|&node| self.has_lived(node));
         let is_only = others.all(|node| node == self.options.me);
         is_only || (began_alone && is_last)
     }
@@ -240,7 +240,7 @@ impl Scheduler {
     /// The possible witnesses of a node's death: the other living nodes, and those that died at
     /// about the same time.
     fn witnesses(&self, now: Time, dead: NodeId) -> Vec<NodeId> {
-        let mut others: Vec<NodeId> = self.routing.homes.living_or_back().collect();
+        let mut others: Vec<NodeId> = self.routing.homes().living_or_back().collect();
         let known = self.home.death_evidence.0.iter().flat_map(|known| &known.gone);
         let lately = known.filter(|(at, _)| now.since(*at) <= DEATHS_TOGETHER);
         others.extend(lately.map(|&(_, node)| node));
@@ -260,16 +260,16 @@ impl Scheduler {
     /// Whether some incarnation of the node is on record. A node that was admitted and never
     /// started has none.
     fn has_lived(&self, node: NodeId) -> bool {
-        !self.routing.homes.moves()
+        !self.routing.homes().moves()
             || node == self.options.me
-            || self.routing.homes.incarnation_of(node) != Incarnation(0)
+            || self.routing.homes().incarnation_of(node) != Incarnation(0)
     }
 
     /// Judges a death by the witnesses' answers. The next incarnation of the dead node has
     /// priority: the former one may have stopped in order.
     fn ask_witnesses(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
         let (me, met) = (self.options.me, self.has_met(death));
-        let is_back = self.routing.peers.get(&death.0).is_some_and(|&life| life > death.1);
+        let is_back = self.routing.heard_of(death.0).is_some_and(|life| life > death.1);
         let inquiry = self.home.death_evidence.known().inquiries.get_mut(&death)?;
         let others = &inquiry.others;
         if others.contains(&me) {
@@ -302,11 +302,11 @@ impl Scheduler {
     /// This node stops in order: no more tasks start here. It announces this, so that its end does
     /// not count as a death.
     pub fn stop(&mut self, out: &mut Out) {
-        self.holder.stopping = true;
+        self.holder.stop();
         out.launches.clear();
         let (NodeId(node), Incarnation(incarnation)) = (self.options.me, self.options.incarnation);
         let end = LifeEnd::LifeStopped as i32;
-        for other in self.routing.homes.living_or_back().filter(|other| other.0 != node) {
+        for other in self.routing.homes().living_or_back().filter(|other| other.0 != node) {
             let report = wire::DeathReport { node, incarnation, heard: false, end };
             out.best_effort.push((other, Body::DeathReport(report)));
         }

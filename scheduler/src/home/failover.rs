@@ -62,7 +62,7 @@ impl Scheduler {
     /// # Panics
     /// When homes do not move here, or it serves the partition already.
     pub fn serve(&mut self, now: Time, partition: PartitionId, term: u32, out: &mut Out) {
-        assert!(!self.routing.homes.is_mine(partition), "{partition} is served already");
+        assert!(!self.routing.homes().is_mine(partition), "{partition} is served already");
         let term = match self.options.mutant {
             Some(Mutant::TermOfIncarnation) => self.options.incarnation.0,
             _ => term,
@@ -70,7 +70,7 @@ impl Scheduler {
         self.loading(partition);
         let loaded = self.home.loading.as_mut().and_then(|loading| loading.remove(&partition));
         let Loading { ledger, jobs } = loaded.expect("made above");
-        self.routing.homes.serve(partition, term);
+        self.routing.serve(partition, term);
         let concerned = self.home.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
             let ended =
@@ -82,13 +82,13 @@ impl Scheduler {
                 self.forget_data(job, keeps, out);
             }
         }
-        self.home.ledger.ask_for_rounds(|taken| taken == partition, &self.routing.homes, out);
+        self.home.ledger.ask_for_rounds(|taken| taken == partition, self.routing.homes(), out);
         let claimed = self.claim(now, partition, out);
         if self.options.mutant != Some(Mutant::HoldersNotQueried) {
             self.ask_about_held(now, partition, &claimed, out);
         }
-        self.home.jobs.take_over(now, jobs, &self.routing.homes, out);
-        self.routing.undelivered.served_here(partition);
+        self.home.jobs.take_over(now, jobs, self.routing.homes(), out);
+        self.routing.served_here(partition);
         self.resend_undelivered(now, out);
         self.confirm_forgotten(out);
     }
@@ -96,24 +96,28 @@ impl Scheduler {
     /// This node held these tasks for the earlier home. Now it holds them for itself.
     fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let of_partition = |task: &TaskId| task.partition() == partition;
-        let mut here: Vec<(TaskId, Attempt)> =
-            self.holder.remote_tasks.iter().map(|(&task, remote)| (task, remote.attempt)).collect();
-        here.extend(self.holder.staging.iter().map(|(&task, staged)| (task, staged.attempt)));
-        here.extend(self.holder.running.iter().map(|(&task, running)| (task, running.attempt)));
+        let mut here: Vec<(TaskId, Attempt)> = self
+            .holder
+            .remote_tasks()
+            .iter()
+            .map(|(&task, remote)| (task, remote.attempt))
+            .collect();
+        here.extend(self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt)));
+        here.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt)));
         here.retain(|(task, _)| of_partition(task));
         here.sort_unstable();
         let mut claimed = self.claim_ended(partition, out);
         for (task, attempt) in here {
             if self.home.ledger.take_home(task, attempt, out) {
-                self.holder.remote_tasks.remove(&task);
+                self.holder.remote_tasks_mut().remove(&task);
                 claimed.insert(task);
-                if let Some(running) = self.holder.running.get_mut(&task) {
+                if let Some(running) = self.holder.running_mut().get_mut(&task) {
                     running.handed_on = false;
                     self.home.ledger.note_start(task, out);
                 }
                 // The task may wait for an answer of the earlier home.
                 self.on_start_permitted(now, task, attempt, out);
-                self.on_start_withdrawn(task, attempt);
+                self.holder.on_start_withdrawn(task, attempt);
             } else {
                 out.events.push(Event::Dismissed { task, attempt });
                 self.drop_task(task, attempt, out);
@@ -126,15 +130,15 @@ impl Scheduler {
     /// them.
     fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let me = self.options.me;
-        let ended: Vec<_> = self.holder.recent_completions.of_partition(partition).collect();
+        let ended: Vec<_> = self.holder.recent_completions().of_partition(partition).collect();
         let mut claimed = BTreeSet::new();
-        for (task, attempt) in self.unanswered_turns(partition) {
-            let is_here = self.holder.running.contains_key(&task);
+        for (task, attempt) in self.holder.unanswered_turns(partition) {
+            let is_here = self.holder.running().contains_key(&task);
             if !is_here
                 && self.home.ledger.is_held_by(task, attempt, me)
                 && self.home.ledger.take_home(task, attempt, out)
             {
-                self.awaits_turn_reply(task, attempt);
+                self.holder.awaits_turn_reply(task, attempt);
                 claimed.insert(task);
             }
         }
@@ -142,7 +146,7 @@ impl Scheduler {
             if self.home.ledger.is_held_by(task, attempt, me)
                 && self.home.ledger.take_home(task, attempt, out)
             {
-                let end = self.holder.recent_completions.of(task, attempt).expect("listed above");
+                let end = self.holder.recent_completions().of(task, attempt).expect("listed above");
                 out.completions.entry(me).or_default().push(end.clone());
                 claimed.insert(task);
             }
@@ -166,12 +170,11 @@ impl Scheduler {
             let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
             if holder == me {
                 // An earlier attempt in transit to a thief does not count.
-                let in_transit =
-                    self.stealing.unacked_grants.values().any(|grant| grant.has(task, attempt));
+                let in_transit = self.stealing.is_in_transit(task, attempt);
                 if !claimed.contains(&task) && !in_transit {
                     self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
                 }
-            } else if self.routing.homes.is_gone(holder) {
+            } else if self.routing.homes().is_gone(holder) {
                 self.home.ledger.holder_died(now, task, RetryReason::HolderGone, out);
             } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
                 self.home.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
@@ -198,9 +201,9 @@ impl Scheduler {
             return;
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
-        for (&task, running) in &mut self.holder.running {
+        for (&task, running) in self.holder.running_mut() {
             let partition = task.partition();
-            let is_ours = self.routing.homes.is_mine(partition) && goes.contains(&partition);
+            let is_ours = self.routing.homes().is_mine(partition) && goes.contains(&partition);
             // According to its records, a task that runs again has ended. The next home knows
             // nothing else.
             let is_stored = self.home.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
@@ -210,7 +213,7 @@ impl Scheduler {
             }
         }
         for &partition in goes {
-            if self.routing.homes.is_mine(partition) {
+            if self.routing.homes().is_mine(partition) {
                 self.hand_over_bound_tasks(partition, out);
             }
         }
@@ -220,7 +223,7 @@ impl Scheduler {
     fn hand_over_bound_tasks(&mut self, partition: PartitionId, out: &mut Out) {
         let (me, incarnation) = (self.options.me, self.options.incarnation);
         let mut held = self.home.ledger.held(partition);
-        held.retain(|&(task, holder)| holder == me && !self.holder.running.contains_key(&task));
+        held.retain(|&(task, holder)| holder == me && !self.holder.running().contains_key(&task));
         for (task, _) in held {
             let Some(work) = self.home.ledger.work(task).filter(Work::is_bound) else { continue };
             let cell = self.home.ledger.cell(task).expect("held tasks have records");
@@ -233,8 +236,10 @@ impl Scheduler {
                 let ready = self.ready(task, attempt, &work);
                 self.enqueue(true, ready);
             }
-            self.holder.local_jobs.record_activity(task.job);
-            self.holder.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
+            self.holder.note_activity(task.job);
+            self.holder
+                .remote_tasks_mut()
+                .insert(task, RemoteTask { attempt, work, home_knows: true });
         }
     }
 
@@ -244,27 +249,26 @@ impl Scheduler {
         if let Some(loading) = &mut self.home.loading {
             loading.remove(&partition);
         }
-        if !self.routing.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return;
         }
-        let staged = self.holder.staging.iter().map(|(&task, staged)| (task, staged.attempt));
+        let staged = self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt));
         let mut dropped: Vec<_> =
             staged.filter(|(task, _)| task.partition() == partition).collect();
-        let running = self.holder.running.iter().filter(|(task, _)| task.partition() == partition);
-        for (&task, running) in running {
-            if running.handed_on {
-                self.holder.local_jobs.record_activity(task.job);
-            } else {
-                dropped.push((task, running.attempt));
-            }
-        }
+        let running =
+            self.holder.running().iter().filter(|(task, _)| task.partition() == partition);
+        let (handed_on, others): (Vec<_>, Vec<_>) = running
+            .map(|(&task, running)| (task, running.attempt, running.handed_on))
+            .partition(|&(_, _, handed_on)| handed_on);
+        handed_on.into_iter().for_each(|(task, _, _)| self.holder.note_activity(task.job));
+        dropped.extend(others.into_iter().map(|(task, attempt, _)| (task, attempt)));
         for (task, attempt) in dropped {
             self.drop_task(task, attempt, out);
         }
-        self.routing.homes.give_up(partition);
+        self.routing.give_up(partition);
         self.home.ledger.give_up_partition(partition);
         self.objects.directory.forget_partition(partition);
-        self.home.jobs.give_up(partition, &self.routing.homes, out);
+        self.home.jobs.give_up(partition, self.routing.homes(), out);
         if let Some(open_jobs) = &mut self.home.open_jobs {
             open_jobs.give_up(partition, out);
         }
@@ -272,30 +276,26 @@ impl Scheduler {
 
     /// Installs a newer map.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
-        let older = self.routing.homes.succeed(homes);
-        self.routing
-            .peers
-            .iter()
-            .for_each(|(&peer, &life)| self.routing.homes.note_incarnation(peer, life));
-        if !self.routing.homes.has_same_offers(&older) {
-            self.holder.classes.rematch(&self.holder.slots, &self.routing.homes);
+        let older = self.routing.succeed(homes);
+        if !self.routing.homes().has_same_offers(&older) {
+            self.holder.rematch(self.routing.homes());
         }
-        self.home.ledger.report_interval = report_interval(&self.routing.homes);
+        self.home.ledger.report_interval = report_interval(self.routing.homes());
         self.home.ledger.ready.extend(self.home.awaiting_wide_node.drain(..));
         self.begin_drain(out);
         self.look_for_takers(now, &older);
-        self.home.jobs.forget_again(now, &self.routing.homes, out);
+        self.home.jobs.forget_again(now, self.routing.homes(), out);
         self.home.jobs.tend_collections_soon();
         self.confirm_forgotten(out);
-        let changed: BTreeSet<PartitionId> = self.routing.homes.changed_since(&older).collect();
+        let changed: BTreeSet<PartitionId> = self.routing.homes().changed_since(&older).collect();
         if changed.is_empty() {
             return;
         }
-        self.home.reconciler.homes_changed(now, &changed);
-        self.routing.undelivered.map_changed();
+        self.home.homes_changed(now, &changed);
+        self.routing.map_changed();
         self.resend_undelivered(now, out);
-        self.home.jobs.notify_new_homes(&changed, &self.routing.homes, out);
-        let homes = &self.routing.homes;
+        self.home.jobs.notify_new_homes(&changed, self.routing.homes(), out);
+        let homes = self.routing.homes();
         let moved = |job: JobId| changed.contains(&homes.job_partition(job));
         for (&job_id, job) in &mut self.home.ledger.jobs {
             if moved(job_id) && job.visible && !job.ended {
@@ -306,7 +306,8 @@ impl Scheduler {
         self.home.ledger.ask_again(of_moved, homes, out);
         self.home.ledger.recall_again(homes, out);
         // The earlier home may have died before it announced the end.
-        for job in self.holder.local_jobs.committed().filter(|&job| moved(job)).collect::<Vec<_>>()
+        for job in
+            self.holder.local_jobs().committed().filter(|&job| moved(job)).collect::<Vec<_>>()
         {
             self.ask_for_job_end(job, out);
         }
@@ -375,10 +376,9 @@ impl Scheduler {
         }
         // This node may have heard a later incarnation before: grants to that one are not lost.
         if self.incarnation_of(peer) <= incarnation {
-            self.stealing.granted.remove(&peer);
             self.take_back_unacked_grants(peer, incarnation, out);
-            self.stealing.thief.forget_peer(peer, now);
-            self.policy.loads.forget(peer);
+            self.stealing.forget_peer(peer, now);
+            self.policy.forget_peer(peer);
         }
         self.objects.directory.forget_node(peer);
         if self.is_dead(peer) {

@@ -16,9 +16,9 @@ mod stall_probe;
 pub(crate) mod task_inventory;
 pub(crate) mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use proto::{PartitionId, TaskId};
+use proto::{PartitionId, TaskId, Time};
 
 use crate::home::death_evidence::DeathEvidence;
 use crate::home::failover::Loading;
@@ -34,15 +34,15 @@ use crate::scheduler::{Options, report_interval};
 pub(crate) struct Home {
     pub(crate) ledger: Ledger,
     pub(crate) jobs: Jobs,
-    pub(crate) death_evidence: DeathEvidence,
+    death_evidence: DeathEvidence,
     /// Tasks that wait for a node that can run them.
-    pub(crate) awaiting_wide_node: Vec<TaskId>,
+    awaiting_wide_node: Vec<TaskId>,
     /// Partitions that this node is about to serve. Boxed, since the size of a node is bounded.
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
-    pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
-    pub(crate) reconciler: Reconciler,
+    loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
+    reconciler: Reconciler,
     /// Requests about open jobs that are not answered yet. Boxed as well.
-    pub(crate) open_jobs: Option<Box<OpenJobs>>,
+    open_jobs: Option<Box<OpenJobs>>,
 }
 
 impl Home {
@@ -59,5 +59,23 @@ impl Home {
             reconciler: Reconciler::default(),
             open_jobs: None,
         }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let due = [
+            self.reconciler.deadline(),
+            self.death_evidence.deadline(),
+            self.next_ask_of_waits(),
+            self.next_of_open_jobs(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    pub(crate) fn await_wide_node(&mut self, task: TaskId) {
+        self.awaiting_wide_node.push(task);
+    }
+    /// These partitions have other homes now.
+    pub(crate) fn homes_changed(&mut self, now: Time, changed: &BTreeSet<PartitionId>) {
+        self.reconciler.homes_changed(now, changed);
     }
 }

@@ -14,6 +14,7 @@ use proto::wire::open_request::What;
 use proto::wire::{Openness, Verdict, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Time, wire};
 
+use crate::home::Home;
 use crate::home::jobs::open::{closed_text, not_open_text};
 use crate::home::ledger::Ledger;
 use crate::home::ledger::open::{LateKey, Standing};
@@ -111,6 +112,57 @@ fn accepted() -> Answered {
     Ok(response::Body::Accepted(wire::Accepted {}))
 }
 
+impl Home {
+    fn answer_when_stored(
+        &mut self,
+        chunk: (JobId, PartitionId, u32),
+        asker: Asker,
+    ) -> Option<Answered> {
+        let (job, partition, number) = chunk;
+        if is_stored(&self.ledger, job, partition, number) {
+            return Some(accepted());
+        }
+        let open_jobs = self.open_jobs.get_or_insert_default();
+        let askers = open_jobs.unanswered.entry(chunk).or_default();
+        if !askers.contains(&asker) {
+            askers.push(asker);
+        }
+        None
+    }
+
+    fn take_join(&mut self, part: PartKey) -> Option<PendingJoin> {
+        self.open_jobs.as_mut()?.joins.remove(&part)
+    }
+
+    /// The home of parents has stored the edges of a chunk.
+    pub(crate) fn on_late_edges_kept(&mut self, kept: &wire::LateEdgesKept, out: &mut Out) {
+        let (job, number) = (JobId(kept.job), kept.chunk);
+        let partition = PartitionId(kept.child_partition);
+        if self.ledger.late_edges_stored((job, partition, number, PartitionId(kept.partition))) {
+            self.answer_stored((job, partition, number), out);
+        }
+    }
+
+    fn answer_stored(&mut self, chunk: (JobId, PartitionId, u32), out: &mut Out) {
+        let open_jobs = self.open_jobs.as_mut();
+        let askers = open_jobs.and_then(|open_jobs| open_jobs.unanswered.remove(&chunk));
+        for asker in askers.unwrap_or_default() {
+            answer(asker, accepted(), out);
+        }
+    }
+
+    /// When something about open jobs is due.
+    pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
+        if self.open_jobs.as_ref().is_some_and(|open_jobs| open_jobs.has_more_ends) {
+            return Some(Time::ZERO);
+        }
+        let joins = self.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
+        let join = joins.map(|join| join.at).min();
+        let late = self.ledger.next_late_send();
+        join.into_iter().chain(late).min()
+    }
+}
+
 impl Scheduler {
     /// Stores a chunk of an open job. `None`: the answer follows.
     pub(crate) fn append(
@@ -122,11 +174,11 @@ impl Scheduler {
     ) -> Option<Answered> {
         let (job, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
         let number = chunk.number;
-        if !self.routing.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return Some(Err(wrong_home(partition.0)));
         }
         if self.home.ledger.has_chunk(job, partition, number) {
-            return self.answer_when_stored((job, partition, number), asker);
+            return self.home.answer_when_stored((job, partition, number), asker);
         }
         if let Err(error) = self.check_chunk(&chunk) {
             return Some(Err(error));
@@ -148,35 +200,14 @@ impl Scheduler {
             }
         }
         match self.home.ledger.accept_open_chunk(now, chunk, out) {
-            Ok(()) => self.answer_when_stored((job, partition, number), asker),
+            Ok(()) => self.home.answer_when_stored((job, partition, number), asker),
             Err(error) => Some(Err(refused(error.to_string()))),
         }
     }
 
-    fn answer_when_stored(
-        &mut self,
-        chunk: (JobId, PartitionId, u32),
-        asker: Asker,
-    ) -> Option<Answered> {
-        let (job, partition, number) = chunk;
-        if is_stored(&self.home.ledger, job, partition, number) {
-            return Some(accepted());
-        }
-        let open_jobs = self.home.open_jobs.get_or_insert_default();
-        let askers = open_jobs.unanswered.entry(chunk).or_default();
-        if !askers.contains(&asker) {
-            askers.push(asker);
-        }
-        None
-    }
-
-    fn take_join(&mut self, part: PartKey) -> Option<PendingJoin> {
-        self.home.open_jobs.as_mut()?.joins.remove(&part)
-    }
-
     /// A job is visible, has given weight to parts here, or is closed.
     pub(crate) fn on_visible(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
-        self.home.ledger.make_visible(now, visible, &self.routing.homes, out);
+        self.home.ledger.make_visible(now, visible, self.routing.homes(), out);
         self.on_joined(now, visible, out);
     }
 
@@ -184,7 +215,7 @@ impl Scheduler {
         let (Some(commit), Some(_)) = (&visible.commit, &self.home.open_jobs) else { return };
         for total in &commit.partitions {
             let part = (JobId(commit.job), PartitionId(total.partition));
-            let Some(join) = self.take_join(part) else { continue };
+            let Some(join) = self.home.take_join(part) else { continue };
             for (asker, chunk) in join.chunks {
                 if let Some(answered) = self.append(now, asker, chunk, out) {
                     answer(asker, answered, out);
@@ -198,7 +229,7 @@ impl Scheduler {
     /// are skipped, since there is none.
     pub(crate) fn on_join_refused(&mut self, refusal: &wire::JoinRefused, out: &mut Out) {
         let part = (JobId(refusal.job), PartitionId(refusal.partition));
-        let Some(join) = self.take_join(part) else { return };
+        let Some(join) = self.home.take_join(part) else { return };
         let (code, text) = (refusal.code, refusal.text.clone());
         let error = wire::Error { code, text, ..Default::default() };
         for (asker, _) in join.chunks {
@@ -221,7 +252,7 @@ impl Scheduler {
             ..Default::default()
         };
         let credits = late.edges.iter().map(credit).collect();
-        if let Some(home) = self.routing.homes.owner(PartitionId(late.child_partition)) {
+        if let Some(home) = self.routing.homes().owner(PartitionId(late.child_partition)) {
             let credits = wire::Credits { credits, reconciled: false };
             out.reliable.push((home, Body::Credits(credits)));
         }
@@ -231,7 +262,7 @@ impl Scheduler {
     fn confirm_late_edges(&self, late: &wire::LateEdges, out: &mut Out) {
         let &wire::LateEdges { job, partition, child_partition, chunk, .. } = late;
         let kept = wire::LateEdgesKept { job, partition, child_partition, chunk };
-        if let Some(home) = self.routing.homes.owner(PartitionId(child_partition)) {
+        if let Some(home) = self.routing.homes().owner(PartitionId(child_partition)) {
             out.reliable.push((home, Body::LateEdgesKept(kept)));
         }
     }
@@ -244,7 +275,7 @@ impl Scheduler {
             let edges = piece.child.len();
             piece.index < index_max && piece.slot.len() == edges && piece.output.len() == edges
         };
-        if !self.routing.homes.is_mine(partition) || !late.edges.iter().all(is_sound) {
+        if !self.routing.homes().is_mine(partition) || !late.edges.iter().all(is_sound) {
             return;
         }
         match self.home.ledger.standing(job, partition) {
@@ -266,24 +297,6 @@ impl Scheduler {
         }
     }
 
-    /// The home of parents has stored the edges of a chunk.
-    pub(crate) fn on_late_edges_kept(&mut self, kept: &wire::LateEdgesKept, out: &mut Out) {
-        let (job, number) = (JobId(kept.job), kept.chunk);
-        let partition = PartitionId(kept.child_partition);
-        if self.home.ledger.late_edges_stored((job, partition, number, PartitionId(kept.partition)))
-        {
-            self.answer_stored((job, partition, number), out);
-        }
-    }
-
-    fn answer_stored(&mut self, chunk: (JobId, PartitionId, u32), out: &mut Out) {
-        let open_jobs = self.home.open_jobs.as_mut();
-        let askers = open_jobs.and_then(|open_jobs| open_jobs.unanswered.remove(&chunk));
-        for asker in askers.unwrap_or_default() {
-            answer(asker, accepted(), out);
-        }
-    }
-
     /// Sends what is due to the homes of jobs and of parents, and to clients.
     pub(crate) fn tend_open_jobs(&mut self, now: Time, out: &mut Out) {
         let joins = self.home.open_jobs.iter_mut().flat_map(|open_jobs| &mut open_jobs.joins);
@@ -291,7 +304,7 @@ impl Scheduler {
             if join.at <= now {
                 join.at = now + JOIN_REPEAT.doubled_times(join.tries.min(REPEAT_DOUBLINGS_MAX));
                 join.tries += 1;
-                let home = self.routing.homes.job_home(JobId(job));
+                let home = self.routing.homes().job_home(JobId(job));
                 out.reliable.push((home, Body::Join(wire::Join { job, partition })));
             }
         }
@@ -306,11 +319,11 @@ impl Scheduler {
         let (job, partition, number, parents) = key;
         let Some(late) = self.home.ledger.late_edges_of(key) else {
             if is_stored(&self.home.ledger, job, partition, number) {
-                self.answer_stored((job, partition, number), out);
+                self.home.answer_stored((job, partition, number), out);
             }
             return;
         };
-        if let Some(home) = self.routing.homes.active_owner(parents) {
+        if let Some(home) = self.routing.homes().active_owner(parents) {
             out.reliable.push((home, Body::LateEdges(late)));
         }
         self.home.ledger.plan_late_edges(now, key, tries);
@@ -334,17 +347,6 @@ impl Scheduler {
         self.on_readers_finished(&wire::ReadersFinished { outputs }, out);
     }
 
-    /// When something about open jobs is due.
-    pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
-        if self.home.open_jobs.as_ref().is_some_and(|open_jobs| open_jobs.has_more_ends) {
-            return Some(Time::ZERO);
-        }
-        let joins = self.home.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
-        let join = joins.map(|join| join.at).min();
-        let late = self.home.ledger.next_late_send();
-        join.into_iter().chain(late).min()
-    }
-
     pub(crate) fn on_open_request(
         &mut self,
         now: Time,
@@ -352,15 +354,15 @@ impl Scheduler {
         out: &mut Out,
     ) -> Answered {
         let job = JobId(request.job);
-        let is_home = self.routing.homes.job_home(job) == self.options.me;
+        let is_home = self.routing.homes().job_home(job) == self.options.me;
         match request.what {
             Some(What::Reserve(_) | What::Close(_)) if !is_home => Err(wrong_home(u32::MAX)),
             Some(What::Reserve(ids)) => self.home.jobs.reserve(job.0, ids, out),
-            Some(What::Close(_)) => self.home.jobs.close(now, job.0, &self.routing.homes, out),
+            Some(What::Close(_)) => self.home.jobs.close(now, job.0, self.routing.homes(), out),
             Some(What::Release(release)) => self.release(now, job, &release, out),
             Some(What::CountOpen(query)) => {
                 let partition = PartitionId(query.partition);
-                if !self.routing.homes.is_mine(partition) {
+                if !self.routing.homes().is_mine(partition) {
                     return Err(wrong_home(query.partition));
                 }
                 let part = self.home.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
@@ -379,7 +381,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> Answered {
         let partition = PartitionId(release.partition);
-        if !self.routing.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return Err(wrong_home(release.partition));
         }
         match self.home.ledger.standing(job, partition) {
@@ -411,7 +413,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> Result<(), wire::Error> {
         let partition = PartitionId(query.partition);
-        if !self.routing.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return Err(wrong_home(query.partition));
         }
         let part = (JobId(query.job), partition);

@@ -4,10 +4,24 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::State;
 use crate::home::ledger::recall::{Pending, bare_recall, send_recalls};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+impl Home {
+    fn not_deterministic(&self, task: TaskId, output: u32) -> String {
+        let spec = self.ledger.spec(task);
+        let key = spec.and_then(|spec| spec.outputs.get(output as usize)).map(|o| o.key.as_str());
+        let (name, key) = (self.ledger.name(task), key.unwrap_or_default());
+        format!(
+            "task '{name}' is not deterministic; its output '{key}' was already used, was lost and \
+             came out differently; hint: make the command write the same bytes each time, or use \
+             more --replicas"
+        )
+    }
+}
 
 impl Scheduler {
     /// Holds back the end of a task that was done before and has made other bytes now.
@@ -36,7 +50,7 @@ impl Scheduler {
         let (attempt, own) = (Attempt(completion.attempt), task.partition());
         let later = self.home.ledger.recalls_of(task, attempt, &outputs);
         let unanswered = [(own, bare_recall(task, attempt, own))].into();
-        send_recalls(&unanswered, &self.routing.homes, out);
+        send_recalls(&unanswered, self.routing.homes(), out);
         let completion = completion.clone();
         let pending = Pending { from, completion, outputs, later, unanswered, used: false };
         self.home.ledger.recalls.pending.insert(task, pending);
@@ -52,7 +66,7 @@ impl Scheduler {
         for (&child, &slot) in recall.child.iter().zip(&recall.slot) {
             let task = TaskId { job, local: LocalId(child) };
             if task.partition() == partition && !is_over {
-                used |= self.home.ledger.recall(task, slot, by, &self.routing.homes, out);
+                used |= self.home.ledger.recall(task, slot, by, self.routing.homes(), out);
             }
         }
         // The job's home first learns that these tasks are not done, then forwards the answer. So
@@ -70,7 +84,7 @@ impl Scheduler {
             counted: false,
             readers: !recall.child.is_empty(),
         };
-        out.reliable.push((self.routing.homes.job_home(job), Body::Recalled(answer)));
+        out.reliable.push((self.routing.homes().job_home(job), Body::Recalled(answer)));
     }
 
     /// As the job's home: forwards the answer. As the parent's home: the last answer decides.
@@ -79,7 +93,7 @@ impl Scheduler {
         if !answer.counted {
             (answer.counted, answer.used) =
                 (true, answer.used || self.home.jobs.is_fetched(task.job));
-            if let Some(home) = self.routing.homes.owner(task.partition()) {
+            if let Some(home) = self.routing.homes().owner(task.partition()) {
                 out.reliable.push((home, Body::Recalled(answer)));
             }
             return;
@@ -106,7 +120,7 @@ impl Scheduler {
             return self.conclude_recall(now, task, out);
         }
         pending.unanswered = std::mem::take(&mut pending.later);
-        send_recalls(&pending.unanswered, &self.routing.homes, out);
+        send_recalls(&pending.unanswered, self.routing.homes(), out);
     }
 
     fn conclude_recall(&mut self, now: Time, task: TaskId, out: &mut Out) {
@@ -121,23 +135,13 @@ impl Scheduler {
         if used {
             mark(Mark::OtherBytesUsed);
             completion.verdict = wire::Verdict::Failed as i32;
-            completion.error = self.not_deterministic(task, outputs.first().copied().unwrap_or(0));
+            completion.error =
+                self.home.not_deterministic(task, outputs.first().copied().unwrap_or(0));
             completion.exit_code = 1;
             (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
         }
         let how = if used { Checked::Used } else { Checked::Changed };
         self.conclude(now, from, &mut completion, how, out);
-    }
-
-    fn not_deterministic(&self, task: TaskId, output: u32) -> String {
-        let spec = self.home.ledger.spec(task);
-        let key = spec.and_then(|spec| spec.outputs.get(output as usize)).map(|o| o.key.as_str());
-        let (name, key) = (self.home.ledger.name(task), key.unwrap_or_default());
-        format!(
-            "task '{name}' is not deterministic; its output '{key}' was already used, was lost and \
-             came out differently; hint: make the command write the same bytes each time, or use \
-             more --replicas"
-        )
     }
 }
 

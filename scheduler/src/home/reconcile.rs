@@ -15,6 +15,7 @@ use proto::wire::message::Body;
 use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::home::Home;
 use crate::home::ledger::{Job, Ledger, State};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -67,6 +68,19 @@ impl Reconciler {
     }
 }
 
+impl Home {
+    pub(crate) fn on_credits(&mut self, now: Time, mut credits: wire::Credits, out: &mut Out) {
+        if credits.reconciled {
+            let is_expected = |credit: &wire::Credit| self.reconciler.is_expected(now, credit);
+            let (expected, others) = credits.credits.into_iter().partition(is_expected);
+            credits.credits = others;
+            let expected = wire::Credits { credits: expected, reconciled: false };
+            self.ledger.on_credits(now, expected, out);
+        }
+        self.ledger.on_credits(now, credits, out);
+    }
+}
+
 impl Scheduler {
     /// Asks for credits that waiting tasks should have by now.
     pub(crate) fn reconcile(&mut self, now: Time, out: &mut Out) {
@@ -82,22 +96,11 @@ impl Scheduler {
         self.home.reconciler.at = Some(now + RECONCILE_INTERVAL);
         let after = self.home.reconciler.after.take();
         let skipped = self.home.reconciler.skipped(now);
-        let (asks, last) = self.home.ledger.missing_credits(after, &self.routing.homes, &skipped);
+        let (asks, last) = self.home.ledger.missing_credits(after, self.routing.homes(), &skipped);
         self.home.reconciler.after = last;
         for (home, asks) in asks {
             out.best_effort.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
         }
-    }
-
-    pub(crate) fn on_credits(&mut self, now: Time, mut credits: wire::Credits, out: &mut Out) {
-        if credits.reconciled {
-            let is_expected = |credit: &wire::Credit| self.home.reconciler.is_expected(now, credit);
-            let (expected, others) = credits.credits.into_iter().partition(is_expected);
-            credits.credits = others;
-            let expected = wire::Credits { credits: expected, reconciled: false };
-            self.home.ledger.on_credits(now, expected, out);
-        }
-        self.home.ledger.on_credits(now, credits, out);
     }
 }
 

@@ -8,6 +8,7 @@ use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::holder::task::{Work, is_upload};
+use crate::home::Home;
 use crate::home::jobs::Watched;
 use crate::home::ledger::{End, State, check_places};
 use crate::output::{Answer, Out};
@@ -65,6 +66,13 @@ impl Request {
             Self::WatchEnds(query) => vec![PartitionId(query.partition)],
             Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),
         }
+    }
+}
+
+impl Home {
+    /// The request of a task, if it has one.
+    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
+        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
     }
 }
 
@@ -151,7 +159,7 @@ impl Scheduler {
         chunk: wire::Chunk,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if !self.routing.homes.is_mine(PartitionId(chunk.partition)) {
+        if !self.routing.homes().is_mine(PartitionId(chunk.partition)) {
             return Err(wrong_home(chunk.partition));
         }
         self.check_chunk(&chunk)?;
@@ -163,7 +171,7 @@ impl Scheduler {
 
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
-        let widest = self.routing.homes.slots_max().max(self.options.slots);
+        let widest = self.routing.homes().slots_max().max(self.options.slots);
         let mut checked = BTreeSet::new();
         for spec in chunk.specs.iter().filter(|spec| !spec.request.is_empty()) {
             if checked.insert((&spec.request[..], is_call(spec))) {
@@ -172,10 +180,10 @@ impl Scheduler {
         }
         let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
         if let Some(spec) = chunk.specs.iter().find(is_wide) {
-            if self.routing.homes.any_unknown() {
+            if self.routing.homes().any_unknown() {
                 return Err(busy("some nodes have not said yet how many slots they have".into()));
             }
-            if self.routing.homes.all_keep() {
+            if self.routing.homes().all_keep() {
                 return Err(refused(KEEPERS_ALONE.into()));
             }
             let text = format!(
@@ -184,7 +192,7 @@ impl Scheduler {
             );
             return Err(refused(text));
         }
-        check_places(chunk, self.routing.homes.partitions())
+        check_places(chunk, self.routing.homes().partitions())
             .map_err(|error| refused(error.to_string()))
     }
 
@@ -194,10 +202,10 @@ impl Scheduler {
         commit: wire::JobCommit,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.routing.homes.job_home(JobId(commit.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(commit.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.home.jobs.commit(now, commit, &self.routing.homes, out) {
+        match self.home.jobs.commit(now, commit, self.routing.homes(), out) {
             Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(text) => Err(refused(text)),
         }
@@ -209,10 +217,10 @@ impl Scheduler {
         retry: &wire::JobRetry,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.routing.homes.job_home(JobId(retry.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(retry.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.home.jobs.retry(now, retry, &self.routing.homes, out) {
+        match self.home.jobs.retry(now, retry, self.routing.homes(), out) {
             Some(state) => state.map(response::Body::Job).map_err(refused),
             None => Err(unknown_job(retry.job)),
         }
@@ -224,10 +232,10 @@ impl Scheduler {
         forget: wire::JobForget,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.routing.homes.job_home(JobId(forget.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(forget.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.home.jobs.forget(now, forget, &self.routing.homes, out) {
+        match self.home.jobs.forget(now, forget, self.routing.homes(), out) {
             Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
             Some(Err(text)) => Err(refused(text)),
             None => Err(unknown_job(forget.job)),
@@ -243,9 +251,9 @@ impl Scheduler {
             self.mark_running(task, state);
         }
         if states.end {
-            let running = self.holder.running.iter().filter(|(task, _)| task.job.0 == query.job);
+            let running = self.holder.running().iter().filter(|(task, _)| task.job.0 == query.job);
             let remote_tasks =
-                running.filter(|(task, _)| !self.routing.homes.is_mine(task.partition()));
+                running.filter(|(task, _)| !self.routing.homes().is_mine(task.partition()));
             let mut remote_tasks: Vec<_> = remote_tasks
                 .map(|(task, running)| self.remote_task_state(*task, running.attempt))
                 .collect();
@@ -270,7 +278,11 @@ impl Scheduler {
     }
 
     fn mark_running(&self, task: TaskId, state: &mut wire::TaskState) {
-        if self.holder.running.get(&task).is_some_and(|running| running.attempt.0 == state.attempt)
+        if self
+            .holder
+            .running()
+            .get(&task)
+            .is_some_and(|running| running.attempt.0 == state.attempt)
         {
             state.set_phase(wire::TaskPhase::RunningTask);
         }
@@ -319,13 +331,13 @@ impl Scheduler {
             let live = self.has_ended(task.job) == Some(false);
             live && self.home.ledger.spec(task).is_some_and(|spec| is_upload(spec))
         };
-        self.routing.homes.is_home_of(task).then(here)
+        self.routing.homes().is_home_of(task).then(here)
     }
 
     /// Whether this node has a replica of the partition.
     #[must_use]
     pub fn has_replica(&self, partition: PartitionId) -> bool {
-        self.routing.homes.has_replica(self.options.me, partition)
+        self.routing.homes().has_replica(self.options.me, partition)
     }
 
     /// Explains why the task is where it is. This node answers as the task's home, its holder, or
@@ -335,7 +347,7 @@ impl Scheduler {
         let mut explanation = match self.home.ledger.explain(task) {
             Some(explanation) => explanation,
             None if self.holds(task) => {
-                let running = self.holder.running.get(&task).map(|running| running.attempt);
+                let running = self.holder.running().get(&task).map(|running| running.attempt);
                 let task = self.remote_task_state(task, running.unwrap_or_default());
                 wire::Explanation { task: Some(task), ..Default::default() }
             }
@@ -362,18 +374,18 @@ impl Scheduler {
     }
 
     fn holds(&self, task: TaskId) -> bool {
-        self.holder.remote_tasks.contains_key(&task)
-            || self.holder.staging.contains_key(&task)
-            || self.holder.running.contains_key(&task)
+        self.holder.remote_tasks().contains_key(&task)
+            || self.holder.staging().contains_key(&task)
+            || self.holder.running().contains_key(&task)
     }
 
     /// Explains why no present node can run the task.
     pub(crate) fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
         let work = self.home.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
-        let request = work.as_ref().and_then(|work| self.request_of(work));
+        let request = work.as_ref().and_then(|work| self.home.request_of(work));
         let is_bound = work.is_some_and(|work| work.is_bound());
-        match self.routing.homes.all_keep() {
+        match self.routing.homes().all_keep() {
             true => KEEPERS_ALONE.to_owned(),
             false if is_bound => {
                 "its home is a keeper until a node that works is filled".to_owned()
@@ -389,30 +401,29 @@ impl Scheduler {
     /// Checks whether some member offers the request of a task.
     fn check_request(&self, spec: &wire::Spec) -> Result<(), wire::Error> {
         let request = check_shape(spec).map_err(refused)?;
-        let mut members = self.routing.homes.not_removed();
+        let mut members = self.routing.homes().not_removed();
         let fits = |node: NodeId| {
-            let offer =
-                self.routing.homes.offer_of(node).filter(|_| self.routing.homes.slots_of(node) > 0);
+            let offer = self
+                .routing
+                .homes()
+                .offer_of(node)
+                .filter(|_| self.routing.homes().slots_of(node) > 0);
             offer.is_some_and(|offer| offer.fits(&request))
         };
         if members.any(fits) {
             return Ok(());
         }
-        if self.routing.homes.any_unknown() {
+        if self.routing.homes().any_unknown() {
             return Err(busy("some nodes have not said yet what they offer".into()));
         }
-        match self.routing.homes.all_keep() {
+        match self.routing.homes().all_keep() {
             true => Err(refused(KEEPERS_ALONE.into())),
             false => Err(refused(format!("task '{}': {}", spec.name, self.no_offer(&request)))),
         }
     }
-    /// The request of a task, if it has one.
-    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
-        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
-    }
     /// The reason why a task with a request waits here, if it does.
     pub(crate) fn explain_request_of(&self, task: TaskId) -> Option<String> {
-        let is_here = !self.holder.running.contains_key(&task) && self.is_queued_here(task);
+        let is_here = !self.holder.running().contains_key(&task) && self.is_queued_here(task);
         let work = self.work_here(task).filter(|work| is_here && work.has_request());
         work.and_then(|work| self.explain_request(&work))
     }
@@ -423,22 +434,22 @@ impl Scheduler {
             .ledger
             .cell(task)
             .is_some_and(|cell| cell.state == State::Ready && cell.holder == self.options.me);
-        own || self.holder.remote_tasks.contains_key(&task)
-            || self.holder.staging.contains_key(&task)
+        own || self.holder.remote_tasks().contains_key(&task)
+            || self.holder.staging().contains_key(&task)
     }
     /// The work of a task that this node holds.
     fn work_here(&self, task: TaskId) -> Option<Work> {
-        let staged = self.holder.staging.get(&task).map(|staged| staged.work.clone());
-        let remote = || self.holder.remote_tasks.get(&task).map(|remote| remote.work.clone());
+        let staged = self.holder.staging().get(&task).map(|staged| staged.work.clone());
+        let remote = || self.holder.remote_tasks().get(&task).map(|remote| remote.work.clone());
         staged.or_else(remote).or_else(|| self.home.ledger.work(task))
     }
 
     fn explain_held(&self, task: TaskId) -> String {
         let me = self.options.me;
-        if self.holder.running.contains_key(&task) {
+        if self.holder.running().contains_key(&task) {
             return format!("it runs on node {me} now");
         }
-        if let Some(staged) = self.holder.staging.get(&task) {
+        if let Some(staged) = self.holder.staging().get(&task) {
             return match staged.missing() {
                 0 if staged.work.has_request() => {
                     let why = self.explain_request(&staged.work);
@@ -454,10 +465,10 @@ impl Scheduler {
         }
         format!(
             "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
-            self.holder.local.len(),
-            self.holder.shared.len(),
-            self.holder.slots.total() - self.holder.slots.free(),
-            self.holder.slots.total(),
+            self.holder.local().len(),
+            self.holder.shared().len(),
+            self.holder.slots().total() - self.holder.slots().free(),
+            self.holder.slots().total(),
         )
     }
 
@@ -472,14 +483,15 @@ impl Scheduler {
                  {high:.3} s or less"
             )
         };
-        let remote = self.holder.remote_tasks.get(&task).map(|remote| &remote.work.spec);
+        let remote = self.holder.remote_tasks().get(&task).map(|remote| &remote.work.spec);
         let spec = remote.or_else(|| self.home.ledger.spec(task));
         let kind = spec.map(|spec| spec.kind.as_str()).filter(|kind| !kind.is_empty());
         let of_kind = kind.and_then(|kind| {
-            let spread = self.policy.estimates.spread_of(kind)?;
+            let spread = self.policy.estimates().spread_of(kind)?;
             Some(sentence(format!("tasks of its kind, '{kind}',"), spread))
         });
-        let of_all = self.policy.estimates.spread().map(|spread| sentence("tasks".into(), spread));
+        let of_all =
+            self.policy.estimates().spread().map(|spread| sentence("tasks".into(), spread));
         of_kind.into_iter().chain(of_all).collect()
     }
 
@@ -497,9 +509,9 @@ impl Scheduler {
     #[must_use]
     pub fn node_state(&self, now: Time) -> wire::NodeState {
         let mut state = wire::NodeState {
-            ready_local: self.holder.local.len() as u64,
-            ready_shared: self.holder.shared.len() as u64,
-            running: self.holder.running.len() as u64,
+            ready_local: self.holder.local().len() as u64,
+            ready_shared: self.holder.shared().len() as u64,
+            running: self.holder.running().len() as u64,
             waiting: self.home.ledger.waiting,
             steals_tried: self.stats.steals_tried,
             steals_won: self.stats.steals_won,
@@ -510,10 +522,10 @@ impl Scheduler {
             stalled_jobs: self.home.jobs.stalls().1,
             policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
-            tasks_per_s: { self.policy.monitor.throughput }.per_s(now).unwrap_or(0.0),
+            tasks_per_s: self.policy.tasks_per_s(now),
             ..Default::default()
         };
-        self.policy.estimates.fill_state(&mut state);
+        self.policy.estimates().fill_state(&mut state);
         self.data_state(&mut state);
         state
     }

@@ -12,6 +12,7 @@ use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::start_permission::StartPermission;
+use crate::home::Home;
 use crate::home::ledger::State;
 use crate::objects::fetch::Phase;
 use crate::output::{Out, task_attempt};
@@ -22,6 +23,27 @@ struct Scanned {
     stall: Option<wire::Stall>,
 }
 
+impl Home {
+    fn stall_of(
+        &self,
+        task: TaskId,
+        why: Stall,
+        home: NodeId,
+        holder: NodeId,
+        event: String,
+    ) -> wire::Stall {
+        wire::Stall {
+            local: task.local.0,
+            why: why as u32,
+            home: home.0,
+            holder: holder.0,
+            event,
+            since_ns: 0,
+            name: self.ledger.name(task),
+        }
+    }
+}
+
 impl Scheduler {
     pub(crate) fn on_progress_query(
         &mut self,
@@ -30,7 +52,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let reply_to = NodeId(ask.reply_to);
-        if reply_to.0 as usize >= self.routing.homes.nodes() {
+        if reply_to.0 as usize >= self.routing.homes().nodes() {
             return;
         }
         // About a job that it does not know this node does not answer. It is about to become home
@@ -55,9 +77,10 @@ impl Scheduler {
             match self.task_progress(now, task, attempt) {
                 Ok(()) => report.alive = true,
                 Err(why) if report.stall.is_none() => {
-                    let home = self.routing.homes.owner(task.partition()).unwrap_or_default();
+                    let home = self.routing.homes().owner(task.partition()).unwrap_or_default();
                     let event = format!("attempt {attempt} came to node {}", self.options.me);
-                    report.stall = Some(self.stall_of(task, why, home, self.options.me, event));
+                    report.stall =
+                        Some(self.home.stall_of(task, why, home, self.options.me, event));
                 }
                 Err(_) => {}
             }
@@ -113,7 +136,13 @@ impl Scheduler {
                 "attempt {} went to node {holder} (incarnation {})",
                 cell.attempt, cell.holder_incarnation.0
             );
-            asked.push(self.stall_of(task, Stall::HolderSilent, self.options.me, holder, event));
+            asked.push(self.home.stall_of(
+                task,
+                Stall::HolderSilent,
+                self.options.me,
+                holder,
+                event,
+            ));
             let tasks = tasks.iter().map(|(task, cell)| task_attempt(*task, cell.attempt));
             let ask = wire::ProgressQuery { tasks: tasks.collect(), ..ask.clone() };
             out.best_effort.push((holder, Body::ProgressQuery(ask)));
@@ -127,17 +156,17 @@ impl Scheduler {
         now: Time,
         all: RangeInclusive<TaskId>,
     ) -> (bool, Option<wire::Stall>) {
-        let mine = |task: &TaskId| self.routing.homes.is_home_of(*task);
-        if self.holder.running.range(all.clone()).any(|(task, _)| mine(task)) {
+        let mine = |task: &TaskId| self.routing.homes().is_home_of(*task);
+        if self.holder.running().range(all.clone()).any(|(task, _)| mine(task)) {
             return (true, None);
         }
         let mut stall = None;
-        for (&task, staged) in self.holder.staging.range(all).filter(|(task, _)| mine(task)) {
+        for (&task, staged) in self.holder.staging().range(all).filter(|(task, _)| mine(task)) {
             match self.task_progress(now, task, staged.attempt) {
                 Ok(()) => return (true, None),
                 Err(why) => {
                     let me = self.options.me;
-                    stall = Some(self.stall_of(task, why, me, me, self.last_event(task)));
+                    stall = Some(self.home.stall_of(task, why, me, me, self.last_event(task)));
                 }
             }
         }
@@ -146,10 +175,10 @@ impl Scheduler {
 
     /// Whether a task that this node should hold makes progress; otherwise the cause.
     fn task_progress(&self, now: Time, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
-        if self.holder.running.get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
             return Ok(());
         }
-        let staged = self.holder.staging.get(&task).filter(|staged| staged.attempt == attempt);
+        let staged = self.holder.staging().get(&task).filter(|staged| staged.attempt == attempt);
         let Some(staged) = staged else { return self.progress_of_queued(task, attempt) };
         let fresh = now < staged.since + STALL_AFTER;
         let moves = |object| {
@@ -158,7 +187,7 @@ impl Scheduler {
                 .is_some_and(|inflight| matches!(inflight.phase, Phase::Moving | Phase::Waiting))
         };
         match staged {
-            _ if fresh || !self.holder.running.is_empty() => Ok(()),
+            _ if fresh || !self.holder.running().is_empty() => Ok(()),
             staged
                 if matches!(
                     staged.start_permission,
@@ -175,15 +204,16 @@ impl Scheduler {
 
     fn progress_of_queued(&self, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
         let remote =
-            self.holder.remote_tasks.get(&task).is_some_and(|remote| remote.attempt == attempt);
+            self.holder.remote_tasks().get(&task).is_some_and(|remote| remote.attempt == attempt);
         let held = remote || self.home.ledger.is_held_here(task, attempt);
-        let passed_on = self.stealing.unacked_grants.values().any(|grant| grant.has(task, attempt));
+        let passed_on = self.stealing.is_in_transit(task, attempt);
         if passed_on
-            || (held && !(self.holder.running.is_empty() && self.holder.staging.is_empty()))
+            || (held && !(self.holder.running().is_empty() && self.holder.staging().is_empty()))
         {
             return Ok(()); // Other tasks are before it.
         }
-        let queued = self.holder.local.all().chain(self.holder.shared.all()).take(STALL_SCAN_MAX);
+        let queued =
+            self.holder.local().all().chain(self.holder.shared().all()).take(STALL_SCAN_MAX);
         let queued = queued.into_iter().any(|ready| (ready.task, ready.attempt) == (task, attempt));
         Err(if held && queued { Stall::NotStarted } else { Stall::NotHere })
     }
@@ -233,7 +263,7 @@ impl Scheduler {
         }
         let me = self.options.me;
         let stall =
-            found.map(|(task, why)| self.stall_of(task, why, me, me, self.last_event(task)));
+            found.map(|(task, why)| self.home.stall_of(task, why, me, me, self.last_event(task)));
         let unfinished = next != LocalId(0);
         if let Some(job) = self.home.ledger.jobs.get_mut(&job_id) {
             job.looked_to = next;
@@ -247,14 +277,14 @@ impl Scheduler {
         let parents = self.home.ledger.awaited(task).chain(self.home.ledger.open_awaited(task));
         for local in parents.take(STALL_PARENTS_SCAN_MAX) {
             let parent = TaskId { job: task.job, local };
-            let home = self.routing.homes.owner(local.partition()).unwrap_or_default();
+            let home = self.routing.homes().owner(local.partition()).unwrap_or_default();
             let why = match self.home.ledger.state(parent) {
                 Some(State::Ended(_)) => Stall::NotTold,
                 Some(_) => continue, // The parent itself is examined.
                 None => Stall::WaitsElsewhere,
             };
             let event = format!("it waits for {local} of node {home}");
-            return Some(self.stall_of(task, why, self.options.me, home, event));
+            return Some(self.home.stall_of(task, why, self.options.me, home, event));
         }
         None
     }
@@ -283,25 +313,6 @@ impl Scheduler {
             _ => {
                 format!("{} of its {} dependencies are met", cell.slots - cell.missing, cell.slots)
             }
-        }
-    }
-
-    fn stall_of(
-        &self,
-        task: TaskId,
-        why: Stall,
-        home: NodeId,
-        holder: NodeId,
-        event: String,
-    ) -> wire::Stall {
-        wire::Stall {
-            local: task.local.0,
-            why: why as u32,
-            home: home.0,
-            holder: holder.0,
-            event,
-            since_ns: 0,
-            name: self.home.ledger.name(task),
         }
     }
 }

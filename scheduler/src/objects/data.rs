@@ -171,26 +171,46 @@ pub(crate) fn wire_object(object: ObjectId, size_bytes: u64) -> wire::Object {
     }
 }
 
-impl Scheduler {
+impl Objects {
     pub(crate) fn presence(&self, object: &ObjectId) -> Presence {
-        if self.objects.table.contains(object) {
+        if self.table.contains(object) {
             Presence::Here
-        } else if self.objects.inflight_fetches.contains_key(object) {
+        } else if self.inflight_fetches.contains_key(object) {
             Presence::Coming
         } else {
             Presence::Absent
         }
     }
+
+    /// Answers askers that waited for a source which is free now.
+    pub(crate) fn assign_free_sources(&mut self, now: Time, out: &mut Out) {
+        for answer in self.directory.serve_freed(now) {
+            let other = wire_object(answer.object, 0);
+            locate(out, answer.asker, other, Where::Node(answer.source));
+        }
+    }
+
+    /// Adds an attempt's reads to the totals.
+    pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
+        learn(&mut self.task_length, length);
+        let totals = &mut self.totals;
+        totals.inputs += u64::from(reads.inputs);
+        totals.made_here += u64::from(reads.made_here);
+        totals.copied += u64::from(reads.copied);
+        totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
+    }
+}
+
+impl Scheduler {
     /// Reports the new presence of an object to the ready queues.
     pub(crate) fn object_changed(&mut self, object: &ObjectId) {
-        let presence = self.presence(object);
-        self.holder.local.changed(object, presence);
-        self.holder.shared.changed(object, presence);
+        let presence = self.objects.presence(object);
+        self.holder.object_changed(object, presence);
     }
 
     /// The home of the producing task; `None` if its partition does not exist.
     pub(crate) fn home_of_object(&self, object: &ObjectId) -> Option<NodeId> {
-        self.routing.homes.owner(object.task.partition())
+        self.routing.homes().owner(object.task.partition())
     }
 
     /// Names known copies of large inputs to the node that receives the task.
@@ -200,7 +220,7 @@ impl Scheduler {
         for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_REPORTED_BYTES_MIN) {
             let object = crate::holder::task::object_of(task, input);
             let maker = NodeId(input.node);
-            let mine = self.routing.homes.is_home_of(object.task);
+            let mine = self.routing.homes().is_home_of(object.task);
             let told = if mine { Some(self.objects.directory.nodes(&object)) } else { None };
             let here = (maker != me && self.objects.table.contains(&object)).then_some(me);
             let told = told.into_iter().flatten().filter(|&node| node != maker && node != me);
@@ -262,7 +282,7 @@ impl Scheduler {
         }
         for told in &copies.added {
             let object = object_id(told);
-            let known = self.routing.homes.is_home_of(object.task)
+            let known = self.routing.homes().is_home_of(object.task)
                 && self.home.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
             if !known {
                 continue;
@@ -277,14 +297,6 @@ impl Scheduler {
         }
     }
 
-    /// Answers askers that waited for a source which is free now.
-    pub(crate) fn assign_free_sources(&mut self, now: Time, out: &mut Out) {
-        for answer in self.objects.directory.serve_freed(now) {
-            let other = wire_object(answer.object, 0);
-            locate(out, answer.asker, other, Where::Node(answer.source));
-        }
-    }
-
     /// A node asks for sources of objects.
     pub(crate) fn on_locate(
         &mut self,
@@ -296,7 +308,7 @@ impl Scheduler {
         let all = locate.objects.iter().map(|asked| (asked, true));
         for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
             let object = object_id(asked);
-            if !self.routing.homes.is_home_of(object.task) {
+            if !self.routing.homes().is_home_of(object.task) {
                 continue;
             }
             if self.home.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
@@ -389,12 +401,12 @@ impl Scheduler {
     pub(crate) fn forget_data(&mut self, job: JobId, kept: bool, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
-        let mut held: Vec<_> = self.holder.remote_tasks.of_job(job).collect();
+        let mut held: Vec<_> = self.holder.remote_tasks().of_job(job).collect();
         held.extend(
-            self.holder.staging.range(first..=last).map(|(&task, staged)| (task, staged.attempt)),
+            self.holder.staging().range(first..=last).map(|(&task, staged)| (task, staged.attempt)),
         );
         held.extend(
-            self.holder.running.range(first..=last).map(|(&task, run)| (task, run.attempt)),
+            self.holder.running().range(first..=last).map(|(&task, run)| (task, run.attempt)),
         );
         held.sort_unstable();
         for (task, attempt) in held {
@@ -402,8 +414,7 @@ impl Scheduler {
         }
         // A thief may be declared failed long after it reported the end of a task. Such a task is
         // not taken back.
-        self.stealing.unacked_grants.values_mut().for_each(|grant| grant.forget_job(job));
-        self.holder.no_space.forget_job(job);
+        self.stealing.forget_job(job);
         let inflight_fetches: Vec<ObjectId> = self
             .objects
             .inflight_fetches
@@ -424,16 +435,15 @@ impl Scheduler {
         for object in &gone {
             self.object_changed(object);
         }
-        self.holder.remote_tasks.forget_job(job);
+        self.holder.forget_job(job);
         self.objects.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
         // A home of the job may have received uploads. Other nodes have files only if they
         // received tasks.
-        if !kept && (self.holder.local_jobs.forget(job) || self.home.ledger.jobs.contains_key(&job))
+        if !kept && (self.holder.forget_local_job(job) || self.home.ledger.jobs.contains_key(&job))
         {
             self.objects.pending_deletions.push_back(PendingDeletion::Rest(job));
         }
         self.objects.directory.forget_job(job);
-        self.holder.recent_completions.forget_job(job);
         self.home.ledger.recalls.forget_job(job);
         if !kept {
             self.home.ledger.readers.forget_job(job);
@@ -452,16 +462,16 @@ impl Scheduler {
     /// Objects that an earlier incarnation left here count against the budgets; its copies are
     /// usable.
     pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
-        let (mut shared, copies) = (BTreeSet::new(), self.routing.homes.copies());
+        let (mut shared, copies) = (BTreeSet::new(), self.routing.homes().copies());
         for &Stored { object, size_bytes, stay, copy } in objects {
             if copy {
                 self.objects.table.copied(object, size_bytes, true, (false, false));
             } else {
                 self.objects.table.made(object, size_bytes, true, stay);
-                self.note_made(&object);
+                self.objects.note_made(&object);
                 shared.extend((stay.copies(copies) > 1).then_some((object.task, object.attempt)));
             }
-            self.holder.local_jobs.record(object.task.job, 0);
+            self.holder.note_job(object.task.job, 0);
             self.objects.unresolved_jobs.insert(object.task.job);
             self.object_changed(&object);
         }
@@ -488,7 +498,9 @@ impl Scheduler {
         let gone: Vec<PendingDeletion> = self.objects.pending_deletions.drain(..count).collect();
         for deletion in gone {
             match deletion {
-                PendingDeletion::Object(object) if self.presence(&object) == Presence::Absent => {
+                PendingDeletion::Object(object)
+                    if self.objects.presence(&object) == Presence::Absent =>
+                {
                     out.evicted.push(object);
                 }
                 PendingDeletion::Object(_) => {}
@@ -506,18 +518,8 @@ impl Scheduler {
     fn has_reappeared(&self, job: JobId) -> bool {
         match self.home.ledger.jobs.get(&job) {
             Some(job) => !job.ended, // Nothing that arrives for an ended job is used.
-            None => self.holder.local_jobs.has(job),
+            None => self.holder.local_jobs().has(job),
         }
-    }
-
-    /// Adds an attempt's reads to the totals.
-    pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
-        learn(&mut self.objects.task_length, length);
-        let totals = &mut self.objects.totals;
-        totals.inputs += u64::from(reads.inputs);
-        totals.made_here += u64::from(reads.made_here);
-        totals.copied += u64::from(reads.copied);
-        totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
     }
 
     /// Adds figures on storage and transfers to this node's state.
@@ -532,7 +534,7 @@ impl Scheduler {
         state.inputs = totals.inputs;
         state.inputs_local = totals.made_here;
         state.inputs_copied = totals.copied;
-        self.drain_state(state);
+        self.objects.drain_state(state);
         state.lacking_copies = self.lacking_copies();
     }
 }

@@ -11,6 +11,7 @@ use proto::limits::{
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::objects::Objects;
 use crate::objects::data::{Reads, Settings, wire_object};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
@@ -103,6 +104,39 @@ impl InflightFetch {
     }
 }
 
+impl Objects {
+    pub(crate) fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        if let Some(old) = std::mem::replace(&mut inflight.timer, at) {
+            self.timers.remove(&(old, object));
+        }
+        self.timers.extend(at.map(|at| (at, object)));
+    }
+
+    pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
+        self.set_timer(object, None);
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.fetches += 1;
+        inflight.phase = Phase::Moving;
+        inflight.from = from;
+        inflight.number = self.fetches;
+        inflight.attempts.push(FetchAttempt { number: inflight.number, from, at: now });
+        let (settings, taken) = (Arc::clone(&inflight.settings), inflight.taken);
+        let (number, size_bytes) = (inflight.number, inflight.size_bytes);
+        out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
+    }
+
+    /// Schedules a retry; the delay doubles with each failure.
+    fn try_later(&mut self, now: Time, object: ObjectId) {
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        inflight.phase = Phase::Pausing;
+        let doubled = FETCH_RETRY_START.0 << inflight.tries.min(16);
+        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+    }
+}
+
 impl Scheduler {
     /// Begins to fetch an object.
     pub(crate) fn start_inflight_fetch(
@@ -118,7 +152,7 @@ impl Scheduler {
         // Other nodes may have a copy of an object that several tasks read.
         let shared = size_bytes >= COPY_REPORTED_BYTES_MIN && request.readers != 1 && maker != me;
         let orphan = self.is_dead(maker);
-        let asked = home.filter(|_| orphan || (shared && self.routing.homes.nodes() > 2));
+        let asked = home.filter(|_| orphan || (shared && self.routing.homes().nodes() > 2));
         let inflight = InflightFetch {
             tasks: first.into_iter().collect(),
             first,
@@ -146,12 +180,12 @@ impl Scheduler {
         self.objects.ahead_in_flight += usize::from(first.is_none());
         self.objects.reserved_bytes += size_bytes;
         self.objects.coming_bytes += size_bytes;
-        self.holder.local_jobs.record(object.task.job, 0);
+        self.holder.note_job(object.task.job, 0);
         self.objects.inflight_fetches.insert(object, inflight);
         match asked {
             Some(_) if orphan => self.look_for_copies(now, object, out),
             Some(home) => self.ask_directory(now, object, home, out),
-            None => self.fetch_from(now, object, maker, out),
+            None => self.objects.fetch_from(now, object, maker, out),
         }
         self.object_changed(&object);
     }
@@ -170,12 +204,12 @@ impl Scheduler {
         let size_bytes = inflight.size_bytes;
         let objects = &mut out.locate.entry(home).or_default().objects;
         objects.push(wire_object(object, size_bytes));
-        self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+        self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
     /// Removes a fetch from the list, whatever its result.
     pub(crate) fn end_inflight_fetch(&mut self, object: &ObjectId) -> Option<InflightFetch> {
-        self.set_timer(*object, None);
+        self.objects.set_timer(*object, None);
         let inflight = self.objects.inflight_fetches.remove(object)?;
         self.objects.ahead_in_flight -= usize::from(inflight.first.is_none());
         self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
@@ -190,32 +224,11 @@ impl Scheduler {
         Some(inflight)
     }
 
-    pub(crate) fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
-        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
-        if let Some(old) = std::mem::replace(&mut inflight.timer, at) {
-            self.objects.timers.remove(&(old, object));
-        }
-        self.objects.timers.extend(at.map(|at| (at, object)));
-    }
-
-    pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
-        self.set_timer(object, None);
-        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
-        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
-        self.objects.fetches += 1;
-        inflight.phase = Phase::Moving;
-        inflight.from = from;
-        inflight.number = self.objects.fetches;
-        inflight.attempts.push(FetchAttempt { number: inflight.number, from, at: now });
-        let (settings, taken) = (Arc::clone(&inflight.settings), inflight.taken);
-        let (number, size_bytes) = (inflight.number, inflight.size_bytes);
-        out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
-    }
-
     /// How long an asker waits for a source, and how long the home counts it as a node that
     /// fetches.
     pub(crate) fn locate_timeout(&self, size_bytes: u64) -> Span {
-        let bandwidth = self.policy.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let bandwidth =
+            self.policy.estimates().bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         let moving_ns = (size_bytes as f64 / bandwidth * 1e9) as u64;
         let waits = LOCATE_TIMEOUT.0.saturating_add(moving_ns.saturating_mul(LOCATE_MOVES));
         Span(waits).min(LOCATE_TIMEOUT_MAX)
@@ -229,7 +242,7 @@ impl Scheduler {
             };
             let Some(inflight) = self.objects.inflight_fetches.get(&object) else { continue };
             let (me, members, maker) =
-                (self.options.me, self.routing.homes.nodes(), inflight.maker);
+                (self.options.me, self.routing.homes().nodes(), inflight.maker);
             let sources = at.nodes.iter().map(|&node| NodeId(node));
             let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
             let first = sources.next();
@@ -249,11 +262,11 @@ impl Scheduler {
                 if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
                     inflight.phase = Phase::Waiting;
                 }
-                self.set_timer(object, Some(until));
+                self.objects.set_timer(object, Some(until));
                 continue;
             }
             if source.is_none() && first.is_some() {
-                self.try_later(now, object);
+                self.objects.try_later(now, object);
                 continue;
             }
             if source.is_none() && self.is_dead(maker) {
@@ -265,22 +278,13 @@ impl Scheduler {
                 inflight.copy_known = source != maker;
                 inflight.home_answered = source == maker;
             }
-            self.fetch_from(now, object, source, out);
+            self.objects.fetch_from(now, object, source, out);
         }
-    }
-
-    /// Schedules a retry; the delay doubles with each failure.
-    fn try_later(&mut self, now: Time, object: ObjectId) {
-        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
-        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
-        inflight.phase = Phase::Pausing;
-        let doubled = FETCH_RETRY_START.0 << inflight.tries.min(16);
-        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
     }
 
     /// Handles the fetches with due timers.
     pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
-        self.assign_free_sources(now, out);
+        self.objects.assign_free_sources(now, out);
         while let Some(&(at, object)) = self.objects.timers.first()
             && at <= now
         {
@@ -313,10 +317,10 @@ impl Scheduler {
                 inflight.phase = Phase::Locating;
                 let copies = &mut out.locate.entry(home).or_default().copies_only;
                 copies.push(wire_object(object, size_bytes));
-                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+                self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
-            self.fetch_from(now, object, maker, out);
+            self.objects.fetch_from(now, object, maker, out);
         }
         self.fetch_ahead(now, out);
     }
@@ -333,7 +337,7 @@ impl Scheduler {
         let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else {
             // No task waits for the object any more.
             if result.is_ok()
-                && self.presence(&object) == crate::holder::ready_queue::Presence::Absent
+                && self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent
             {
                 out.evicted.push(object);
             }
@@ -369,7 +373,7 @@ impl Scheduler {
             self.objects.totals.brought_bytes += size_bytes;
             // Some of the objects taken over need no transfer: an uploaded file is here already.
             if taken.is_none() {
-                self.policy.estimates.transferred(from, size_bytes, now.since(attempt.at));
+                self.policy.estimates_mut().transferred(from, size_bytes, now.since(attempt.at));
                 self.objects.fetched(now.since(inflight.asked));
             }
             if size_bytes >= COPY_REPORTED_BYTES_MIN
@@ -404,7 +408,7 @@ impl Scheduler {
         from: Option<NodeId>,
         out: &mut Out,
     ) -> bool {
-        let Some(staged) = self.holder.staging.get_mut(&task) else { return false };
+        let Some(staged) = self.holder.staged_mut(&task) else { return false };
         let Some(bytes) = staged.missing.remove(&object) else { return false };
         let (attempt, took) = (staged.attempt, now.since(staged.since));
         if self.objects.table.pin(object) {
@@ -420,7 +424,10 @@ impl Scheduler {
         let Some(inflight) = self.objects.inflight_fetches.get(&object) else { return };
         let (maker, from) = (inflight.maker, inflight.from);
         let waits = |task: &TaskId| {
-            self.holder.staging.get(task).is_some_and(|staged| staged.missing.contains_key(&object))
+            self.holder
+                .staging()
+                .get(task)
+                .is_some_and(|staged| staged.missing.contains_key(&object))
         };
         let wanted = inflight.tasks.iter().any(waits);
         let blind = self.options.mutant == Some(Mutant::NoFetchFallback);
@@ -436,7 +443,7 @@ impl Scheduler {
         }
         if from != maker && !blind {
             // The copy may have been evicted meanwhile; the maker has the object.
-            self.fetch_from(now, object, maker, out);
+            self.objects.fetch_from(now, object, maker, out);
             return;
         }
         let home = self.home_of_object(&object);
@@ -452,18 +459,18 @@ impl Scheduler {
         }
         let tries = inflight.tries;
         let is_there = inflight.absences < FETCH_ABSENCES_MAX
-            || (inflight.copy_known && !self.routing.homes.moves());
+            || (inflight.copy_known && !self.routing.homes().moves());
         let tries_max = match inflight.copy_known {
-            _ if self.routing.homes.moves() => FETCH_TRIES_REBUILT_MAX,
+            _ if self.routing.homes().moves() => FETCH_TRIES_REBUILT_MAX,
             true => FETCH_TRIES_COPY_KNOWN_MAX,
             false => FETCH_TRIES_MAX,
         };
         if tries < tries_max && is_there && !(blind && from != maker) {
             self.stall(object);
-            self.try_later(now, object);
+            self.objects.try_later(now, object);
             return;
         }
-        if self.routing.homes.moves() {
+        if self.routing.homes().moves() {
             self.input_gone(now, object, out);
             return;
         }
@@ -473,7 +480,7 @@ impl Scheduler {
         let error = format!("input {} of {} on node {from}: {error}", object.output, object.task);
         for task in tasks {
             let waits =
-                self.holder.staging.get(&task).is_some_and(|s| s.missing.contains_key(&object));
+                self.holder.staging().get(&task).is_some_and(|s| s.missing.contains_key(&object));
             if !waits {
                 continue;
             }
@@ -492,14 +499,14 @@ impl Scheduler {
         }
         self.objects.failed_fetch_bytes += inflight.size_bytes;
         for task in &inflight.tasks {
-            let Some(staged) = self.holder.staging.get_mut(task) else { continue };
+            let Some(staged) = self.holder.staged_mut(task) else { continue };
             if staged.missing.contains_key(&object) && staged.failed_fetches.insert(object) {
                 self.objects.failed_fetch_tasks += usize::from(staged.failed_fetches.len() == 1);
             }
         }
     }
     fn unstall(&mut self, task: TaskId, object: &ObjectId) {
-        let Some(staged) = self.holder.staging.get_mut(&task) else { return };
+        let Some(staged) = self.holder.staged_mut(&task) else { return };
         if staged.failed_fetches.remove(object) && staged.failed_fetches.is_empty() {
             self.objects.failed_fetch_tasks -= 1;
         }
@@ -525,7 +532,8 @@ impl Scheduler {
                 return;
             };
             let waits = self.home.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
-            let absent = self.presence(&object) == crate::holder::ready_queue::Presence::Absent;
+            let absent =
+                self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent;
             let job = self.home.ledger.jobs.get(&child.job).filter(|_| waits && absent);
             let Some(settings) = job.map(|job| job.settings.clone()) else {
                 self.objects.ahead.pop_front();

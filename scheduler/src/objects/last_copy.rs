@@ -35,7 +35,7 @@ impl Scheduler {
             // The holder according to the task's record may be the node that has just reported the
             // loss.
             let holder = self.home.ledger.cell(object.task).map(|cell| cell.holder);
-            let goes = |node: NodeId| self.is_dead(node) || self.routing.homes.is_leaving(node);
+            let goes = |node: NodeId| self.is_dead(node) || self.routing.homes().is_leaving(node);
             let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);
             let Some(keeper) = self.objects.directory.nodes(&object).find(stays) else { continue };
             self.home.ledger.readers.moved(&object, keeper);
@@ -142,7 +142,7 @@ mod tests {
         let (mut home, mut out) = (home(), Out::default());
         copied(&mut home, 1, 2);
         copied(&mut home, 1, 3);
-        home.routing.homes = homes(&[1]);
+        home.routing.replace_homes(homes(&[1]));
         home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)], "one of them, and no node has the other object");
         assert_eq!(home.home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(told(&mut out), [], "it does not keep it any more");
         // The chosen node fails too.
         copied(&mut home, 1, 2);
-        home.routing.homes = homes(&[1, 3]);
+        home.routing.replace_homes(homes(&[1, 3]));
         home.on_peer_gone(Time(0), NodeId(3), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)]);
     }

@@ -14,8 +14,8 @@ impl Scheduler {
     /// Whether the map declares the node failed, and no message of a later incarnation has arrived.
     pub(crate) fn is_dead(&self, node: NodeId) -> bool {
         // The map may know only an earlier incarnation of this node too.
-        self.routing.homes.is_gone(node)
-            && self.incarnation_of(node) <= self.routing.homes.incarnation_of(node)
+        self.routing.homes().is_gone(node)
+            && self.incarnation_of(node) <= self.routing.homes().incarnation_of(node)
     }
 
     /// Asks the home of the object for copies, up to `FETCH_TRIES_REBUILT_MAX` times.
@@ -37,7 +37,7 @@ impl Scheduler {
         let size_bytes = inflight.size_bytes;
         let copies = &mut out.locate.entry(home).or_default().copies_only;
         copies.push(wire_object(object, size_bytes));
-        self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+        self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
     /// These homes have lost the lists of waiting askers: they are asked again.
@@ -78,7 +78,7 @@ impl Scheduler {
             if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
             } else {
-                self.fetch_from(now, object, maker, out);
+                self.objects.fetch_from(now, object, maker, out);
             }
         }
     }
@@ -88,7 +88,7 @@ impl Scheduler {
         let Some(inflight) = self.end_inflight_fetch(&object) else { return };
         self.object_changed(&object);
         for task in inflight.tasks {
-            let Some(staged) = self.holder.staging.get_mut(&task) else { continue };
+            let Some(staged) = self.holder.staged_mut(&task) else { continue };
             if let Some(size_bytes) = staged.missing.remove(&object) {
                 staged.lost.push(wire_object(object, size_bytes));
                 self.inputs_settled(now, task, out);
@@ -98,13 +98,13 @@ impl Scheduler {
 
     /// An input of a staged task has arrived, or is lost.
     pub(crate) fn inputs_settled(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(staged) = self.holder.staging.get_mut(&task) else { return };
+        let Some(staged) = self.holder.staged_mut(&task) else { return };
         if !staged.missing.is_empty() || staged.complete {
             return;
         }
         if staged.lost.is_empty() {
             staged.complete = true;
-            self.holder.awaiting_slot.push_back(task);
+            self.holder.join_line(task);
             return;
         }
         let Some(mut staged) = self.unstage(task, out) else { return };

@@ -13,6 +13,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::objects::Objects;
 use crate::objects::data::wire_object;
 use crate::objects::drain::AttemptKey;
 use crate::objects::fetch::{FetchRequest, InflightFetch};
@@ -66,6 +67,15 @@ pub(crate) fn send_output_transfer(
     }
 }
 
+impl Objects {
+    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let inflight = |(object, _)| self.inflight_fetches.get(&object);
+        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
+        self.incoming_transfers.contains_key(&attempt_key(transferred))
+            && inflight_fetches.any(InflightFetch::is_taken)
+    }
+}
+
 impl Scheduler {
     pub(crate) fn on_output_transfer(
         &mut self,
@@ -74,7 +84,7 @@ impl Scheduler {
         transfer: wire::OutputTransfer,
         out: &mut Out,
     ) {
-        let is_member = |node: u32| (node as usize) < self.routing.homes.nodes();
+        let is_member = |node: u32| (node as usize) < self.routing.homes().nodes();
         if !is_member(transfer.from) || !is_member(transfer.to) {
             return;
         }
@@ -88,8 +98,10 @@ impl Scheduler {
             TransferStage::Fetched => {
                 self.on_transfer_fetched(NodeId(transfer.from), from, transfer.attempts, out);
             }
-            TransferStage::Free => self.on_transfer_free(&transfer.attempts),
-            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &transfer.attempts),
+            TransferStage::Free => self.objects.on_transfer_free(&transfer.attempts),
+            TransferStage::NoSpace => {
+                self.objects.on_transfer_no_space(now, from, &transfer.attempts)
+            }
             TransferStage::PinLastCopy => self.on_pin_last_copy(&transfer.attempts),
             TransferStage::Replicate => {
                 self.on_transfer_fetch(now, NodeId(transfer.from), true, transfer.attempts, out);
@@ -110,7 +122,7 @@ impl Scheduler {
         mut offered: Vec<wire::AttemptOutputs>,
         out: &mut Out,
     ) {
-        let (homes, ledger) = (&self.routing.homes, &self.home.ledger);
+        let (homes, ledger) = (self.routing.homes(), &self.home.ledger);
         offered.retain_mut(|transferred| {
             let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
             homes.is_home_of(attempt_key(transferred).0)
@@ -133,7 +145,7 @@ impl Scheduler {
         let me = self.options.me;
         let (mut coming, mut refused) = (Vec::new(), Vec::new());
         for transferred in to_take {
-            if stays && self.will_be_kept(&transferred) {
+            if stays && self.objects.will_be_kept(&transferred) {
                 coming.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
                 continue;
             }
@@ -158,13 +170,6 @@ impl Scheduler {
         let full = if stays { TransferStage::NoSpaceToReplicate } else { TransferStage::NoSpace };
         send_output_transfer(from, TransferStage::Replicating, (from, me), coming, out);
         send_output_transfer(from, full, (from, me), refused, out);
-    }
-
-    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
-        let inflight = |(object, _)| self.objects.inflight_fetches.get(&object);
-        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
-        self.objects.incoming_transfers.contains_key(&attempt_key(transferred))
-            && inflight_fetches.any(InflightFetch::is_taken)
     }
 
     fn has_room_to_take(&self, transferred: &wire::AttemptOutputs) -> bool {
@@ -218,7 +223,7 @@ impl Scheduler {
             return;
         }
         self.share_taken(made);
-        if let Some(home) = self.routing.homes.owner(task.partition()) {
+        if let Some(home) = self.routing.homes().owner(task.partition()) {
             let between = (from, self.options.me);
             send_output_transfer(home, TransferStage::Fetched, between, vec![transferred], out);
         }
@@ -236,10 +241,10 @@ impl Scheduler {
         let mut unwanted: Vec<wire::Object> = Vec::new();
         for transferred in taken {
             let (task, attempt) = attempt_key(&transferred);
-            if !self.routing.homes.is_home_of(task) {
+            if !self.routing.homes().is_home_of(task) {
                 continue;
             }
-            let homes = &self.routing.homes;
+            let homes = self.routing.homes();
             let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
             if self.home.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
                 for (object, _) in objects_of(&transferred) {

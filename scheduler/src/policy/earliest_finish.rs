@@ -153,14 +153,18 @@ impl Scheduler {
 
     /// The wait of a further task in the local queue of this node, which precedes the shared queue.
     fn own_wait(&self) -> Span {
-        Span(self.own_work().0 / u64::from(self.holder.slots.total().max(1)))
+        Span(self.own_work().0 / u64::from(self.holder.slots().total().max(1)))
     }
     fn own_work(&self) -> Span {
         let assumed = self.options.tuning.lengths;
-        let queued = (self.holder.local.len() + self.holder.staging.len()) as u64;
+        let queued = (self.holder.local().len() + self.holder.staging().len()) as u64;
         let queued_ns = self.mean_length().0.saturating_mul(queued);
-        let rest_ns =
-            self.policy.estimates.rest(assumed).0.saturating_mul(self.holder.running.len() as u64);
+        let rest_ns = self
+            .policy
+            .estimates
+            .rest(assumed)
+            .0
+            .saturating_mul(self.holder.running().len() as u64);
         let work_ns = queued_ns.saturating_add(rest_ns);
         Span((work_ns as f64 * self.policy.estimates.width()) as u64)
     }
@@ -170,9 +174,9 @@ impl Scheduler {
     pub fn own_load(&self) -> Option<wire::Load> {
         let length = |queue: usize| u32::try_from(queue).unwrap_or(u32::MAX);
         self.rules().sends_load.then(|| wire::Load {
-            slots: self.holder.slots.total(),
-            shared: length(self.holder.shared.len()),
-            local: length(self.holder.local.len()),
+            slots: self.holder.slots().total(),
+            shared: length(self.holder.shared().len()),
+            local: length(self.holder.local().len()),
             work_ns: self.own_work().0,
         })
     }
@@ -205,16 +209,16 @@ impl Scheduler {
     }
     /// The number of tasks of mean width that run here at once.
     pub(crate) fn lanes(&self) -> usize {
-        ((f64::from(self.holder.slots.total()) / self.policy.estimates.width()) as usize).max(1)
+        ((f64::from(self.holder.slots().total()) / self.policy.estimates.width()) as usize).max(1)
     }
     /// The number of tasks for the free slots; the last one may have to be narrower.
     pub(crate) fn free_lanes(&self) -> usize {
-        (f64::from(self.holder.slots.free()) / self.policy.estimates.width()).ceil() as usize
+        (f64::from(self.holder.slots().free()) / self.policy.estimates.width()).ceil() as usize
     }
     /// The number of tasks without a request that other nodes may take: those of the shared queue,
     /// and those of the local queue that are worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
-        self.holder.shared.plain() + self.surplus()
+        self.holder.shared().plain() + self.surplus()
     }
     /// The number of tasks in the local queue that this node would start only after a thief could
     /// have their inputs. If tasks take longer than that, these are all of them.
@@ -222,7 +226,8 @@ impl Scheduler {
         if !self.rules().shares_local_queue {
             return 0;
         }
-        let local = self.holder.local.plain().saturating_sub(self.holder.no_space.pinned_here());
+        let local =
+            self.holder.local().plain().saturating_sub(self.holder.no_space().pinned_here());
         // Other inputs move too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {

@@ -190,7 +190,7 @@ impl Scheduler {
             self.policy.monitor.wait_max = tuning.wait_max;
         }
         self.options.tuning = tuning;
-        self.stealing.thief.restart(tuning.steal_interval_start);
+        self.stealing.restart(tuning.steal_interval_start);
         // Under MLB, tasks that the earlier policy bound to this node are free for all nodes.
         self.policy.monitor.empties = self.rules().empties_local_queue;
         out.events.push(Event::Retuned {
@@ -213,7 +213,7 @@ impl Scheduler {
 
     /// Checks the queues every `MONITOR_INTERVAL` while there is work here.
     pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
-        let busy = !self.holder.local.is_empty() || !self.holder.running.is_empty();
+        let busy = !self.holder.local().is_empty() || !self.holder.running().is_empty();
         if busy {
             self.policy.monitor.throughput.busy(now);
         }
@@ -246,7 +246,7 @@ impl Scheduler {
     fn empty_local(&mut self, out: &mut Out) {
         let shifted = self.shift(STEP_SHIFTS_MAX, out);
         self.policy.monitor.empties =
-            shifted > 0 && self.holder.local.len() > self.holder.no_space.pinned_here();
+            shifted > 0 && self.holder.local().len() > self.holder.no_space().pinned_here();
     }
 
     fn adapt(&mut self, now: Time, out: &mut Out) {
@@ -259,7 +259,7 @@ impl Scheduler {
 
     fn shift_excess(&mut self, now: Time, out: &mut Out) {
         let Some(per_s) = self.policy.monitor.throughput.per_s(now) else { return };
-        let tasks = excess(self.holder.local.len(), per_s, self.policy.monitor.wait_max);
+        let tasks = excess(self.holder.local().len(), per_s, self.policy.monitor.wait_max);
         if tasks == 0 {
             return;
         }
@@ -267,7 +267,7 @@ impl Scheduler {
         let doubled = self.policy.monitor.wait_max.doubled();
         self.policy.monitor.wait_max = doubled.min(TUNED_SPAN_MAX);
         let wait_max = self.policy.monitor.wait_max;
-        self.stealing.thief.rearm(now + self.options.tuning.steal_interval_bound);
+        self.stealing.rearm(now + self.options.tuning.steal_interval_bound);
         out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
     }
 
@@ -276,11 +276,11 @@ impl Scheduler {
     fn shift(&mut self, tasks: usize, out: &mut Out) -> usize {
         let (mut staying, mut shifted) = (Vec::new(), 0);
         for _ in 0..tasks {
-            let Some(ready) = self.holder.local.pop_last() else { break };
+            let Some(ready) = self.holder.local_mut().pop_last() else { break };
             if !self.is_current(ready) {
                 continue;
             }
-            if self.holder.no_space.is_pinned_here(ready.task) || self.is_bound(ready.task) {
+            if self.holder.no_space().is_pinned_here(ready.task) || self.is_bound(ready.task) {
                 staying.push(ready);
                 continue;
             }
@@ -298,7 +298,7 @@ impl Scheduler {
 
     /// Whether no other node can run it.
     fn is_bound(&self, task: TaskId) -> bool {
-        match self.holder.remote_tasks.get(&task) {
+        match self.holder.remote_tasks().get(&task) {
             Some(remote) => remote.work.is_bound(),
             None => self.home.ledger.spec(task).is_some_and(|spec| is_upload(spec)),
         }
@@ -378,7 +378,7 @@ mod tests {
         let bundle = wire::Bundle { specs, settings, tasks: (0..tasks).map(placed).collect() };
         let push = Body::Push(wire::Push { bundle: Some(bundle) });
         scheduler.on_message(Time(0), NodeId(1), push, &mut out);
-        assert_eq!(scheduler.holder.local.len() as u64, tasks);
+        assert_eq!(scheduler.holder.local().len() as u64, tasks);
         (scheduler, out)
     }
 
@@ -390,16 +390,19 @@ mod tests {
         let later = Time(0) + MONITOR_INTERVAL;
         scheduler.watch_queues(later, &mut out);
         // 100 tasks a second: 50 s of work, of which 30 s may wait.
-        assert_eq!((scheduler.holder.local.len(), scheduler.holder.shared.len()), (3_000, 2_000));
+        assert_eq!(
+            (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+            (3_000, 2_000)
+        );
         assert_eq!(scheduler.policy.monitor.wait_max, Span::from_secs(60));
         let shifted = |event: &&Event| matches!(event, Event::Shifted { tasks: 2_000, .. });
         assert_eq!(out.events.iter().filter(shifted).count(), 1);
         let mut seen = std::collections::BTreeSet::new();
-        while let Some(ready) = scheduler.holder.local.pop_last() {
+        while let Some(ready) = scheduler.holder.local_mut().pop_last() {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank >= 3, "the lowest went, not {}", ready.rank);
         }
-        while let Some(ready) = scheduler.holder.shared.pop_last() {
+        while let Some(ready) = scheduler.holder.shared_mut().pop_last() {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank <= 3, "the lowest went, not {}", ready.rank);
         }
@@ -445,13 +448,13 @@ mod tests {
             assert_eq!(told, [(before as u8, Policy::Mlb as u8)]);
             scheduler.watch_queues(Time(0), &mut out);
             assert_eq!(
-                (scheduler.holder.local.len(), scheduler.holder.shared.len()),
+                (scheduler.holder.local().len(), scheduler.holder.shared().len()),
                 (10, STEP_SHIFTS_MAX)
             );
             let next = scheduler.policy.monitor.deadline().expect("the rest goes too");
             scheduler.watch_queues(next, &mut out);
             assert_eq!(
-                (scheduler.holder.local.len(), scheduler.holder.shared.len()),
+                (scheduler.holder.local().len(), scheduler.holder.shared().len()),
                 (0, tasks),
                 "{before:?}"
             );
@@ -461,7 +464,7 @@ mod tests {
         let (mut scheduler, mut out) = holder(Policy::Mlb, 10);
         scheduler.retune(Tuning::of(Policy::Mdl), &mut out);
         scheduler.watch_queues(Time(0), &mut out);
-        assert_eq!(scheduler.holder.local.len(), 10, "no other policy frees them");
+        assert_eq!(scheduler.holder.local().len(), 10, "no other policy frees them");
     }
 
     /// The task's file is here: a thief would come again and again for a task that it cannot run.
@@ -473,7 +476,7 @@ mod tests {
         scheduler.watch_queues(Time(0), &mut out);
         scheduler.policy.monitor.throughput.add(Time(0), 10);
         scheduler.watch_queues(Time(0) + MONITOR_INTERVAL, &mut out);
-        assert_eq!((scheduler.holder.local.len(), scheduler.holder.shared.len()), (5_000, 0));
+        assert_eq!((scheduler.holder.local().len(), scheduler.holder.shared().len()), (5_000, 0));
         scheduler.retune(Tuning::of(Policy::Mlb), &mut out);
         let mut now = Time(0) + MONITOR_INTERVAL;
         for _ in 0..3 {
@@ -481,7 +484,7 @@ mod tests {
             now = scheduler.policy.monitor.deadline().unwrap_or(now);
         }
         assert_eq!(
-            (scheduler.holder.local.len(), scheduler.policy.monitor.deadline()),
+            (scheduler.holder.local().len(), scheduler.policy.monitor.deadline()),
             (5_000, None)
         );
     }
@@ -513,15 +516,15 @@ mod tests {
         assert_eq!(turns(&mut scheduler, 0.6), [[flds, mdl]]);
         assert_eq!(turns(&mut scheduler, 0.3), Vec::<[u8; 2]>::new(), "not at once: hysteresis");
         assert_eq!(turns(&mut scheduler, 0.2), [[mdl, flds]]);
-        assert_eq!((scheduler.holder.local.len(), scheduler.holder.shared.len()), (tasks, 0));
+        assert_eq!((scheduler.holder.local().len(), scheduler.holder.shared().len()), (tasks, 0));
         assert_eq!(turns(&mut scheduler, 0.01), [[flds, mlb]]);
         assert_eq!(
-            (scheduler.holder.local.len(), scheduler.holder.shared.len()),
+            (scheduler.holder.local().len(), scheduler.holder.shared().len()),
             (0, tasks),
             "all are free"
         );
         // For example a task that only its home may run.
-        let bound = scheduler.holder.shared.pop_last().expect("there are many");
+        let bound = scheduler.holder.shared_mut().pop_last().expect("there are many");
         scheduler.enqueue(true, bound);
         assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");
         assert_eq!(turns(&mut scheduler, 0.2), [[mlb, flds]]);

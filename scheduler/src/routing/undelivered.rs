@@ -10,6 +10,7 @@ use proto::wire::message::Body;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::output::Out;
+use crate::routing::Routing;
 use crate::routing::partition_owners::Homes;
 use crate::routing::route::{self, Split};
 use crate::routing::traits::traits;
@@ -95,6 +96,61 @@ impl Undelivered {
     }
 }
 
+impl Routing {
+    fn split_by_active_owner(&self, body: Body) -> Split<Result<NodeId, PartitionId>> {
+        let (homes, undelivered) = (&self.homes, &self.undelivered);
+        route::split(body, homes, |partition| undelivered.active_owner(homes, partition))
+    }
+
+    fn send_or_enqueue(
+        &mut self,
+        pieces: Vec<(Result<NodeId, PartitionId>, Body)>,
+        sent: &mut Vec<(NodeId, Body)>,
+    ) {
+        for (home, piece) in pieces {
+            match home {
+                Ok(home) => sent.push((home, piece)),
+                Err(partition) => self.undelivered.enqueue(partition, piece),
+            }
+        }
+    }
+
+    /// Returns the part of a message that is for this node. The remainder is returned to its
+    /// sender. The sender may know the present homes, or will learn them.
+    pub(crate) fn keep_owned_bounce_rest(
+        &self,
+        from: NodeId,
+        body: Body,
+        out: &mut Out,
+    ) -> Option<Body> {
+        let homes = &self.homes;
+        let addressed_to = traits(&body).addressed_to;
+        let surpassed = route::surpassed(&addressed_to, homes);
+        let mine = |partition| homes.is_mine(partition) && !surpassed.contains(&partition);
+        if route::all(&addressed_to, homes, mine) {
+            return Some(body);
+        }
+        let pieces = match route::split(body, homes, mine) {
+            Split::ToNode(body) => return Some(body),
+            Split::Undivided(moved) => {
+                // The thief sends it again, in pieces for one home each.
+                bounce(from, Body::TasksMoved(moved), out);
+                return None;
+            }
+            Split::ByOwner(pieces) => pieces,
+        };
+        let mut kept = None;
+        for (mine, piece) in pieces {
+            if mine {
+                kept = Some(piece);
+            } else {
+                bounce(from, piece, out);
+            }
+        }
+        kept
+    }
+}
+
 impl Scheduler {
     /// Sends messages for homes to the nodes that serve, and parks them where none does. The node
     /// calls this before it takes messages out of `out`.
@@ -111,32 +167,14 @@ impl Scheduler {
                 sent.push((to, body));
                 continue;
             }
-            match self.split_by_active_owner(body) {
+            match self.routing.split_by_active_owner(body) {
                 Split::ToNode(body) => sent.push((to, body)),
                 // Sent again when parked messages are released.
-                Split::Undivided(moved) => self.move_bounced(to, moved.steal),
-                Split::ByOwner(pieces) => self.send_or_enqueue(pieces, &mut sent),
+                Split::Undivided(moved) => self.stealing.move_bounced(to, moved.steal),
+                Split::ByOwner(pieces) => self.routing.send_or_enqueue(pieces, &mut sent),
             }
         }
         out.reliable = sent;
-    }
-
-    fn split_by_active_owner(&self, body: Body) -> Split<Result<NodeId, PartitionId>> {
-        let (homes, undelivered) = (&self.routing.homes, &self.routing.undelivered);
-        route::split(body, homes, |partition| undelivered.active_owner(homes, partition))
-    }
-
-    fn send_or_enqueue(
-        &mut self,
-        pieces: Vec<(Result<NodeId, PartitionId>, Body)>,
-        sent: &mut Vec<(NodeId, Body)>,
-    ) {
-        for (home, piece) in pieces {
-            match home {
-                Ok(home) => sent.push((home, piece)),
-                Err(partition) => self.routing.undelivered.enqueue(partition, piece),
-            }
-        }
     }
 
     /// Handles messages that a failed node has not acknowledged: those for homes go to the new
@@ -148,11 +186,11 @@ impl Scheduler {
         for body in unacknowledged {
             let Some(body) = self.still_needed(body) else { continue };
             mark(Mark::Rerouted);
-            match self.split_by_active_owner(body) {
+            match self.routing.split_by_active_owner(body) {
                 // The first kind has no meaning without the node; the thief repeats the second
                 // kind.
                 Split::ToNode(_) | Split::Undivided(_) => {}
-                Split::ByOwner(pieces) => self.send_or_enqueue(pieces, &mut out.reliable),
+                Split::ByOwner(pieces) => self.routing.send_or_enqueue(pieces, &mut out.reliable),
             }
         }
     }
@@ -193,41 +231,6 @@ impl Scheduler {
         }
     }
 
-    /// Returns the part of a message that is for this node. The remainder is returned to its
-    /// sender. The sender may know the present homes, or will learn them.
-    pub(crate) fn keep_owned_bounce_rest(
-        &self,
-        from: NodeId,
-        body: Body,
-        out: &mut Out,
-    ) -> Option<Body> {
-        let homes = &self.routing.homes;
-        let addressed_to = traits(&body).addressed_to;
-        let surpassed = route::surpassed(&addressed_to, homes);
-        let mine = |partition| homes.is_mine(partition) && !surpassed.contains(&partition);
-        if route::all(&addressed_to, homes, mine) {
-            return Some(body);
-        }
-        let pieces = match route::split(body, homes, mine) {
-            Split::ToNode(body) => return Some(body),
-            Split::Undivided(moved) => {
-                // The thief sends it again, in pieces for one home each.
-                bounce(from, Body::TasksMoved(moved), out);
-                return None;
-            }
-            Split::ByOwner(pieces) => pieces,
-        };
-        let mut kept = None;
-        for (mine, piece) in pieces {
-            if mine {
-                kept = Some(piece);
-            } else {
-                bounce(from, piece, out);
-            }
-        }
-        kept
-    }
-
     /// A node returns a message because it is not the home that this node took it for.
     pub(crate) fn on_wrong_owner(
         &mut self,
@@ -245,7 +248,7 @@ impl Scheduler {
                 for partition in about.filter(exists) {
                     self.routing.undelivered.retry_later(now, partition);
                 }
-                return self.move_bounced(from, moved.steal);
+                return self.stealing.move_bounced(from, moved.steal);
             }
             Split::ByOwner(pieces) => pieces,
         };

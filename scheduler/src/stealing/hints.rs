@@ -31,7 +31,7 @@ impl Scheduler {
         let stealable = self.stealable();
         let waiting = if self.shares_requests() { self.waiting_class() } else { None };
         let surplus = stealable > self.own_use();
-        if !(surplus || waiting.is_some()) || self.routing.homes.living_others() == 0 {
+        if !(surplus || waiting.is_some()) || self.routing.homes().living_others() == 0 {
             self.stealing.hints = Hints::default();
             return;
         }

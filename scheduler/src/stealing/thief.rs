@@ -23,6 +23,7 @@ use rand_chacha::rand_core::Rng;
 use crate::holder::task::unpack;
 use crate::home::ledger::Job;
 use crate::output::{Out, task_attempt};
+use crate::stealing::Stealing;
 use crate::{Mutant, Scheduler, Tuning};
 
 #[derive(Debug)]
@@ -124,30 +125,43 @@ impl Thief {
     }
 }
 
+impl Stealing {
+    /// A restarted home may have answered before it died, and the answer may be lost.
+    pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
+        for sent in self.moves.values().filter(|sent| sent.home == Some(home)) {
+            out.reliable.push((home, Body::TasksMoved(sent.message.clone())));
+        }
+    }
+
+    /// The node does not serve the partitions of the move.
+    pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
+        if let Some(sent) = self.moves.get_mut(&number).filter(|sent| sent.home == Some(from)) {
+            sent.home = None;
+        }
+    }
+}
+
 impl Scheduler {
     /// Whether a slot is free and no task here fits.
     fn is_dry(&self) -> bool {
-        self.holder.slots.free() > 0
-            && self.startable() == 0
-            && !self.line_may_start()
+        self.holder.slots().free() > 0
+            && self.holder.startable() == 0
+            && !self.holder.line_may_start()
             && self.underway() < self.free_lanes()
     }
     /// Whether the node is dry, or will be before stolen tasks could be here with their inputs.
     fn is_hungry(&self) -> bool {
-        if self.is_full()
-            || self.holder.start_requests.any_exclusive()
-            || self.objects.drain.is_some()
-        {
+        if self.is_full() || self.holder.runs_exclusively() || self.objects.drain.is_some() {
             return false;
         }
         // While the map lists this node as gone, no other node would notice its death with stolen
         // tasks. A slow node runs only the tasks that it has.
-        if self.routing.homes.is_gone(self.options.me)
-            || self.routing.homes.is_slow(self.options.me)
+        if self.routing.homes().is_gone(self.options.me)
+            || self.routing.homes().is_slow(self.options.me)
         {
             return false;
         }
-        if self.holder.slots.total() == 0 || self.keeps_cpus() {
+        if self.holder.slots().total() == 0 || self.holder.keeps_cpus() {
             return false; // A keeper, or a wide task is next.
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
@@ -159,7 +173,7 @@ impl Scheduler {
 
     /// The number of tasks that are here, may run here, and do not run.
     fn here(&self) -> usize {
-        self.startable() + self.underway()
+        self.holder.startable() + self.underway()
     }
     /// Of these, the number beyond those for the free slots.
     fn held(&self) -> u32 {
@@ -169,7 +183,7 @@ impl Scheduler {
 
     /// Advances the state of the thief.
     pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
-        if self.routing.homes.living_others() == 0 {
+        if self.routing.homes().living_others() == 0 {
             // The nodes that it asked are gone: no answer is awaited.
             self.stealing.thief.phase = Phase::Idle;
             return;
@@ -205,8 +219,8 @@ impl Scheduler {
         }
         let neighbours = self.neighbours();
         self.stealing.thief.number += 1;
-        let (probe, ahead) = (self.stealing.thief.number, self.holder.slots.free() == 0);
-        let message = wire::StealProbe { probe, ahead, free: self.holder.slots.free_units() };
+        let (probe, ahead) = (self.stealing.thief.number, self.holder.slots().free() == 0);
+        let message = wire::StealProbe { probe, ahead, free: self.holder.slots().free_units() };
         for &neighbour in &neighbours {
             out.best_effort.push((neighbour, Body::StealProbe(message.clone())));
         }
@@ -224,11 +238,11 @@ impl Scheduler {
     fn neighbours(&mut self) -> BTreeSet<NodeId> {
         let failures = self.stealing.thief.failures(&self.options.tuning);
         let wanted = match self.options.tuning.steal_neighbours as usize {
-            0 if self.is_dry() => neighbours_after(self.routing.homes.nodes(), failures),
-            0 => neighbours_after(self.routing.homes.nodes(), failures).min(STEAL_NEIGHBOURS_MIN),
+            0 if self.is_dry() => neighbours_after(self.routing.homes().nodes(), failures),
+            0 => neighbours_after(self.routing.homes().nodes(), failures).min(STEAL_NEIGHBOURS_MIN),
             number => number,
         };
-        let wanted = wanted.min(self.routing.homes.living_others());
+        let wanted = wanted.min(self.routing.homes().living_others());
         let mut chosen = BTreeSet::new();
         while chosen.len() < wanted {
             let node = self.random_peer();
@@ -239,12 +253,12 @@ impl Scheduler {
 
     /// A random other node that is not gone; there must be one.
     pub(crate) fn random_peer(&mut self) -> NodeId {
-        let others = self.routing.homes.nodes() as u64 - 1;
+        let others = self.routing.homes().nodes() as u64 - 1;
         let me = self.options.me.0;
         loop {
             let drawn = (self.stealing.rng.next_u64() % others) as u32;
             let peer = NodeId(if drawn >= me { drawn + 1 } else { drawn });
-            if !self.routing.homes.is_gone(peer) {
+            if !self.routing.homes().is_gone(peer) {
                 return peer;
             }
         }
@@ -291,10 +305,10 @@ impl Scheduler {
         let steal = u64::from(self.options.incarnation.0) << 32 | self.stealing.thief.number;
         let request = wire::StealRequest {
             steal,
-            slots: self.holder.slots.total(),
-            free: self.holder.slots.free(),
+            slots: self.holder.slots().total(),
+            free: self.holder.slots().free(),
             held: self.held(),
-            free_amounts: self.holder.slots.free_units(),
+            free_amounts: self.holder.slots().free_units(),
         };
         out.best_effort.push((victim, Body::StealRequest(request)));
         self.stealing.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
@@ -307,7 +321,7 @@ impl Scheduler {
         let hidden = |job: &Job| !job.visible && job.open > 0;
         let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| hidden(job))?;
         let known = self.stealing.thief.awaits.filter(|&(awaited, _)| awaited == job);
-        let crowd = self.routing.homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64;
+        let crowd = self.routing.homes().nodes().div_ceil(COUNTS_NODES).max(1) as u64;
         let awaits = known.unwrap_or((job, now + Span(COMMIT_WAIT.0 * crowd)));
         self.stealing.thief.awaits = Some(awaits);
         (now < awaits.1).then_some(awaits.1)
@@ -377,7 +391,7 @@ impl Scheduler {
         grant: wire::StealGrant,
         out: &mut Out,
     ) {
-        let partitions = self.routing.homes.partitions();
+        let partitions = self.routing.homes().partitions();
         let tasks = grant.bundle.and_then(|bundle| unpack(bundle, partitions)).unwrap_or_default();
         let requested = matches!(self.stealing.thief.phase,
             Phase::Requesting { victim, steal, .. } if victim == from && steal == grant.steal);
@@ -391,7 +405,7 @@ impl Scheduler {
         if requested {
             self.stealing.thief.phase = Phase::Idle;
         }
-        self.forget_unacked_grants_of(&tasks);
+        self.stealing.forget_unacked_grants_of(&tasks);
         self.stealing.thief.interval = self.options.tuning.steal_interval_start;
         self.stealing.hints.at_once(now);
         self.stats.steals_won += 1;
@@ -399,7 +413,7 @@ impl Scheduler {
         let untold: BTreeSet<u32> = grant.untold.into_iter().collect();
         let mut sent = Vec::new();
         for (place, (task, attempt, work)) in (0..).zip(tasks) {
-            let mine = self.routing.homes.is_home_of(task);
+            let mine = self.routing.homes().is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
             if !self.take_in(task, attempt, work, out) {
@@ -408,18 +422,18 @@ impl Scheduler {
             let tells = self.options.mutant != Some(Mutant::ThiefReportsToNoOwner);
             // Their home when they were granted may not have informed the present home.
             let moved =
-                !mine && !untold.contains(&place) && self.routing.homes.home_of(task) != from;
+                !mine && !untold.contains(&place) && self.routing.homes().home_of(task) != from;
             if moved {
                 mark(Mark::VictimNotHome);
             }
             if !mine && (moved || untold.contains(&place)) && tells {
-                if let Some(remote) = self.holder.remote_tasks.get_mut(&task) {
+                if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
                     remote.home_knows = false;
                 }
                 sent.push(task_attempt(task, attempt));
             }
             // A task that did not fit here before is not passed on again.
-            let local_queue = self.holder.no_space.note_return(task);
+            let local_queue = self.holder.no_space_mut().note_return(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
@@ -489,7 +503,7 @@ impl Scheduler {
         let bare = wire::TasksMoved { tasks: Vec::new(), ..moved };
         let mut homes: BTreeMap<Option<NodeId>, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for held in moved.tasks {
-            let home = self.routing.homes.active_owner(LocalId(held.local).partition());
+            let home = self.routing.homes().active_owner(LocalId(held.local).partition());
             homes.entry(home).or_default().push(held);
         }
         for (home, tasks) in homes {
@@ -523,13 +537,13 @@ impl Scheduler {
                 self.on_start_permitted(now, task, Attempt(held.attempt), out);
             }
             if sent.message.start_withdrawn {
-                self.on_start_withdrawn(task, Attempt(held.attempt));
+                self.holder.on_start_withdrawn(task, Attempt(held.attempt));
             }
-            let remote = self.holder.remote_tasks.get_mut(&task);
+            let remote = self.holder.remote_tasks_mut().get_mut(&task);
             if let Some(remote) = remote.filter(|remote| remote.attempt.0 == held.attempt) {
                 remote.home_knows = true;
             }
-            let staged = self.holder.staging.get_mut(&task);
+            let staged = self.holder.staged_mut(&task);
             if let Some(staged) = staged.filter(|staged| staged.attempt.0 == held.attempt) {
                 staged.home_knows = true;
             }
@@ -549,26 +563,10 @@ impl Scheduler {
         }
     }
 
-    /// A restarted home may have answered before it died, and the answer may be lost.
-    pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
-        for sent in self.stealing.moves.values().filter(|sent| sent.home == Some(home)) {
-            out.reliable.push((home, Body::TasksMoved(sent.message.clone())));
-        }
-    }
-
-    /// The node does not serve the partitions of the move.
-    pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
-        if let Some(sent) =
-            self.stealing.moves.get_mut(&number).filter(|sent| sent.home == Some(from))
-        {
-            sent.home = None;
-        }
-    }
-
     /// Homes have moved: reports the tasks that this node holds to homes that do not know.
     pub(crate) fn resend_moves(&mut self, out: &mut Out) {
         let active_owner = |held: &wire::TaskAttempt| {
-            self.routing.homes.active_owner(LocalId(held.local).partition())
+            self.routing.homes().active_owner(LocalId(held.local).partition())
         };
         let moved = |sent: &Move| {
             sent.message

@@ -17,7 +17,7 @@ fn home(out: &mut Out) -> Scheduler {
         home.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
     }
     home.serve(Time(0), MOVES, 2, out);
-    home.holder.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+    home.holder.slots_mut().give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     home.settle(Time(0), out);
     home.act(Time(0), out);
     home

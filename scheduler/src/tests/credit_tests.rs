@@ -59,7 +59,7 @@ fn home(life: u32, mutant: Option<Mutant>) -> Scheduler {
         test_nodes::homes(0, members, &[0, 1]),
     );
     home.home.ledger.mutant = mutant;
-    home.holder.slots.take_cpus(1); // No slot is free: ready tasks wait in a queue.
+    home.holder.slots_mut().take_cpus(1); // No slot is free: ready tasks wait in a queue.
     home
 }
 
@@ -116,7 +116,7 @@ impl Case {
                     self.home.home.ledger.make_visible(
                         SECOND,
                         &visible,
-                        &self.home.routing.homes,
+                        self.home.routing.homes(),
                         out,
                     );
                     self.committed = true;

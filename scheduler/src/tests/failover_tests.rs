@@ -29,7 +29,7 @@ fn spec() -> wire::Spec {
 pub(crate) fn heir() -> Scheduler {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
-    heir.holder.slots.take_cpus(1);
+    heir.holder.slots_mut().take_cpus(1);
     heir
 }
 
@@ -142,11 +142,11 @@ fn a_late_push_of_an_earlier_home_to_a_third_node_is_refused() {
 #[test]
 fn a_late_revocation_of_an_earlier_home_is_ignored() {
     let (mut heir, mut out) = (heir(), Out::default());
-    heir.holder.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+    heir.holder.slots_mut().give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     push(&mut heir, &mut out);
     heir.act(Time(0), &mut out);
     assert!(
-        heir.holder.running.contains_key(&task()),
+        heir.holder.running().contains_key(&task()),
         "what only waits has no other record to lose"
     );
     let stale = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
@@ -164,9 +164,9 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let homes = test_nodes::homes(0, (0..2).map(member).collect(), &[0, 1, 1, 0]);
     let mut heir = test_nodes::scheduler(0, slots, Tuning::of(Policy::Mlb), homes.moving());
     let mut out = Out::default();
-    heir.holder.slots.take_cpus(slots);
+    heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.holder.shared.push(
+    heir.holder.shared_mut().push(
         crate::holder::ready_queue::Ready {
             task: own,
             attempt: ATTEMPT,
@@ -195,7 +195,7 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
         heir.serve(Time(0), partition, 2, &mut out);
     }
     heir.settle(Time(0), &mut out);
-    let order = std::iter::from_fn(|| heir.holder.shared.pop());
+    let order = std::iter::from_fn(|| heir.holder.shared_mut().pop());
     order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
 }
 
@@ -295,16 +295,13 @@ fn victim() -> Scheduler {
     let members = (0..3).map(test_nodes::member).collect();
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut victim = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    victim.holder.slots.take_cpus(1);
+    victim.holder.slots_mut().take_cpus(1);
     let placed =
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
     let bundle = wire::Bundle { specs: vec![command()], settings, tasks: vec![placed] };
     let tasks = crate::holder::task::unpack(bundle, 2).expect("it is well formed");
-    victim
-        .stealing
-        .unacked_grants
-        .insert((NodeId(2), 7), crate::stealing::victim::UnackedGrant { tasks });
+    victim.stealing.note_granted((NodeId(2), 7), tasks);
     victim
 }
 
@@ -340,7 +337,7 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let mut out = Out::default();
-    heir.holder.slots.take_cpus(1);
+    heir.holder.slots_mut().take_cpus(1);
     inherit_command(&mut heir, &mut out);
     heir.settle(Time(0), &mut out);
     let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt;

@@ -29,7 +29,7 @@ fn a_task_that_only_this_node_can_run_waits_here_when_its_home_moves() {
     let asked = [task_attempt(task(), attempt)];
     home.on_held_tasks_query(NodeId(1), &asked, &mut out);
     assert_eq!(out.reliable, [], "it has it");
-    home.holder.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+    home.holder.slots_mut().give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     home.act(Time(0), &mut out);
     assert_eq!(out.launches.iter().map(|it| it.task).collect::<Vec<_>>(), [task()]);
 }

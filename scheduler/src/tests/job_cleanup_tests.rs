@@ -332,7 +332,7 @@ fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
     node.set_homes(Time(0), homes_since(2, 2), &mut out);
     assert_eq!(asked(&mut out), []);
     let first = Time(0) + UPLOADS_QUERIED_AFTER;
-    assert_eq!(node.holder.local_jobs.deadline(), Some(first));
+    assert_eq!(node.holder.local_jobs().deadline(), Some(first));
     node.on_files(Time(7), &[task(1)]);
     node.act(first, &mut out);
     assert_eq!(asked(&mut out), [], "another file has come since");
@@ -343,7 +343,7 @@ fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
     node.act(last, &mut out);
     assert_eq!(out.forgotten, [JobId(1)]);
     node.act(last + UPLOADS_QUERIED_AFTER, &mut out);
-    assert_eq!((asked(&mut out), node.holder.local_jobs.deadline()), (vec![], None));
+    assert_eq!((asked(&mut out), node.holder.local_jobs().deadline()), (vec![], None));
 }
 
 #[test]

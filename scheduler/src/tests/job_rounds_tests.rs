@@ -280,7 +280,7 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     assert!(out.facts.jobs.is_empty());
     let other = wire::JobRetry { job: 1, round: 1, locals: vec![1], ..Default::default() };
     let refused =
-        home.home.jobs.retry(Time(9), &other, &home.routing.homes, &mut out).expect("it is known");
+        home.home.jobs.retry(Time(9), &other, home.routing.homes(), &mut out).expect("it is known");
     assert!(refused.unwrap_err().contains("has not ended"), "another user wants other tasks");
     assert!(retry(&mut home, 2, &mut out).unwrap_err().contains("has not ended"));
     let query = |past_round| wire::JobQuery { job: 1, past_round, ..Default::default() };
@@ -311,7 +311,7 @@ fn what_was_lost_in_the_round_before_is_asked_for() {
     credits.credits[0].output_sizes = vec![10];
     home.on_message(Time(2), NodeId(1), Body::Credits(credits), &mut out);
     home.settle(Time(2), &mut out);
-    let homes = home.routing.homes.clone();
+    let homes = home.routing.homes().clone();
     let lost = wire::Object { job: 1, task: parent(), attempt: 3, output: 0, size_bytes: 10 };
     assert!(home.home.ledger.inputs_lost(task(0), &[lost], &homes, &mut out));
     home.on_message(Time(2), NodeId(1), credit(wire::Verdict::Failed, 0), &mut out);

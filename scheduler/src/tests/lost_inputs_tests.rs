@@ -105,8 +105,8 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
 /// names these nodes beside the maker; `None`: it does not answer.
 fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    scheduler.routing.homes =
-        std::mem::replace(&mut scheduler.routing.homes, Homes::empty()).moving();
+    let homes = scheduler.routing.replace_homes(Homes::empty()).moving();
+    scheduler.routing.replace_homes(homes);
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
     let mut now = Time(0);
@@ -297,7 +297,7 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     let earlier = out.fetches.pop().expect("it travels");
     scheduler.ask_for_job_end(JobId(1), &mut out);
     let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, ..Default::default() });
-    let home = scheduler.routing.homes.job_home(JobId(1));
+    let home = scheduler.routing.homes().job_home(JobId(1));
     scheduler.on_message(Time(0), home, end, &mut out);
     assert!(scheduler.objects.inflight_fetches.is_empty(), "no node knows its job yet");
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
@@ -319,7 +319,7 @@ fn fetched_twice(scheduler: &mut Scheduler, out: &mut Out) -> (Fetch, Fetch) {
     push(scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], out);
     scheduler.act(Time(0), out);
     let earlier = out.fetches.pop().expect("it travels");
-    scheduler.fetch_from(Time(0), earlier.object, NodeId(3), out);
+    scheduler.objects.fetch_from(Time(0), earlier.object, NodeId(3), out);
     (earlier, out.fetches.pop().expect("from elsewhere"))
 }
 

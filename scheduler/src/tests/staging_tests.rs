@@ -104,7 +104,7 @@ fn a_task_without_room_is_offered_once_then_refused() {
     push(&mut scheduler, vec![placed(0, vec![], 20_000)], &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(
-        (scheduler.holder.local.len(), scheduler.holder.shared.len()),
+        (scheduler.holder.local().len(), scheduler.holder.shared().len()),
         (0, 1),
         "others may have it"
     );
@@ -114,26 +114,26 @@ fn a_task_without_room_is_offered_once_then_refused() {
     scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request.clone()), &mut out);
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
-    assert!(scheduler.holder.shared.is_empty());
+    assert!(scheduler.holder.shared().is_empty());
     // The other node returns the task: it had no space either.
     scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(
-        (scheduler.holder.local.len(), scheduler.holder.shared.len()),
+        (scheduler.holder.local().len(), scheduler.holder.shared().len()),
         (1, 0),
         "it would wander"
     );
     let again = Body::StealRequest(wire::StealRequest { steal: 2, ..request });
     scheduler.on_message(Time(0), NodeId(2), again, &mut out);
     assert_eq!(
-        (scheduler.stealable(), scheduler.holder.local.len()),
+        (scheduler.stealable(), scheduler.holder.local().len()),
         (0, 1),
         "no thief may have it"
     );
     scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.completions[&NodeId(1)].len(), 1);
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
-    assert!(scheduler.holder.no_space.is_empty());
+    assert!(scheduler.holder.no_space().is_empty());
 }
 
 #[test]
@@ -157,11 +157,19 @@ fn a_stolen_task_without_room_is_passed_on_once() {
     // The grant is from the task's home, which so knows of the move.
     thief.on_message(Time(0), NodeId(1), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
-    assert_eq!((thief.holder.local.len(), thief.holder.shared.len()), (0, 1), "others may have it");
+    assert_eq!(
+        (thief.holder.local().len(), thief.holder.shared().len()),
+        (0, 1),
+        "others may have it"
+    );
     let grant = grant_of(&mut thief, 2);
     thief.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
-    assert_eq!((thief.holder.local.len(), thief.holder.shared.len()), (1, 0), "it would wander");
+    assert_eq!(
+        (thief.holder.local().len(), thief.holder.shared().len()),
+        (1, 0),
+        "it would wander"
+    );
 }
 
 /// A node with a free slot and a disk that is half reserved for a fetch.
@@ -193,7 +201,7 @@ fn a_task_with_room_overtakes_a_task_without() {
     scheduler.on_finished(Time(0), number(0), attempt, Default::default(), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(launched(&mut out), [number(1)], "those that were passed keep their order");
-    assert!(scheduler.holder.aside.is_empty() && scheduler.holder.passed.is_none());
+    assert!(scheduler.holder.passes_none());
 }
 
 #[test]
@@ -331,10 +339,10 @@ fn entries_that_are_out_of_date_are_taken_out_over_several_steps() {
     push(&mut scheduler, tasks, &mut out);
     scheduler.on_message(Time(0), NodeId(1), stale, &mut out);
     scheduler.act(Time(0), &mut out);
-    assert_eq!(scheduler.holder.local.len(), STEP_POPS_MAX);
+    assert_eq!(scheduler.holder.local().len(), STEP_POPS_MAX);
     assert_eq!(scheduler.deadline(Time(0)), Some(Time(0)), "the rest is for the next step");
     (0..3).for_each(|_| scheduler.act(Time(0), &mut out));
-    assert!(scheduler.holder.local.is_empty());
+    assert!(scheduler.holder.local().is_empty());
     assert_ne!(scheduler.deadline(Time(0)), Some(Time(0)));
 }
 
@@ -399,7 +407,7 @@ fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
-        scheduler.holder.shared.push(
+        scheduler.holder.shared_mut().push(
             crate::holder::ready_queue::Ready {
                 task,
                 attempt: Attempt(1),
@@ -430,7 +438,7 @@ fn a_thief_hears_what_it_may_have() {
         let mut victim = scheduler(Tuning::of(Policy::Mlb));
         share(&mut victim, tasks);
         assert_eq!(told(&mut victim, false), tasks as u32 - 1, "its slot is free");
-        victim.holder.slots.take_cpus(1);
+        victim.holder.slots_mut().take_cpus(1);
         assert_eq!((told(&mut victim, false), told(&mut victim, true)), (tasks as u32, spare));
     }
 }
@@ -439,7 +447,7 @@ fn a_thief_hears_what_it_may_have() {
 fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
     share(&mut victim, 9);
-    victim.holder.slots.take_cpus(1);
+    victim.holder.slots_mut().take_cpus(1);
     let wanted = |held| {
         let request =
             wire::StealRequest { steal: 1, slots: 1, free: 1, held, free_amounts: Vec::new() };
@@ -452,12 +460,12 @@ fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
 #[test]
 fn wide_tasks_count_by_the_slots_that_they_take() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
-    victim.holder.slots = crate::holder::slots::Slots::new(8, None, None);
+    *victim.holder.slots_mut() = crate::holder::slots::Slots::new(8, None, None);
     share(&mut victim, 9);
     assert_eq!(told(&mut victim, false), 1, "all but one for each slot");
-    victim.policy.estimates.placed(0, 4);
+    victim.policy.estimates_mut().placed(0, 4);
     assert_eq!((told(&mut victim, false), told(&mut victim, true)), (7, 5));
-    victim.holder.slots.take_cpus(3);
+    victim.holder.slots_mut().take_cpus(3);
     assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
 }
 
@@ -465,11 +473,11 @@ fn wide_tasks_count_by_the_slots_that_they_take() {
 fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
     let surplus = |length| {
         let mut victim = scheduler(Tuning::of(Policy::Eft));
-        victim.policy.estimates.placed(1 << 20, 1);
-        victim.policy.estimates.completed("", length);
+        victim.policy.estimates_mut().placed(1 << 20, 1);
+        victim.policy.estimates_mut().completed("", length);
         for task in 0..3 {
             let task = TaskId::new(1, task);
-            victim.holder.local.push(
+            victim.holder.local_mut().push(
                 crate::holder::ready_queue::Ready {
                     task,
                     attempt: Attempt(1),
@@ -505,7 +513,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::holder::ready_queue::Presence::Coming)];
-    node.holder.shared.push(
+    node.holder.shared_mut().push(
         crate::holder::ready_queue::Ready {
             task,
             attempt: Attempt(1),
@@ -516,9 +524,9 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
         &missing,
     );
     node.act(Time(0), &mut out);
-    let until = node.holder.gathering.deadline().expect("it gathers");
+    let until = node.holder.gathers_until().expect("it gathers");
     node.act(until, &mut out);
-    assert_eq!((node.underway(), node.holder.shared.len()), (0, 1), "it goes nowhere");
+    assert_eq!((node.underway(), node.holder.shared().len()), (0, 1), "it goes nowhere");
     assert!(node.objects.deadline(Time(0)).is_none_or(|due| due > until));
     assert_eq!(told(&mut node, false), 1);
 }

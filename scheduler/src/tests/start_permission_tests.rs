@@ -82,7 +82,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert!(matches!(&told[..], [over] if over.start_withdrawn && !over.starts), "{told:?}");
     assert_eq!(told[0].tasks, asked[0].tasks);
     // A home that returns gets no start.
-    holder.repeat_moves(NodeId(1), &mut out);
+    holder.stealing.repeat_moves(NodeId(1), &mut out);
     assert_eq!(moves(&mut out), told);
     answer(&mut holder, late, asked[0].steal, &mut out);
     holder.on_finished(late, task(1), Attempt(1), Default::default(), &mut out);
@@ -95,7 +95,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert!(moves(&mut out).is_empty(), "a slow node gets more time to answer");
     answer(&mut holder, late + START_ASK_TIMEOUT, again[0].steal, &mut out);
     assert_eq!(launched(&mut out), [task(0)]);
-    assert_eq!(holder.holder.start_requests.deadline(), None);
+    assert_eq!(holder.holder.deadline(), None);
 }
 
 /// A job of one command of node 1, stolen by node 0; `said` are the reports about it. Returns the
@@ -112,7 +112,7 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
     let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
-    home.holder.slots.take_cpus(1);
+    home.holder.slots_mut().take_cpus(1);
     home.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
     home.on_message(Time(0), NodeId(0), visible, &mut out);
     home.settle(Time(0), &mut out);

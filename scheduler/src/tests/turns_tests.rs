@@ -66,7 +66,7 @@ impl Home {
         next.scheduler.serve(Time(0), MOVES, term, &mut next.out);
         next.scheduler
             .holder
-            .slots
+            .slots_mut()
             .give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
         next.step();
         next

@@ -13,6 +13,7 @@ use proto::{LocalId, PartitionId, TaskId, Time, wire};
 
 use super::state::TaskTurns;
 use crate::Scheduler;
+use crate::home::Home;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -216,10 +217,28 @@ fn reply(waiter: TaskId, seq: u64, ended: Vec<wire::Awaited>) -> Body {
     Body::AwaitReply(wire::AwaitReply { job, waiter, seq, ended })
 }
 
+impl Home {
+    /// Tasks that a task homed here waits for have ended.
+    pub(crate) fn on_await_reply(&mut self, reply: &wire::AwaitReply) {
+        let waiter = TaskId::new(reply.job, reply.waiter);
+        if self.ledger.turns_of(waiter).is_none_or(|task| task.seq != reply.seq) {
+            return; // The answer to an earlier wait.
+        }
+        for ended in &reply.ended {
+            self.ledger.wake(waiter, *ended);
+        }
+    }
+
+    /// When homes of awaited tasks are asked again.
+    pub(crate) fn next_ask_of_waits(&self) -> Option<Time> {
+        self.ledger.asks_of_waits.first().map(|&(at, _)| at)
+    }
+}
+
 impl Scheduler {
     /// Asks other homes for awaited tasks, where that is due.
     pub(crate) fn ask_for_awaited(&mut self, now: Time, out: &mut Out) {
-        self.home.ledger.send_ends(&self.routing.homes, out);
+        self.home.ledger.send_ends(self.routing.homes(), out);
         let asks = &mut self.home.ledger.asks_of_waits;
         let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
         let due = std::mem::replace(asks, later);
@@ -229,7 +248,7 @@ impl Scheduler {
                 continue;
             }
             for (PartitionId(partition), tasks) in open {
-                let home = self.routing.homes.active_owner(PartitionId(partition));
+                let home = self.routing.homes().active_owner(PartitionId(partition));
                 let Some(home) = home else { continue };
                 let (job, waiter) = (waiter.job.0, waiter.local.0);
                 let query = wire::AwaitQuery { job, waiter, seq, tasks, partition };
@@ -244,7 +263,7 @@ impl Scheduler {
         let mut ended = Vec::new();
         for &local in query.tasks.iter().take(TURN_AWAITS_MAX) {
             let task = TaskId::new(query.job, local);
-            if !self.routing.homes.is_mine(task.partition()) {
+            if !self.routing.homes().is_mine(task.partition()) {
                 continue;
             }
             // All tasks of the job were stored before the waiting task ran.
@@ -265,25 +284,9 @@ impl Scheduler {
             }
         }
         if let Some(home) =
-            self.routing.homes.owner(waiter.partition()).filter(|_| !ended.is_empty())
+            self.routing.homes().owner(waiter.partition()).filter(|_| !ended.is_empty())
         {
             out.reliable.push((home, reply(waiter, query.seq, ended)));
         }
-    }
-
-    /// Tasks that a task homed here waits for have ended.
-    pub(crate) fn on_await_reply(&mut self, reply: &wire::AwaitReply) {
-        let waiter = TaskId::new(reply.job, reply.waiter);
-        if self.home.ledger.turns_of(waiter).is_none_or(|task| task.seq != reply.seq) {
-            return; // The answer to an earlier wait.
-        }
-        for ended in &reply.ended {
-            self.home.ledger.wake(waiter, *ended);
-        }
-    }
-
-    /// When homes of awaited tasks are asked again.
-    pub(crate) fn next_ask_of_waits(&self) -> Option<Time> {
-        self.home.ledger.asks_of_waits.first().map(|&(at, _)| at)
     }
 }

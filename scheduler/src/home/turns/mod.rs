@@ -24,6 +24,7 @@ use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
 
 use crate::holder::task::Work;
+use crate::home::Home;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::policy::Decision;
@@ -208,6 +209,34 @@ impl Ledger {
     }
 }
 
+impl Home {
+    fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
+            own.waits_at = node;
+        }
+    }
+
+    fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
+            own.verdict = verdict;
+        }
+    }
+
+    /// The answer to a turn that was committed before.
+    fn repeat_reply(&self, task: TaskId, reply: &mut wire::TurnReply) {
+        let Some(turns) = self.ledger.turns_of(task) else { return };
+        (reply.ordinal, reply.count) = (turns.ordinals() - u64::from(turns.spawned), turns.spawned);
+        if let Some(last) = turns.children.last().filter(|_| turns.spawned > 0) {
+            let first = last.first + u64::from(last.count - turns.spawned);
+            reply.first = LocalId::new(task.partition(), first).0;
+        }
+        let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
+        if goes_on {
+            (reply.goes_on, reply.awaited) = (true, self.ledger.ends_of(task, turns));
+        }
+    }
+}
+
 impl Scheduler {
     /// A holder commits a turn of a task that is homed here.
     pub(crate) fn on_turn_of(
@@ -238,7 +267,7 @@ impl Scheduler {
                     reply.error = error;
                 }
             },
-            Fence::Repeated => self.repeat_reply(task, &mut reply),
+            Fence::Repeated => self.home.repeat_reply(task, &mut reply),
             Fence::Fenced => {
                 if self.options.mutant == Some(Mutant::AbortedChildrenLive)
                     && let Some(spawned) = turn.spawned.take()
@@ -256,7 +285,7 @@ impl Scheduler {
     fn check(&mut self, now: Time, task: TaskId, turn: &wire::Turn) -> Result<(), String> {
         check::check_turn(turn)?;
         let before = self.home.ledger.turns_of(task);
-        self.home.ledger.check_awaits(task, turn, before, &self.routing.homes)?;
+        self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
         if (turn.spawned.is_some() || !ends) && self.home.ledger.is_rebuilt(task) {
             return Err("the task was done before and runs again for a lost output: it can \
@@ -341,7 +370,7 @@ impl Scheduler {
         let pending = self.home.ledger.unended(task, turns);
         if pending.is_empty() {
             (reply.goes_on, reply.awaited) = (true, self.home.ledger.ends_of(task, turns));
-            self.set_verdict(task, TurnVerdict::TurnMore);
+            self.home.set_verdict(task, TurnVerdict::TurnMore);
             return self.home.ledger.record_turn(task, false, out);
         }
         self.home.ledger.record_turn(task, false, out);
@@ -352,22 +381,10 @@ impl Scheduler {
     /// A later attempt is placed as any other.
     pub(crate) fn take_node_of_waiting(&mut self, task: TaskId, work: &Work) -> Option<Decision> {
         let node = self.home.ledger.turns_of(task)?.waits_at?;
-        self.set_waits_at(task, None);
+        self.home.set_waits_at(task, None);
         match node == self.options.me {
             true => Some(Decision::Local),
             false => self.fits_node(node, work).then_some(Decision::Push(node)),
-        }
-    }
-
-    fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
-        if let Some(own) = self.home.ledger.turns_of_mut(task) {
-            own.waits_at = node;
-        }
-    }
-
-    fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
-        if let Some(own) = self.home.ledger.turns_of_mut(task) {
-            own.verdict = verdict;
         }
     }
 
@@ -381,27 +398,13 @@ impl Scheduler {
         out: &mut Out,
     ) {
         if let Some(completion) = &turn.completion {
-            self.count(task, completion);
+            self.home.count(task, completion);
         }
-        self.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
+        self.home.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
         if from == self.options.me {
             self.end_turned_attempt(now, task, Attempt(turn.attempt), out);
         }
         self.home.ledger.put_back(now, task, pending, out);
-    }
-
-    /// The answer to a turn that was committed before.
-    fn repeat_reply(&self, task: TaskId, reply: &mut wire::TurnReply) {
-        let Some(turns) = self.home.ledger.turns_of(task) else { return };
-        (reply.ordinal, reply.count) = (turns.ordinals() - u64::from(turns.spawned), turns.spawned);
-        if let Some(last) = turns.children.last().filter(|_| turns.spawned > 0) {
-            let first = last.first + u64::from(last.count - turns.spawned);
-            reply.first = LocalId::new(task.partition(), first).0;
-        }
-        let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
-        if goes_on {
-            (reply.goes_on, reply.awaited) = (true, self.home.ledger.ends_of(task, turns));
-        }
     }
 
     /// The chunks of a step are synced: their tasks may start.

@@ -212,7 +212,7 @@ impl Scheduler {
         let sizes = (0..).zip(&outcome.output_sizes);
         for ((output, &size_bytes), declared) in sizes.zip(&spec.outputs) {
             let Stay { keep, share } = Stay::of_output(declared, shared.uploaded);
-            let copies = Stay { keep, share }.copies(self.routing.homes.copies());
+            let copies = Stay { keep, share }.copies(self.routing.homes().copies());
             if copies > 1 && (size_bytes > 0 || real) {
                 shared.wanted = shared.wanted.max(copies as usize - 1);
                 shared.outputs.push(wire::TransferredOutput {
@@ -282,7 +282,7 @@ impl Scheduler {
         // A node may have space later.
         shared.due = next;
         // A node that is alone looks again when another one joins.
-        let is_alone = self.routing.homes.staying().all(|node| node == self.options.me);
+        let is_alone = self.routing.homes().staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
             let waits = COPY_RETURN_TIMEOUT.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
             shared.due = Some(now + Span(waits));
@@ -304,8 +304,8 @@ impl Scheduler {
             ask.push(node);
         }
         // A member that joins and has never started does not answer.
-        let has_come = |node: &NodeId| self.routing.homes.incarnation_of(*node) != Incarnation(0);
-        let staying: BTreeSet<NodeId> = self.routing.homes.staying().filter(has_come).collect();
+        let has_come = |node: &NodeId| self.routing.homes().incarnation_of(*node) != Incarnation(0);
+        let staying: BTreeSet<NodeId> = self.routing.homes().staying().filter(has_come).collect();
         let mut others = self.in_turn(made, shared.uploaded);
         others.retain(|node| *node != me && staying.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
@@ -316,7 +316,7 @@ impl Scheduler {
             }
             let knows = |nodes: &BTreeSet<NodeId>| nodes.contains(&node);
             // Where no map ever declares a node failed, a silent node is not waited for.
-            let is_away = knows(&shared.silent) && !self.routing.homes.moves();
+            let is_away = knows(&shared.silent) && !self.routing.homes().moves();
             let is_new = !knows(&shared.others) && !knows(&shared.refused) && !is_away;
             if is_new && !shared.asked.contains_key(&node) {
                 shared.silent.remove(&node);
@@ -346,11 +346,11 @@ impl Scheduler {
     /// All nodes, beginning at another one for each task, in the same order on all nodes. For an
     /// upload the replicas of the partition come first: the client has put it there.
     fn in_turn(&self, made: AttemptKey, uploaded: bool) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.routing.homes.members().collect();
+        let mut nodes: Vec<NodeId> = self.routing.homes().members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);
         nodes.rotate_left(turn);
         nodes.sort_by_key(|&node| {
-            !(uploaded && self.routing.homes.has_replica(node, made.0.partition()))
+            !(uploaded && self.routing.homes().has_replica(node, made.0.partition()))
         });
         nodes
     }
@@ -379,7 +379,7 @@ impl Scheduler {
             }
             let me = self.options.me;
             let was_asked = match shared.uploaded {
-                true => self.routing.homes.home_of(made.0) != me, // Its home makes it.
+                true => self.routing.homes().home_of(made.0) != me, // Its home makes it.
                 false => {
                     self.in_turn(made, false).iter().take(shared.wanted).any(|&node| node == me)
                 }
@@ -394,7 +394,7 @@ impl Scheduler {
     /// What lies here of an attempt and is to lie on others as well; `uploaded`: so are outputs
     /// that do not say on how many nodes.
     fn to_share_of(&self, made: AttemptKey, uploaded: bool) -> CopyState {
-        let copies = self.routing.homes.copies();
+        let copies = self.routing.homes().copies();
         let of = |output: &wire::TransferredOutput| match output.share {
             None if uploaded => copies,
             _ => Stay::from(output).copies(copies),
@@ -435,7 +435,7 @@ impl Scheduler {
     ) {
         let (made, me) = (attempt_key(&transferred), self.options.me);
         // However small the outputs are, their home must be able to name this node.
-        if let Some(home) = self.routing.homes.owner(made.0.partition()) {
+        if let Some(home) = self.routing.homes().owner(made.0.partition()) {
             let here =
                 objects_of(&transferred).map(|(object, it)| wire_object(object, it.size_bytes));
             out.copies.entry(home).or_default().added.extend(here);
@@ -493,7 +493,7 @@ impl Scheduler {
         if self.objects.output_copies.shared.is_empty() || blind {
             return;
         }
-        let homes = &self.routing.homes;
+        let homes = self.routing.homes();
         // A member that was admitted and has never started does not answer.
         let there = |homes: &Homes| -> BTreeSet<NodeId> {
             let has_come = |node: &NodeId| homes.incarnation_of(*node) != Incarnation(0);
@@ -510,7 +510,7 @@ impl Scheduler {
         }
         self.objects
             .output_copies
-            .lacking(self.routing.homes.staying().filter(|&node| node != me).count())
+            .lacking(self.routing.homes().staying().filter(|&node| node != me).count())
     }
 }
 

@@ -86,7 +86,7 @@ fn a_new_node_is_asked_at_once() {
     assert!(!ends(&mut maker, &spec, &mut out));
     answers(&mut maker, 1, TransferStage::NoSpaceToReplicate, &mut out);
     answers(&mut maker, 2, TransferStage::NoSpaceToReplicate, &mut out);
-    let same = maker.routing.homes.clone();
+    let same = maker.routing.homes().clone();
     maker.look_for_takers(NOW, &same);
     assert_eq!(maker.objects.output_copies.deadline(), Some(NOW + COPY_RETURN_TIMEOUT));
     let smaller = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
@@ -188,7 +188,7 @@ fn a_node_that_is_alone_asks_when_another_one_comes() {
     let mut alone = test_nodes::scheduler(0, 1, tuning, of_two_copies(0, 1, &[]));
     assert!(ends(&mut alone, &spec, &mut out), "its end is told at once");
     assert_eq!((alone.lacking_copies(), alone.objects.output_copies.deadline()), (0, None));
-    let before = std::mem::replace(&mut alone.routing.homes, of_two_copies(0, 2, &[]));
+    let before = alone.routing.replace_homes(of_two_copies(0, 2, &[]));
     assert_eq!(alone.lacking_copies(), 1, "by the newer map");
     alone.look_for_takers(NOW, &before);
     alone.copy_outputs(NOW, &mut out);
@@ -235,7 +235,7 @@ fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
         replicas: 3,
     };
     holder.add_copy_for(NodeId(0), transferred, &mut out);
-    holder.routing.homes = of_two_copies(1, 4, &[0]);
+    holder.routing.replace_homes(of_two_copies(1, 4, &[0]));
     holder.objects.output_copies.forget_node(NOW, NodeId(0));
     assert_eq!(holder.lacking_copies(), 1);
     out.best_effort.clear();
