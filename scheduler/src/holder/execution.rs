@@ -8,6 +8,7 @@ use proto::event::{End as EventEnd, Reason};
 use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
+use crate::holder::Holder;
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::Seat;
 use crate::holder::staging::Staged;
@@ -47,25 +48,36 @@ pub(crate) struct Running {
     pub(crate) handed_on: bool,
 }
 
+impl Holder {
+    /// The attempt of this task that this node holds in any form, except for queued tasks of its
+    /// own home.
+    fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
+        let running = self.running.get(&task).map(|running| running.attempt);
+        let staging = self.staging.get(&task).map(|staged| staged.attempt);
+        let remote = self.remote_tasks.get(&task).map(|remote| remote.attempt);
+        running.or(staging).or(remote)
+    }
+}
+
 impl Scheduler {
     /// A home sent these tasks. A push of an earlier home may arrive after the present home has
     /// asked for the task and placed it on another node. The number of the attempt distinguishes
     /// this case from a push by a home that this node does not know yet.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
-        let partitions = self.homes.partitions();
+        let partitions = self.routing.homes().partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
-        self.forget_unacked_grants_of(&tasks);
+        self.stealing.forget_unacked_grants_of(&tasks);
         let me = self.options.me;
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt, work) in tasks {
-            let home = self.homes.owner(task.partition());
-            let is_late = attempt.0 >> 32 < self.homes.epoch(task.partition());
+            let home = self.routing.homes().owner(task.partition());
+            let is_late = attempt.0 >> 32 < self.routing.homes().epoch(task.partition());
             if let Some(home) = home.filter(|&home| is_late && home != from && home != me) {
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
                 continue;
             }
             self.note_class(&work);
-            if work.has_request() && !self.fits_here(&work) {
+            if work.has_request() && !self.holder.fits_here(&work) {
                 // The home has an earlier offer of this node.
                 let home = home.unwrap_or(from);
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
@@ -99,8 +111,8 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) -> bool {
-        if self.homes.is_home_of(task) {
-            self.ledger.take_home(task, attempt, out)
+        if self.routing.homes().is_home_of(task) {
+            self.home.ledger.take_home(task, attempt, out)
         } else {
             self.take_remote_task(task, attempt, work, out)
         }
@@ -114,15 +126,15 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) -> bool {
-        if let Some(known) = self.held_attempt(task) {
+        if let Some(known) = self.holder.held_attempt(task) {
             if known >= attempt {
                 return false;
             }
             self.drop_task(task, known, out);
             self.report_dropped(task, known, out);
         }
-        self.data.local_jobs.record_activity(task.job);
-        self.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
+        self.holder.local_jobs.record_activity(task.job);
+        self.holder.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
         true
     }
 
@@ -131,28 +143,22 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ReplacedUnreported) {
             return;
         }
-        if self.homes.is_home_of(task) {
-            return self.ledger.replace_dropped(task, attempt, out);
+        if self.routing.homes().is_home_of(task) {
+            return self.home.ledger.replace_dropped(task, attempt, out);
         }
         let dropped = vec![task_attempt(task, attempt)];
-        send_tasks_not_held([(self.homes.home_of(task), dropped)].into(), out);
-    }
-
-    /// The attempt of this task that this node holds in any form, except for queued tasks of its
-    /// own home.
-    fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
-        let running = self.running.get(&task).map(|running| running.attempt);
-        let staging = self.staging.get(&task).map(|staged| staged.attempt);
-        let remote = self.remote_tasks.get(&task).map(|remote| remote.attempt);
-        running.or(staging).or(remote)
+        send_tasks_not_held([(self.routing.homes().home_of(task), dropped)].into(), out);
     }
 
     /// Whether an entry of a queue is still wanted.
     pub(crate) fn is_current(&self, ready: Ready) -> bool {
-        if self.homes.is_home_of(ready.task) {
-            self.ledger.is_held_here(ready.task, ready.attempt)
+        if self.routing.homes().is_home_of(ready.task) {
+            self.home.ledger.is_held_here(ready.task, ready.attempt)
         } else {
-            self.remote_tasks.get(&ready.task).is_some_and(|remote| remote.attempt == ready.attempt)
+            self.holder
+                .remote_tasks
+                .get(&ready.task)
+                .is_some_and(|remote| remote.attempt == ready.attempt)
         }
     }
 
@@ -161,10 +167,10 @@ impl Scheduler {
         if !self.is_current(ready) {
             return None;
         }
-        if self.homes.is_home_of(ready.task) {
-            self.ledger.work(ready.task)
+        if self.routing.homes().is_home_of(ready.task) {
+            self.home.ledger.work(ready.task)
         } else {
-            self.remote_tasks.remove(&ready.task).map(|remote| remote.work)
+            self.holder.remote_tasks.remove(&ready.task).map(|remote| remote.work)
         }
     }
 
@@ -173,21 +179,21 @@ impl Scheduler {
             *staged;
         let seat = match seat {
             None if !work.is_instant() => {
-                Some(self.take_seat(&work, class).expect("a task that starts fits"))
+                Some(self.holder.take_seat(&work, class).expect("a task that starts fits"))
             }
             seat => seat,
         };
         if work.alone {
-            self.start_requests.set_exclusive(task);
+            self.holder.start_requests.set_exclusive(task);
         }
-        if self.homes.is_home_of(task) {
-            self.ledger.note_start(task, out);
+        if self.routing.homes().is_home_of(task) {
+            self.home.ledger.note_start(task, out);
         } else if is_command(&work.spec) && work.deaths == 0 {
             // Its home mostly learns of the start before a death; a task with deaths has asked.
             self.report_start(task_attempt(task, attempt), out);
         }
         if let Some(resume) = work.resume.clone() {
-            self.continue_turns(task, attempt, &resume);
+            self.holder.continue_turns(task, attempt, &resume);
         }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
@@ -195,7 +201,8 @@ impl Scheduler {
         // A no-op without a request makes no use of it.
         let is_noop = matches!(work.spec.body, Some(wire::spec::Body::Noop(_)));
         let is_told = work.has_request() || !is_noop;
-        let granted = seat.as_ref().filter(|_| is_told).and_then(|seat| self.slots.granted(seat));
+        let granted =
+            seat.as_ref().filter(|_| is_told).and_then(|seat| self.holder.slots.granted(seat));
         let running = Running {
             attempt,
             spec,
@@ -211,9 +218,9 @@ impl Scheduler {
         let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
         let mut launch = Box::new(work.launch(task, attempt, slot));
         launch.granted = granted;
-        self.running.insert(task, Box::new(running));
+        self.holder.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
-        let more = self.slots.more(slot).iter().filter(|_| !is_instant);
+        let more = self.holder.slots.more(slot).iter().filter(|_| !is_instant);
         out.events.extend(more.map(|&slot| Event::Widened { task, attempt, slot }));
         out.launches.push(launch);
     }
@@ -227,12 +234,13 @@ impl Scheduler {
         outcome: Box<Outcome>,
         out: &mut Out,
     ) {
-        let current = self.running.get(&task).is_some_and(|running| running.attempt == attempt);
-        if !current || self.data.output_copies.holds_back(&(task, attempt)) {
+        let current =
+            self.holder.running.get(&task).is_some_and(|running| running.attempt == attempt);
+        if !current || self.objects.output_copies.holds_back(&(task, attempt)) {
             return; // It was stopped meanwhile, or is reported twice.
         }
-        let mut running = self.running.remove(&task).expect("looked at above");
-        self.start_requests.ended(task);
+        let mut running = self.holder.running.remove(&task).expect("looked at above");
+        self.holder.start_requests.ended(task);
         // A no-op takes no time; the duration of the step that ran it says nothing about it.
         let started = if running.seat.is_some() { running.started } else { now };
         if outcome.is_done() {
@@ -243,25 +251,25 @@ impl Scheduler {
                 running.reads.moved_bytes,
             );
         }
-        if outcome.turn.is_some() || self.attempt_turns.is_some() {
+        if outcome.turn.is_some() || self.holder.attempt_turns.is_some() {
             self.keep_outputs_of_parent(task, &mut running, &outcome);
         }
         self.keep_outputs(task, &running, &outcome);
         self.free_resources(&running, out);
         (running.pins, running.shared_files, running.output_bytes) = (Vec::new(), Vec::new(), 0);
-        self.count_reads(running.reads, now.since(started));
+        self.objects.count_reads(running.reads, now.since(started));
         let ended = UnreportedEnd { at: now, started, reads: running.reads, outcome };
         let what = (&*running.spec, running.real);
         let ended = self.share_first(now, (task, attempt), what, ended, out);
-        if !self.data.output_copies.is_full() || ended.is_some() {
-            self.slots.give_back(running.seat.take());
+        if !self.objects.output_copies.is_full() || ended.is_some() {
+            self.holder.slots.give_back(running.seat.take());
         }
         match ended {
             Some(UnreportedEnd { reads, outcome, .. }) => {
                 self.finish(now, task, attempt, started, reads, outcome, out);
             }
             None => {
-                self.running.insert(task, running);
+                self.holder.running.insert(task, running);
             }
         }
     }
@@ -275,11 +283,11 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let (task, attempt) = made;
-        if let Some(running) = self.running.remove(&task) {
-            self.slots.give_back(running.seat);
+        if let Some(running) = self.holder.running.remove(&task) {
+            self.holder.slots.give_back(running.seat);
         }
         let UnreportedEnd { at, started, reads, mut outcome } = ended;
-        self.job_tallies.held_ends.insert(made, at);
+        self.holder.job_tallies.held_ends.insert(made, at);
         let turn = outcome.turn.take().map(|turn| *turn);
         let completion = self.completion(at, task, attempt, started, reads, outcome, out);
         self.report_end(now, task, completion, turn, out);
@@ -288,9 +296,10 @@ impl Scheduler {
     /// A task that has committed turns cannot run again, so its outputs are on as many nodes as its
     /// record.
     fn keep_outputs_of_parent(&self, task: TaskId, running: &mut Running, outcome: &Outcome) {
-        let turned = self.attempt_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
+        let turned =
+            self.holder.attempt_turns.as_ref().is_some_and(|turns| turns.contains_key(&task));
         if outcome.turn.is_some() || turned {
-            let copies = self.homes.copies();
+            let copies = self.routing.homes().copies();
             let spec = Arc::make_mut(&mut running.spec);
             spec.outputs.iter_mut().for_each(|it| it.replicas = it.replicas.max(copies));
         }
@@ -305,16 +314,16 @@ impl Scheduler {
                 let declared = running.spec.outputs.get(output as usize);
                 let is_upload = is_upload(&running.spec);
                 let stay = declared.map_or_else(Stay::default, |it| Stay::of_output(it, is_upload));
-                self.data.objects.made(object, size_bytes, real, stay);
-                self.note_made(&object);
+                self.objects.table.made(object, size_bytes, real, stay);
+                self.objects.note_made(&object);
             }
         }
     }
 
     /// Releases the inputs of an attempt that ran, and the space reserved for it.
     fn free_resources(&mut self, running: &Running, out: &mut Out) {
-        self.data.reserved_bytes -= running.output_bytes;
-        self.data.shared_files.give_back(&running.shared_files);
+        self.objects.reserved_bytes -= running.output_bytes;
+        self.objects.shared_files.give_back(&running.shared_files);
         self.unpin(&running.pins, out);
     }
 
@@ -344,19 +353,20 @@ impl Scheduler {
         turn: Option<Turn>,
         out: &mut Out,
     ) {
-        if turn.is_some() || self.attempt_turns.is_some() {
+        if turn.is_some() || self.holder.attempt_turns.is_some() {
             match self.end_with_turn(now, task, completion, turn, out) {
                 Some(plain) => completion = plain,
                 None => return,
             }
         }
-        if self.homes.is_home_of(task) {
+        if self.routing.homes().is_home_of(task) {
             self.complete(now, self.options.me, &mut completion, out);
         } else {
-            let home = self.homes.home_of(task);
-            if self.homes.moves() && self.options.mutant != Some(Mutant::RecentCompletionsForgotten)
+            let home = self.routing.homes().home_of(task);
+            if self.routing.homes().moves()
+                && self.options.mutant != Some(Mutant::RecentCompletionsForgotten)
             {
-                self.recent_completions.note(task, completion.clone());
+                self.holder.recent_completions.note(task, completion.clone());
             }
             out.completions.entry(home).or_default().push(completion);
         }
@@ -411,12 +421,12 @@ impl Scheduler {
         self.unstage(task, out);
     }
     pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
-        if let Some(mut running) = self.running.remove(&task) {
+        if let Some(mut running) = self.holder.running.remove(&task) {
             let attempt = running.attempt;
-            let ended = self.data.output_copies.ended_at(&(task, attempt));
-            self.job_tallies.stopped.push((task, attempt, ended));
-            self.start_requests.ended(task);
-            self.slots.give_back(running.seat.take());
+            let ended = self.objects.output_copies.ended_at(&(task, attempt));
+            self.holder.job_tallies.stopped.push((task, attempt, ended));
+            self.holder.start_requests.ended(task);
+            self.holder.slots.give_back(running.seat.take());
             self.free_resources(&running, out);
         }
     }
@@ -431,12 +441,12 @@ impl Scheduler {
         let mut not_held = Vec::new();
         for asked in tasks {
             let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
-            let in_transit = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
-            let held = self.held_attempt(task) == Some(attempt) || in_transit;
-            if self.awaits_turn_reply(task, attempt) || held {
+            let in_transit = self.stealing.is_in_transit(task, attempt);
+            let held = self.holder.held_attempt(task) == Some(attempt) || in_transit;
+            if self.holder.awaits_turn_reply(task, attempt) || held {
                 continue;
             }
-            if let Some(end) = self.recent_completions.of(task, attempt) {
+            if let Some(end) = self.holder.recent_completions.of(task, attempt) {
                 out.completions.entry(from).or_default().push(end.clone());
             } else {
                 not_held.push(task_attempt(task, attempt));

@@ -95,8 +95,8 @@ impl LocalJobs {
 impl Scheduler {
     /// Sends the progress reports that are due to the jobs' homes.
     pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
-        for report in self.ledger.due_reports(now, &self.homes) {
-            let home = self.homes.job_home(JobId(report.job));
+        for report in self.home.ledger.due_reports(now, self.routing.homes()) {
+            let home = self.routing.homes().job_home(JobId(report.job));
             out.reliable.push((home, Body::JobCounts(report)));
         }
     }
@@ -105,22 +105,22 @@ impl Scheduler {
     /// may ask so early. A power cut may have lost a commit; the answer "no such job" would then
     /// drop chunks that their client is about to commit again.
     pub(crate) fn ask_for_job_end(&mut self, job: JobId, out: &mut Out) {
-        if self.ledger.jobs.contains_key(&job) {
+        if self.home.ledger.jobs.contains_key(&job) {
             return;
         }
         let question = self.ask_job_home(job, out);
-        self.data.local_jobs.asked.insert(job, question);
+        self.holder.local_jobs.asked.insert(job, question);
     }
 
     /// Uploaded files are stored here; they are deleted with their jobs.
     pub fn on_files(&mut self, now: Time, tasks: &[TaskId]) {
-        tasks.iter().for_each(|task| self.data.local_jobs.record_file(now, task.job));
+        tasks.iter().for_each(|task| self.holder.local_jobs.record_file(now, task.job));
         self.share_uploads(now, tasks);
     }
 
     /// Asks whether the jobs exist that have had uploaded files here for long.
     pub(crate) fn ask_about_files(&mut self, now: Time, out: &mut Out) {
-        for job in self.data.local_jobs.take_silent(now) {
+        for job in self.holder.local_jobs.take_silent(now) {
             self.ask_for_job_end(job, out);
         }
     }
@@ -129,10 +129,11 @@ impl Scheduler {
     /// questions may be open: a home that moves is asked under its new epoch and once it is active.
     /// The numbers of different incarnations differ.
     pub(crate) fn ask_job_home(&mut self, job: JobId, out: &mut Out) -> u64 {
-        self.data.local_jobs.questions += 1;
-        let question = u64::from(self.options.incarnation.0) << 32 | self.data.local_jobs.questions;
+        self.holder.local_jobs.questions += 1;
+        let question =
+            u64::from(self.options.incarnation.0) << 32 | self.holder.local_jobs.questions;
         let counts = wire::JobCounts { job: job.0, question, ..Default::default() };
-        out.reliable.push((self.homes.job_home(job), Body::JobCounts(counts)));
+        out.reliable.push((self.routing.homes().job_home(job), Body::JobCounts(counts)));
         question
     }
 
@@ -147,22 +148,22 @@ impl Scheduler {
             return; // A later round of the job runs here.
         }
         self.forget_data(job_id, end.kept, out);
-        let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
+        let Some(job) = self.home.ledger.jobs.get_mut(&job_id) else { return };
         if job.round() != end.round {
             return;
         }
         if job.ended {
             if !end.kept {
-                self.ledger.keep_no_more(job_id, out);
+                self.home.ledger.keep_no_more(job_id, out);
             }
             return;
         }
         if !job.visible {
-            self.ledger.expire(job_id, out);
+            self.home.ledger.expire(job_id, out);
             return;
         }
         job.ended = true;
-        self.ledger.live.remove(&job_id);
+        self.home.ledger.live.remove(&job_id);
         let mut retired = Vec::new();
         for (partition, part) in job.parts.iter_mut() {
             part.keeps = end.kept;
@@ -175,14 +176,14 @@ impl Scheduler {
             self.free_unread_outputs(job_id, out);
         }
         for (partition, chunks) in retired {
-            self.ledger.retire(job_id, partition, &chunks);
+            self.home.ledger.retire(job_id, partition, &chunks);
         }
-        self.ledger.forget_releases(job_id);
+        self.home.ledger.forget_releases(job_id);
     }
 
     /// Tasks of the job may be retried. Outputs of done tasks are freed if no task reads them.
     fn free_unread_outputs(&mut self, job: JobId, out: &mut Out) {
-        for (node, objects) in self.ledger.unread_outputs(job) {
+        for (node, objects) in self.home.ledger.unread_outputs(job) {
             for piece in objects.chunks(OBJECTS_PER_MESSAGE_MAX) {
                 let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
                 out.reliable.push((node, body));
@@ -192,12 +193,15 @@ impl Scheduler {
 
     /// The latest round of a job of which anything is here.
     pub(crate) fn round_here(&self, job: JobId) -> u32 {
-        let home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
-        let remote_tasks =
-            self.remote_tasks.of_job(job).filter_map(|(task, _)| self.remote_tasks.get(&task));
+        let home = self.home.ledger.jobs.get(&job).map_or(0, |job| job.round());
+        let remote_tasks = self
+            .holder
+            .remote_tasks
+            .of_job(job)
+            .filter_map(|(task, _)| self.holder.remote_tasks.get(&task));
         let remote_tasks =
             remote_tasks.map(|remote| remote.work.settings.round).max().unwrap_or_default();
-        home.max(remote_tasks).max(self.data.local_jobs.round(job))
+        home.max(remote_tasks).max(self.holder.local_jobs.round(job))
     }
 
     /// Whether the answer "no such job" is still true. An answer counts if the job's
@@ -206,10 +210,10 @@ impl Scheduler {
     /// waits for its commit here, this node asks at the planned time.
     fn is_still_unknown(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) -> bool {
         let job_id = JobId(end.job);
-        let asked = match self.ledger.jobs.get(&job_id) {
+        let asked = match self.home.ledger.jobs.get(&job_id) {
             Some(job) if job.visible => return false,
             Some(job) => Some(job.question).filter(|&question| question != 0),
-            None => self.data.local_jobs.asked.get(&job_id).copied(),
+            None => self.holder.local_jobs.asked.get(&job_id).copied(),
         };
         let Some(asked) = asked else {
             self.ask_for_job_end(job_id, out);
@@ -217,6 +221,6 @@ impl Scheduler {
         };
         // An older peer does not repeat the number of the question.
         let is_last = end.question == asked || end.question == 0;
-        is_last && from == self.homes.job_home(job_id)
+        is_last && from == self.routing.homes().job_home(job_id)
     }
 }

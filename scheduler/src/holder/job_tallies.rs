@@ -10,6 +10,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::holder::Holder;
 use crate::output::Out;
 
 /// The resources that a node has used since it started.
@@ -58,15 +59,15 @@ pub(crate) struct JobTallies {
     /// Questions that wait until the shell has measured the used resources.
     asked: Vec<wire::TallyQuery>,
     /// Jobs to be forgotten of which this node may still receive records.
-    pub(crate) unconfirmed: BTreeMap<JobId, wire::TallyQuery>,
+    unconfirmed: BTreeMap<JobId, wire::TallyQuery>,
     /// Jobs with data that the shell is removing; and whether records with results stay.
-    pub(crate) erasing: BTreeMap<JobId, PendingErasure>,
+    erasing: BTreeMap<JobId, PendingErasure>,
     /// The number of removals that the shell was asked for.
-    pub(crate) erasures: u64,
+    erasures: u64,
     /// Attempts with ends that are reported late, with the time at which they ended.
-    pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
+    pub(super) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; with the time of their end, if that was before.
-    pub(crate) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
+    pub(super) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
     /// When this incarnation started.
@@ -74,6 +75,28 @@ pub(crate) struct JobTallies {
 }
 
 impl JobTallies {
+    /// The number of one more removal.
+    pub(crate) fn next_erasure(&mut self) -> u64 {
+        self.erasures += 1;
+        self.erasures
+    }
+    /// The job cannot be forgotten yet.
+    pub(crate) fn defer_erasure(&mut self, ask: wire::TallyQuery) {
+        self.erasing.remove(&JobId(ask.job));
+        self.unconfirmed.insert(JobId(ask.job), ask);
+    }
+    pub(crate) fn take_deferred(&mut self) -> impl Iterator<Item = wire::TallyQuery> + use<> {
+        std::mem::take(&mut self.unconfirmed).into_values()
+    }
+    pub(crate) fn await_erasure(&mut self, erasure: PendingErasure) {
+        self.erasing.insert(JobId(erasure.ask.job), erasure);
+    }
+    /// The shell has ended the removal with this number; `None` if it was not the job's last one.
+    pub(crate) fn erased(&mut self, job: JobId, number: u64) -> Option<PendingErasure> {
+        self.erasing.get(&job).filter(|erasing| erasing.number == number)?;
+        self.erasing.remove(&job)
+    }
+
     pub(crate) fn started(&mut self, now: Time) {
         self.started = now;
     }
@@ -136,10 +159,18 @@ fn job_of(event: &Event) -> Option<JobId> {
     }
 }
 
+impl Holder {
+    fn runs_others(&self, job: JobId) -> bool {
+        let is_other = |(task, _): (&TaskId, _)| task.job != job;
+        self.running.first_key_value().is_some_and(is_other)
+            || self.running.last_key_value().is_some_and(is_other)
+    }
+}
+
 impl Scheduler {
     /// Adds the events of a step to the tallies.
     pub fn count_events(&mut self, now: Time, events: &[Event]) {
-        let held = std::mem::take(&mut self.job_tallies.held_ends);
+        let held = std::mem::take(&mut self.holder.job_tallies.held_ends);
         let mut at = 0;
         while let Some(event) = events.get(at) {
             let Some(job) = job_of(event) else {
@@ -160,9 +191,9 @@ impl Scheduler {
                 }
                 at += 1;
             }
-            self.job_tallies.executions += executions;
+            self.holder.job_tallies.executions += executions;
         }
-        for (task, attempt, came) in std::mem::take(&mut self.job_tallies.stopped) {
+        for (task, attempt, came) in std::mem::take(&mut self.holder.job_tallies.stopped) {
             if let Some(counted) = self.counted(now, task.job) {
                 counted.tally.stop(came.unwrap_or(now), (task, attempt));
             }
@@ -172,12 +203,14 @@ impl Scheduler {
     /// The counts of the present round of a job. They do not begin for a job that has ended, or
     /// that this node does not know: its home may have stored the summary.
     fn counted(&mut self, now: Time, job: JobId) -> Option<&mut RoundTally> {
-        let (known, touched) = (self.ledger.jobs.get(&job), &self.data.local_jobs);
+        let (known, touched) = (self.home.ledger.jobs.get(&job), &self.holder.local_jobs);
         let round = known.map_or(0, |job| job.round()).max(touched.round(job));
         let is_open = known.map_or_else(|| touched.knows(job), |job| !job.ended);
         match is_open {
-            true => Some(self.job_tallies.of(now, job, round)),
-            false => self.job_tallies.counted.get_mut(&(job, round)).map(|counted| &mut **counted),
+            true => Some(self.holder.job_tallies.of(now, job, round)),
+            false => {
+                self.holder.job_tallies.counted.get_mut(&(job, round)).map(|counted| &mut **counted)
+            }
         }
     }
 
@@ -188,49 +221,43 @@ impl Scheduler {
             return self.on_forget(&ask, out);
         }
         if ask.stage() == TallyStage::Recorded {
-            self.job_tallies.counted.remove(&(job, ask.round));
-            self.job_tallies.lost.remove(&(job, ask.round));
+            self.holder.job_tallies.counted.remove(&(job, ask.round));
+            self.holder.job_tallies.lost.remove(&(job, ask.round));
             return;
         }
-        if !self.job_tallies.asked.contains(&ask) {
-            self.job_tallies.asked.push(ask);
+        if !self.holder.job_tallies.asked.contains(&ask) {
+            self.holder.job_tallies.asked.push(ask);
         }
         out.measure = true;
     }
 
     /// The shell has measured the resources that this node has used.
     pub fn on_measured(&mut self, now: Time, usage: Usage, out: &mut Out) {
-        for ask in std::mem::take(&mut self.job_tallies.asked) {
+        for ask in std::mem::take(&mut self.holder.job_tallies.asked) {
             let job = JobId(ask.job);
             let base = Base {
                 usage,
                 steals_tried: self.stats.steals_tried,
                 steals_won: self.stats.steals_won,
-                executions: self.job_tallies.executions,
-                others_ran: self.runs_others(job),
+                executions: self.holder.job_tallies.executions,
+                others_ran: self.holder.runs_others(job),
             };
             if ask.stage() == TallyStage::Begins {
-                self.job_tallies.of(now, job, ask.round).base.get_or_insert(base);
+                self.holder.job_tallies.of(now, job, ask.round).base.get_or_insert(base);
                 continue;
             }
             let part = Some(Box::new(self.part(&ask, &base)));
             let tell =
                 wire::TallyReport { job: ask.job, round: ask.round, part, ..Default::default() };
-            out.reliable.push((self.homes.job_home(job), Body::TallyReport(tell)));
+            out.reliable.push((self.routing.homes().job_home(job), Body::TallyReport(tell)));
         }
     }
 
-    fn runs_others(&self, job: JobId) -> bool {
-        let is_other = |(task, _): (&TaskId, _)| task.job != job;
-        self.running.first_key_value().is_some_and(is_other)
-            || self.running.last_key_value().is_some_and(is_other)
-    }
-
     fn part(&self, ask: &wire::TallyQuery, now: &Base) -> wire::NodeTally {
-        let counted = self.job_tallies.counted.get(&(JobId(ask.job), ask.round));
+        let counted = self.holder.job_tallies.counted.get(&(JobId(ask.job), ask.round));
         let known = counted.and_then(|counted| counted.base);
         // Work before this incarnation was counted by an earlier one, and these counts are lost.
-        let began_late = known.is_none() && self.job_tallies.started.0 >= ask.since_ns;
+        let began_late = known.is_none() && self.holder.job_tallies.started.0 >= ask.since_ns;
         let base = known.or_else(|| began_late.then(Base::default));
         let mut part = counted.map(|counted| counted.tally.part()).unwrap_or_default();
         part.node = self.options.me.0;
@@ -239,7 +266,7 @@ impl Scheduler {
         part.policy = self.policy_text();
         part.tuning = Some(self.options.tuning.to_wire());
         part.began_late =
-            began_late || self.job_tallies.lost.contains(&(JobId(ask.job), ask.round));
+            began_late || self.holder.job_tallies.lost.contains(&(JobId(ask.job), ask.round));
         part.unmeasured = base.is_none();
         part.peak_rss_bytes = now.usage.peak_rss_bytes;
         let Some(base) = base else { return part };

@@ -12,6 +12,7 @@ use proto::limits::{LINE_BLOCKED_MAX, LINE_SCAN_MAX, OFFERS_SHOWN_MAX, PASSES_PE
 use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
+use crate::holder::Holder;
 use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
 use crate::holder::queues::Precedence;
 use crate::holder::ready_queue::{PLAIN, Ready};
@@ -55,38 +56,7 @@ fn need_of<'a>(classes: &'a Classes, work: &Work, class: u64, mutant: Option<Mut
     }
 }
 
-impl Scheduler {
-    /// The entry of a task for a ready queue.
-    pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
-        self.note_class(work);
-        let input_bytes = work.input_bytes();
-        self.estimates.placed(input_bytes, work.cpus());
-        let rank = rank(self.options.tuning.order, work, self.homes.slots_all());
-        let priority = work.spec.priority;
-        Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
-    }
-
-    /// The input bytes of a task in a queue of this node.
-    pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
-        let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
-        match self.remote_tasks.get(&task) {
-            Some(remote) => remote.work.inputs.iter().fold(0, sum),
-            None => self.ledger.inputs(task).fold(0, sum),
-        }
-    }
-
-    /// Prepares the request of a task that arrives here.
-    pub(crate) fn note_class(&mut self, work: &Work) {
-        let (local, shared, staging) = (&self.local, &self.shared, &self.staging);
-        let is_staged = |class| staging.values().any(|it| it.class == class);
-        let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
-        self.classes.note(work, &self.slots, &self.homes, keep);
-    }
-
-    pub(crate) fn need(&self, work: &Work) -> Need<'_> {
-        need_of(&self.classes, work, class_of(&work.spec), self.options.mutant)
-    }
-
+impl Holder {
     /// The pools that a class may not take, because another one has reserved them.
     fn kept_from(&self, class: u64) -> PoolSet {
         match &self.reservation {
@@ -94,19 +64,16 @@ impl Scheduler {
             _ => PoolSet::EMPTY,
         }
     }
+
     fn passes_max(&self) -> u32 {
         PASSES_PER_SLOT * self.slots.total()
     }
+
     /// Whether the reservation lets no task of one cpu start.
     pub(crate) fn keeps_cpus(&self) -> bool {
         self.reservation.is_some() && self.kept_from(PLAIN).meets(self.slots.cpus_set())
     }
 
-    /// Whether the resources of a staged task are free.
-    pub(crate) fn may_start(&self, staged: &Staged) -> bool {
-        let need = need_of(&self.classes, &staged.work, staged.class, self.options.mutant);
-        self.slots.fits(need, self.kept_from(staged.class))
-    }
     /// Whether the resources of a queued class are free. Of tasks without a request those of one
     /// cpu count.
     pub(crate) fn may_start_class(&self, class: u64) -> bool {
@@ -115,6 +82,7 @@ impl Scheduler {
         }
         self.slots.fits(self.need_of_class(class), self.kept_from(class))
     }
+
     fn need_of_class(&self, class: u64) -> Need<'_> {
         match u32::try_from(class) {
             Ok(cpus) => Need::Cpus(cpus.max(1)),
@@ -122,10 +90,70 @@ impl Scheduler {
         }
     }
 
+    /// Whether a task of a class with a request is queued here with all larger inputs.
+    fn has_here(&self, class: u64) -> bool {
+        self.local.has_here(class) || self.shared.has_here(class)
+    }
+
+    /// Whether the resources of the reserved class are free, and a task of it is queued with all
+    /// larger inputs here: the tasks in line do not keep it in its queue.
+    pub(crate) fn reserved_may_start(&self) -> bool {
+        let class = self.reservation.as_ref().map(|own| own.class);
+        class.is_some_and(|class| self.has_here(class) && self.may_start_class(class))
+    }
+
+    /// A task of a class does not fit on the disk: nothing is reserved for it meanwhile.
+    pub(crate) fn end_reservation_of(&mut self, class: u64) {
+        if self.reservation.as_ref().is_some_and(|own| own.class == class) {
+            self.reservation = None;
+        }
+    }
+
+    /// The number of queued tasks of classes that may start.
+    pub(crate) fn startable(&self) -> usize {
+        let plain = self.local.plain() + self.shared.plain();
+        if !self.local.has_requests() && !self.shared.has_requests() {
+            return plain;
+        }
+        let classes = self.local.classes().chain(self.shared.classes());
+        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
+        plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
+    }
+
+    /// Whether one more task of a class may be staged. Beyond those that fit the free resources,
+    /// one is: the others stay in the queue, where thieves find them.
+    fn may_stage(&self, class: u64, fits: bool) -> bool {
+        if class == PLAIN {
+            return true;
+        }
+        let staged = self.staging.values().filter(|it| it.class == class).count();
+        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
+        staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
+    }
+
+    /// The next task of the queues with an input to be fetched. True if it is local.
+    pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
+        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
+        let first = earlier(self.local.first_absent(may), self.shared.first_absent(may));
+        let (local, (_, class)) = first?;
+        let queue = if local { &mut self.local } else { &mut self.shared };
+        queue.pop_absent_of(class).map(|ready| (local, ready))
+    }
+
+    pub(crate) fn need(&self, work: &Work) -> Need<'_> {
+        need_of(&self.classes, work, class_of(&work.spec), self.mutant)
+    }
+
+    /// Whether the resources of a staged task are free.
+    pub(crate) fn may_start(&self, staged: &Staged) -> bool {
+        let need = need_of(&self.classes, &staged.work, staged.class, self.mutant);
+        self.slots.fits(need, self.kept_from(staged.class))
+    }
+
     /// Takes the resources of a task that may start.
     pub(crate) fn take_seat(&mut self, work: &Work, class: u64) -> Option<Seat> {
         let kept = self.kept_from(class);
-        let need = need_of(&self.classes, work, class, self.options.mutant);
+        let need = need_of(&self.classes, work, class, self.mutant);
         let seat = self.slots.take(need, kept)?;
         match &mut self.reservation {
             Some(own) if own.class == class => self.reservation = None,
@@ -140,7 +168,7 @@ impl Scheduler {
     /// that waits for a GPU keeps no cpu meanwhile.
     fn reserve(&mut self, class: u64) {
         if self.reservation.as_ref().is_some_and(|other| other.class != class)
-            || self.options.mutant == Some(Mutant::ReservationForgotten)
+            || self.mutant == Some(Mutant::ReservationForgotten)
         {
             return;
         }
@@ -154,6 +182,7 @@ impl Scheduler {
             None => self.reservation = Some(Box::new(Reservation { class, short, passes: 0 })),
         }
     }
+
     /// Ends the reservation of a class if no task of it has its inputs here; notes further short
     /// pools.
     pub(crate) fn check_reservation(&mut self) {
@@ -163,23 +192,6 @@ impl Scheduler {
         match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
             true => self.reserve(class),
             false => self.reservation = None,
-        }
-    }
-
-    /// Whether a task of a class with a request is queued here with all larger inputs.
-    fn has_here(&self, class: u64) -> bool {
-        self.local.has_here(class) || self.shared.has_here(class)
-    }
-    /// Whether the resources of the reserved class are free, and a task of it is queued with all
-    /// larger inputs here: the tasks in line do not keep it in its queue.
-    pub(crate) fn reserved_may_start(&self) -> bool {
-        let class = self.reservation.as_ref().map(|own| own.class);
-        class.is_some_and(|class| self.has_here(class) && self.may_start_class(class))
-    }
-    /// A task of a class does not fit on the disk: nothing is reserved for it meanwhile.
-    pub(crate) fn end_reservation_of(&mut self, class: u64) {
-        if self.reservation.as_ref().is_some_and(|own| own.class == class) {
-            self.reservation = None;
         }
     }
 
@@ -215,15 +227,18 @@ impl Scheduler {
             None => InLine::NoneFits,
         }
     }
+
     /// Whether the line is long enough, although none of its tasks fits.
     pub(crate) fn waits_in_line(&self) -> bool {
         self.awaiting_slot.len().saturating_sub(self.parked()) >= LINE_BLOCKED_MAX
     }
+
     /// Whether some task of the line fits.
     pub(crate) fn line_may_start(&self) -> bool {
         let fits = |task| self.staging.get(task).is_some_and(|it| self.may_start(it));
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
     }
+
     /// The number of tasks in line that wait for resources of their request: no other task waits
     /// for these.
     pub(crate) fn parked(&self) -> usize {
@@ -235,27 +250,6 @@ impl Scheduler {
             staged.is_some_and(|it| it.work.has_request() && !self.may_start(it))
         };
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).filter(is_parked).count()
-    }
-
-    /// The number of queued tasks of classes that may start.
-    pub(crate) fn startable(&self) -> usize {
-        let plain = self.local.plain() + self.shared.plain();
-        if !self.local.has_requests() && !self.shared.has_requests() {
-            return plain;
-        }
-        let classes = self.local.classes().chain(self.shared.classes());
-        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
-        plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
-    }
-    /// Whether one more task of a class may be staged. Beyond those that fit the free resources,
-    /// one is: the others stay in the queue, where thieves find them.
-    fn may_stage(&self, class: u64, fits: bool) -> bool {
-        if class == PLAIN {
-            return true;
-        }
-        let staged = self.staging.values().filter(|it| it.class == class).count();
-        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
-        staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
     }
 
     /// The next task of the queues with all inputs here, of those that fit; `reserved`: of those of
@@ -279,14 +273,6 @@ impl Scheduler {
         let queue = if local { &mut self.local } else { &mut self.shared };
         queue.pop_here_of(class).map(|ready| (local, ready))
     }
-    /// The next task of the queues with an input to be fetched. True if it is local.
-    pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
-        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
-        let first = earlier(self.local.first_absent(may), self.shared.first_absent(may));
-        let (local, (_, class)) = first?;
-        let queue = if local { &mut self.local } else { &mut self.shared };
-        queue.pop_absent_of(class).map(|ready| (local, ready))
-    }
 
     /// Whether an empty node with the resources of this one could run the task.
     pub(crate) fn fits_here(&self, work: &Work) -> bool {
@@ -295,39 +281,75 @@ impl Scheduler {
         }
         self.slots.total() > 0 && !matches!(self.need(work), Need::Never)
     }
+}
+
+impl Scheduler {
+    /// The entry of a task for a ready queue.
+    pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        self.note_class(work);
+        let input_bytes = work.input_bytes();
+        self.policy.estimates_mut().placed(input_bytes, work.cpus());
+        let rank = rank(self.options.tuning.order, work, self.routing.homes().slots_all());
+        let priority = work.spec.priority;
+        Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
+    }
+
+    /// The input bytes of a task in a queue of this node.
+    pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
+        let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
+        match self.holder.remote_tasks.get(&task) {
+            Some(remote) => remote.work.inputs.iter().fold(0, sum),
+            None => self.home.ledger.inputs(task).fold(0, sum),
+        }
+    }
+
+    /// Prepares the request of a task that arrives here.
+    pub(crate) fn note_class(&mut self, work: &Work) {
+        let (local, shared, staging) =
+            (&self.holder.local, &self.holder.shared, &self.holder.staging);
+        let is_staged = |class| staging.values().any(|it| it.class == class);
+        let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
+        self.holder.classes.note(work, &self.holder.slots, self.routing.homes(), keep);
+    }
+
     /// Whether the offer of a member is enough for the task.
     pub(crate) fn offers_enough(&self, node: NodeId, work: &Work) -> bool {
         match work.has_request() {
-            false => self.homes.slots_of(node) >= work.cpus(),
+            false => self.routing.homes().slots_of(node) >= work.cpus(),
             true => {
-                let class = self.classes.get(class_of(&work.spec));
-                let kind = self.homes.kind_of(node);
-                self.homes.slots_of(node) > 0 && class.is_some_and(|class| class.fits_kind(kind))
+                let class = self.holder.classes.get(class_of(&work.spec));
+                let kind = self.routing.homes().kind_of(node);
+                self.routing.homes().slots_of(node) > 0
+                    && class.is_some_and(|class| class.fits_kind(kind))
             }
         }
     }
     /// Whether the task can be sent to the node.
     pub(crate) fn fits_node(&self, node: NodeId, work: &Work) -> bool {
         match work.has_request() {
-            false => self.homes.fits(node, work.cpus()),
-            true => self.homes.fits(node, 1) && self.offers_enough(node, work),
+            false => self.routing.homes().fits(node, work.cpus()),
+            true => self.routing.homes().fits(node, 1) && self.offers_enough(node, work),
         }
     }
     /// Whether no member offers enough, away or not.
     pub(crate) fn fits_nowhere(&self, work: &Work) -> bool {
         if !work.has_request() {
-            return work.cpus() > self.options.slots.max(self.homes.slots_max());
+            return work.cpus() > self.options.slots.max(self.routing.homes().slots_max());
         }
-        let mut members = self.homes.not_removed();
-        !self.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
+        let mut members = self.routing.homes().not_removed();
+        !self.holder.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
     }
 
     /// The reason why no member runs a request, with the offers of the members.
     pub(crate) fn no_offer(&self, request: &Request) -> String {
         let mut offers: Vec<String> = Vec::new();
         let mut further = 0;
-        for (kind, offer) in self.homes.kinds().iter().enumerate() {
-            let nodes = self.homes.not_removed().filter(|&node| self.homes.kind_of(node) == kind);
+        for (kind, offer) in self.routing.homes().kinds().iter().enumerate() {
+            let nodes = self
+                .routing
+                .homes()
+                .not_removed()
+                .filter(|&node| self.routing.homes().kind_of(node) == kind);
             let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
             if nodes.is_empty() {
                 continue;
@@ -351,23 +373,23 @@ impl Scheduler {
     /// The reason why a queued task with a request waits here.
     pub(crate) fn explain_request(&self, work: &Work) -> Option<String> {
         let number = class_of(&work.spec);
-        let class = self.classes.get(number)?;
+        let class = self.holder.classes.get(number)?;
         let fitting = |node: &NodeId| self.offers_enough(*node, work);
-        let all = self.homes.living().count();
-        let fit = self.homes.living().filter(fitting).count();
-        let short = self.slots.names(self.slots.short(class.need()));
+        let all = self.routing.homes().living().count();
+        let fit = self.routing.homes().living().filter(fitting).count();
+        let short = self.holder.slots.names(self.holder.slots.short(class.need()));
         if short.is_empty() {
-            let kept = self.kept_from(number);
+            let kept = self.holder.kept_from(number);
             if kept.is_empty() {
                 return None;
             }
             let kept: Vec<String> =
-                self.slots.names(kept).iter().map(ToString::to_string).collect();
+                self.holder.slots.names(kept).iter().map(ToString::to_string).collect();
             let kept = kept.join(", ");
             return Some(format!("it waits for {kept}: reserved for a task that waits longer"));
         }
         let short: Vec<String> = short.iter().map(ToString::to_string).collect();
-        let refusal = self.slots.refusal(&class.request);
+        let refusal = self.holder.slots.refusal(&class.request);
         let here = refusal.map_or(String::new(), |refusal| format!("; here {refusal}"));
         let short = short.join(", ");
         Some(format!("it waits for {short}: {fit} of {all} nodes offer enough{here}"))

@@ -19,3 +19,263 @@ pub(crate) mod staging;
 pub(crate) mod start_permission;
 pub(crate) mod task;
 pub(crate) mod turns;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proto::wire::message::Body;
+use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::Mutant;
+use crate::holder::admission::{Passed, SpaceTimeout};
+use crate::holder::classes::{Class, Classes};
+use crate::holder::execution::Running;
+use crate::holder::job_cleanup::LocalJobs;
+use crate::holder::job_tallies::JobTallies;
+use crate::holder::matching::Reservation;
+use crate::holder::no_space::NoSpace;
+use crate::holder::queues::Queues;
+use crate::holder::ready_queue::Presence;
+use crate::holder::recent_completions::RecentCompletions;
+use crate::holder::remote_tasks::RemoteTasks;
+use crate::holder::slots::Slots;
+use crate::holder::staging::{Aside, Gathering, Staged};
+use crate::holder::start_permission::StartRequests;
+use crate::holder::task::BundleBuilder;
+use crate::holder::turns::TurnsOfAttempts;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+use crate::scheduler::Options;
+
+/// The tasks that this node holds, from queue to end, and what they occupy.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    mutant: Option<Mutant>,
+    /// LReadyQ and SReadyQ of the paper.
+    local: Queues,
+    shared: Queues,
+    /// The requests of tasks here, prepared.
+    classes: Classes,
+    /// Boxed, because most nodes never have one.
+    reservation: Option<Box<Reservation>>,
+    /// Remote tasks that this node holds.
+    remote_tasks: RemoteTasks,
+    /// Tasks that this step sends to the queues of other nodes.
+    pushes: BTreeMap<NodeId, BundleBuilder>,
+    /// Tasks with inputs that are being fetched, and tasks that wait for a slot with all inputs
+    /// here.
+    staging: BTreeMap<TaskId, Box<Staged>>,
+    awaiting_slot: VecDeque<TaskId>,
+    gathering: Gathering,
+    space_timeout: SpaceTimeout,
+    /// The next task does not fit on the disk.
+    full: bool,
+    /// The first task that does not fit, and how often other tasks have overtaken it.
+    passed: Option<Passed>,
+    /// Tasks of this step that do not fit, in order.
+    aside: Vec<Aside>,
+    no_space: NoSpace,
+    /// Tasks that wait until their homes know that they start.
+    start_requests: StartRequests,
+    slots: Slots,
+    /// Boxed: most trees of a node are empty or nearly so, and keep room for more entries.
+    running: BTreeMap<TaskId, Box<Running>>,
+    stopping: bool,
+    recent_completions: RecentCompletions,
+    local_jobs: LocalJobs,
+    job_tallies: Box<JobTallies>,
+    /// The turns of attempts here, answered or not. Boxed, because most nodes never have any.
+    attempt_turns: Option<Box<TurnsOfAttempts>>,
+}
+
+impl Holder {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            mutant: options.mutant,
+            local: Queues::new(options.me.0.into()),
+            shared: Queues::new(options.me.0.into()),
+            classes: Classes::default(),
+            reservation: None,
+            remote_tasks: RemoteTasks::default(),
+            pushes: BTreeMap::new(),
+            staging: BTreeMap::new(),
+            awaiting_slot: VecDeque::new(),
+            gathering: Gathering::No,
+            space_timeout: SpaceTimeout::default(),
+            full: false,
+            passed: None,
+            aside: Vec::new(),
+            no_space: NoSpace::default(),
+            start_requests: StartRequests::default(),
+            slots: Slots::new(options.slots, options.offer.as_deref(), options.mutant),
+            running: BTreeMap::new(),
+            stopping: false,
+            recent_completions: RecentCompletions::default(),
+            local_jobs: LocalJobs::default(),
+            job_tallies: Box::default(),
+            attempt_turns: None,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let due = [
+            self.space_timeout.deadline(),
+            self.gathering.deadline(),
+            self.local_jobs.deadline(),
+            self.start_requests.deadline(),
+            self.next_repeated_turn(),
+        ];
+        due.into_iter().flatten().min()
+    }
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.space_timeout.tick(now);
+    }
+
+    pub(crate) fn local(&self) -> &Queues {
+        &self.local
+    }
+    pub(crate) fn local_mut(&mut self) -> &mut Queues {
+        &mut self.local
+    }
+    pub(crate) fn shared(&self) -> &Queues {
+        &self.shared
+    }
+    pub(crate) fn shared_mut(&mut self) -> &mut Queues {
+        &mut self.shared
+    }
+    /// Reports the new presence of an object to the queues.
+    pub(crate) fn object_changed(&mut self, object: &ObjectId, presence: Presence) {
+        self.local.changed(object, presence);
+        self.shared.changed(object, presence);
+    }
+    /// Tasks that did not fit on the disk.
+    pub(crate) fn no_space(&self) -> &NoSpace {
+        &self.no_space
+    }
+    pub(crate) fn no_space_mut(&mut self) -> &mut NoSpace {
+        &mut self.no_space
+    }
+    /// Whether the next task does not fit on the disk.
+    pub(crate) fn is_store_full(&self) -> bool {
+        self.full
+    }
+
+    pub(crate) fn remote_tasks(&self) -> &RemoteTasks {
+        &self.remote_tasks
+    }
+    pub(crate) fn remote_tasks_mut(&mut self) -> &mut RemoteTasks {
+        &mut self.remote_tasks
+    }
+    pub(crate) fn send_pushes(&mut self, out: &mut Out) {
+        for (node, bundle) in std::mem::take(&mut self.pushes) {
+            let bundle = Some(bundle.finish());
+            out.reliable.push((node, Body::Push(wire::Push { bundle })));
+        }
+    }
+
+    pub(crate) fn class(&self, class: u64) -> Option<&Class> {
+        self.classes.get(class)
+    }
+    /// The offers of the members have changed.
+    pub(crate) fn rematch(&mut self, homes: &Homes) {
+        self.classes.rematch(&self.slots, homes);
+    }
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    pub(crate) fn staging(&self) -> &BTreeMap<TaskId, Box<Staged>> {
+        &self.staging
+    }
+    pub(crate) fn staged_mut(&mut self, task: &TaskId) -> Option<&mut Staged> {
+        self.staging.get_mut(task).map(AsMut::as_mut)
+    }
+    /// The task has all inputs and waits for a slot.
+    pub(crate) fn join_line(&mut self, task: TaskId) {
+        self.awaiting_slot.push_back(task);
+    }
+    pub(crate) fn is_in_line(&self, task: TaskId) -> bool {
+        self.awaiting_slot.contains(&task)
+    }
+    /// Whether tasks wait for a slot that do not wait for a request.
+    pub(crate) fn is_line_blocked(&self) -> bool {
+        self.awaiting_slot.len() > self.parked()
+    }
+    /// Whether a task runs, or is about to, beside which no other starts.
+    pub(crate) fn runs_exclusively(&self) -> bool {
+        self.start_requests.any_exclusive()
+    }
+
+    pub(crate) fn running(&self) -> &BTreeMap<TaskId, Box<Running>> {
+        &self.running
+    }
+    pub(crate) fn running_mut(&mut self) -> &mut BTreeMap<TaskId, Box<Running>> {
+        &mut self.running
+    }
+    /// No more tasks start here.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+    pub(crate) fn has_turns(&self) -> bool {
+        self.attempt_turns.is_some()
+    }
+    pub(crate) fn recent_completions(&self) -> &RecentCompletions {
+        &self.recent_completions
+    }
+    /// The end does not count.
+    pub(crate) fn forget_completion(&mut self, task: TaskId, attempt: Attempt) {
+        self.recent_completions.forget(task, attempt);
+    }
+
+    pub(crate) fn local_jobs(&self) -> &LocalJobs {
+        &self.local_jobs
+    }
+    /// See [`LocalJobs::record`].
+    pub(crate) fn note_job(&mut self, job: JobId, round: u32) {
+        self.local_jobs.record(job, round);
+    }
+    /// See [`LocalJobs::record_activity`].
+    pub(crate) fn note_activity(&mut self, job: JobId) {
+        self.local_jobs.record_activity(job);
+    }
+    /// Returns false if nothing of the job was here.
+    pub(crate) fn forget_local_job(&mut self, job: JobId) -> bool {
+        self.local_jobs.forget(job)
+    }
+    pub(crate) fn job_tallies(&self) -> &JobTallies {
+        &self.job_tallies
+    }
+    pub(crate) fn job_tallies_mut(&mut self) -> &mut JobTallies {
+        &mut self.job_tallies
+    }
+    /// The job is over; its tasks have been dropped before.
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.no_space.forget_job(job);
+        self.remote_tasks.forget_job(job);
+        self.recent_completions.forget_job(job);
+    }
+
+    /// An emptied tree keeps room for several entries, and most nodes of a large cluster run
+    /// nothing most of the time.
+    pub(crate) fn give_room_back(&mut self) {
+        if self.running.is_empty() {
+            self.running = BTreeMap::new();
+        }
+        if self.staging.is_empty() {
+            self.staging = BTreeMap::new();
+        }
+        self.awaiting_slot.shrink_to(self.slots.total() as usize);
+    }
+}
+
+#[cfg(test)]
+impl Holder {
+    pub(crate) fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
+    }
+    pub(crate) fn passes_none(&self) -> bool {
+        self.aside.is_empty() && self.passed.is_none()
+    }
+    pub(crate) fn gathers_until(&self) -> Option<Time> {
+        self.gathering.deadline()
+    }
+}

@@ -13,9 +13,9 @@ impl Scheduler {
     /// Whether all nodes that are wide enough are down. They may return, unless they are removed.
     pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
         let is_wide = |node: &NodeId| self.offers_enough(*node, work);
-        !self.fits_here(work)
-            && !self.homes.living().any(|node| is_wide(&node))
-            && self.homes.members().any(|node| is_wide(&node))
+        !self.holder.fits_here(work)
+            && !self.routing.homes().living().any(|node| is_wide(&node))
+            && self.routing.homes().members().any(|node| is_wide(&node))
     }
 
     /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is
@@ -28,11 +28,11 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) {
-        let widest = self.homes.slots_max();
+        let widest = self.routing.homes().slots_max();
         let fits = |node: &NodeId| self.offers_enough(*node, &work) && *node != self.options.me;
-        let mut fitting: Vec<NodeId> = self.homes.staying().filter(fits).collect();
+        let mut fitting: Vec<NodeId> = self.routing.homes().staying().filter(fits).collect();
         if fitting.is_empty() {
-            fitting.extend(self.homes.living().filter(fits)); // A leaving node waits for it.
+            fitting.extend(self.routing.homes().living().filter(fits)); // A leaving node waits for it.
         }
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {
@@ -40,7 +40,7 @@ impl Scheduler {
                 self.push(now, task, attempt, work, node, Reason::TooWide, out);
             }
             _ => {
-                let error = match self.request_of(&work) {
+                let error = match self.home.request_of(&work) {
                     Some(request) => self.no_offer(&request),
                     None => format!(
                         "it needs {} cpus and the widest node has {}",
@@ -50,9 +50,9 @@ impl Scheduler {
                 };
                 let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
                 let me = self.options.me;
-                self.ledger.keep_failure(task, attempt, me, &detail);
+                self.home.ledger.keep_failure(task, attempt, me, &detail);
                 let ending = Ending { error, exit_code: 1, ..Default::default() };
-                self.ledger.end(now, task, End::Failed, me, ending, out);
+                self.home.ledger.end(now, task, End::Failed, me, ending, out);
             }
         }
     }
@@ -69,12 +69,13 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let incarnation = self.incarnation_of(to);
-        self.ledger.set_holder(task, to, incarnation, out);
+        self.home.ledger.set_holder(task, to, incarnation, out);
         self.stats.pushes += 1;
-        self.loads.sent(now, to, self.homes.slots_of(to), self.length_of(&work));
+        let length = self.length_of(&work);
+        self.policy.note_sent(now, to, self.routing.homes().slots_of(to), length);
         let input_bytes = work.input_bytes();
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
-        let bundle = self.pushes.entry(to).or_default();
+        let bundle = self.holder.pushes.entry(to).or_default();
         bundle.push(task, attempt, work);
         if bundle.is_full() {
             let bundle = Some(std::mem::take(bundle).finish());

@@ -15,7 +15,7 @@ impl Scheduler {
     /// How long a task waits for a slot with its inputs here. Other nodes would have to fetch
     /// these, and a short wait is the purpose of staging ahead.
     fn requeue_timeout(&self) -> Span {
-        let fetch_ns = self.data.fetch_time.0.saturating_mul(OFFER_AGAIN_FETCHES);
+        let fetch_ns = self.objects.fetch_time.0.saturating_mul(OFFER_AGAIN_FETCHES);
         Span(OFFER_AGAIN_AFTER.0.saturating_add(fetch_ns))
     }
 
@@ -32,22 +32,22 @@ impl Scheduler {
     /// The first staged task and the end of its wait, if all slots are taken and other nodes are
     /// there.
     fn longest_waiting(&self) -> Option<(TaskId, Time)> {
-        let others = self.homes.living_others() > 0 && self.drain.is_none();
+        let others = self.routing.homes().living_others() > 0 && self.objects.drain.is_none();
         let never = self.options.mutant == Some(Mutant::StagedNeverRequeued);
         // Its inputs would be evicted, and fetched again for the same long wait.
-        let is_full = self.data.objects.copied_bytes > self.options.tuning.cache_bytes;
-        if self.slots.free() > 0 || !others || is_full || never {
+        let is_full = self.objects.table.copied_bytes > self.options.tuning.cache_bytes;
+        if self.holder.slots.free() > 0 || !others || is_full || never {
             return None;
         }
-        let first = *self.awaiting_slot.front()?;
-        let staged = self.staging.get(&first)?;
+        let first = *self.holder.awaiting_slot.front()?;
+        let staged = self.holder.staging.get(&first)?;
         Some((first, staged.since + self.requeue_timeout()))
     }
 
     pub(crate) fn next_requeue(&self) -> Option<Time> {
         let (first, at) = self.longest_waiting()?;
         // A task that may not be offered, or blocks those behind it, is no reason to wake up.
-        self.staging.get(&first).filter(|staged| self.may_be_requeued(staged)).map(|_| at)
+        self.holder.staging.get(&first).filter(|staged| self.may_be_requeued(staged)).map(|_| at)
     }
 
     /// The first staged task has waited too long, and those behind it wait longer: all go back.
@@ -56,14 +56,14 @@ impl Scheduler {
             return;
         }
         let may = |task: &&TaskId| {
-            self.staging.get(task).is_some_and(|staged| self.may_be_requeued(staged))
+            self.holder.staging.get(task).is_some_and(|staged| self.may_be_requeued(staged))
         };
         let tasks: Vec<TaskId> =
-            self.awaiting_slot.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
+            self.holder.awaiting_slot.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
         // In reverse order: each task is put before its equals.
         for &task in tasks.iter().rev() {
-            if let Some(staged) = self.staging.get(&task) {
-                staged.pins.iter().for_each(|&object| self.data.objects.outlasts_reader(object));
+            if let Some(staged) = self.holder.staging.get(&task) {
+                staged.pins.iter().for_each(|&object| self.objects.table.outlasts_reader(object));
             }
             let Some(staged) = self.unstage(task, out) else { continue };
             let Staged { attempt, work, local_queue, home_knows, .. } = staged;

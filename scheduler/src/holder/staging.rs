@@ -11,6 +11,7 @@ use proto::limits::{
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::holder::Holder;
 use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
@@ -110,6 +111,29 @@ pub(crate) struct Aside {
     home_knows: bool,
 }
 
+impl Holder {
+    /// The task does not fit now. Returns whether other tasks may go before it.
+    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
+        self.full = true;
+        self.end_reservation_of(class_of(&aside.work.spec));
+        if self.aside.is_empty() {
+            Passed::note(&mut self.passed, now, aside.ready.task);
+        }
+        self.aside.push(aside);
+        let may_pass = self.passed.is_some_and(|passed| passed.may(now));
+        match may_pass && self.aside.len() < STORE_BYPASS_SCAN_MAX {
+            true => StageOutcome::Done,
+            false => StageOutcome::Stop,
+        }
+    }
+
+    /// Whether other nodes may steal a task that does not fit here. A task that another node has
+    /// sent back is not offered again: it would migrate without end.
+    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
+        !work.is_bound() && self.no_space.offer_once(task)
+    }
+}
+
 impl Scheduler {
     /// The larger inputs that are not here, each once: the queues index the task by them.
     pub(crate) fn missing_inputs<'a>(
@@ -128,7 +152,7 @@ impl Scheduler {
             }
             let object = object_of(task, input);
             if !missing.iter().any(|&(other, _)| other == object) {
-                missing.push((object, self.presence(&object)));
+                missing.push((object, self.objects.presence(&object)));
             }
         }
         missing
@@ -137,26 +161,26 @@ impl Scheduler {
     /// Puts a ready task that is held here into one of this node's queues.
     pub(crate) fn enqueue(&mut self, local_queue: bool, ready: Ready) {
         let missing = self.missing_here(ready.task);
-        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        let queue = if local_queue { &mut self.holder.local } else { &mut self.holder.shared };
         queue.push(ready, &missing);
     }
     fn missing_here(&self, task: TaskId) -> Vec<(ObjectId, Presence)> {
-        match self.remote_tasks.get(&task) {
+        match self.holder.remote_tasks.get(&task) {
             Some(remote) => self.missing_inputs(task, &remote.work.inputs),
-            None => self.missing_inputs(task, self.ledger.inputs(task)),
+            None => self.missing_inputs(task, self.home.ledger.inputs(task)),
         }
     }
 
     /// Fills free slots: first with staged tasks, then from the local queue, then from the shared
     /// queue, in both with tasks that have their inputs here. Then stages the next tasks.
     pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
-        self.data.full = false;
-        self.data.gathering.tick(now);
-        if self.local.is_empty() && self.shared.is_empty() {
-            self.data.space_timeout.renew();
-            self.data.passed = None;
+        self.holder.full = false;
+        self.holder.gathering.tick(now);
+        if self.holder.local.is_empty() && self.holder.shared.is_empty() {
+            self.holder.space_timeout.renew();
+            self.holder.passed = None;
         }
-        self.check_reservation();
+        self.holder.check_reservation();
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);
@@ -165,14 +189,14 @@ impl Scheduler {
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
-        if self.stopping {
+        if self.holder.stopping {
             return;
         }
-        while self.slots.free() > 0
+        while self.holder.slots.free() > 0
             && out.launches.len() < launches_max
-            && !self.start_requests.any_exclusive()
+            && !self.holder.start_requests.any_exclusive()
         {
-            match self.next_in_line() {
+            match self.holder.next_in_line() {
                 InLine::Starts(task) if self.needs_start_permission(task) => {
                     self.request_start(now, task, out);
                     continue;
@@ -185,17 +209,17 @@ impl Scheduler {
                 InLine::NoneFits => {}
             }
             // More would only wait here, where no thief finds them. A reserved task would start.
-            let is_enough =
-                self.waits_in_line() || self.underway() >= STAGING_PER_SLOT_MAX * self.lanes();
-            if is_enough && !self.reserved_may_start() {
+            let is_enough = self.holder.waits_in_line()
+                || self.underway() >= STAGING_PER_SLOT_MAX * self.lanes();
+            if is_enough && !self.holder.reserved_may_start() {
                 break;
             }
             pops += 1;
             if pops > STEP_POPS_MAX {
-                self.data.left_over = true;
+                self.objects.left_over = true;
                 return;
             }
-            let Some((local_queue, ready)) = self.pop_here(is_enough) else { break };
+            let Some((local_queue, ready)) = self.holder.pop_here(is_enough) else { break };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
@@ -204,8 +228,8 @@ impl Scheduler {
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = self.staging.remove(&task).expect("a task in line is staged");
-        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        let staged = self.holder.staging.remove(&task).expect("a task in line is staged");
+        self.objects.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
         self.start(now, task, staged, out);
     }
 
@@ -218,48 +242,50 @@ impl Scheduler {
             if !self.wants_more_staged() {
                 return;
             }
-            let Some((local_queue, ready)) = self.pop_absent() else { return };
+            let Some((local_queue, ready)) = self.holder.pop_absent() else { return };
             if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
-        self.data.left_over = true;
+        self.objects.left_over = true;
     }
 
     /// An idle node with tasks that would fetch for long lets more of them become ready first. The
     /// first ready tasks on all nodes tend to read the same few objects.
     fn gathers(&mut self, now: Time) -> bool {
-        let idle = self.slots.free() == self.slots.total() && self.underway() == 0;
-        let queued = self.local.len() + self.shared.len() > 0;
-        let more = self.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
+        let idle = self.holder.slots.free() == self.holder.slots.total() && self.underway() == 0;
+        let queued = self.holder.local.len() + self.holder.shared.len() > 0;
+        let more = self.home.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
         let moving = self.moving_time();
         if !(idle && queued && more && moving > LONG_FETCH) {
-            self.data.gathering = Gathering::No;
+            self.holder.gathering = Gathering::No;
             return false;
         }
-        if self.data.gathering == Gathering::No {
-            self.data.gathering = Gathering::Until(now + moving.min(GATHER_MAX));
+        if self.holder.gathering == Gathering::No {
+            self.holder.gathering = Gathering::Until(now + moving.min(GATHER_MAX));
         }
-        self.data.gathering != Gathering::Over
+        self.holder.gathering != Gathering::Over
     }
 
     /// The number of staged tasks, except for those with failing fetches or late answers: no other
     /// task waits for these.
     pub(crate) fn underway(&self) -> usize {
-        let stalled = self.data.failed_fetch_tasks + self.start_requests.late();
-        (self.staging.len() - stalled.min(STALLED_TASKS_MAX)).saturating_sub(self.parked())
+        let stalled = self.objects.failed_fetch_tasks + self.holder.start_requests.late();
+        (self.holder.staging.len() - stalled.min(STALLED_TASKS_MAX))
+            .saturating_sub(self.holder.parked())
     }
 
     fn wants_more_staged(&self) -> bool {
         let (lanes, idle) = (self.lanes(), self.free_lanes());
         let underway = self.underway();
-        let coming = self.data.coming_bytes - self.data.failed_fetch_bytes;
-        let needed = self.data.objects.pinned_bytes().saturating_add(coming);
+        let coming = self.objects.coming_bytes - self.objects.failed_fetch_bytes;
+        let needed = self.objects.table.pinned_bytes().saturating_add(coming);
         if needed >= self.options.tuning.cache_bytes {
             // Beyond the budget only inputs for idle slots are fetched.
             return underway < idle;
         }
-        let at_hand = self.awaiting_slot.len() + self.local.here() + self.shared.here();
+        let at_hand =
+            self.holder.awaiting_slot.len() + self.holder.local.here() + self.holder.shared.here();
         if underway >= idle && at_hand >= lanes * self.at_hand_per_slot() {
             return false;
         }
@@ -267,8 +293,9 @@ impl Scheduler {
             return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
         }
         // Objects that wait for a source do not prevent requests for others.
-        let inflight_fetches =
-            self.data.inflight_fetches.len() - self.data.ahead_in_flight - self.data.waiting;
+        let inflight_fetches = self.objects.inflight_fetches.len()
+            - self.objects.ahead_in_flight
+            - self.objects.waiting;
         inflight_fetches < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
             && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
@@ -276,7 +303,7 @@ impl Scheduler {
     /// The number of prepared tasks per slot, so that no slot waits for the network while there is
     /// work. It is larger where fetches take long compared with the tasks.
     fn at_hand_per_slot(&self) -> usize {
-        let length = match self.data.task_length {
+        let length = match self.objects.task_length {
             Span::ZERO => self.mean_length().0.max(1),
             seen => seen.0,
         };
@@ -287,7 +314,7 @@ impl Scheduler {
 
     /// The expected duration of the next fetches; before the first has ended, by the assumed rates.
     fn fetch_time(&self) -> Span {
-        self.data.fetch_time.max(self.moving_time())
+        self.objects.fetch_time.max(self.moving_time())
     }
 
     fn take_and_stage(
@@ -297,19 +324,20 @@ impl Scheduler {
         ready: Ready,
         out: &mut Out,
     ) -> StageOutcome {
-        let home_knows = self.remote_tasks.get(&ready.task).is_none_or(|remote| remote.home_knows);
+        let home_knows =
+            self.holder.remote_tasks.get(&ready.task).is_none_or(|remote| remote.home_knows);
         let Some(work) = self.take_work(ready) else {
-            self.data.no_space.forget(ready.task);
+            self.holder.no_space.forget(ready.task);
             return StageOutcome::Done;
         };
-        let is_next = self.data.aside.is_empty();
+        let is_next = self.holder.aside.is_empty();
         match self.admission(ready.task, &work) {
             Admission::Now => {
-                self.data.space_timeout.renew();
-                self.data.no_space.forget(ready.task);
-                if self.data.passed.is_some_and(|passed| passed.is_of(ready.task)) {
-                    self.data.passed = None;
-                } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
+                self.holder.space_timeout.renew();
+                self.holder.no_space.forget(ready.task);
+                if self.holder.passed.is_some_and(|passed| passed.is_of(ready.task)) {
+                    self.holder.passed = None;
+                } else if let Some(passed) = self.holder.passed.as_mut().filter(|_| !is_next) {
                     passed.once_more();
                 }
                 self.stage(now, (local_queue, home_knows), ready, work, out);
@@ -317,7 +345,7 @@ impl Scheduler {
             Admission::Later => {
                 let offered = false;
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
-                return self.set_aside(now, aside);
+                return self.holder.set_aside(now, aside);
             }
             // Only the next task uses up the timeout.
             Admission::Never { needed_bytes, budget_bytes, .. }
@@ -325,9 +353,9 @@ impl Scheduler {
                     || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
                 // A task of the shared queue is offered too, and is sent back only once.
-                let offered = is_next && self.offers(ready.task, &work);
+                let offered = is_next && self.holder.offers(ready.task, &work);
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
-                return self.set_aside(now, aside);
+                return self.holder.set_aside(now, aside);
             }
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
                 let error = format!(
@@ -340,65 +368,47 @@ impl Scheduler {
                 );
                 let outcome = Outcome { error, exit_code: 1, ..Default::default() };
                 let Ready { task, attempt, .. } = ready;
-                self.data.space_timeout.renew();
-                self.data.no_space.forget(task);
+                self.holder.space_timeout.renew();
+                self.holder.no_space.forget(task);
                 self.finish(now, task, attempt, now, Reads::default(), outcome, out);
             }
         }
         StageOutcome::Done
     }
 
-    /// The task does not fit now. Returns whether other tasks may go before it.
-    fn set_aside(&mut self, now: Time, aside: Aside) -> StageOutcome {
-        self.data.full = true;
-        self.end_reservation_of(class_of(&aside.work.spec));
-        if self.data.aside.is_empty() {
-            Passed::note(&mut self.data.passed, now, aside.ready.task);
-        }
-        self.data.aside.push(aside);
-        let may_pass = self.data.passed.is_some_and(|passed| passed.may(now));
-        match may_pass && self.data.aside.len() < STORE_BYPASS_SCAN_MAX {
-            true => StageOutcome::Done,
-            false => StageOutcome::Stop,
-        }
-    }
     /// Puts the tasks that did not fit in this step back to their places.
     fn return_aside(&mut self) {
-        let mut aside = std::mem::take(&mut self.data.aside);
-        self.data.no_space.set_current(aside.iter().map(|aside| aside.ready.task));
+        let mut aside = std::mem::take(&mut self.holder.aside);
+        self.holder.no_space.set_current(aside.iter().map(|aside| aside.ready.task));
         for Aside { offered, local_queue, ready, work, home_knows } in aside.drain(..).rev() {
             match offered {
                 true => self.put_back(false, ready, work, home_knows),
                 false => self.put_first(local_queue, ready, work, home_knows),
             }
         }
-        self.data.aside = aside;
+        self.holder.aside = aside;
     }
 
-    /// Whether other nodes may steal a task that does not fit here. A task that another node has
-    /// sent back is not offered again: it would migrate without end.
-    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
-        !work.is_bound() && self.data.no_space.offer_once(task)
-    }
     /// Whether the task waits. Staged tasks free space when they end; readers may end elsewhere, or
     /// other nodes may have space.
     fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
-        let ends = fits_alone && !self.staging.is_empty();
-        let may = fits_alone || self.homes.nodes() > 1;
-        ends || (may && self.data.space_timeout.waits(now, task))
+        let ends = fits_alone && !self.holder.staging.is_empty();
+        let may = fits_alone || self.routing.homes().nodes() > 1;
+        ends || (may && self.holder.space_timeout.waits(now, task))
     }
     /// Whether the disk has no space for the next task, or for any. Between the limits there is
     /// space while nothing runs.
     pub(crate) fn is_full(&self) -> bool {
-        let taken = self.data.taken_bytes();
+        let taken = self.objects.taken_bytes();
         let tuning = &self.options.tuning;
         let mark = if self.is_busy() { tuning.store_soft_bytes } else { tuning.store_hard_bytes };
-        self.data.full || (mark < u64::MAX && taken >= mark)
+        self.holder.full || (mark < u64::MAX && taken >= mark)
     }
     /// Whether a task that runs or is staged here may free space when it ends.
     fn is_busy(&self) -> bool {
-        !self.running.is_empty()
-            || self.staging.len() > self.data.failed_fetch_tasks + self.start_requests.late()
+        !self.holder.running.is_empty()
+            || self.holder.staging.len()
+                > self.objects.failed_fetch_tasks + self.holder.start_requests.late()
     }
 
     /// Puts a task that was taken out back into its queue, behind its equals.
@@ -422,13 +432,13 @@ impl Scheduler {
     ) {
         self.hold_again(ready, work, home_knows);
         let missing = self.missing_here(ready.task);
-        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        let queue = if local_queue { &mut self.holder.local } else { &mut self.holder.shared };
         queue.put_back(ready, &missing);
     }
     fn hold_again(&mut self, ready: Ready, work: Work, home_knows: bool) {
-        if !self.homes.is_home_of(ready.task) {
+        if !self.routing.homes().is_home_of(ready.task) {
             let remote = RemoteTask { attempt: ready.attempt, work, home_knows };
-            self.remote_tasks.insert(ready.task, remote);
+            self.holder.remote_tasks.insert(ready.task, remote);
         }
     }
 
@@ -438,13 +448,13 @@ impl Scheduler {
         if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
             return Admission::Now;
         }
-        let shared_files = self.data.shared_files.room(&shared_files::files_of(task, work));
+        let shared_files = self.objects.shared_files.room(&shared_files::files_of(task, work));
         let moved = self.inputs_room(task, work).saturating_add(shared_files);
         let needed = moved.saturating_add(work.declared_output_bytes());
         if needed == 0 {
             return Admission::Now;
         }
-        admit(needed, self.data.taken_bytes(), marks, self.is_busy())
+        admit(needed, self.objects.taken_bytes(), marks, self.is_busy())
     }
 
     /// Bytes of inputs to be fetched, and of idle copies that can no longer be evicted once the
@@ -456,8 +466,8 @@ impl Scheduler {
             if !seen.insert(object) {
                 return 0;
             }
-            match self.presence(&object) {
-                Presence::Here => self.data.objects.idle_bytes_of(&object),
+            match self.objects.presence(&object) {
+                Presence::Here => self.objects.table.idle_bytes_of(&object),
                 Presence::Absent if input.node != self.options.me.0 => input.size_bytes,
                 Presence::Absent | Presence::Coming => 0,
             }
@@ -476,12 +486,12 @@ impl Scheduler {
     ) {
         let Ready { task, attempt, .. } = ready;
         self.note_class(&work);
-        if work.has_request() && !self.fits_here(&work) {
+        if work.has_request() && !self.holder.fits_here(&work) {
             // The offer of this node in the map of the sender was another one.
             self.report_dropped(task, attempt, out);
             return;
         }
-        let (cpus, slots) = (work.cpus(), self.slots.total());
+        let (cpus, slots) = (work.cpus(), self.holder.slots.total());
         if cpus > slots && !work.is_instant() && !work.has_request() {
             let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
             let outcome = Outcome { error, exit_code: 1, ..Default::default() };
@@ -508,8 +518,8 @@ impl Scheduler {
             shared_files: shared_files::files_of(task, &work),
             work,
         };
-        self.data.reserved_bytes += staged.output_bytes;
-        self.data.shared_files.take(&staged.shared_files);
+        self.objects.reserved_bytes += staged.output_bytes;
+        self.objects.shared_files.take(&staged.shared_files);
         let inputs = std::mem::take(&mut staged.work.inputs);
         for input in &inputs {
             self.stage_input(now, task, &mut staged, input, out);
@@ -518,11 +528,11 @@ impl Scheduler {
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
         let (complete, round) = (staged.complete, staged.work.settings.round);
-        self.data.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
-        self.data.local_jobs.record(task.job, round);
-        self.staging.insert(task, Box::new(staged));
+        self.objects.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
+        self.holder.local_jobs.record(task.job, round);
+        self.holder.staging.insert(task, Box::new(staged));
         if complete {
-            self.awaiting_slot.push_back(task);
+            self.holder.awaiting_slot.push_back(task);
         }
         // Its inputs are pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
@@ -548,12 +558,12 @@ impl Scheduler {
         }
         // An object without bytes is not recorded by its maker, and is never deleted.
         let untracked = made_here && input.size_bytes == 0 && !real;
-        let first = if untracked || self.data.objects.pin(object) {
+        let first = if untracked || self.objects.table.pin(object) {
             if !untracked {
                 staged.pins.push(object);
             }
-            !made_here && !self.data.objects.read_copy(&object)
-        } else if let Some(inflight) = self.data.inflight_fetches.get_mut(&object) {
+            !made_here && !self.objects.table.read_copy(&object)
+        } else if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
             // However many tasks want the object, it is fetched once.
             inflight.tasks.push(task);
             if inflight.has_failed {
@@ -583,14 +593,14 @@ impl Scheduler {
 
     /// Removes a task from staging.
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
-        let mut staged = *self.staging.remove(&task)?;
-        self.awaiting_slot.retain(|&other| other != task);
-        self.data.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
-        self.start_requests.forget(task, staged.start_permission);
-        self.slots.give_back(staged.seat.take());
-        self.start_requests.ended(task);
-        self.data.reserved_bytes -= staged.output_bytes;
-        self.data.shared_files.give_back(&staged.shared_files);
+        let mut staged = *self.holder.staging.remove(&task)?;
+        self.holder.awaiting_slot.retain(|&other| other != task);
+        self.objects.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.holder.start_requests.forget(task, staged.start_permission);
+        self.holder.slots.give_back(staged.seat.take());
+        self.holder.start_requests.ended(task);
+        self.objects.reserved_bytes -= staged.output_bytes;
+        self.objects.shared_files.give_back(&staged.shared_files);
         self.unpin(&staged.pins, out);
         Some(staged)
     }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_TIMEOUT};
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
 
+use crate::holder::Holder;
 use crate::holder::staging::Staged;
 use crate::output::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
@@ -90,30 +91,46 @@ fn take_due(line: &mut Line, now: Time) -> Option<(TaskId, AskedOwner)> {
     line.pop_front_if(|(at, ..)| *at <= now).map(|(_, task, asked)| (task, asked))
 }
 
+impl Holder {
+    /// The home has recorded that the task did not start: the task queues again.
+    pub(crate) fn on_start_withdrawn(&mut self, task: TaskId, attempt: Attempt) {
+        let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
+        let Some(staged) =
+            staged.filter(|staged| staged.start_permission == StartPermission::Overdue)
+        else {
+            return;
+        };
+        staged.start_permission = StartPermission::NotNeeded;
+        staged.late += 1;
+        self.start_requests.forget(task, StartPermission::Overdue);
+        self.awaiting_slot.push_back(task);
+    }
+}
+
 impl Scheduler {
     pub(crate) fn needs_start_permission(&self, task: TaskId) -> bool {
         let unsure = |staged: &Staged| staged.work.deaths > 0;
-        !self.homes.is_home_of(task)
-            && self.staging.get(&task).is_some_and(|staged| unsure(staged))
+        !self.routing.homes().is_home_of(task)
+            && self.holder.staging.get(&task).is_some_and(|staged| unsure(staged))
             && self.options.mutant != Some(Mutant::StartWithoutPermission)
     }
 
     /// The task is next and there is space for it. It takes a slot, and its home is asked.
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = &self.staging[&task];
+        let staged = &self.holder.staging[&task];
         let (work, class) = (staged.work.clone(), staged.class);
-        let seat = self.take_seat(&work, class);
-        let staged = self.staging.get_mut(&task).expect("a task in line is staged");
+        let seat = self.holder.take_seat(&work, class);
+        let staged = self.holder.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
         staged.seat = seat;
         if staged.work.alone {
-            self.start_requests.set_exclusive(task);
+            self.holder.start_requests.set_exclusive(task);
         }
         let start = task_attempt(task, staged.attempt);
         let timeout = START_ASK_TIMEOUT.doubled_times(staged.late.min(START_ASK_DOUBLED_MAX));
         let until = now + timeout;
         let asked = self.home_asked(task);
-        let line = &mut self.start_requests.open().until;
+        let line = &mut self.holder.start_requests.open().until;
         let place = line.partition_point(|&(other, ..)| other <= until);
         line.insert(place, (until, task, asked));
         self.report_start(start, out);
@@ -130,53 +147,41 @@ impl Scheduler {
         let waits = |staged: &Staged| {
             staged.attempt == attempt && staged.start_permission == StartPermission::Requested
         };
-        if self.stopping || !self.staging.get(&task).is_some_and(|staged| waits(staged)) {
+        if self.holder.stopping
+            || !self.holder.staging.get(&task).is_some_and(|staged| waits(staged))
+        {
             return;
         }
-        self.start_requests.forget(task, StartPermission::Requested);
+        self.holder.start_requests.forget(task, StartPermission::Requested);
         self.start_staged(now, task, out);
-    }
-
-    /// The home has recorded that the task did not start: the task queues again.
-    pub(crate) fn on_start_withdrawn(&mut self, task: TaskId, attempt: Attempt) {
-        let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
-        let Some(staged) =
-            staged.filter(|staged| staged.start_permission == StartPermission::Overdue)
-        else {
-            return;
-        };
-        staged.start_permission = StartPermission::NotNeeded;
-        staged.late += 1;
-        self.start_requests.forget(task, StartPermission::Overdue);
-        self.awaiting_slot.push_back(task);
     }
 
     /// Frees the slots of tasks after their requests timed out, and withdraws the starts.
     pub(crate) fn expire_start_requests(&mut self, now: Time, out: &mut Out) {
-        while let Some((task, asked)) = self.start_requests.take_due(now) {
-            let staged = self.staging.get_mut(&task).expect("a task that asks is staged");
+        while let Some((task, asked)) = self.holder.start_requests.take_due(now) {
+            let staged = self.holder.staging.get_mut(&task).expect("a task that asks is staged");
             staged.start_permission = StartPermission::Overdue;
             let start = task_attempt(task, staged.attempt);
             let seat = staged.seat.take();
-            self.slots.give_back(seat);
-            self.start_requests.ended(task);
-            self.start_requests.open().late.push_back((now + START_ASK_AGAIN, task, asked));
+            self.holder.slots.give_back(seat);
+            self.holder.start_requests.ended(task);
+            self.holder.start_requests.open().late.push_back((now + START_ASK_AGAIN, task, asked));
             self.withdraw_start(start, out);
         }
-        while let Some((task, before)) = self.start_requests.take_late(now) {
+        while let Some((task, before)) = self.holder.start_requests.take_late(now) {
             let asked = self.home_asked(task);
-            self.start_requests.open().late.push_back((now + START_ASK_AGAIN, task, asked));
+            self.holder.start_requests.open().late.push_back((now + START_ASK_AGAIN, task, asked));
             // The home that was asked may have crashed before it answered. The same incarnation
             // needs no second message: the link retransmits the first.
             if asked != before {
-                let staged = self.staging.get(&task).expect("a task that asks is staged");
+                let staged = self.holder.staging.get(&task).expect("a task that asks is staged");
                 self.withdraw_start(task_attempt(task, staged.attempt), out);
             }
         }
     }
 
     fn home_asked(&self, task: TaskId) -> AskedOwner {
-        let home = self.homes.owner(task.partition());
+        let home = self.routing.homes().owner(task.partition());
         (home, home.map_or(Incarnation(0), |home| self.incarnation_of(home)))
     }
 }

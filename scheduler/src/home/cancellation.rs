@@ -10,10 +10,19 @@ use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
 use proto::wire::response;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::{End, State};
 use crate::home::requests::{not_yet, refused, unknown_job, wrong_home};
 use crate::output::{Out, send_tasks_not_held};
 use crate::{Mutant, Scheduler};
+
+impl Home {
+    /// Whether the client knows a later round of the job than this home.
+    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
+        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
+        named.any(|task| self.ledger.round(task) < cancel.round)
+    }
+}
 
 impl Scheduler {
     /// A client cancels a job that is homed here, or tasks that are.
@@ -29,30 +38,24 @@ impl Scheduler {
         }
         let job_id = JobId(cancel.job);
         if cancel.locals.is_empty() {
-            if self.homes.job_home(job_id) != self.options.me {
+            if self.routing.homes().job_home(job_id) != self.options.me {
                 return Err(wrong_home(u32::MAX));
             }
-            let answer = self.jobs.cancel(now, cancel, &self.homes, out);
+            let answer = self.home.jobs.cancel(now, cancel, self.routing.homes(), out);
             return answer.map(response::Body::Cancelled).ok_or_else(|| unknown_job(cancel.job));
         }
         let partitions = cancel.locals.iter().map(|&local| LocalId(local).partition());
-        if let Some(other) = partitions.into_iter().find(|&p| !self.homes.is_mine(p)) {
+        if let Some(other) = partitions.into_iter().find(|&p| !self.routing.homes().is_mine(p)) {
             return Err(wrong_home(other.0));
         }
-        match self.ledger.jobs.get(&job_id) {
+        match self.home.ledger.jobs.get(&job_id) {
             None => Err(unknown_job(cancel.job)),
             // The ends of a job that is never committed here would outlive its chunks.
             Some(job) if !job.visible => Err(not_yet(cancel.job)),
             // A task that has ended here may be about to run again.
-            Some(_) if self.is_behind(cancel) => Err(not_yet(cancel.job)),
+            Some(_) if self.home.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),
         }
-    }
-
-    /// Whether the client knows a later round of the job than this home.
-    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
-        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
-        named.any(|task| self.ledger.round(task) < cancel.round)
     }
 
     /// Ends the named tasks of a job, or all of them, wherever they are.
@@ -70,11 +73,11 @@ impl Scheduler {
         let named: BTreeSet<u64> = cancel.locals.iter().copied().collect();
         for local in named {
             let task = TaskId::new(cancel.job, local);
-            match self.ledger.state(task) {
+            match self.home.ledger.state(task) {
                 None => answer.unknown.push(local),
                 Some(State::Ended(_)) => answer.ended += 1,
                 Some(State::Waiting | State::Ready) => {
-                    self.ledger.give_up(now, task, End::Cancelled, &cancel.by, out);
+                    self.home.ledger.give_up(now, task, End::Cancelled, &cancel.by, out);
                     answer.cancelled += 1;
                 }
             }
@@ -83,16 +86,17 @@ impl Scheduler {
     }
 
     fn remove_job(&mut self, now: Time, job: JobId, round: u32, out: &mut Out) {
-        if !self.ledger.begin_removal(job, round, out) {
+        if !self.home.ledger.begin_removal(job, round, out) {
             return;
         }
         // Tasks that run or are staged here end at once.
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
-        let running = self.running.range(all.clone()).map(|(&task, _)| task);
-        let here = running.chain(self.staging.range(all).map(|(&task, _)| task));
-        let here: Vec<TaskId> = here.filter(|task| self.homes.is_mine(task.partition())).collect();
+        let running = self.holder.running().range(all.clone()).map(|(&task, _)| task);
+        let here = running.chain(self.holder.staging().range(all).map(|(&task, _)| task));
+        let here: Vec<TaskId> =
+            here.filter(|task| self.routing.homes().is_mine(task.partition())).collect();
         for task in here {
-            self.ledger.give_up(now, task, End::Cancelled, "", out);
+            self.home.ledger.give_up(now, task, End::Cancelled, "", out);
         }
     }
 
@@ -109,18 +113,19 @@ impl Scheduler {
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for stale in tasks {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
-            if !self.homes.is_home_of(task) {
-                let is_owner = self.homes.owner(task.partition()) == Some(from);
-                if !is_owner && self.unacked_grants.values().any(|grant| grant.has(task, attempt)) {
+            if !self.routing.homes().is_home_of(task) {
+                let is_owner = self.routing.homes().owner(task.partition()) == Some(from);
+                if !is_owner && self.stealing.is_in_transit(task, attempt) {
                     continue; // A thief may run it, and reports to the present home.
                 }
                 out.events.push(Event::Dismissed { task, attempt });
-                let home = self.homes.owner(task.partition()).filter(|&home| home != from);
+                let home =
+                    self.routing.homes().owner(task.partition()).filter(|&home| home != from);
                 home.into_iter().for_each(|home| not_held.entry(home).or_default().push(*stale));
-            } else if from != me && self.ledger.is_held_by(task, attempt, me) {
+            } else if from != me && self.home.ledger.is_held_by(task, attempt, me) {
                 continue;
             }
-            self.recent_completions.forget(task, attempt);
+            self.holder.forget_completion(task, attempt);
             self.drop_task(task, attempt, out);
         }
         send_tasks_not_held(not_held, out);
@@ -131,29 +136,29 @@ impl Scheduler {
     fn has_outputs_of(&self, task: TaskId, attempt: Attempt) -> bool {
         let all =
             ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
-        self.data.inflight_fetches.range(all.clone()).next().is_some()
-            || self.data.objects.has_any(all)
+        self.objects.inflight_fetches.range(all.clone()).next().is_some()
+            || self.objects.table.has_any(all)
     }
 
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished
     /// attempt stay: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
-        self.forget_turns(task, attempt);
-        let (mut found, remote) = (false, self.remote_tasks.get(&task));
+        self.holder.forget_turns(task, attempt);
+        let (mut found, remote) = (false, self.holder.remote_tasks().get(&task));
         if remote.is_some_and(|remote| remote.attempt == attempt) {
-            self.remote_tasks.remove(&task);
+            self.holder.remote_tasks_mut().remove(&task);
             found = true;
         }
-        if self.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
+        if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt == attempt) {
             self.forget_staged(task, out);
             found = true;
         }
-        if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
             self.forget_running(task, out);
             found = true;
             let made = (task, attempt);
-            if self.data.output_copies.holds_back(&made) {
-                self.data.output_copies.forget(&made);
+            if self.objects.output_copies.holds_back(&made) {
+                self.objects.output_copies.forget(&made);
                 return; // It has ended: there is nothing to stop.
             }
             let launches = out.launches.len();
@@ -167,7 +172,7 @@ impl Scheduler {
         }
         // The task may be granted to a thief, and the thief may fail before it runs the task.
         if !found && self.options.mutant != Some(Mutant::CancelForgetsUnackedGrants) {
-            self.unacked_grants.values_mut().for_each(|grant| grant.forget(task, attempt));
+            self.stealing.forget_granted(task, attempt);
         }
     }
 }

@@ -6,6 +6,7 @@ use proto::wire::message::Body;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::{End, Ending, Ledger, State};
 use crate::home::recall::Checked;
 use crate::output::{Out, task_attempt};
@@ -37,122 +38,7 @@ impl Ledger {
     }
 }
 
-impl Scheduler {
-    /// The high half of all numbers that this home gives out for a partition. No earlier or later
-    /// home of the partition has the same.
-    #[must_use]
-    pub fn term(&self, partition: PartitionId) -> u32 {
-        self.homes.term(partition).unwrap_or(self.options.incarnation.0)
-    }
-
-    /// An attempt ended on some node. Its end counts only if the attempt is the current one.
-    pub(crate) fn complete(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        completion: &mut wire::Completion,
-        out: &mut Out,
-    ) {
-        let task = TaskId::new(completion.job, completion.local);
-        let attempt = Attempt(completion.attempt);
-        let Some(cell) = self.ledger.cell(task) else { return };
-        let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
-        match cell.state {
-            // A repeated report: the first one counted.
-            State::Ended(_) if cell.attempt == attempt => return,
-            State::Ready if cell.attempt == attempt || any_attempt => {}
-            State::Waiting if any_attempt => {}
-            _ => {
-                mark(Mark::CompletionStale);
-                out.events.push(Event::Stale { task, attempt });
-                out.stale.entry(from).or_default().push(task_attempt(task, attempt));
-                return;
-            }
-        }
-        if self.ledger.is_removed(task.job) {
-            // The job was cancelled before the completion arrived.
-            self.ledger.give_up(now, task, End::Cancelled, "", out);
-            return;
-        }
-        let lost = &completion.lost_inputs;
-        if !lost.is_empty() && self.ledger.inputs_lost(task, lost, &self.homes, out) {
-            return;
-        }
-        let is_done = completion.verdict == wire::Verdict::Done as i32;
-        if is_done && self.hold_for_recall(task, from, completion, out) {
-            return;
-        }
-        self.conclude(now, from, completion, Checked::Same, out);
-    }
-
-    /// Counts the end of the current attempt.
-    pub(crate) fn conclude(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        completion: &mut wire::Completion,
-        checked: Checked,
-        out: &mut Out,
-    ) {
-        let task = TaskId::new(completion.job, completion.local);
-        let attempt = Attempt(completion.attempt);
-        self.count(task, completion);
-        let failed = completion.verdict != wire::Verdict::Done as i32;
-        if completion.lost {
-            match self.ledger.runner_died(task, completion.hung, out) {
-                Some(error) => completion.error = error,
-                None => return self.ledger.replace_ready(task, RetryReason::Lost, out),
-            }
-        } else if failed && checked != Checked::Used && self.retry(task, out) {
-            return;
-        }
-        let end = if failed { End::Failed } else { End::Done };
-        self.estimate(task, from, completion, failed);
-        if failed {
-            let detail = wire::EndDetail {
-                index: task.local.index(),
-                exit_code: completion.exit_code,
-                error: completion.error.clone(),
-                stderr_tail: completion.stderr_tail.clone(),
-                ..Default::default()
-            };
-            self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
-        }
-        let ending = Ending {
-            output_sizes: std::mem::take(&mut completion.output_sizes),
-            output_sums: std::mem::take(&mut completion.output_sums),
-            changed: checked == Checked::Changed,
-            exit_code: completion.exit_code,
-            error: std::mem::take(&mut completion.error),
-            stderr_tail: std::mem::take(&mut completion.stderr_tail),
-            captured: Captured {
-                stdout_bytes: completion.stdout_bytes,
-                stderr_bytes: completion.stderr_bytes,
-            },
-            inline: std::mem::take(&mut completion.inline),
-            started: Time(completion.started_ns),
-            finished: Time(completion.finished_ns),
-        };
-        self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
-    }
-
-    /// Updates the estimates of this home. An attempt that ran here was counted when it ended.
-    fn estimate(
-        &mut self,
-        task: TaskId,
-        from: NodeId,
-        completion: &wire::Completion,
-        failed: bool,
-    ) {
-        if failed || from == self.options.me {
-            return;
-        }
-        if let Some(spec) = self.ledger.spec(task) {
-            let length = Time(completion.finished_ns).since(Time(completion.started_ns));
-            self.estimates.completed(&spec.kind, length);
-        }
-    }
-
+impl Home {
     pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
         let Some(part) = self.ledger.part_mut(task) else { return };
         let count = &mut part.count;
@@ -185,6 +71,140 @@ impl Scheduler {
         true
     }
 
+    /// Records what a holder reports beside holding a task: that it starts the task, or that an
+    /// earlier holder has crashed.
+    pub(crate) fn note_of_holder(
+        &mut self,
+        task: TaskId,
+        starts: bool,
+        gone: (NodeId, Incarnation),
+        out: &mut Out,
+    ) {
+        if starts {
+            self.ledger.note_start(task, out);
+        }
+        if gone.1 != Incarnation(0) {
+            self.ledger.note_held(task, gone, out);
+        }
+    }
+}
+
+impl Scheduler {
+    /// The high half of all numbers that this home gives out for a partition. No earlier or later
+    /// home of the partition has the same.
+    #[must_use]
+    pub fn term(&self, partition: PartitionId) -> u32 {
+        self.routing.homes().term(partition).unwrap_or(self.options.incarnation.0)
+    }
+
+    /// An attempt ended on some node. Its end counts only if the attempt is the current one.
+    pub(crate) fn complete(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        completion: &mut wire::Completion,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
+        let Some(cell) = self.home.ledger.cell(task) else { return };
+        let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
+        match cell.state {
+            // A repeated report: the first one counted.
+            State::Ended(_) if cell.attempt == attempt => return,
+            State::Ready if cell.attempt == attempt || any_attempt => {}
+            State::Waiting if any_attempt => {}
+            _ => {
+                mark(Mark::CompletionStale);
+                out.events.push(Event::Stale { task, attempt });
+                out.stale.entry(from).or_default().push(task_attempt(task, attempt));
+                return;
+            }
+        }
+        if self.home.ledger.is_removed(task.job) {
+            // The job was cancelled before the completion arrived.
+            self.home.ledger.give_up(now, task, End::Cancelled, "", out);
+            return;
+        }
+        let lost = &completion.lost_inputs;
+        if !lost.is_empty() && self.home.ledger.inputs_lost(task, lost, self.routing.homes(), out) {
+            return;
+        }
+        let is_done = completion.verdict == wire::Verdict::Done as i32;
+        if is_done && self.hold_for_recall(task, from, completion, out) {
+            return;
+        }
+        self.conclude(now, from, completion, Checked::Same, out);
+    }
+
+    /// Counts the end of the current attempt.
+    pub(crate) fn conclude(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        completion: &mut wire::Completion,
+        checked: Checked,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
+        self.home.count(task, completion);
+        let failed = completion.verdict != wire::Verdict::Done as i32;
+        if completion.lost {
+            match self.home.ledger.runner_died(task, completion.hung, out) {
+                Some(error) => completion.error = error,
+                None => return self.home.ledger.replace_ready(task, RetryReason::Lost, out),
+            }
+        } else if failed && checked != Checked::Used && self.home.retry(task, out) {
+            return;
+        }
+        let end = if failed { End::Failed } else { End::Done };
+        self.estimate(task, from, completion, failed);
+        if failed {
+            let detail = wire::EndDetail {
+                index: task.local.index(),
+                exit_code: completion.exit_code,
+                error: completion.error.clone(),
+                stderr_tail: completion.stderr_tail.clone(),
+                ..Default::default()
+            };
+            self.home.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
+        }
+        let ending = Ending {
+            output_sizes: std::mem::take(&mut completion.output_sizes),
+            output_sums: std::mem::take(&mut completion.output_sums),
+            changed: checked == Checked::Changed,
+            exit_code: completion.exit_code,
+            error: std::mem::take(&mut completion.error),
+            stderr_tail: std::mem::take(&mut completion.stderr_tail),
+            captured: Captured {
+                stdout_bytes: completion.stdout_bytes,
+                stderr_bytes: completion.stderr_bytes,
+            },
+            inline: std::mem::take(&mut completion.inline),
+            started: Time(completion.started_ns),
+            finished: Time(completion.finished_ns),
+        };
+        self.home.ledger.end(now, task, end, NodeId(completion.node), ending, out);
+    }
+
+    /// Updates the estimates of this home. An attempt that ran here was counted when it ended.
+    fn estimate(
+        &mut self,
+        task: TaskId,
+        from: NodeId,
+        completion: &wire::Completion,
+        failed: bool,
+    ) {
+        if failed || from == self.options.me {
+            return;
+        }
+        if let Some(spec) = self.home.ledger.spec(task) {
+            let length = Time(completion.finished_ns).since(Time(completion.started_ns));
+            self.policy.estimates_mut().completed(&spec.kind, length);
+        }
+    }
+
     /// A thief reports the tasks that it holds now.
     pub(crate) fn on_tasks_moved(
         &mut self,
@@ -201,7 +221,7 @@ impl Scheduler {
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
-            let Some(cell) = self.ledger.cell(task) else {
+            let Some(cell) = self.home.ledger.cell(task) else {
                 if starts || start_withdrawn {
                     stale.push(task_attempt(task, attempt)); // The task ended long ago.
                 }
@@ -211,7 +231,7 @@ impl Scheduler {
                 State::Ended(End::Cancelled) if misses => {}
                 // The job is cancelled, and this task's turn has not come: it must not run
                 // meanwhile.
-                State::Ready if self.ledger.is_removed(task.job) => {
+                State::Ready if self.home.ledger.is_removed(task.job) => {
                     stale.push(task_attempt(task, attempt));
                 }
                 // The task runs elsewhere: the sender had given it away, and took it back too soon.
@@ -221,12 +241,12 @@ impl Scheduler {
                 State::Ready if cell.attempt == attempt => {
                     let incarnation = self.incarnation_of(thief);
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
-                        self.ledger.set_holder(task, thief, incarnation, out);
+                        self.home.ledger.set_holder(task, thief, incarnation, out);
                     }
                     if start_withdrawn {
-                        self.ledger.start_is_over(task, out); // Withdrawn: it has not run.
+                        self.home.ledger.start_is_over(task, out); // Withdrawn: it has not run.
                     }
-                    self.note_of_holder(task, starts, gone, out);
+                    self.home.note_of_holder(task, starts, gone, out);
                     // An earlier incarnation may have revoked the attempt before a power cut lost
                     // that. Then the thief has dropped the task since it sent this message.
                     if attempt.term() < self.term(task.partition()) {
@@ -249,23 +269,6 @@ impl Scheduler {
         }
     }
 
-    /// Records what a holder reports beside holding a task: that it starts the task, or that an
-    /// earlier holder has crashed.
-    pub(crate) fn note_of_holder(
-        &mut self,
-        task: TaskId,
-        starts: bool,
-        gone: (NodeId, Incarnation),
-        out: &mut Out,
-    ) {
-        if starts {
-            self.ledger.note_start(task, out);
-        }
-        if gone.1 != Incarnation(0) {
-            self.ledger.note_held(task, gone, out);
-        }
-    }
-
     /// A holder reports that it does not have tasks that it has according to this home's records.
     pub(crate) fn on_tasks_not_held(
         &mut self,
@@ -275,11 +278,11 @@ impl Scheduler {
     ) {
         for asked in tasks {
             let task = TaskId::new(asked.job, asked.local);
-            if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
-                self.ledger.replace_ready(task, RetryReason::NotHeld, out);
+            if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
+                self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
                 // Tasks that a leaving node gives back have only waited there.
-                if self.homes.is_leaving(holder) {
-                    self.ledger.waits_for_its_turn(task);
+                if self.routing.homes().is_leaving(holder) {
+                    self.home.ledger.waits_for_its_turn(task);
                 }
             }
         }

@@ -111,17 +111,17 @@ impl DeathEvidence {
 impl Scheduler {
     /// By this node's own records all other nodes were dead when this incarnation began.
     pub fn note_began_alone(&mut self) {
-        self.death_evidence.known().began_alone = true;
+        self.home.death_evidence.known().began_alone = true;
     }
 
     /// A message from this incarnation of a node arrived for the present incarnation of this node:
     /// the two have lived at the same time.
     pub fn note_life(&mut self, node: NodeId, incarnation: Incarnation) {
-        if node.0 as usize >= self.homes.nodes() {
+        if node.0 as usize >= self.routing.homes().nodes() {
             return; // Not a member.
         }
         if !self.has_met((node, incarnation)) {
-            self.death_evidence.met(node, incarnation);
+            self.home.death_evidence.met(node, incarnation);
         }
     }
 
@@ -136,16 +136,16 @@ impl Scheduler {
     /// first incarnation. A later one may receive a packet that was sent before it began. (Where
     /// homes move, all nodes exchange packets that name incarnations, so these alone count.)
     fn has_lived_with_peers(&self) -> bool {
-        !self.homes.moves() && self.options.incarnation <= Incarnation::FIRST
+        !self.routing.homes().moves() && self.options.incarnation <= Incarnation::FIRST
     }
 
     /// The cluster takes it for dead, or it has started again. A node that has left in order has
     /// not died, and its earlier deaths do not matter any more.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
-        if !self.homes.not_removed().any(|node| node == death.0) {
-            self.death_evidence.forget_gone(death.0);
+        if !self.routing.homes().not_removed().any(|node| node == death.0) {
+            self.home.death_evidence.forget_gone(death.0);
         } else if self.has_met(death) {
-            self.death_evidence.note_gone(now, death.0);
+            self.home.death_evidence.note_gone(now, death.0);
         }
     }
 
@@ -153,37 +153,45 @@ impl Scheduler {
     /// together with an earlier incarnation of this one; then this one has never received a message
     /// from it.
     pub fn note_peer_death(&mut self, now: Time, node: NodeId) {
-        self.death_evidence.note_gone(now, node);
+        self.home.death_evidence.note_gone(now, node);
     }
 
     fn has_met(&self, death: Death) -> bool {
-        let is_known = self.has_lived_with_peers() && self.peers.get(&death.0) == Some(&death.1);
-        is_known || self.death_evidence.has_met(death)
+        let is_known =
+            self.has_lived_with_peers() && self.routing.heard_of(death.0) == Some(death.1);
+        is_known || self.home.death_evidence.has_met(death)
     }
 
     /// Whether no other node lived when an earlier incarnation of this node died.
     fn was_alone(&self, incarnation: Incarnation) -> bool {
         // Between that incarnation and this one others may have seen nodes die.
         let is_last = self.options.former.0 == incarnation;
-        let began_alone = self.death_evidence.0.as_ref().is_some_and(|known| known.began_alone);
-        let mut others = self.homes.not_removed().filter(|&node| self.has_lived(node));
+        let began_alone =
+            self.home.death_evidence.0.as_ref().is_some_and(|known| known.began_alone);
+        let mut others = self.routing.homes().not_removed().filter(|&node| self.has_lived(node));
         let is_only = others.all(|node| node == self.options.me);
         is_only || (began_alone && is_last)
     }
 
     /// Judges the deaths in doubt, as far as enough is known.
     pub(crate) fn judge_deaths(&mut self, now: Time, out: &mut Out) {
-        if self.ledger.crashes.doubts.is_empty() {
+        if self.home.ledger.crashes.doubts.is_empty() {
             return;
         }
-        let doubts: Vec<(Death, Time)> =
-            self.ledger.crashes.doubts.iter().map(|(&death, doubt)| (death, doubt.since)).collect();
+        let doubts: Vec<(Death, Time)> = self
+            .home
+            .ledger
+            .crashes
+            .doubts
+            .iter()
+            .map(|(&death, doubt)| (death, doubt.since))
+            .collect();
         for (death, since) in doubts {
             if let Some(fact) = self.verdict(now, death, since, out) {
-                if let Some(known) = &mut self.death_evidence.0 {
+                if let Some(known) = &mut self.home.death_evidence.0 {
                     known.inquiries.remove(&death);
                 }
-                self.ledger.judge(now, death, fact, out);
+                self.home.ledger.judge(now, death, fact, out);
             }
         }
     }
@@ -215,16 +223,16 @@ impl Scheduler {
             heard: BTreeMap::new(),
             next_life_answered: false,
         };
-        let inquiry = self.death_evidence.known().inquiries.entry(death).or_insert_with(fresh);
+        let inquiry = self.home.death_evidence.known().inquiries.entry(death).or_insert_with(fresh);
         if inquiry.others.is_empty() {
             // The tasks that ran beside it are known once all records have been looked at.
-            let doubt = self.ledger.crashes.doubts.get(&death)?;
+            let doubt = self.home.ledger.crashes.doubts.get(&death)?;
             let fact = match doubt.tasks.len() {
                 _ if !self.was_alone(death.1) => StartFact::DiedApart,
                 1 => StartFact::DiedRunning,
                 _ => StartFact::DiedBeside,
             };
-            return (!self.ledger.places_recovered()).then_some(fact);
+            return (!self.home.ledger.places_recovered()).then_some(fact);
         }
         if now < first { None } else { self.ask_witnesses(now, death, out) }
     }
@@ -232,8 +240,8 @@ impl Scheduler {
     /// The possible witnesses of a node's death: the other living nodes, and those that died at
     /// about the same time.
     fn witnesses(&self, now: Time, dead: NodeId) -> Vec<NodeId> {
-        let mut others: Vec<NodeId> = self.homes.living_or_back().collect();
-        let known = self.death_evidence.0.iter().flat_map(|known| &known.gone);
+        let mut others: Vec<NodeId> = self.routing.homes().living_or_back().collect();
+        let known = self.home.death_evidence.0.iter().flat_map(|known| &known.gone);
         let lately = known.filter(|(at, _)| now.since(*at) <= DEATHS_TOGETHER);
         others.extend(lately.map(|&(_, node)| node));
         others.push(self.options.me);
@@ -252,17 +260,17 @@ impl Scheduler {
     /// Whether some incarnation of the node is on record. A node that was admitted and never
     /// started has none.
     fn has_lived(&self, node: NodeId) -> bool {
-        !self.homes.moves()
+        !self.routing.homes().moves()
             || node == self.options.me
-            || self.homes.incarnation_of(node) != Incarnation(0)
+            || self.routing.homes().incarnation_of(node) != Incarnation(0)
     }
 
     /// Judges a death by the witnesses' answers. The next incarnation of the dead node has
     /// priority: the former one may have stopped in order.
     fn ask_witnesses(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
         let (me, met) = (self.options.me, self.has_met(death));
-        let is_back = self.peers.get(&death.0).is_some_and(|&life| life > death.1);
-        let inquiry = self.death_evidence.known().inquiries.get_mut(&death)?;
+        let is_back = self.routing.heard_of(death.0).is_some_and(|life| life > death.1);
+        let inquiry = self.home.death_evidence.known().inquiries.get_mut(&death)?;
         let others = &inquiry.others;
         if others.contains(&me) {
             inquiry.heard.insert(me, met);
@@ -294,11 +302,11 @@ impl Scheduler {
     /// This node stops in order: no more tasks start here. It announces this, so that its end does
     /// not count as a death.
     pub fn stop(&mut self, out: &mut Out) {
-        self.stopping = true;
+        self.holder.stop();
         out.launches.clear();
         let (NodeId(node), Incarnation(incarnation)) = (self.options.me, self.options.incarnation);
         let end = LifeEnd::LifeStopped as i32;
-        for other in self.homes.living_or_back().filter(|other| other.0 != node) {
+        for other in self.routing.homes().living_or_back().filter(|other| other.0 != node) {
             let report = wire::DeathReport { node, incarnation, heard: false, end };
             out.best_effort.push((other, Body::DeathReport(report)));
         }
@@ -311,7 +319,7 @@ impl Scheduler {
         if node == self.options.me && incarnation == former {
             return end;
         }
-        self.death_evidence.end_of(death)
+        self.home.death_evidence.end_of(death)
     }
 
     pub(crate) fn on_death_query(&mut self, from: NodeId, ask: &wire::DeathQuery, out: &mut Out) {
@@ -327,9 +335,9 @@ impl Scheduler {
     pub(crate) fn on_death_report(&mut self, from: NodeId, report: &wire::DeathReport) {
         let death = (NodeId(report.node), Incarnation(report.incarnation));
         if death.0 != self.options.me {
-            self.death_evidence.note_end(death, report.end());
+            self.home.death_evidence.note_end(death, report.end());
         }
-        if let Some(known) = &mut self.death_evidence.0
+        if let Some(known) = &mut self.home.death_evidence.0
             && let Some(inquiry) = known.inquiries.get_mut(&death)
         {
             match from == death.0 {

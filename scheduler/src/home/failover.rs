@@ -52,7 +52,7 @@ impl Scheduler {
             ledger.homes_move = true;
             Loading { ledger, jobs: Vec::new() }
         };
-        let loading = self.loading.get_or_insert_default();
+        let loading = self.home.loading.get_or_insert_default();
         loading.entry(partition).or_insert_with(fresh)
     }
 
@@ -62,32 +62,33 @@ impl Scheduler {
     /// # Panics
     /// When homes do not move here, or it serves the partition already.
     pub fn serve(&mut self, now: Time, partition: PartitionId, term: u32, out: &mut Out) {
-        assert!(!self.homes.is_mine(partition), "{partition} is served already");
+        assert!(!self.routing.homes().is_mine(partition), "{partition} is served already");
         let term = match self.options.mutant {
             Some(Mutant::TermOfIncarnation) => self.options.incarnation.0,
             _ => term,
         };
         self.loading(partition);
-        let loaded = self.loading.as_mut().and_then(|loading| loading.remove(&partition));
+        let loaded = self.home.loading.as_mut().and_then(|loading| loading.remove(&partition));
         let Loading { ledger, jobs } = loaded.expect("made above");
-        self.homes.serve(partition, term);
-        let concerned = self.ledger.take_over(now, partition, ledger, out);
+        self.routing.serve(partition, term);
+        let concerned = self.home.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
-            let ended = self.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
+            let ended =
+                self.home.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
             // Homes of the job's other partitions may have opened a later round. Tasks of that
             // round may be on this node.
             if ended.is_some_and(|round| round >= self.round_here(job)) {
-                let keeps = self.ledger.keeps_data(job);
+                let keeps = self.home.ledger.keeps_data(job);
                 self.forget_data(job, keeps, out);
             }
         }
-        self.ledger.ask_for_rounds(|taken| taken == partition, &self.homes, out);
+        self.home.ledger.ask_for_rounds(|taken| taken == partition, self.routing.homes(), out);
         let claimed = self.claim(now, partition, out);
         if self.options.mutant != Some(Mutant::HoldersNotQueried) {
             self.ask_about_held(now, partition, &claimed, out);
         }
-        self.jobs.take_over(now, jobs, &self.homes, out);
-        self.undelivered.served_here(partition);
+        self.home.jobs.take_over(now, jobs, self.routing.homes(), out);
+        self.routing.served_here(partition);
         self.resend_undelivered(now, out);
         self.confirm_forgotten(out);
     }
@@ -95,24 +96,28 @@ impl Scheduler {
     /// This node held these tasks for the earlier home. Now it holds them for itself.
     fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let of_partition = |task: &TaskId| task.partition() == partition;
-        let mut here: Vec<(TaskId, Attempt)> =
-            self.remote_tasks.iter().map(|(&task, remote)| (task, remote.attempt)).collect();
-        here.extend(self.staging.iter().map(|(&task, staged)| (task, staged.attempt)));
-        here.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
+        let mut here: Vec<(TaskId, Attempt)> = self
+            .holder
+            .remote_tasks()
+            .iter()
+            .map(|(&task, remote)| (task, remote.attempt))
+            .collect();
+        here.extend(self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt)));
+        here.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt)));
         here.retain(|(task, _)| of_partition(task));
         here.sort_unstable();
         let mut claimed = self.claim_ended(partition, out);
         for (task, attempt) in here {
-            if self.ledger.take_home(task, attempt, out) {
-                self.remote_tasks.remove(&task);
+            if self.home.ledger.take_home(task, attempt, out) {
+                self.holder.remote_tasks_mut().remove(&task);
                 claimed.insert(task);
-                if let Some(running) = self.running.get_mut(&task) {
+                if let Some(running) = self.holder.running_mut().get_mut(&task) {
                     running.handed_on = false;
-                    self.ledger.note_start(task, out);
+                    self.home.ledger.note_start(task, out);
                 }
                 // The task may wait for an answer of the earlier home.
                 self.on_start_permitted(now, task, attempt, out);
-                self.on_start_withdrawn(task, attempt);
+                self.holder.on_start_withdrawn(task, attempt);
             } else {
                 out.events.push(Event::Dismissed { task, attempt });
                 self.drop_task(task, attempt, out);
@@ -125,23 +130,23 @@ impl Scheduler {
     /// them.
     fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let me = self.options.me;
-        let ended: Vec<_> = self.recent_completions.of_partition(partition).collect();
+        let ended: Vec<_> = self.holder.recent_completions().of_partition(partition).collect();
         let mut claimed = BTreeSet::new();
-        for (task, attempt) in self.unanswered_turns(partition) {
-            let is_here = self.running.contains_key(&task);
+        for (task, attempt) in self.holder.unanswered_turns(partition) {
+            let is_here = self.holder.running().contains_key(&task);
             if !is_here
-                && self.ledger.is_held_by(task, attempt, me)
-                && self.ledger.take_home(task, attempt, out)
+                && self.home.ledger.is_held_by(task, attempt, me)
+                && self.home.ledger.take_home(task, attempt, out)
             {
-                self.awaits_turn_reply(task, attempt);
+                self.holder.awaits_turn_reply(task, attempt);
                 claimed.insert(task);
             }
         }
         for (task, attempt) in ended {
-            if self.ledger.is_held_by(task, attempt, me)
-                && self.ledger.take_home(task, attempt, out)
+            if self.home.ledger.is_held_by(task, attempt, me)
+                && self.home.ledger.take_home(task, attempt, out)
             {
-                let end = self.recent_completions.of(task, attempt).expect("listed above");
+                let end = self.holder.recent_completions().of(task, attempt).expect("listed above");
                 out.completions.entry(me).or_default().push(end.clone());
                 claimed.insert(task);
             }
@@ -160,32 +165,32 @@ impl Scheduler {
     ) {
         let me = self.options.me;
         let mut asked: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
-        for (task, holder) in self.ledger.held(partition) {
-            let cell = self.ledger.cell(task).expect("held tasks have records");
+        for (task, holder) in self.home.ledger.held(partition) {
+            let cell = self.home.ledger.cell(task).expect("held tasks have records");
             let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
             if holder == me {
                 // An earlier attempt in transit to a thief does not count.
-                let in_transit = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
+                let in_transit = self.stealing.is_in_transit(task, attempt);
                 if !claimed.contains(&task) && !in_transit {
-                    self.ledger.replace_ready(task, RetryReason::NotHeld, out);
+                    self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
                 }
-            } else if self.homes.is_gone(holder) {
-                self.ledger.holder_died(now, task, RetryReason::HolderGone, out);
+            } else if self.routing.homes().is_gone(holder) {
+                self.home.ledger.holder_died(now, task, RetryReason::HolderGone, out);
             } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
-                self.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
+                self.home.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
             } else {
                 let known = self.incarnation_of(holder);
                 if incarnation == Incarnation(0) && known > incarnation {
                     // Its earlier incarnation may be declared failed later, which does not concern
                     // this one.
-                    let cell = self.ledger.cell_mut(task).expect("looked at above");
+                    let cell = self.home.ledger.cell_mut(task).expect("looked at above");
                     cell.holder_incarnation = known;
                 }
                 asked.entry(holder).or_default().push(task);
             }
         }
         let asked = asked.iter().map(|(&holder, tasks)| (holder, tasks.iter().collect()));
-        self.ledger.ask_holders(asked, out);
+        self.home.ledger.ask_holders(asked, out);
     }
 
     /// These partitions are about to move to other homes in order, so that records written now
@@ -196,19 +201,19 @@ impl Scheduler {
             return;
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
-        for (&task, running) in &mut self.running {
+        for (&task, running) in self.holder.running_mut() {
             let partition = task.partition();
-            let is_ours = self.homes.is_mine(partition) && goes.contains(&partition);
+            let is_ours = self.routing.homes().is_mine(partition) && goes.contains(&partition);
             // According to its records, a task that runs again has ended. The next home knows
             // nothing else.
-            let is_stored = self.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
-            if is_ours && is_stored && self.ledger.is_held_by(task, running.attempt, me) {
-                self.ledger.set_holder(task, me, incarnation, out);
+            let is_stored = self.home.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
+            if is_ours && is_stored && self.home.ledger.is_held_by(task, running.attempt, me) {
+                self.home.ledger.set_holder(task, me, incarnation, out);
                 running.handed_on = true;
             }
         }
         for &partition in goes {
-            if self.homes.is_mine(partition) {
+            if self.routing.homes().is_mine(partition) {
                 self.hand_over_bound_tasks(partition, out);
             }
         }
@@ -217,91 +222,93 @@ impl Scheduler {
     /// A task that can run only on this node waits here for its turn, whichever node is its home.
     fn hand_over_bound_tasks(&mut self, partition: PartitionId, out: &mut Out) {
         let (me, incarnation) = (self.options.me, self.options.incarnation);
-        let mut held = self.ledger.held(partition);
-        held.retain(|&(task, holder)| holder == me && !self.running.contains_key(&task));
+        let mut held = self.home.ledger.held(partition);
+        held.retain(|&(task, holder)| holder == me && !self.holder.running().contains_key(&task));
         for (task, _) in held {
-            let Some(work) = self.ledger.work(task).filter(Work::is_bound) else { continue };
-            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let Some(work) = self.home.ledger.work(task).filter(Work::is_bound) else { continue };
+            let cell = self.home.ledger.cell(task).expect("held tasks have records");
             let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
             if !is_stored {
                 continue; // As above: the next home would not know that it runs again.
             }
-            self.ledger.set_holder(task, me, incarnation, out);
+            self.home.ledger.set_holder(task, me, incarnation, out);
             if self.unstage(task, out).is_some() {
                 let ready = self.ready(task, attempt, &work);
                 self.enqueue(true, ready);
             }
-            self.data.local_jobs.record_activity(task.job);
-            self.remote_tasks.insert(task, RemoteTask { attempt, work, home_knows: true });
+            self.holder.note_activity(task.job);
+            self.holder
+                .remote_tasks_mut()
+                .insert(task, RemoteTask { attempt, work, home_knows: true });
         }
     }
 
     /// Another node is home of the partition from now on. This node drops the partition's tasks,
     /// except for running ones that it has handed on. The new home asks the other holders.
     pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
-        if let Some(loading) = &mut self.loading {
+        if let Some(loading) = &mut self.home.loading {
             loading.remove(&partition);
         }
-        if !self.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return;
         }
-        let staged = self.staging.iter().map(|(&task, staged)| (task, staged.attempt));
+        let staged = self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt));
         let mut dropped: Vec<_> =
             staged.filter(|(task, _)| task.partition() == partition).collect();
-        let running = self.running.iter().filter(|(task, _)| task.partition() == partition);
-        for (&task, running) in running {
-            if running.handed_on {
-                self.data.local_jobs.record_activity(task.job);
-            } else {
-                dropped.push((task, running.attempt));
-            }
-        }
+        let running =
+            self.holder.running().iter().filter(|(task, _)| task.partition() == partition);
+        let (handed_on, others): (Vec<_>, Vec<_>) = running
+            .map(|(&task, running)| (task, running.attempt, running.handed_on))
+            .partition(|&(_, _, handed_on)| handed_on);
+        handed_on.into_iter().for_each(|(task, _, _)| self.holder.note_activity(task.job));
+        dropped.extend(others.into_iter().map(|(task, attempt, _)| (task, attempt)));
         for (task, attempt) in dropped {
             self.drop_task(task, attempt, out);
         }
-        self.homes.give_up(partition);
-        self.ledger.give_up_partition(partition);
-        self.data.directory.forget_partition(partition);
-        self.jobs.give_up(partition, &self.homes, out);
-        if let Some(open_jobs) = &mut self.open_jobs {
+        self.routing.give_up(partition);
+        self.home.ledger.give_up_partition(partition);
+        self.objects.directory.forget_partition(partition);
+        self.home.jobs.give_up(partition, self.routing.homes(), out);
+        if let Some(open_jobs) = &mut self.home.open_jobs {
             open_jobs.give_up(partition, out);
         }
     }
 
     /// Installs a newer map.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
-        let older = self.homes.succeed(homes);
-        self.peers.iter().for_each(|(&peer, &life)| self.homes.note_incarnation(peer, life));
-        if !self.homes.has_same_offers(&older) {
-            self.classes.rematch(&self.slots, &self.homes);
+        let older = self.routing.succeed(homes);
+        if !self.routing.homes().has_same_offers(&older) {
+            self.holder.rematch(self.routing.homes());
         }
-        self.ledger.report_interval = report_interval(&self.homes);
-        self.ledger.ready.extend(self.awaiting_wide_node.drain(..));
+        self.home.ledger.report_interval = report_interval(self.routing.homes());
+        self.home.ledger.ready.extend(self.home.awaiting_wide_node.drain(..));
         self.begin_drain(out);
         self.look_for_takers(now, &older);
-        self.jobs.forget_again(now, &self.homes, out);
-        self.jobs.tend_collections_soon();
+        self.home.jobs.forget_again(now, self.routing.homes(), out);
+        self.home.jobs.tend_collections_soon();
         self.confirm_forgotten(out);
-        let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
+        let changed: BTreeSet<PartitionId> = self.routing.homes().changed_since(&older).collect();
         if changed.is_empty() {
             return;
         }
-        self.reconciler.homes_changed(now, &changed);
-        self.undelivered.map_changed();
+        self.home.homes_changed(now, &changed);
+        self.routing.map_changed();
         self.resend_undelivered(now, out);
-        self.jobs.notify_new_homes(&changed, &self.homes, out);
-        let homes = &self.homes;
+        self.home.jobs.notify_new_homes(&changed, self.routing.homes(), out);
+        let homes = self.routing.homes();
         let moved = |job: JobId| changed.contains(&homes.job_partition(job));
-        for (&job_id, job) in &mut self.ledger.jobs {
+        for (&job_id, job) in &mut self.home.ledger.jobs {
             if moved(job_id) && job.visible && !job.ended {
                 job.report_everything(now);
             }
         }
         let of_moved = |local: LocalId| changed.contains(&local.partition());
-        self.ledger.ask_again(of_moved, homes, out);
-        self.ledger.recall_again(homes, out);
+        self.home.ledger.ask_again(of_moved, homes, out);
+        self.home.ledger.recall_again(homes, out);
         // The earlier home may have died before it announced the end.
-        for job in self.data.local_jobs.committed().filter(|&job| moved(job)).collect::<Vec<_>>() {
+        for job in
+            self.holder.local_jobs().committed().filter(|&job| moved(job)).collect::<Vec<_>>()
+        {
             self.ask_for_job_end(job, out);
         }
         let of_moved =
@@ -321,10 +328,10 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
             return;
         }
-        let Some(tasks) = self.ledger.held_remotely.get(&peer) else { return };
+        let Some(tasks) = self.home.ledger.held_remotely.get(&peer) else { return };
         let (mut lost, mut uncertain_tasks) = (Vec::new(), Vec::new());
         for task in tasks.clone() {
-            let cell = self.ledger.cell_mut(task).expect("held tasks have records");
+            let cell = self.home.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
                 // The node that gave the task away did not know the peer's incarnation. The first
                 // incarnation heard need not be the one that got the task.
@@ -338,10 +345,12 @@ impl Scheduler {
             }
         }
         for task in lost {
-            self.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
+            self.home.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
         }
         if !uncertain_tasks.is_empty() {
-            self.ledger.ask_holders([(peer, uncertain_tasks.iter().collect())].into_iter(), out);
+            self.home
+                .ledger
+                .ask_holders([(peer, uncertain_tasks.iter().collect())].into_iter(), out);
         }
     }
 
@@ -358,26 +367,25 @@ impl Scheduler {
             return;
         }
         self.note_death(now, (peer, incarnation));
-        let held = self.ledger.held_remotely.get(&peer).cloned().unwrap_or_default();
+        let held = self.home.ledger.held_remotely.get(&peer).cloned().unwrap_or_default();
         for task in held {
-            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let cell = self.home.ledger.cell(task).expect("held tasks have records");
             if cell.state == State::Ready && cell.holder_incarnation <= incarnation {
-                self.ledger.holder_died(now, task, RetryReason::HolderGone, out);
+                self.home.ledger.holder_died(now, task, RetryReason::HolderGone, out);
             }
         }
         // This node may have heard a later incarnation before: grants to that one are not lost.
         if self.incarnation_of(peer) <= incarnation {
-            self.granted.remove(&peer);
             self.take_back_unacked_grants(peer, incarnation, out);
-            self.thief.forget_peer(peer, now);
-            self.loads.forget(peer);
+            self.stealing.forget_peer(peer, now);
+            self.policy.forget_peer(peer);
         }
-        self.data.directory.forget_node(peer);
+        self.objects.directory.forget_node(peer);
         if self.is_dead(peer) {
             self.pin_last_copies_of(peer, out);
         }
-        output_transfer::forget(&mut self.data.incoming_transfers, |_, from| from == peer);
-        self.data.output_copies.forget_node(now, peer);
+        output_transfer::forget(&mut self.objects.incoming_transfers, |_, from| from == peer);
+        self.objects.output_copies.forget_node(now, peer);
         self.source_gone(now, peer, out);
     }
 }

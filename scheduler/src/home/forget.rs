@@ -16,41 +16,44 @@ impl Scheduler {
     /// is durable here and the shell has removed its files.
     pub(crate) fn on_forget(&mut self, ask: &wire::TallyQuery, out: &mut Out) {
         let job = JobId(ask.job);
-        self.job_tallies.forget(job);
-        self.undelivered.forget_job(job);
+        self.holder.job_tallies_mut().forget(job);
+        self.routing.forget_job(job);
         self.forget_data(job, false, out);
         if ask.results {
             self.forget_results(job);
         }
         // A kept output is found by its task's record.
-        let keeps = ask.stage() == TallyStage::Thin && self.ledger.has_results(job);
+        let keeps = ask.stage() == TallyStage::Thin && self.home.ledger.has_results(job);
         if keeps {
-            self.ledger.keep_no_more(job, out);
+            self.home.ledger.keep_no_more(job, out);
         } else {
-            self.ledger.forget_job(job, out);
+            self.home.ledger.forget_job(job, out);
         }
         // An earlier removal may end after more of the job has arrived.
-        self.job_tallies.erasures += 1;
-        let number = self.job_tallies.erasures;
+        let number = self.holder.job_tallies_mut().next_erasure();
         out.erased.push((job, number));
-        if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
+        if self.routing.homes().map_epoch() < ask.map_epoch
+            || self.routing.homes().is_to_serve_more()
+        {
             // This node may still become home of a partition that has records of the job.
-            self.job_tallies.erasing.remove(&job);
-            self.job_tallies.unconfirmed.insert(job, *ask);
+            self.holder.job_tallies_mut().defer_erasure(*ask);
             return;
         }
         if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
             self.report_forgotten(ask, keeps, out);
         } else {
-            self.job_tallies.erasing.insert(job, PendingErasure { ask: *ask, keeps, number });
+            self.holder.job_tallies_mut().await_erasure(PendingErasure {
+                ask: *ask,
+                keeps,
+                number,
+            });
         }
     }
 
     /// The shell has removed everything of a job, from the disk too.
     pub fn on_erased(&mut self, job: JobId, number: u64, out: &mut Out) {
-        if self.job_tallies.erasing.get(&job).is_some_and(|erasing| erasing.number == number)
-            && let Some(PendingErasure { ask, keeps, .. }) = self.job_tallies.erasing.remove(&job)
-        {
+        if let Some(erased) = self.holder.job_tallies_mut().erased(job, number) {
+            let PendingErasure { ask, keeps, .. } = erased;
             self.report_forgotten(&ask, keeps, out);
         }
     }
@@ -61,13 +64,13 @@ impl Scheduler {
         let (part, round, map_epoch) = (Some(Box::new(part)), ask.round, ask.map_epoch);
         let report =
             wire::TallyReport { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
-        out.reliable.push((self.homes.job_home(job), Body::TallyReport(report)));
+        out.reliable.push((self.routing.homes().job_home(job), Body::TallyReport(report)));
     }
 
     /// The map has changed, or this node serves more partitions. Requests that had to wait for this
     /// may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
-        for ask in std::mem::take(&mut self.job_tallies.unconfirmed).into_values() {
+        for ask in self.holder.job_tallies_mut().take_deferred() {
             self.on_forget(&ask, out);
         }
     }
@@ -82,17 +85,18 @@ impl Scheduler {
     /// After a start, and while it has partitions to load, it does not know which jobs are open.
     #[must_use]
     pub fn history_floor(&self, now: Time) -> Time {
-        if self.homes.is_to_serve_more()
-            || now.since(self.job_tallies.started_at()) < HISTORY_START_GRACE
+        if self.routing.homes().is_to_serve_more()
+            || now.since(self.holder.job_tallies().started_at()) < HISTORY_START_GRACE
         {
             return Time::ZERO;
         }
-        let live = self.ledger.live_jobs().map(|(_, job)| match job.visible {
+        let live = self.home.ledger.live_jobs().map(|(_, job)| match job.visible {
             // The submitter's clock may be ahead; the time of arrival here is the upper limit.
             true => job.submitted.min(job.touched),
             false => job.touched,
         });
-        let open = live.chain(self.job_tallies.open(now)).chain(self.jobs.oldest_open());
+        let open =
+            live.chain(self.holder.job_tallies().open(now)).chain(self.home.jobs.oldest_open());
         retention::floor(open, now, HISTORY_CLOCKS_DIFFER)
     }
 }

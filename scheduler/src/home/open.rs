@@ -14,6 +14,7 @@ use proto::wire::open_request::What;
 use proto::wire::{Openness, Verdict, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Time, wire};
 
+use crate::home::Home;
 use crate::home::jobs::open::{closed_text, not_open_text};
 use crate::home::ledger::Ledger;
 use crate::home::ledger::open::{LateKey, Standing};
@@ -111,48 +112,7 @@ fn accepted() -> Answered {
     Ok(response::Body::Accepted(wire::Accepted {}))
 }
 
-impl Scheduler {
-    /// Stores a chunk of an open job. `None`: the answer follows.
-    pub(crate) fn append(
-        &mut self,
-        now: Time,
-        asker: Asker,
-        chunk: wire::Chunk,
-        out: &mut Out,
-    ) -> Option<Answered> {
-        let (job, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
-        let number = chunk.number;
-        if !self.homes.is_mine(partition) {
-            return Some(Err(wrong_home(partition.0)));
-        }
-        if self.ledger.has_chunk(job, partition, number) {
-            return self.answer_when_stored((job, partition, number), asker);
-        }
-        if let Err(error) = self.check_chunk(&chunk) {
-            return Some(Err(error));
-        }
-        match self.ledger.standing(job, partition) {
-            Standing::Closed | Standing::Ended => return Some(Err(refused(closed_text(job.0)))),
-            Standing::NotOpen => return Some(Err(refused(not_open_text(job.0)))),
-            Standing::Member => {}
-            Standing::Unknown if self.options.mutant == Some(Mutant::ChunkWithoutWeight) => {
-                self.ledger.pretend_member(now, job, partition, out);
-            }
-            Standing::Unknown => {
-                let join = self.open_jobs.get_or_insert_default().join(now, (job, partition));
-                if join.chunks.len() >= JOIN_CHUNKS_WAITING_MAX {
-                    return Some(Err(busy(format!("{partition} waits for the home of job {job}"))));
-                }
-                join.chunks.push((asker, chunk));
-                return None;
-            }
-        }
-        match self.ledger.accept_open_chunk(now, chunk, out) {
-            Ok(()) => self.answer_when_stored((job, partition, number), asker),
-            Err(error) => Some(Err(refused(error.to_string()))),
-        }
-    }
-
+impl Home {
     fn answer_when_stored(
         &mut self,
         chunk: (JobId, PartitionId, u32),
@@ -174,17 +134,88 @@ impl Scheduler {
         self.open_jobs.as_mut()?.joins.remove(&part)
     }
 
+    /// The home of parents has stored the edges of a chunk.
+    pub(crate) fn on_late_edges_kept(&mut self, kept: &wire::LateEdgesKept, out: &mut Out) {
+        let (job, number) = (JobId(kept.job), kept.chunk);
+        let partition = PartitionId(kept.child_partition);
+        if self.ledger.late_edges_stored((job, partition, number, PartitionId(kept.partition))) {
+            self.answer_stored((job, partition, number), out);
+        }
+    }
+
+    fn answer_stored(&mut self, chunk: (JobId, PartitionId, u32), out: &mut Out) {
+        let open_jobs = self.open_jobs.as_mut();
+        let askers = open_jobs.and_then(|open_jobs| open_jobs.unanswered.remove(&chunk));
+        for asker in askers.unwrap_or_default() {
+            answer(asker, accepted(), out);
+        }
+    }
+
+    /// When something about open jobs is due.
+    pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
+        if self.open_jobs.as_ref().is_some_and(|open_jobs| open_jobs.has_more_ends) {
+            return Some(Time::ZERO);
+        }
+        let joins = self.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
+        let join = joins.map(|join| join.at).min();
+        let late = self.ledger.next_late_send();
+        join.into_iter().chain(late).min()
+    }
+}
+
+impl Scheduler {
+    /// Stores a chunk of an open job. `None`: the answer follows.
+    pub(crate) fn append(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        chunk: wire::Chunk,
+        out: &mut Out,
+    ) -> Option<Answered> {
+        let (job, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
+        let number = chunk.number;
+        if !self.routing.homes().is_mine(partition) {
+            return Some(Err(wrong_home(partition.0)));
+        }
+        if self.home.ledger.has_chunk(job, partition, number) {
+            return self.home.answer_when_stored((job, partition, number), asker);
+        }
+        if let Err(error) = self.check_chunk(&chunk) {
+            return Some(Err(error));
+        }
+        match self.home.ledger.standing(job, partition) {
+            Standing::Closed | Standing::Ended => return Some(Err(refused(closed_text(job.0)))),
+            Standing::NotOpen => return Some(Err(refused(not_open_text(job.0)))),
+            Standing::Member => {}
+            Standing::Unknown if self.options.mutant == Some(Mutant::ChunkWithoutWeight) => {
+                self.home.ledger.pretend_member(now, job, partition, out);
+            }
+            Standing::Unknown => {
+                let join = self.home.open_jobs.get_or_insert_default().join(now, (job, partition));
+                if join.chunks.len() >= JOIN_CHUNKS_WAITING_MAX {
+                    return Some(Err(busy(format!("{partition} waits for the home of job {job}"))));
+                }
+                join.chunks.push((asker, chunk));
+                return None;
+            }
+        }
+        match self.home.ledger.accept_open_chunk(now, chunk, out) {
+            Ok(()) => self.home.answer_when_stored((job, partition, number), asker),
+            Err(error) => Some(Err(refused(error.to_string()))),
+        }
+    }
+
     /// A job is visible, has given weight to parts here, or is closed.
     pub(crate) fn on_visible(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
-        self.ledger.make_visible(now, visible, &self.homes, out);
+        self.home.ledger.make_visible(now, visible, self.routing.homes(), out);
         self.on_joined(now, visible, out);
     }
 
     fn on_joined(&mut self, now: Time, visible: &wire::Visible, out: &mut Out) {
-        let (Some(commit), Some(_)) = (&visible.commit, &self.open_jobs) else { return };
+        let (Some(commit), Some(_)) = (&visible.commit, &self.home.open_jobs) else { return };
         for total in &commit.partitions {
             let part = (JobId(commit.job), PartitionId(total.partition));
-            let Some(join) = self.take_join(part) else { continue };
+            let Some(join) = self.home.take_join(part) else { continue };
             for (asker, chunk) in join.chunks {
                 if let Some(answered) = self.append(now, asker, chunk, out) {
                     answer(asker, answered, out);
@@ -198,7 +229,7 @@ impl Scheduler {
     /// are skipped, since there is none.
     pub(crate) fn on_join_refused(&mut self, refusal: &wire::JoinRefused, out: &mut Out) {
         let part = (JobId(refusal.job), PartitionId(refusal.partition));
-        let Some(join) = self.take_join(part) else { return };
+        let Some(join) = self.home.take_join(part) else { return };
         let (code, text) = (refusal.code, refusal.text.clone());
         let error = wire::Error { code, text, ..Default::default() };
         for (asker, _) in join.chunks {
@@ -221,7 +252,7 @@ impl Scheduler {
             ..Default::default()
         };
         let credits = late.edges.iter().map(credit).collect();
-        if let Some(home) = self.homes.owner(PartitionId(late.child_partition)) {
+        if let Some(home) = self.routing.homes().owner(PartitionId(late.child_partition)) {
             let credits = wire::Credits { credits, reconciled: false };
             out.reliable.push((home, Body::Credits(credits)));
         }
@@ -231,7 +262,7 @@ impl Scheduler {
     fn confirm_late_edges(&self, late: &wire::LateEdges, out: &mut Out) {
         let &wire::LateEdges { job, partition, child_partition, chunk, .. } = late;
         let kept = wire::LateEdgesKept { job, partition, child_partition, chunk };
-        if let Some(home) = self.homes.owner(PartitionId(child_partition)) {
+        if let Some(home) = self.routing.homes().owner(PartitionId(child_partition)) {
             out.reliable.push((home, Body::LateEdgesKept(kept)));
         }
     }
@@ -244,12 +275,12 @@ impl Scheduler {
             let edges = piece.child.len();
             piece.index < index_max && piece.slot.len() == edges && piece.output.len() == edges
         };
-        if !self.homes.is_mine(partition) || !late.edges.iter().all(is_sound) {
+        if !self.routing.homes().is_mine(partition) || !late.edges.iter().all(is_sound) {
             return;
         }
-        match self.ledger.standing(job, partition) {
+        match self.home.ledger.standing(job, partition) {
             Standing::Unknown => {
-                let join = self.open_jobs.get_or_insert_default().join(now, (job, partition));
+                let join = self.home.open_jobs.get_or_insert_default().join(now, (job, partition));
                 let same = |other: &wire::LateEdges| {
                     (other.child_partition, other.chunk) == (late.child_partition, late.chunk)
                 };
@@ -260,41 +291,24 @@ impl Scheduler {
             }
             Standing::Member | Standing::Closed => {
                 self.confirm_late_edges(&late, out);
-                self.ledger.store_late_edges(late, out);
+                self.home.ledger.store_late_edges(late, out);
             }
             Standing::Ended | Standing::NotOpen => self.confirm_late_edges(&late, out),
         }
     }
 
-    /// The home of parents has stored the edges of a chunk.
-    pub(crate) fn on_late_edges_kept(&mut self, kept: &wire::LateEdgesKept, out: &mut Out) {
-        let (job, number) = (JobId(kept.job), kept.chunk);
-        let partition = PartitionId(kept.child_partition);
-        if self.ledger.late_edges_stored((job, partition, number, PartitionId(kept.partition))) {
-            self.answer_stored((job, partition, number), out);
-        }
-    }
-
-    fn answer_stored(&mut self, chunk: (JobId, PartitionId, u32), out: &mut Out) {
-        let open_jobs = self.open_jobs.as_mut();
-        let askers = open_jobs.and_then(|open_jobs| open_jobs.unanswered.remove(&chunk));
-        for asker in askers.unwrap_or_default() {
-            answer(asker, accepted(), out);
-        }
-    }
-
     /// Sends what is due to the homes of jobs and of parents, and to clients.
     pub(crate) fn tend_open_jobs(&mut self, now: Time, out: &mut Out) {
-        let joins = self.open_jobs.iter_mut().flat_map(|open_jobs| &mut open_jobs.joins);
+        let joins = self.home.open_jobs.iter_mut().flat_map(|open_jobs| &mut open_jobs.joins);
         for (&(JobId(job), PartitionId(partition)), join) in joins {
             if join.at <= now {
                 join.at = now + JOIN_REPEAT.doubled_times(join.tries.min(REPEAT_DOUBLINGS_MAX));
                 join.tries += 1;
-                let home = self.homes.job_home(JobId(job));
+                let home = self.routing.homes().job_home(JobId(job));
                 out.reliable.push((home, Body::Join(wire::Join { job, partition })));
             }
         }
-        while let Some((key, tries)) = self.ledger.next_late_edges(now) {
+        while let Some((key, tries)) = self.home.ledger.next_late_edges(now) {
             self.send_late_edges(now, key, tries, out);
         }
         self.end_holds(out);
@@ -303,21 +317,21 @@ impl Scheduler {
 
     fn send_late_edges(&mut self, now: Time, key: LateKey, tries: u32, out: &mut Out) {
         let (job, partition, number, parents) = key;
-        let Some(late) = self.ledger.late_edges_of(key) else {
-            if is_stored(&self.ledger, job, partition, number) {
-                self.answer_stored((job, partition, number), out);
+        let Some(late) = self.home.ledger.late_edges_of(key) else {
+            if is_stored(&self.home.ledger, job, partition, number) {
+                self.home.answer_stored((job, partition, number), out);
             }
             return;
         };
-        if let Some(home) = self.homes.active_owner(parents) {
+        if let Some(home) = self.routing.homes().active_owner(parents) {
             out.reliable.push((home, Body::LateEdges(late)));
         }
-        self.ledger.plan_late_edges(now, key, tries);
+        self.home.ledger.plan_late_edges(now, key, tries);
     }
 
     /// Frees outputs that are not held any more, unless tasks still read them.
     fn end_holds(&mut self, out: &mut Out) {
-        let Some(work) = &mut self.ledger.open_work else { return };
+        let Some(work) = &mut self.home.ledger.open_work else { return };
         let freed = std::mem::take(&mut work.freed_holds);
         if freed.is_empty() {
             return;
@@ -333,17 +347,6 @@ impl Scheduler {
         self.on_readers_finished(&wire::ReadersFinished { outputs }, out);
     }
 
-    /// When something about open jobs is due.
-    pub(crate) fn next_of_open_jobs(&self) -> Option<Time> {
-        if self.open_jobs.as_ref().is_some_and(|open_jobs| open_jobs.has_more_ends) {
-            return Some(Time::ZERO);
-        }
-        let joins = self.open_jobs.iter().flat_map(|open_jobs| open_jobs.joins.values());
-        let join = joins.map(|join| join.at).min();
-        let late = self.ledger.next_late_send();
-        join.into_iter().chain(late).min()
-    }
-
     pub(crate) fn on_open_request(
         &mut self,
         now: Time,
@@ -351,18 +354,18 @@ impl Scheduler {
         out: &mut Out,
     ) -> Answered {
         let job = JobId(request.job);
-        let is_home = self.homes.job_home(job) == self.options.me;
+        let is_home = self.routing.homes().job_home(job) == self.options.me;
         match request.what {
             Some(What::Reserve(_) | What::Close(_)) if !is_home => Err(wrong_home(u32::MAX)),
-            Some(What::Reserve(ids)) => self.jobs.reserve(job.0, ids, out),
-            Some(What::Close(_)) => self.jobs.close(now, job.0, &self.homes, out),
+            Some(What::Reserve(ids)) => self.home.jobs.reserve(job.0, ids, out),
+            Some(What::Close(_)) => self.home.jobs.close(now, job.0, self.routing.homes(), out),
             Some(What::Release(release)) => self.release(now, job, &release, out),
             Some(What::CountOpen(query)) => {
                 let partition = PartitionId(query.partition);
-                if !self.homes.is_mine(partition) {
+                if !self.routing.homes().is_mine(partition) {
                     return Err(wrong_home(query.partition));
                 }
-                let part = self.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
+                let part = self.home.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
                 let (tasks, all) = part.map_or((0, 0), |part| (part.open, part.tasks));
                 Ok(response::Body::OpenTasks(wire::OpenTasks { tasks, all }))
             }
@@ -378,10 +381,10 @@ impl Scheduler {
         out: &mut Out,
     ) -> Answered {
         let partition = PartitionId(release.partition);
-        if !self.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return Err(wrong_home(release.partition));
         }
-        match self.ledger.standing(job, partition) {
+        match self.home.ledger.standing(job, partition) {
             Standing::Unknown => return Err(unknown_job(job.0)),
             Standing::NotOpen => return Err(refused(not_open_text(job.0))),
             Standing::Closed | Standing::Ended => return accepted(), // Nothing is held any more.
@@ -392,13 +395,13 @@ impl Scheduler {
         let indices: Vec<u64> = here.map(LocalId::index).collect();
         let exists = |&index: &u64| {
             let task = proto::TaskId { job, local: LocalId::new(partition, index) };
-            self.ledger.state(task).is_some()
+            self.home.ledger.state(task).is_some()
         };
         if let Some(&absent) = indices.iter().find(|index| !exists(index)) {
             let local = LocalId::new(partition, absent);
             return Err(refused(format!("job {job} has no task {local}: nothing is released")));
         }
-        self.ledger.release_outputs(now, job, partition, indices.into_iter(), out);
+        self.home.ledger.release_outputs(now, job, partition, indices.into_iter(), out);
         accepted()
     }
 
@@ -410,17 +413,17 @@ impl Scheduler {
         out: &mut Out,
     ) -> Result<(), wire::Error> {
         let partition = PartitionId(query.partition);
-        if !self.homes.is_mine(partition) {
+        if !self.routing.homes().is_mine(partition) {
             return Err(wrong_home(query.partition));
         }
         let part = (JobId(query.job), partition);
-        match self.ledger.standing(part.0, partition) {
+        match self.home.ledger.standing(part.0, partition) {
             Standing::NotOpen => return Err(refused(not_open_text(query.job))),
             Standing::Unknown => return Err(unknown_job(query.job)),
             Standing::Member | Standing::Closed | Standing::Ended => {}
         }
         let next = if query.term == self.term_of_ends(partition) { query.after } else { 0 };
-        let open_jobs = self.open_jobs.get_or_insert_default();
+        let open_jobs = self.home.open_jobs.get_or_insert_default();
         let watchers = open_jobs.watchers.entry(part).or_default();
         if watchers.len() >= WATCHERS_MAX {
             return Err(busy(format!("the ends of job {} are watched by too many", query.job)));
@@ -437,10 +440,11 @@ impl Scheduler {
     /// The open job with the most bytes on this node, as a part of a sentence.
     pub(crate) fn held_by_open_job(&self) -> String {
         let is_open = |job: &JobId| {
-            let parts = self.ledger.jobs.get(job).into_iter().flat_map(|job| job.parts.values());
+            let parts =
+                self.home.ledger.jobs.get(job).into_iter().flat_map(|job| job.parts.values());
             parts.into_iter().any(|part| part.openness == Openness::Open)
         };
-        let bytes = self.data.objects.bytes_by_job();
+        let bytes = self.objects.table.bytes_by_job();
         let largest = bytes.into_iter().filter(|(job, _)| is_open(job)).max_by_key(|it| it.1);
         largest.map_or_else(String::new, |(JobId(job), bytes)| {
             format!(" ({bytes} of them are outputs of open job {job}: 'job release', 'job close')")
@@ -449,20 +453,20 @@ impl Scheduler {
 
     /// Sends each watcher at most one answer with ends; the next step sends the rest.
     fn send_ends(&mut self, out: &mut Out) {
-        let Some(open_jobs) = &mut self.open_jobs else { return };
+        let Some(open_jobs) = &mut self.home.open_jobs else { return };
         let mut all = std::mem::take(&mut open_jobs.watchers);
         let (most, mut has_more) = ((ENDS_PER_ANSWER_MAX, ENDS_BYTES_PER_ANSWER), false);
         all.retain(|&(job, partition), watchers| {
             let term = self.term_of_ends(partition);
-            let is_over = self.ledger.jobs.get(&job).is_none_or(|job| job.ended);
+            let is_over = self.home.ledger.jobs.get(&job).is_none_or(|job| job.ended);
             watchers.retain_mut(|watcher| {
                 let after = watcher.next;
-                let (next, ends) = self.ledger.ends_from(job, partition, after, most);
+                let (next, ends) = self.home.ledger.ends_from(job, partition, after, most);
                 let is_last = is_over && next == after;
                 if next == after && !is_last && watcher.is_answered {
                     return true;
                 }
-                let is_cut = self.ledger.ends_from(job, partition, next, (1, 1)).0 != next;
+                let is_cut = self.home.ledger.ends_from(job, partition, next, (1, 1)).0 != next;
                 has_more |= !is_last && (is_over || is_cut);
                 (watcher.next, watcher.is_answered) = (next, true);
                 let ends = wire::Ends { partition: partition.0, term, next, ends };
@@ -474,7 +478,7 @@ impl Scheduler {
             });
             !watchers.is_empty()
         });
-        if let Some(open_jobs) = &mut self.open_jobs {
+        if let Some(open_jobs) = &mut self.home.open_jobs {
             (open_jobs.watchers, open_jobs.has_more_ends) = (all, has_more);
         }
     }

@@ -4,10 +4,24 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::home::Home;
 use crate::home::ledger::State;
 use crate::home::ledger::recall::{Pending, bare_recall, send_recalls};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+impl Home {
+    fn not_deterministic(&self, task: TaskId, output: u32) -> String {
+        let spec = self.ledger.spec(task);
+        let key = spec.and_then(|spec| spec.outputs.get(output as usize)).map(|o| o.key.as_str());
+        let (name, key) = (self.ledger.name(task), key.unwrap_or_default());
+        format!(
+            "task '{name}' is not deterministic; its output '{key}' was already used, was lost and \
+             came out differently; hint: make the command write the same bytes each time, or use \
+             more --replicas"
+        )
+    }
+}
 
 impl Scheduler {
     /// Holds back the end of a task that was done before and has made other bytes now.
@@ -21,25 +35,25 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ChecksumIgnored) {
             return false;
         }
-        if self.ledger.recalls.waits(task, Attempt(completion.attempt)) {
+        if self.home.ledger.recalls.waits(task, Attempt(completion.attempt)) {
             return true; // A repeated report.
         }
-        let mut outputs = self.ledger.changed_outputs(task, &completion.output_sums);
+        let mut outputs = self.home.ledger.changed_outputs(task, &completion.output_sums);
         // Some readers may have been recalled for an attempt in between that was lost.
-        let former = self.ledger.recalls.pending.remove(&task);
+        let former = self.home.ledger.recalls.pending.remove(&task);
         outputs.extend(former.into_iter().flat_map(|former| former.outputs));
         if outputs.is_empty() {
             return false;
         }
         mark(Mark::OtherBytes);
-        self.ledger.start_is_over(task, out);
+        self.home.ledger.start_is_over(task, out);
         let (attempt, own) = (Attempt(completion.attempt), task.partition());
-        let later = self.ledger.recalls_of(task, attempt, &outputs);
+        let later = self.home.ledger.recalls_of(task, attempt, &outputs);
         let unanswered = [(own, bare_recall(task, attempt, own))].into();
-        send_recalls(&unanswered, &self.homes, out);
+        send_recalls(&unanswered, self.routing.homes(), out);
         let completion = completion.clone();
         let pending = Pending { from, completion, outputs, later, unanswered, used: false };
-        self.ledger.recalls.pending.insert(task, pending);
+        self.home.ledger.recalls.pending.insert(task, pending);
         true
     }
 
@@ -48,16 +62,16 @@ impl Scheduler {
         let (job, partition) = (JobId(recall.job), PartitionId(recall.partition));
         let by = (LocalId(recall.parent), Attempt(recall.attempt));
         let mut used = false;
-        let is_over = self.has_ended(job) == Some(true) || self.ledger.is_removed(job);
+        let is_over = self.has_ended(job) == Some(true) || self.home.ledger.is_removed(job);
         for (&child, &slot) in recall.child.iter().zip(&recall.slot) {
             let task = TaskId { job, local: LocalId(child) };
             if task.partition() == partition && !is_over {
-                used |= self.ledger.recall(task, slot, by, &self.homes, out);
+                used |= self.home.ledger.recall(task, slot, by, self.routing.homes(), out);
             }
         }
         // The job's home first learns that these tasks are not done, then forwards the answer. So
         // it never counts the parent's end together with revoked ends.
-        if let Some(job) = self.ledger.jobs.get_mut(&job) {
+        if let Some(job) = self.home.ledger.jobs.get_mut(&job) {
             job.report_at = Some(now);
         }
         self.report(now, out);
@@ -70,20 +84,21 @@ impl Scheduler {
             counted: false,
             readers: !recall.child.is_empty(),
         };
-        out.reliable.push((self.homes.job_home(job), Body::Recalled(answer)));
+        out.reliable.push((self.routing.homes().job_home(job), Body::Recalled(answer)));
     }
 
     /// As the job's home: forwards the answer. As the parent's home: the last answer decides.
     pub(crate) fn on_recalled(&mut self, now: Time, mut answer: wire::Recalled, out: &mut Out) {
         let task = TaskId::new(answer.job, answer.parent);
         if !answer.counted {
-            (answer.counted, answer.used) = (true, answer.used || self.jobs.is_fetched(task.job));
-            if let Some(home) = self.homes.owner(task.partition()) {
+            (answer.counted, answer.used) =
+                (true, answer.used || self.home.jobs.is_fetched(task.job));
+            if let Some(home) = self.routing.homes().owner(task.partition()) {
                 out.reliable.push((home, Body::Recalled(answer)));
             }
             return;
         }
-        let Some(pending) = self.ledger.recalls.pending.get_mut(&task) else { return };
+        let Some(pending) = self.home.ledger.recalls.pending.get_mut(&task) else { return };
         if pending.completion.attempt != answer.attempt {
             return;
         }
@@ -105,13 +120,13 @@ impl Scheduler {
             return self.conclude_recall(now, task, out);
         }
         pending.unanswered = std::mem::take(&mut pending.later);
-        send_recalls(&pending.unanswered, &self.homes, out);
+        send_recalls(&pending.unanswered, self.routing.homes(), out);
     }
 
     fn conclude_recall(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(pending) = self.ledger.recalls.pending.remove(&task) else { return };
+        let Some(pending) = self.home.ledger.recalls.pending.remove(&task) else { return };
         let Pending { from, mut completion, outputs, used, .. } = pending;
-        let current = self.ledger.cell(task).is_some_and(|cell| {
+        let current = self.home.ledger.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == Attempt(completion.attempt)
         });
         if !current {
@@ -120,23 +135,13 @@ impl Scheduler {
         if used {
             mark(Mark::OtherBytesUsed);
             completion.verdict = wire::Verdict::Failed as i32;
-            completion.error = self.not_deterministic(task, outputs.first().copied().unwrap_or(0));
+            completion.error =
+                self.home.not_deterministic(task, outputs.first().copied().unwrap_or(0));
             completion.exit_code = 1;
             (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
         }
         let how = if used { Checked::Used } else { Checked::Changed };
         self.conclude(now, from, &mut completion, how, out);
-    }
-
-    fn not_deterministic(&self, task: TaskId, output: u32) -> String {
-        let spec = self.ledger.spec(task);
-        let key = spec.and_then(|spec| spec.outputs.get(output as usize)).map(|o| o.key.as_str());
-        let (name, key) = (self.ledger.name(task), key.unwrap_or_default());
-        format!(
-            "task '{name}' is not deterministic; its output '{key}' was already used, was lost and \
-             came out differently; hint: make the command write the same bytes each time, or use \
-             more --replicas"
-        )
     }
 }
 

@@ -15,6 +15,7 @@ use proto::wire::message::Body;
 use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::home::Home;
 use crate::home::ledger::{Job, Ledger, State};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -67,28 +68,7 @@ impl Reconciler {
     }
 }
 
-impl Scheduler {
-    /// Asks for credits that waiting tasks should have by now.
-    pub(crate) fn reconcile(&mut self, now: Time, out: &mut Out) {
-        let visible = self.ledger.live_jobs().any(|(_, job)| is_open(job));
-        if !self.ledger.awaits_credits() || !visible {
-            (self.reconciler.at, self.reconciler.after) = (None, None);
-            return;
-        }
-        let due = *self.reconciler.at.get_or_insert(now + RECONCILE_INTERVAL);
-        if now < due {
-            return;
-        }
-        self.reconciler.at = Some(now + RECONCILE_INTERVAL);
-        let after = self.reconciler.after.take();
-        let skipped = self.reconciler.skipped(now);
-        let (asks, last) = self.ledger.missing_credits(after, &self.homes, &skipped);
-        self.reconciler.after = last;
-        for (home, asks) in asks {
-            out.best_effort.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
-        }
-    }
-
+impl Home {
     pub(crate) fn on_credits(&mut self, now: Time, mut credits: wire::Credits, out: &mut Out) {
         if credits.reconciled {
             let is_expected = |credit: &wire::Credit| self.reconciler.is_expected(now, credit);
@@ -98,6 +78,29 @@ impl Scheduler {
             self.ledger.on_credits(now, expected, out);
         }
         self.ledger.on_credits(now, credits, out);
+    }
+}
+
+impl Scheduler {
+    /// Asks for credits that waiting tasks should have by now.
+    pub(crate) fn reconcile(&mut self, now: Time, out: &mut Out) {
+        let visible = self.home.ledger.live_jobs().any(|(_, job)| is_open(job));
+        if !self.home.ledger.awaits_credits() || !visible {
+            (self.home.reconciler.at, self.home.reconciler.after) = (None, None);
+            return;
+        }
+        let due = *self.home.reconciler.at.get_or_insert(now + RECONCILE_INTERVAL);
+        if now < due {
+            return;
+        }
+        self.home.reconciler.at = Some(now + RECONCILE_INTERVAL);
+        let after = self.home.reconciler.after.take();
+        let skipped = self.home.reconciler.skipped(now);
+        let (asks, last) = self.home.ledger.missing_credits(after, self.routing.homes(), &skipped);
+        self.home.reconciler.after = last;
+        for (home, asks) in asks {
+            out.best_effort.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
+        }
     }
 }
 

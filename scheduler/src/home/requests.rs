@@ -8,6 +8,7 @@ use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::holder::task::{Work, is_upload};
+use crate::home::Home;
 use crate::home::jobs::Watched;
 use crate::home::ledger::{End, State, check_places};
 use crate::output::{Answer, Out};
@@ -68,6 +69,13 @@ impl Request {
     }
 }
 
+impl Home {
+    /// The request of a task, if it has one.
+    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
+        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
+    }
+}
+
 impl Scheduler {
     /// Answers one request. A watch gets a further answer on each change.
     pub fn on_request(
@@ -92,20 +100,24 @@ impl Scheduler {
                 Err(error) => Err(error),
             },
             Request::Commit(commit) => self.commit(now, commit, out),
-            Request::Job(query) => match self.jobs.ask(query, out) {
+            Request::Job(query) => match self.home.jobs.ask(query, out) {
                 Some(state) => state.map(response::Body::Job).map_err(refused),
                 None => Err(unknown_job(query.job)),
             },
             Request::Retry(retry) => self.retry_job(now, &retry, out),
             Request::Forget(forget) => self.forget_job(now, forget, out),
-            Request::WatchJob(query) => match self.jobs.watch(JobId(query.job), client, id, out) {
-                Watched::Answered => return,
-                Watched::Unknown => Err(unknown_job(query.job)),
-                Watched::Forgotten(text) => Err(refused(text)),
-                Watched::TooMany => Err(busy(format!("job {} is watched by too many", query.job))),
-            },
+            Request::WatchJob(query) => {
+                match self.home.jobs.watch(JobId(query.job), client, id, out) {
+                    Watched::Answered => return,
+                    Watched::Unknown => Err(unknown_job(query.job)),
+                    Watched::Forgotten(text) => Err(refused(text)),
+                    Watched::TooMany => {
+                        Err(busy(format!("job {} is watched by too many", query.job)))
+                    }
+                }
+            }
             Request::Jobs => {
-                let jobs = self.jobs.summaries().collect();
+                let jobs = self.home.jobs.summaries().collect();
                 Ok(response::Body::Jobs(wire::JobStates { jobs }))
             }
             Request::Tasks(query) => Ok(response::Body::Tasks(self.list(&query))),
@@ -130,13 +142,13 @@ impl Scheduler {
         let tuning =
             self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
         self.retune(tuning, out);
-        self.jobs.retain_soon();
+        self.home.jobs.retain_soon();
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
     pub fn forget_client(&mut self, client: ClientId) {
-        self.jobs.forget_client(client);
-        if let Some(open_jobs) = &mut self.open_jobs {
+        self.home.jobs.forget_client(client);
+        if let Some(open_jobs) = &mut self.home.open_jobs {
             open_jobs.forget_client(client);
         }
     }
@@ -147,11 +159,11 @@ impl Scheduler {
         chunk: wire::Chunk,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if !self.homes.is_mine(PartitionId(chunk.partition)) {
+        if !self.routing.homes().is_mine(PartitionId(chunk.partition)) {
             return Err(wrong_home(chunk.partition));
         }
         self.check_chunk(&chunk)?;
-        match self.ledger.accept_chunk(now, chunk, out) {
+        match self.home.ledger.accept_chunk(now, chunk, out) {
             Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(error) => Err(refused(error.to_string())),
         }
@@ -159,7 +171,7 @@ impl Scheduler {
 
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
-        let widest = self.homes.slots_max().max(self.options.slots);
+        let widest = self.routing.homes().slots_max().max(self.options.slots);
         let mut checked = BTreeSet::new();
         for spec in chunk.specs.iter().filter(|spec| !spec.request.is_empty()) {
             if checked.insert((&spec.request[..], is_call(spec))) {
@@ -168,10 +180,10 @@ impl Scheduler {
         }
         let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
         if let Some(spec) = chunk.specs.iter().find(is_wide) {
-            if self.homes.any_unknown() {
+            if self.routing.homes().any_unknown() {
                 return Err(busy("some nodes have not said yet how many slots they have".into()));
             }
-            if self.homes.all_keep() {
+            if self.routing.homes().all_keep() {
                 return Err(refused(KEEPERS_ALONE.into()));
             }
             let text = format!(
@@ -180,7 +192,8 @@ impl Scheduler {
             );
             return Err(refused(text));
         }
-        check_places(chunk, self.homes.partitions()).map_err(|error| refused(error.to_string()))
+        check_places(chunk, self.routing.homes().partitions())
+            .map_err(|error| refused(error.to_string()))
     }
 
     fn commit(
@@ -189,10 +202,10 @@ impl Scheduler {
         commit: wire::JobCommit,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.homes.job_home(JobId(commit.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(commit.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.jobs.commit(now, commit, &self.homes, out) {
+        match self.home.jobs.commit(now, commit, self.routing.homes(), out) {
             Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(text) => Err(refused(text)),
         }
@@ -204,10 +217,10 @@ impl Scheduler {
         retry: &wire::JobRetry,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.homes.job_home(JobId(retry.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(retry.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.jobs.retry(now, retry, &self.homes, out) {
+        match self.home.jobs.retry(now, retry, self.routing.homes(), out) {
             Some(state) => state.map(response::Body::Job).map_err(refused),
             None => Err(unknown_job(retry.job)),
         }
@@ -219,10 +232,10 @@ impl Scheduler {
         forget: wire::JobForget,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
-        if self.homes.job_home(JobId(forget.job)) != self.options.me {
+        if self.routing.homes().job_home(JobId(forget.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.jobs.forget(now, forget, &self.homes, out) {
+        match self.home.jobs.forget(now, forget, self.routing.homes(), out) {
             Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
             Some(Err(text)) => Err(refused(text)),
             None => Err(unknown_job(forget.job)),
@@ -232,14 +245,15 @@ impl Scheduler {
     /// A page of task states. Tasks that this node runs are shown as running. After the last page
     /// come remote tasks that run here: their homes know only the holder.
     fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
-        let mut states = self.ledger.list(query);
+        let mut states = self.home.ledger.list(query);
         for state in &mut states.tasks {
             let task = TaskId::new(query.job, state.local);
             self.mark_running(task, state);
         }
         if states.end {
-            let running = self.running.iter().filter(|(task, _)| task.job.0 == query.job);
-            let remote_tasks = running.filter(|(task, _)| !self.homes.is_mine(task.partition()));
+            let running = self.holder.running().iter().filter(|(task, _)| task.job.0 == query.job);
+            let remote_tasks =
+                running.filter(|(task, _)| !self.routing.homes().is_mine(task.partition()));
             let mut remote_tasks: Vec<_> = remote_tasks
                 .map(|(task, running)| self.remote_task_state(*task, running.attempt))
                 .collect();
@@ -264,7 +278,12 @@ impl Scheduler {
     }
 
     fn mark_running(&self, task: TaskId, state: &mut wire::TaskState) {
-        if self.running.get(&task).is_some_and(|running| running.attempt.0 == state.attempt) {
+        if self
+            .holder
+            .running()
+            .get(&task)
+            .is_some_and(|running| running.attempt.0 == state.attempt)
+        {
             state.set_phase(wire::TaskPhase::RunningTask);
         }
     }
@@ -272,7 +291,7 @@ impl Scheduler {
     /// The attempt by which a task homed here is done, and how many bytes that attempt printed.
     #[must_use]
     pub fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
-        let segment = self.ledger.part(task)?.segment(task.local.index())?;
+        let segment = self.home.ledger.part(task)?.segment(task.local.index())?;
         let cell = segment.cell(task.local.index())?;
         let is_done = cell.state == State::Ended(End::Done);
         is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
@@ -281,13 +300,13 @@ impl Scheduler {
     /// Whether a job has ended; `None` if this node does not know the job.
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
-        self.ledger.jobs.get(&job).map(|job| job.ended)
+        self.home.ledger.jobs.get(&job).map(|job| job.ended)
     }
 
     /// Whether this node has chunks of a job and has not received its commit.
     #[must_use]
     pub fn is_uncommitted(&self, job: JobId) -> bool {
-        self.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
+        self.home.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
     }
 
     /// Whether only kept outputs of a job are still needed; `None` if this node does not know the
@@ -295,13 +314,13 @@ impl Scheduler {
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {
         let ended = self.has_ended(job)?;
-        Some(ended && !self.ledger.keeps_data(job))
+        Some(ended && !self.home.ledger.keeps_data(job))
     }
 
     /// The cause that blocks a stalled job, at the job's home.
     #[must_use]
     pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
-        self.jobs.blocker_of(job)
+        self.home.jobs.blocker_of(job)
     }
 
     /// Whether a task is live here that stands for an uploaded file; `None` if this node is not its
@@ -310,25 +329,25 @@ impl Scheduler {
     pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
         let here = || {
             let live = self.has_ended(task.job) == Some(false);
-            live && self.ledger.spec(task).is_some_and(|spec| is_upload(spec))
+            live && self.home.ledger.spec(task).is_some_and(|spec| is_upload(spec))
         };
-        self.homes.is_home_of(task).then(here)
+        self.routing.homes().is_home_of(task).then(here)
     }
 
     /// Whether this node has a replica of the partition.
     #[must_use]
     pub fn has_replica(&self, partition: PartitionId) -> bool {
-        self.homes.has_replica(self.options.me, partition)
+        self.routing.homes().has_replica(self.options.me, partition)
     }
 
     /// Explains why the task is where it is. This node answers as the task's home, its holder, or
     /// both.
     fn explain(&self, query: &wire::TaskQuery) -> Result<response::Body, wire::Error> {
         let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
-        let mut explanation = match self.ledger.explain(task) {
+        let mut explanation = match self.home.ledger.explain(task) {
             Some(explanation) => explanation,
             None if self.holds(task) => {
-                let running = self.running.get(&task).map(|running| running.attempt);
+                let running = self.holder.running().get(&task).map(|running| running.attempt);
                 let task = self.remote_task_state(task, running.unwrap_or_default());
                 wire::Explanation { task: Some(task), ..Default::default() }
             }
@@ -337,14 +356,14 @@ impl Scheduler {
         if let Some(state) = &mut explanation.task {
             self.mark_running(task, state);
         }
-        let held_here = match self.ledger.state(task) {
+        let held_here = match self.home.ledger.state(task) {
             Some(State::Ready) => {
-                self.ledger.cell(task).is_some_and(|c| c.holder == self.options.me)
+                self.home.ledger.cell(task).is_some_and(|c| c.holder == self.options.me)
             }
             Some(_) => false,
             None => self.holds(task),
         };
-        if self.awaiting_wide_node.contains(&task) {
+        if self.home.awaiting_wide_node.contains(&task) {
             explanation.lines.push(self.explain_awaiting_wide_node(task));
         }
         if held_here {
@@ -355,18 +374,18 @@ impl Scheduler {
     }
 
     fn holds(&self, task: TaskId) -> bool {
-        self.remote_tasks.contains_key(&task)
-            || self.staging.contains_key(&task)
-            || self.running.contains_key(&task)
+        self.holder.remote_tasks().contains_key(&task)
+            || self.holder.staging().contains_key(&task)
+            || self.holder.running().contains_key(&task)
     }
 
     /// Explains why no present node can run the task.
     pub(crate) fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
-        let work = self.ledger.work(task);
+        let work = self.home.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
-        let request = work.as_ref().and_then(|work| self.request_of(work));
+        let request = work.as_ref().and_then(|work| self.home.request_of(work));
         let is_bound = work.is_some_and(|work| work.is_bound());
-        match self.homes.all_keep() {
+        match self.routing.homes().all_keep() {
             true => KEEPERS_ALONE.to_owned(),
             false if is_bound => {
                 "its home is a keeper until a node that works is filled".to_owned()
@@ -382,53 +401,55 @@ impl Scheduler {
     /// Checks whether some member offers the request of a task.
     fn check_request(&self, spec: &wire::Spec) -> Result<(), wire::Error> {
         let request = check_shape(spec).map_err(refused)?;
-        let mut members = self.homes.not_removed();
+        let mut members = self.routing.homes().not_removed();
         let fits = |node: NodeId| {
-            let offer = self.homes.offer_of(node).filter(|_| self.homes.slots_of(node) > 0);
+            let offer = self
+                .routing
+                .homes()
+                .offer_of(node)
+                .filter(|_| self.routing.homes().slots_of(node) > 0);
             offer.is_some_and(|offer| offer.fits(&request))
         };
         if members.any(fits) {
             return Ok(());
         }
-        if self.homes.any_unknown() {
+        if self.routing.homes().any_unknown() {
             return Err(busy("some nodes have not said yet what they offer".into()));
         }
-        match self.homes.all_keep() {
+        match self.routing.homes().all_keep() {
             true => Err(refused(KEEPERS_ALONE.into())),
             false => Err(refused(format!("task '{}': {}", spec.name, self.no_offer(&request)))),
         }
     }
-    /// The request of a task, if it has one.
-    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
-        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
-    }
     /// The reason why a task with a request waits here, if it does.
     pub(crate) fn explain_request_of(&self, task: TaskId) -> Option<String> {
-        let is_here = !self.running.contains_key(&task) && self.is_queued_here(task);
+        let is_here = !self.holder.running().contains_key(&task) && self.is_queued_here(task);
         let work = self.work_here(task).filter(|work| is_here && work.has_request());
         work.and_then(|work| self.explain_request(&work))
     }
     /// Whether this node holds the task and has not started it.
     fn is_queued_here(&self, task: TaskId) -> bool {
         let own = self
+            .home
             .ledger
             .cell(task)
             .is_some_and(|cell| cell.state == State::Ready && cell.holder == self.options.me);
-        own || self.remote_tasks.contains_key(&task) || self.staging.contains_key(&task)
+        own || self.holder.remote_tasks().contains_key(&task)
+            || self.holder.staging().contains_key(&task)
     }
     /// The work of a task that this node holds.
     fn work_here(&self, task: TaskId) -> Option<Work> {
-        let staged = self.staging.get(&task).map(|staged| staged.work.clone());
-        let remote = || self.remote_tasks.get(&task).map(|remote| remote.work.clone());
-        staged.or_else(remote).or_else(|| self.ledger.work(task))
+        let staged = self.holder.staging().get(&task).map(|staged| staged.work.clone());
+        let remote = || self.holder.remote_tasks().get(&task).map(|remote| remote.work.clone());
+        staged.or_else(remote).or_else(|| self.home.ledger.work(task))
     }
 
     fn explain_held(&self, task: TaskId) -> String {
         let me = self.options.me;
-        if self.running.contains_key(&task) {
+        if self.holder.running().contains_key(&task) {
             return format!("it runs on node {me} now");
         }
-        if let Some(staged) = self.staging.get(&task) {
+        if let Some(staged) = self.holder.staging().get(&task) {
             return match staged.missing() {
                 0 if staged.work.has_request() => {
                     let why = self.explain_request(&staged.work);
@@ -444,10 +465,10 @@ impl Scheduler {
         }
         format!(
             "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
-            self.local.len(),
-            self.shared.len(),
-            self.slots.total() - self.slots.free(),
-            self.slots.total(),
+            self.holder.local().len(),
+            self.holder.shared().len(),
+            self.holder.slots().total() - self.holder.slots().free(),
+            self.holder.slots().total(),
         )
     }
 
@@ -462,14 +483,15 @@ impl Scheduler {
                  {high:.3} s or less"
             )
         };
-        let remote = self.remote_tasks.get(&task).map(|remote| &remote.work.spec);
-        let spec = remote.or_else(|| self.ledger.spec(task));
+        let remote = self.holder.remote_tasks().get(&task).map(|remote| &remote.work.spec);
+        let spec = remote.or_else(|| self.home.ledger.spec(task));
         let kind = spec.map(|spec| spec.kind.as_str()).filter(|kind| !kind.is_empty());
         let of_kind = kind.and_then(|kind| {
-            let spread = self.estimates.spread_of(kind)?;
+            let spread = self.policy.estimates().spread_of(kind)?;
             Some(sentence(format!("tasks of its kind, '{kind}',"), spread))
         });
-        let of_all = self.estimates.spread().map(|spread| sentence("tasks".into(), spread));
+        let of_all =
+            self.policy.estimates().spread().map(|spread| sentence("tasks".into(), spread));
         of_kind.into_iter().chain(of_all).collect()
     }
 
@@ -487,23 +509,23 @@ impl Scheduler {
     #[must_use]
     pub fn node_state(&self, now: Time) -> wire::NodeState {
         let mut state = wire::NodeState {
-            ready_local: self.local.len() as u64,
-            ready_shared: self.shared.len() as u64,
-            running: self.running.len() as u64,
-            waiting: self.ledger.waiting,
+            ready_local: self.holder.local().len() as u64,
+            ready_shared: self.holder.shared().len() as u64,
+            running: self.holder.running().len() as u64,
+            waiting: self.home.ledger.waiting,
             steals_tried: self.stats.steals_tried,
             steals_won: self.stats.steals_won,
             steals_tasks: self.stats.steals_tasks,
             pushes: self.stats.pushes,
-            reconciler_wakeups: self.ledger.wakeups,
-            stalls: self.jobs.stalls().0,
-            stalled_jobs: self.jobs.stalls().1,
+            reconciler_wakeups: self.home.ledger.wakeups,
+            stalls: self.home.jobs.stalls().0,
+            stalled_jobs: self.home.jobs.stalls().1,
             policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
-            tasks_per_s: { self.monitor.throughput }.per_s(now).unwrap_or(0.0),
+            tasks_per_s: self.policy.tasks_per_s(now),
             ..Default::default()
         };
-        self.estimates.fill_state(&mut state);
+        self.policy.estimates().fill_state(&mut state);
         self.data_state(&mut state);
         state
     }

@@ -12,6 +12,7 @@ use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::start_permission::StartPermission;
+use crate::home::Home;
 use crate::home::ledger::State;
 use crate::objects::fetch::Phase;
 use crate::output::{Out, task_attempt};
@@ -22,6 +23,27 @@ struct Scanned {
     stall: Option<wire::Stall>,
 }
 
+impl Home {
+    fn stall_of(
+        &self,
+        task: TaskId,
+        why: Stall,
+        home: NodeId,
+        holder: NodeId,
+        event: String,
+    ) -> wire::Stall {
+        wire::Stall {
+            local: task.local.0,
+            why: why as u32,
+            home: home.0,
+            holder: holder.0,
+            event,
+            since_ns: 0,
+            name: self.ledger.name(task),
+        }
+    }
+}
+
 impl Scheduler {
     pub(crate) fn on_progress_query(
         &mut self,
@@ -30,12 +52,12 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let reply_to = NodeId(ask.reply_to);
-        if reply_to.0 as usize >= self.homes.nodes() {
+        if reply_to.0 as usize >= self.routing.homes().nodes() {
             return;
         }
         // About a job that it does not know this node does not answer. It is about to become home
         // of the tasks, or is no longer. The answer would mean that it has nothing left to do.
-        let report = match self.ledger.jobs.contains_key(&JobId(ask.job)) {
+        let report = match self.home.ledger.jobs.contains_key(&JobId(ask.job)) {
             _ if !ask.tasks.is_empty() => self.progress_of_holder(now, ask),
             true => self.progress_of_home(now, ask, out),
             false => return,
@@ -55,9 +77,10 @@ impl Scheduler {
             match self.task_progress(now, task, attempt) {
                 Ok(()) => report.alive = true,
                 Err(why) if report.stall.is_none() => {
-                    let home = self.homes.owner(task.partition()).unwrap_or_default();
+                    let home = self.routing.homes().owner(task.partition()).unwrap_or_default();
                     let event = format!("attempt {attempt} came to node {}", self.options.me);
-                    report.stall = Some(self.stall_of(task, why, home, self.options.me, event));
+                    report.stall =
+                        Some(self.home.stall_of(task, why, home, self.options.me, event));
                 }
                 Err(_) => {}
             }
@@ -74,13 +97,14 @@ impl Scheduler {
         let job = JobId(ask.job);
         let mut report =
             wire::ProgressReport { job: ask.job, round: ask.round, ..Default::default() };
-        let known = self.ledger.jobs.get(&job).filter(|job| job.visible && !job.ended);
+        let known = self.home.ledger.jobs.get(&job).filter(|job| job.visible && !job.ended);
         let Some(known) = known else { return report };
         report.open = known.open;
         // Counts, ends and credits that are still to be sent, or tasks that end in the next steps.
-        let release = self.ledger.next_release_of(job);
+        let release = self.home.ledger.next_release_of(job);
         report.rests_ns = release.map_or(0, |at| at.since(now).0);
-        report.alive = known.report_at.is_some() || self.ledger.has_work() || release.is_some();
+        report.alive =
+            known.report_at.is_some() || self.home.ledger.has_work() || release.is_some();
         report.asked = self.ask_holders(ask, out);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let (here, stall) = self.progress_of_own_tasks(now, all);
@@ -100,11 +124,11 @@ impl Scheduler {
         let job = JobId(ask.job);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let mut asked = Vec::new();
-        for (&holder, tasks) in &self.ledger.held_remotely {
+        for (&holder, tasks) in &self.home.ledger.held_remotely {
             let tasks = tasks.range(all.clone()).take(STALL_ASKED_PER_HOLDER_MAX);
             let cell = |task: &TaskId| {
-                let cell = self.ledger.cell(*task)?;
-                (!self.ledger.recalls.waits(*task, cell.attempt)).then_some((*task, cell))
+                let cell = self.home.ledger.cell(*task)?;
+                (!self.home.ledger.recalls.waits(*task, cell.attempt)).then_some((*task, cell))
             };
             let tasks: Vec<_> = tasks.filter_map(cell).collect();
             let Some(&(task, cell)) = tasks.first() else { continue };
@@ -112,7 +136,13 @@ impl Scheduler {
                 "attempt {} went to node {holder} (incarnation {})",
                 cell.attempt, cell.holder_incarnation.0
             );
-            asked.push(self.stall_of(task, Stall::HolderSilent, self.options.me, holder, event));
+            asked.push(self.home.stall_of(
+                task,
+                Stall::HolderSilent,
+                self.options.me,
+                holder,
+                event,
+            ));
             let tasks = tasks.iter().map(|(task, cell)| task_attempt(*task, cell.attempt));
             let ask = wire::ProgressQuery { tasks: tasks.collect(), ..ask.clone() };
             out.best_effort.push((holder, Body::ProgressQuery(ask)));
@@ -126,17 +156,17 @@ impl Scheduler {
         now: Time,
         all: RangeInclusive<TaskId>,
     ) -> (bool, Option<wire::Stall>) {
-        let mine = |task: &TaskId| self.homes.is_home_of(*task);
-        if self.running.range(all.clone()).any(|(task, _)| mine(task)) {
+        let mine = |task: &TaskId| self.routing.homes().is_home_of(*task);
+        if self.holder.running().range(all.clone()).any(|(task, _)| mine(task)) {
             return (true, None);
         }
         let mut stall = None;
-        for (&task, staged) in self.staging.range(all).filter(|(task, _)| mine(task)) {
+        for (&task, staged) in self.holder.staging().range(all).filter(|(task, _)| mine(task)) {
             match self.task_progress(now, task, staged.attempt) {
                 Ok(()) => return (true, None),
                 Err(why) => {
                     let me = self.options.me;
-                    stall = Some(self.stall_of(task, why, me, me, self.last_event(task)));
+                    stall = Some(self.home.stall_of(task, why, me, me, self.last_event(task)));
                 }
             }
         }
@@ -145,19 +175,19 @@ impl Scheduler {
 
     /// Whether a task that this node should hold makes progress; otherwise the cause.
     fn task_progress(&self, now: Time, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
-        if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
             return Ok(());
         }
-        let staged = self.staging.get(&task).filter(|staged| staged.attempt == attempt);
+        let staged = self.holder.staging().get(&task).filter(|staged| staged.attempt == attempt);
         let Some(staged) = staged else { return self.progress_of_queued(task, attempt) };
         let fresh = now < staged.since + STALL_AFTER;
         let moves = |object| {
-            let inflight = self.data.inflight_fetches.get(object);
+            let inflight = self.objects.inflight_fetches.get(object);
             inflight
                 .is_some_and(|inflight| matches!(inflight.phase, Phase::Moving | Phase::Waiting))
         };
         match staged {
-            _ if fresh || !self.running.is_empty() => Ok(()),
+            _ if fresh || !self.holder.running().is_empty() => Ok(()),
             staged
                 if matches!(
                     staged.start_permission,
@@ -173,13 +203,17 @@ impl Scheduler {
     }
 
     fn progress_of_queued(&self, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
-        let remote = self.remote_tasks.get(&task).is_some_and(|remote| remote.attempt == attempt);
-        let held = remote || self.ledger.is_held_here(task, attempt);
-        let passed_on = self.unacked_grants.values().any(|grant| grant.has(task, attempt));
-        if passed_on || (held && !(self.running.is_empty() && self.staging.is_empty())) {
+        let remote =
+            self.holder.remote_tasks().get(&task).is_some_and(|remote| remote.attempt == attempt);
+        let held = remote || self.home.ledger.is_held_here(task, attempt);
+        let passed_on = self.stealing.is_in_transit(task, attempt);
+        if passed_on
+            || (held && !(self.holder.running().is_empty() && self.holder.staging().is_empty()))
+        {
             return Ok(()); // Other tasks are before it.
         }
-        let queued = self.local.all().chain(self.shared.all()).take(STALL_SCAN_MAX);
+        let queued =
+            self.holder.local().all().chain(self.holder.shared().all()).take(STALL_SCAN_MAX);
         let queued = queued.into_iter().any(|ready| (ready.task, ready.attempt) == (task, attempt));
         Err(if held && queued { Stall::NotStarted } else { Stall::NotHere })
     }
@@ -187,7 +221,7 @@ impl Scheduler {
     /// Scans records of the job for the cause: `STALL_SCAN_MAX` records, continued by the next
     /// call. Until all have been seen nothing is concluded.
     fn scan(&mut self, now: Time, job_id: JobId) -> Scanned {
-        let Some(job) = self.ledger.jobs.get(&job_id) else {
+        let Some(job) = self.home.ledger.jobs.get(&job_id) else {
             return Scanned { alive: false, stall: None };
         };
         let from = job.looked_to;
@@ -204,9 +238,9 @@ impl Scheduler {
                     break 'parts;
                 }
                 left -= 1;
-                let Some(cell) = self.ledger.cell(task) else { continue };
+                let Some(cell) = self.home.ledger.cell(task) else { continue };
                 let verdict = match cell.state {
-                    State::Ready if self.ledger.recalls.waits(task, cell.attempt) => {
+                    State::Ready if self.home.ledger.recalls.waits(task, cell.attempt) => {
                         Some(Stall::HomeSilent)
                     }
                     State::Ready if cell.holder == self.options.me => {
@@ -229,9 +263,9 @@ impl Scheduler {
         }
         let me = self.options.me;
         let stall =
-            found.map(|(task, why)| self.stall_of(task, why, me, me, self.last_event(task)));
+            found.map(|(task, why)| self.home.stall_of(task, why, me, me, self.last_event(task)));
         let unfinished = next != LocalId(0);
-        if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
+        if let Some(job) = self.home.ledger.jobs.get_mut(&job_id) {
             job.looked_to = next;
         }
         Scanned { alive: stall.is_none() && unfinished, stall: stall.or(waits) }
@@ -240,35 +274,35 @@ impl Scheduler {
     /// A parent or an awaited task for which the task waits: one that has ended here, or one of
     /// another home.
     fn waits_for(&self, task: TaskId) -> Option<wire::Stall> {
-        let parents = self.ledger.awaited(task).chain(self.ledger.open_awaited(task));
+        let parents = self.home.ledger.awaited(task).chain(self.home.ledger.open_awaited(task));
         for local in parents.take(STALL_PARENTS_SCAN_MAX) {
             let parent = TaskId { job: task.job, local };
-            let home = self.homes.owner(local.partition()).unwrap_or_default();
-            let why = match self.ledger.state(parent) {
+            let home = self.routing.homes().owner(local.partition()).unwrap_or_default();
+            let why = match self.home.ledger.state(parent) {
                 Some(State::Ended(_)) => Stall::NotTold,
                 Some(_) => continue, // The parent itself is examined.
                 None => Stall::WaitsElsewhere,
             };
             let event = format!("it waits for {local} of node {home}");
-            return Some(self.stall_of(task, why, self.options.me, home, event));
+            return Some(self.home.stall_of(task, why, self.options.me, home, event));
         }
         None
     }
 
     /// The last event of the task that its home knows.
     fn last_event(&self, task: TaskId) -> String {
-        let Some(cell) = self.ledger.cell(task) else { return String::new() };
-        if let Some(wait) = self.ledger.explain_wait(task) {
+        let Some(cell) = self.home.ledger.cell(task) else { return String::new() };
+        if let Some(wait) = self.home.ledger.explain_wait(task) {
             return wait;
         }
-        if self.awaiting_wide_node.contains(&task) {
+        if self.home.awaiting_wide_node.contains(&task) {
             return self.explain_awaiting_wide_node(task);
         }
         if let Some(why) = self.explain_request_of(task) {
             return why;
         }
         match cell.state {
-            State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
+            State::Ready if self.home.ledger.recalls.waits(task, cell.attempt) => format!(
                 "attempt {} made other bytes than the one before; homes of readers are asked",
                 cell.attempt
             ),
@@ -279,25 +313,6 @@ impl Scheduler {
             _ => {
                 format!("{} of its {} dependencies are met", cell.slots - cell.missing, cell.slots)
             }
-        }
-    }
-
-    fn stall_of(
-        &self,
-        task: TaskId,
-        why: Stall,
-        home: NodeId,
-        holder: NodeId,
-        event: String,
-    ) -> wire::Stall {
-        wire::Stall {
-            local: task.local.0,
-            why: why as u32,
-            home: home.0,
-            holder: holder.0,
-            event,
-            since_ns: 0,
-            name: self.ledger.name(task),
         }
     }
 }

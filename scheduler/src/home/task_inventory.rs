@@ -58,28 +58,29 @@ impl Scheduler {
     /// Counts everything. Slow: for checkers only.
     #[must_use]
     pub fn census(&self) -> Census {
-        let queued = self.local.all().chain(self.shared.all());
+        let queued = self.holder.local().all().chain(self.holder.shared().all());
         let current = queued.filter(|ready| self.is_current(*ready));
         let mut held: BTreeSet<(TaskId, Attempt)> = current.map(key).collect();
-        let remote_tasks = self.remote_tasks.iter().map(|(&task, remote)| (task, remote.attempt));
+        let remote_tasks =
+            self.holder.remote_tasks().iter().map(|(&task, remote)| (task, remote.attempt));
         let mut stuck: Vec<_> = remote_tasks.filter(|remote| !held.contains(remote)).collect();
-        for (&task, staged) in &self.staging {
+        for (&task, staged) in self.holder.staging() {
             held.insert((task, staged.attempt));
-            if !staged.waits(self.awaiting_slot.contains(&task)) {
+            if !staged.waits(self.holder.is_in_line(task)) {
                 stuck.push((task, staged.attempt));
             }
         }
-        held.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
-        held.extend(self.attempts_with_turns());
+        held.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt)));
+        held.extend(self.holder.attempts_with_turns());
         stuck.sort_unstable();
         Census {
-            jobs: self.ledger.job_counts(),
-            waiting: (self.ledger.waiting_by_records(), self.ledger.waiting),
-            believed: self.ledger.believed(),
+            jobs: self.home.ledger.job_counts(),
+            waiting: (self.home.ledger.waiting_by_records(), self.home.ledger.waiting),
+            believed: self.home.ledger.believed(),
             held,
-            in_transit: self.unacked_grants.values().flat_map(|grant| grant.all()).collect(),
+            in_transit: self.stealing.in_transit().collect(),
             stuck,
-            has_parked: !self.undelivered.is_empty(),
+            has_parked: !self.routing.undelivered().is_empty(),
         }
     }
 }

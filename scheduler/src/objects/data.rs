@@ -8,13 +8,9 @@ use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::holder::admission::{Passed, SpaceTimeout};
-use crate::holder::job_cleanup::LocalJobs;
-use crate::holder::no_space::NoSpace;
 use crate::holder::ready_queue::Presence;
-use crate::holder::staging::{Aside, Gathering};
 use crate::objects::directory::{Directory, LocationRequest, Where};
-use crate::objects::drain::AttemptKey;
+use crate::objects::drain::{AttemptKey, Drain};
 use crate::objects::fetch::{Ahead, InflightFetch};
 use crate::objects::object_table::ObjectTable;
 use crate::objects::output_copies::OutputCopies;
@@ -55,12 +51,12 @@ enum PendingDeletion {
     Rest(JobId),
 }
 
+/// What this node stores and fetches, and what it knows of the objects of its tasks elsewhere.
 #[derive(Debug)]
-pub(crate) struct Data {
-    pub(crate) objects: ObjectTable,
+pub(crate) struct Objects {
+    pub(crate) table: ObjectTable,
     pub(crate) directory: Directory,
     pub(crate) inflight_fetches: BTreeMap<ObjectId, InflightFetch>,
-    pub(crate) gathering: Gathering,
     /// The times at which fetches in progress are checked.
     pub(crate) timers: BTreeSet<(Time, ObjectId)>,
     /// Inputs of wide fan-ins that wait for space to be fetched early.
@@ -79,14 +75,6 @@ pub(crate) struct Data {
     /// The part of `coming_bytes` with failed fetches, and the staged tasks that wait for it.
     pub(crate) failed_fetch_bytes: u64,
     pub(crate) failed_fetch_tasks: usize,
-    pub(crate) space_timeout: SpaceTimeout,
-    /// The next task does not fit on the disk.
-    pub(crate) full: bool,
-    /// The first task that does not fit, and how often other tasks have overtaken it.
-    pub(crate) passed: Option<Passed>,
-    /// Tasks of this step that do not fit, in order.
-    pub(crate) aside: Vec<Aside>,
-    pub(crate) no_space: NoSpace,
     /// A step has reached its limit of entries taken from queues; some are left.
     pub(crate) left_over: bool,
     /// Deletions for ended jobs, done in portions.
@@ -95,7 +83,8 @@ pub(crate) struct Data {
     pub(crate) incoming_transfers: BTreeMap<AttemptKey, IncomingTransfer>,
     /// Outputs with replicas on other nodes. Boxed, because most nodes have none.
     pub(crate) output_copies: Box<OutputCopies>,
-    pub(crate) local_jobs: LocalJobs,
+    /// Present while this node leaves the cluster.
+    pub(crate) drain: Option<Box<Drain>>,
     /// Jobs that may have ended while this node was down.
     unresolved_jobs: BTreeSet<JobId>,
     /// The recent mean duration of fetches.
@@ -105,15 +94,14 @@ pub(crate) struct Data {
     pub(crate) totals: Totals,
 }
 
-impl Data {
+impl Objects {
     pub(crate) fn new(mutant: Option<Mutant>) -> Self {
-        let mut objects = ObjectTable::default();
-        objects.ignores_pins = mutant == Some(Mutant::EvictPinned);
+        let mut table = ObjectTable::default();
+        table.ignores_pins = mutant == Some(Mutant::EvictPinned);
         Self {
-            objects,
+            table,
             directory: Directory::default(),
             inflight_fetches: BTreeMap::new(),
-            gathering: Gathering::No,
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
@@ -124,16 +112,11 @@ impl Data {
             coming_bytes: 0,
             failed_fetch_bytes: 0,
             failed_fetch_tasks: 0,
-            space_timeout: SpaceTimeout::default(),
-            full: false,
-            passed: None,
-            aside: Vec::new(),
-            no_space: NoSpace::default(),
             left_over: false,
             pending_deletions: VecDeque::new(),
             incoming_transfers: BTreeMap::new(),
             output_copies: Box::default(),
-            local_jobs: LocalJobs::default(),
+            drain: None,
             unresolved_jobs: BTreeSet::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
@@ -142,7 +125,7 @@ impl Data {
     }
     /// Bytes on the disk that eviction cannot free, reservations included.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let firm_bytes = self.objects.firm_bytes().saturating_add(self.shared_files.bytes());
+        let firm_bytes = self.table.firm_bytes().saturating_add(self.shared_files.bytes());
         firm_bytes.saturating_add(self.reserved_bytes)
     }
     /// Updates the mean duration of fetches.
@@ -154,10 +137,8 @@ impl Data {
             return Some(now);
         }
         let inflight_fetches = self.timers.first().map(|&(at, _)| at);
-        let others = self.space_timeout.deadline().into_iter().chain(self.gathering.deadline());
         let sources = self.directory.deadline().into_iter().chain(self.output_copies.deadline());
-        let others = others.chain(self.local_jobs.deadline());
-        inflight_fetches.into_iter().chain(others).chain(sources).min()
+        inflight_fetches.into_iter().chain(sources).min()
     }
 }
 
@@ -190,26 +171,46 @@ pub(crate) fn wire_object(object: ObjectId, size_bytes: u64) -> wire::Object {
     }
 }
 
-impl Scheduler {
+impl Objects {
     pub(crate) fn presence(&self, object: &ObjectId) -> Presence {
-        if self.data.objects.contains(object) {
+        if self.table.contains(object) {
             Presence::Here
-        } else if self.data.inflight_fetches.contains_key(object) {
+        } else if self.inflight_fetches.contains_key(object) {
             Presence::Coming
         } else {
             Presence::Absent
         }
     }
+
+    /// Answers askers that waited for a source which is free now.
+    pub(crate) fn assign_free_sources(&mut self, now: Time, out: &mut Out) {
+        for answer in self.directory.serve_freed(now) {
+            let other = wire_object(answer.object, 0);
+            locate(out, answer.asker, other, Where::Node(answer.source));
+        }
+    }
+
+    /// Adds an attempt's reads to the totals.
+    pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
+        learn(&mut self.task_length, length);
+        let totals = &mut self.totals;
+        totals.inputs += u64::from(reads.inputs);
+        totals.made_here += u64::from(reads.made_here);
+        totals.copied += u64::from(reads.copied);
+        totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
+    }
+}
+
+impl Scheduler {
     /// Reports the new presence of an object to the ready queues.
     pub(crate) fn object_changed(&mut self, object: &ObjectId) {
-        let presence = self.presence(object);
-        self.local.changed(object, presence);
-        self.shared.changed(object, presence);
+        let presence = self.objects.presence(object);
+        self.holder.object_changed(object, presence);
     }
 
     /// The home of the producing task; `None` if its partition does not exist.
     pub(crate) fn home_of_object(&self, object: &ObjectId) -> Option<NodeId> {
-        self.homes.owner(object.task.partition())
+        self.routing.homes().owner(object.task.partition())
     }
 
     /// Names known copies of large inputs to the node that receives the task.
@@ -219,9 +220,9 @@ impl Scheduler {
         for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_REPORTED_BYTES_MIN) {
             let object = crate::holder::task::object_of(task, input);
             let maker = NodeId(input.node);
-            let mine = self.homes.is_home_of(object.task);
-            let told = if mine { Some(self.data.directory.nodes(&object)) } else { None };
-            let here = (maker != me && self.data.objects.contains(&object)).then_some(me);
+            let mine = self.routing.homes().is_home_of(object.task);
+            let told = if mine { Some(self.objects.directory.nodes(&object)) } else { None };
+            let here = (maker != me && self.objects.table.contains(&object)).then_some(me);
             let told = told.into_iter().flatten().filter(|&node| node != maker && node != me);
             input.copies =
                 here.into_iter().chain(told).take(COPIES_NAMED_MAX).map(|node| node.0).collect();
@@ -232,16 +233,16 @@ impl Scheduler {
     #[must_use]
     pub fn shared_files_bytes_max(&self) -> u64 {
         let soft_bytes = self.options.tuning.store_soft_bytes;
-        let others = self.data.objects.real_bytes().saturating_add(self.data.reserved_bytes);
+        let others = self.objects.table.real_bytes().saturating_add(self.objects.reserved_bytes);
         if soft_bytes == u64::MAX { u64::MAX } else { soft_bytes.saturating_sub(others) }
     }
 
     /// Evicts idle copies until the budgets hold, as far as possible.
     pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
         // Space for fetches in progress is reserved.
-        let real_max = real_max.saturating_sub(self.data.reserved_bytes);
-        let real_max = real_max.saturating_sub(self.data.shared_files.bytes());
-        let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
+        let real_max = real_max.saturating_sub(self.objects.reserved_bytes);
+        let real_max = real_max.saturating_sub(self.objects.shared_files.bytes());
+        let gone = self.objects.table.evict(self.options.tuning.cache_bytes, real_max);
         for (object, size_bytes) in gone {
             self.object_changed(&object);
             out.evicted.push(object);
@@ -257,7 +258,7 @@ impl Scheduler {
     /// A task no longer needs its inputs.
     pub(crate) fn unpin(&mut self, pins: &[ObjectId], out: &mut Out) {
         for &object in pins {
-            if self.data.objects.unpin(object) {
+            if self.objects.table.unpin(object) {
                 self.object_changed(&object);
                 out.evicted.push(object);
             }
@@ -276,31 +277,23 @@ impl Scheduler {
         out: &mut Out,
     ) {
         for object in copies.removed.iter().map(object_id) {
-            self.data.directory.remove(object, from);
+            self.objects.directory.remove(object, from);
             self.on_copy_removed(object, from, out);
         }
         for told in &copies.added {
             let object = object_id(told);
-            let known = self.homes.is_home_of(object.task)
-                && self.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
+            let known = self.routing.homes().is_home_of(object.task)
+                && self.home.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
             if !known {
                 continue;
             }
             let kept = self.locate_timeout(told.size_bytes);
-            for answer in self.data.directory.add((now, kept), object, from) {
+            for answer in self.objects.directory.add((now, kept), object, from) {
                 // The asker knows the size.
                 let other = wire_object(answer.object, 0);
                 locate(out, answer.asker, other, Where::Node(answer.source));
             }
             self.on_copy_added(object, out);
-        }
-    }
-
-    /// Answers askers that waited for a source which is free now.
-    pub(crate) fn assign_free_sources(&mut self, now: Time, out: &mut Out) {
-        for answer in self.data.directory.serve_freed(now) {
-            let other = wire_object(answer.object, 0);
-            locate(out, answer.asker, other, Where::Node(answer.source));
         }
     }
 
@@ -315,23 +308,23 @@ impl Scheduler {
         let all = locate.objects.iter().map(|asked| (asked, true));
         for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
             let object = object_id(asked);
-            if !self.homes.is_home_of(object.task) {
+            if !self.routing.homes().is_home_of(object.task) {
                 continue;
             }
-            if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
+            if self.home.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
                 self::locate(out, from, *asked, Where::Unknown);
                 continue;
             }
-            let cell = self.ledger.cell(object.task);
+            let cell = self.home.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
             // The maker of an earlier attempt is a source like any other, but not after it has
             // failed.
-            let sources = self.data.directory.nodes(&object);
+            let sources = self.objects.directory.nodes(&object);
             let dead: Vec<NodeId> = sources.filter(|&node| self.is_dead(node)).collect();
-            dead.into_iter().for_each(|node| self.data.directory.remove(object, node));
+            dead.into_iter().for_each(|node| self.objects.directory.remove(object, node));
             let asker = LocationRequest { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
-            let mut found = self.data.directory.ask((now, kept), object, &asker);
+            let mut found = self.objects.directory.ask((now, kept), object, &asker);
             // An asker that considers the maker failed may not know yet that the maker is back.
             if let (Where::Unknown, Some(maker)) = (&found, maker)
                 && maker != from
@@ -340,7 +333,7 @@ impl Scheduler {
                 found = Where::Node(maker);
             }
             // The maker has failed or lost its output, or this asker cannot reach it.
-            if !made && self.ledger.readers.maker_of(&object) == maker {
+            if !made && self.home.ledger.readers.maker_of(&object) == maker {
                 self.pin_last_copies(vec![object], out);
             }
             self::locate(out, from, *asked, found);
@@ -374,9 +367,11 @@ impl Scheduler {
         for read in &finished.outputs {
             let task = TaskId::new(read.job, read.task);
             let object = ObjectId { task, attempt: Attempt(read.attempt), output: read.output };
-            let Some(maker) = self.ledger.readers.consume(&object, read.readers) else { continue };
+            let Some(maker) = self.home.ledger.readers.consume(&object, read.readers) else {
+                continue;
+            };
             let mut nodes: BTreeSet<NodeId> =
-                self.data.directory.forget(&object).into_iter().collect();
+                self.objects.directory.forget(&object).into_iter().collect();
             nodes.insert(maker);
             for node in nodes {
                 unwanted.entry(node).or_default().push(wire_object(object, 0));
@@ -393,7 +388,7 @@ impl Scheduler {
     /// Frees objects that no task will read any more.
     pub(crate) fn on_free_objects(&mut self, unwanted: &wire::FreeObjects, out: &mut Out) {
         for object in unwanted.objects.iter().map(object_id) {
-            if self.data.objects.mark_deleted(object) {
+            if self.objects.table.mark_deleted(object) {
                 self.object_changed(&object);
                 out.evicted.push(object);
             }
@@ -406,19 +401,22 @@ impl Scheduler {
     pub(crate) fn forget_data(&mut self, job: JobId, kept: bool, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
-        let mut held: Vec<_> = self.remote_tasks.of_job(job).collect();
-        held.extend(self.staging.range(first..=last).map(|(&task, staged)| (task, staged.attempt)));
-        held.extend(self.running.range(first..=last).map(|(&task, run)| (task, run.attempt)));
+        let mut held: Vec<_> = self.holder.remote_tasks().of_job(job).collect();
+        held.extend(
+            self.holder.staging().range(first..=last).map(|(&task, staged)| (task, staged.attempt)),
+        );
+        held.extend(
+            self.holder.running().range(first..=last).map(|(&task, run)| (task, run.attempt)),
+        );
         held.sort_unstable();
         for (task, attempt) in held {
             self.drop_task(task, attempt, out);
         }
         // A thief may be declared failed long after it reported the end of a task. Such a task is
         // not taken back.
-        self.unacked_grants.values_mut().for_each(|grant| grant.forget_job(job));
-        self.data.no_space.forget_job(job);
+        self.stealing.forget_job(job);
         let inflight_fetches: Vec<ObjectId> = self
-            .data
+            .objects
             .inflight_fetches
             .keys()
             .filter(|object| object.task.job == job)
@@ -428,53 +426,53 @@ impl Scheduler {
             self.end_inflight_fetch(&object);
             self.object_changed(&object);
         }
-        self.data.ahead.retain(|ahead| ahead.object.task.job != job);
-        output_transfer::forget(&mut self.data.incoming_transfers, |made, _| made.0.job == job);
+        self.objects.ahead.retain(|ahead| ahead.object.task.job != job);
+        output_transfer::forget(&mut self.objects.incoming_transfers, |made, _| made.0.job == job);
         if !kept {
-            self.data.output_copies.forget_job(job);
+            self.objects.output_copies.forget_job(job);
         }
-        let gone = self.data.objects.forget_job(job, kept);
+        let gone = self.objects.table.forget_job(job, kept);
         for object in &gone {
             self.object_changed(object);
         }
-        self.remote_tasks.forget_job(job);
-        self.data.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
+        self.holder.forget_job(job);
+        self.objects.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
         // A home of the job may have received uploads. Other nodes have files only if they
         // received tasks.
-        if !kept && (self.data.local_jobs.forget(job) || self.ledger.jobs.contains_key(&job)) {
-            self.data.pending_deletions.push_back(PendingDeletion::Rest(job));
+        if !kept && (self.holder.forget_local_job(job) || self.home.ledger.jobs.contains_key(&job))
+        {
+            self.objects.pending_deletions.push_back(PendingDeletion::Rest(job));
         }
-        self.data.directory.forget_job(job);
-        self.recent_completions.forget_job(job);
-        self.ledger.recalls.forget_job(job);
+        self.objects.directory.forget_job(job);
+        self.home.ledger.recalls.forget_job(job);
         if !kept {
-            self.ledger.readers.forget_job(job);
+            self.home.ledger.readers.forget_job(job);
         }
     }
 
     /// Deletes the kept outputs of a forgotten job too.
     pub(crate) fn forget_results(&mut self, job: JobId) {
-        let gone = self.data.objects.forget_results(job);
+        let gone = self.objects.table.forget_results(job);
         for object in &gone {
             self.object_changed(object);
         }
-        self.data.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
+        self.objects.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
     }
 
     /// Objects that an earlier incarnation left here count against the budgets; its copies are
     /// usable.
     pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
-        let (mut shared, copies) = (BTreeSet::new(), self.homes.copies());
+        let (mut shared, copies) = (BTreeSet::new(), self.routing.homes().copies());
         for &Stored { object, size_bytes, stay, copy } in objects {
             if copy {
-                self.data.objects.copied(object, size_bytes, true, (false, false));
+                self.objects.table.copied(object, size_bytes, true, (false, false));
             } else {
-                self.data.objects.made(object, size_bytes, true, stay);
-                self.note_made(&object);
+                self.objects.table.made(object, size_bytes, true, stay);
+                self.objects.note_made(&object);
                 shared.extend((stay.copies(copies) > 1).then_some((object.task, object.attempt)));
             }
-            self.data.local_jobs.record(object.task.job, 0);
-            self.data.unresolved_jobs.insert(object.task.job);
+            self.holder.note_job(object.task.job, 0);
+            self.objects.unresolved_jobs.insert(object.task.job);
             self.object_changed(&object);
         }
         self.share_found(now, &shared);
@@ -482,7 +480,7 @@ impl Scheduler {
 
     /// Asks whether jobs have ended of which an earlier incarnation left objects here.
     pub(crate) fn ask_about_unresolved_jobs(&mut self, out: &mut Out) {
-        for job in std::mem::take(&mut self.data.unresolved_jobs) {
+        for job in std::mem::take(&mut self.objects.unresolved_jobs) {
             self.ask_for_job_end(job, out);
         }
     }
@@ -490,17 +488,19 @@ impl Scheduler {
     /// Deletes objects of ended jobs, `STEP_EVICTIONS_MAX` per step; an object that was fetched
     /// again stays. Evicts copies that exceed a reduced cache budget.
     pub(crate) fn delete_some(&mut self, out: &mut Out) {
-        self.data.left_over = false;
+        self.objects.left_over = false;
         let tuning = &self.options.tuning;
-        let idle_bytes = self.data.objects.copied_bytes - self.data.objects.pinned_bytes();
-        if idle_bytes > 0 && self.data.objects.copied_bytes > tuning.cache_bytes {
+        let idle_bytes = self.objects.table.copied_bytes - self.objects.table.pinned_bytes();
+        if idle_bytes > 0 && self.objects.table.copied_bytes > tuning.cache_bytes {
             self.evict(tuning.store_hard_bytes, out);
         }
-        let count = self.data.pending_deletions.len().min(STEP_EVICTIONS_MAX);
-        let gone: Vec<PendingDeletion> = self.data.pending_deletions.drain(..count).collect();
+        let count = self.objects.pending_deletions.len().min(STEP_EVICTIONS_MAX);
+        let gone: Vec<PendingDeletion> = self.objects.pending_deletions.drain(..count).collect();
         for deletion in gone {
             match deletion {
-                PendingDeletion::Object(object) if self.presence(&object) == Presence::Absent => {
+                PendingDeletion::Object(object)
+                    if self.objects.presence(&object) == Presence::Absent =>
+                {
                     out.evicted.push(object);
                 }
                 PendingDeletion::Object(_) => {}
@@ -509,32 +509,22 @@ impl Scheduler {
                 PendingDeletion::Rest(job) => out.forgotten.push(job),
             }
         }
-        if self.data.pending_deletions.is_empty() {
-            self.data.pending_deletions = VecDeque::new();
+        if self.objects.pending_deletions.is_empty() {
+            self.objects.pending_deletions = VecDeque::new();
         }
     }
 
     /// Whether something of the job arrived after its home did not know it.
     fn has_reappeared(&self, job: JobId) -> bool {
-        match self.ledger.jobs.get(&job) {
+        match self.home.ledger.jobs.get(&job) {
             Some(job) => !job.ended, // Nothing that arrives for an ended job is used.
-            None => self.data.local_jobs.has(job),
+            None => self.holder.local_jobs().has(job),
         }
-    }
-
-    /// Adds an attempt's reads to the totals.
-    pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
-        learn(&mut self.data.task_length, length);
-        let totals = &mut self.data.totals;
-        totals.inputs += u64::from(reads.inputs);
-        totals.made_here += u64::from(reads.made_here);
-        totals.copied += u64::from(reads.copied);
-        totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
     }
 
     /// Adds figures on storage and transfers to this node's state.
     pub(crate) fn data_state(&self, state: &mut wire::NodeState) {
-        let (objects, totals) = (&self.data.objects, &self.data.totals);
+        let (objects, totals) = (&self.objects.table, &self.objects.totals);
         state.stored_bytes = objects.stored_bytes;
         state.copied_bytes = objects.copied_bytes;
         state.copies = objects.copies;
@@ -544,7 +534,7 @@ impl Scheduler {
         state.inputs = totals.inputs;
         state.inputs_local = totals.made_here;
         state.inputs_copied = totals.copied;
-        self.drain_state(state);
+        self.objects.drain_state(state);
         state.lacking_copies = self.lacking_copies();
     }
 }

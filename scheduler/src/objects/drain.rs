@@ -14,6 +14,7 @@ use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::execution::RemoteTask;
+use crate::objects::Objects;
 use crate::output::{Out, send_tasks_not_held, task_attempt};
 
 /// The outputs of one attempt, which stay together.
@@ -112,40 +113,7 @@ impl Drain {
     }
 }
 
-impl Scheduler {
-    /// Begins the hand-over if the map marks this node as leaving.
-    pub(crate) fn begin_drain(&mut self, out: &mut Out) {
-        if self.drain.is_some() || !self.homes.is_leaving(self.options.me) {
-            return;
-        }
-        let mut drain = Box::<Drain>::default();
-        self.data.objects.made_here().for_each(|object| drain.add((object.task, object.attempt)));
-        self.drain = Some(drain);
-        self.return_remote_tasks(out);
-    }
-
-    /// Another node may have sent tasks before it knew that this one is a keeper.
-    pub(crate) fn return_tasks_if_keeper(&mut self, out: &mut Out) {
-        if self.slots.total() == 0 && self.remote_tasks.iter().next().is_some() {
-            self.return_remote_tasks(out);
-        }
-    }
-
-    /// Returns queued remote tasks to their homes, which place them again.
-    fn return_remote_tasks(&mut self, out: &mut Out) {
-        let may_go = |remote: &RemoteTask| remote.home_knows && !remote.work.is_bound();
-        let known = self.remote_tasks.iter().filter(|(_, remote)| may_go(remote));
-        let mut remote_tasks: Vec<AttemptKey> =
-            known.map(|(&task, remote)| (task, remote.attempt)).collect();
-        remote_tasks.sort_unstable();
-        let mut told: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
-        for (task, attempt) in remote_tasks {
-            self.remote_tasks.remove(&task);
-            told.entry(self.homes.home_of(task)).or_default().push(task_attempt(task, attempt));
-        }
-        send_tasks_not_held(told, out);
-    }
-
+impl Objects {
     /// A task has made an object here; if this node leaves, the object must be handed over.
     pub(crate) fn note_made(&mut self, object: &ObjectId) {
         if let Some(drain) = &mut self.drain {
@@ -153,15 +121,85 @@ impl Scheduler {
         }
     }
 
+    /// Their home confirms that other nodes have these outputs, or that no task needs them.
+    pub(crate) fn on_transfer_free(&mut self, made: &[wire::AttemptOutputs]) {
+        let Some(drain) = &mut self.drain else { return };
+        made.iter().for_each(|transferred| {
+            drain.done(&crate::objects::output_transfer::attempt_key(transferred))
+        });
+    }
+
+    /// The node that was to receive these outputs has no space for them.
+    pub(crate) fn on_transfer_no_space(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        made: &[wire::AttemptOutputs],
+    ) {
+        let Some(drain) = &mut self.drain else { return };
+        made.iter().for_each(|it| {
+            drain.refused(now, &crate::objects::output_transfer::attempt_key(it), from)
+        });
+    }
+
+    /// Adds the remaining objects to this node's state.
+    pub(crate) fn drain_state(&self, state: &mut wire::NodeState) {
+        let Some(drain) = &self.drain else { return };
+        state.leaving_refused = drain.blocked;
+        for &made in drain.offers.keys() {
+            for output in self.table.outputs_of(made) {
+                state.leaving_objects += 1;
+                state.leaving_bytes = state.leaving_bytes.saturating_add(output.size_bytes);
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    /// Begins the hand-over if the map marks this node as leaving.
+    pub(crate) fn begin_drain(&mut self, out: &mut Out) {
+        if self.objects.drain.is_some() || !self.routing.homes().is_leaving(self.options.me) {
+            return;
+        }
+        let mut drain = Box::<Drain>::default();
+        self.objects.table.made_here().for_each(|object| drain.add((object.task, object.attempt)));
+        self.objects.drain = Some(drain);
+        self.return_remote_tasks(out);
+    }
+
+    /// Another node may have sent tasks before it knew that this one is a keeper.
+    pub(crate) fn return_tasks_if_keeper(&mut self, out: &mut Out) {
+        if self.holder.slots().total() == 0 && self.holder.remote_tasks().iter().next().is_some() {
+            self.return_remote_tasks(out);
+        }
+    }
+
+    /// Returns queued remote tasks to their homes, which place them again.
+    fn return_remote_tasks(&mut self, out: &mut Out) {
+        let may_go = |remote: &RemoteTask| remote.home_knows && !remote.work.is_bound();
+        let known = self.holder.remote_tasks().iter().filter(|(_, remote)| may_go(remote));
+        let mut remote_tasks: Vec<AttemptKey> =
+            known.map(|(&task, remote)| (task, remote.attempt)).collect();
+        remote_tasks.sort_unstable();
+        let mut told: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        for (task, attempt) in remote_tasks {
+            self.holder.remote_tasks_mut().remove(&task);
+            told.entry(self.routing.homes().home_of(task))
+                .or_default()
+                .push(task_attempt(task, attempt));
+        }
+        send_tasks_not_held(told, out);
+    }
+
     /// Offers the remaining outputs, `HANDOVERS_AT_A_TIME_MAX` at a time.
     pub(crate) fn offer_outputs(&mut self, now: Time, out: &mut Out) {
-        let Some(mut drain) = self.drain.take() else { return };
+        let Some(mut drain) = self.objects.drain.take() else { return };
         drain.take_back(now);
         drain.blocked = false;
         let me = self.options.me;
         // A member that joins and has never started does not answer.
-        let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
-        let others = self.homes.staying().filter(|node| *node != me && has_come(node));
+        let has_come = |node: &NodeId| self.routing.homes().incarnation_of(*node) != Incarnation(0);
+        let others = self.routing.homes().staying().filter(|node| *node != me && has_come(node));
         let others: Vec<NodeId> = others.collect();
         let mut said: BTreeMap<(NodeId, NodeId), Vec<wire::AttemptOutputs>> = BTreeMap::new();
         for _ in 0..STEP_POPS_MAX {
@@ -169,8 +207,8 @@ impl Scheduler {
                 break;
             }
             let Some(made) = drain.waiting.pop_front() else { break };
-            let outputs = self.data.objects.outputs_of(made);
-            let home = self.homes.owner(made.0.partition());
+            let outputs = self.objects.table.outputs_of(made);
+            let home = self.routing.homes().owner(made.0.partition());
             let Some(home) = home.filter(|_| !outputs.is_empty()) else {
                 drain.done(&made); // No task needs it any more.
                 continue;
@@ -190,7 +228,7 @@ impl Scheduler {
             let transferred = wire::AttemptOutputs { job, task, attempt, outputs, replicas: 0 };
             said.entry((home, to)).or_default().push(transferred);
         }
-        self.drain = Some(drain);
+        self.objects.drain = Some(drain);
         for ((home, to), made) in said {
             crate::objects::output_transfer::send_output_transfer(
                 home,
@@ -202,56 +240,23 @@ impl Scheduler {
         }
     }
 
-    /// Their home confirms that other nodes have these outputs, or that no task needs them.
-    pub(crate) fn on_transfer_free(&mut self, made: &[wire::AttemptOutputs]) {
-        let Some(drain) = &mut self.drain else { return };
-        made.iter().for_each(|transferred| {
-            drain.done(&crate::objects::output_transfer::attempt_key(transferred))
-        });
-    }
-    /// The node that was to receive these outputs has no space for them.
-    pub(crate) fn on_transfer_no_space(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        made: &[wire::AttemptOutputs],
-    ) {
-        let Some(drain) = &mut self.drain else { return };
-        made.iter().for_each(|it| {
-            drain.refused(now, &crate::objects::output_transfer::attempt_key(it), from)
-        });
-    }
-
     /// Whether this node leaves and has nothing that other nodes would miss.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.drain.as_ref().is_some_and(|drain| drain.offers.is_empty())
-            && self.running.is_empty()
-            && self.staging.is_empty()
-            && self.remote_tasks.iter().next().is_none()
-            && self.unacked_grants.is_empty()
-            && self.pending_moves.is_empty()
-            && self.undelivered.is_empty()
-            && self.attempt_turns.is_none()
+        self.objects.drain.as_ref().is_some_and(|drain| drain.offers.is_empty())
+            && self.holder.running().is_empty()
+            && self.holder.staging().is_empty()
+            && self.holder.remote_tasks().iter().next().is_none()
+            && self.stealing.is_settled()
+            && self.routing.undelivered().is_empty()
+            && !self.holder.has_turns()
     }
 
     /// Whether all other nodes have recently reported no space for the next offer. This node cannot
     /// leave until one has.
     #[must_use]
     pub fn is_drain_blocked(&self) -> bool {
-        self.drain.as_ref().is_some_and(|it| it.blocked && !it.full.is_empty())
-    }
-
-    /// Adds the remaining objects to this node's state.
-    pub(crate) fn drain_state(&self, state: &mut wire::NodeState) {
-        let Some(drain) = &self.drain else { return };
-        state.leaving_refused = drain.blocked;
-        for &made in drain.offers.keys() {
-            for output in self.data.objects.outputs_of(made) {
-                state.leaving_objects += 1;
-                state.leaving_bytes = state.leaving_bytes.saturating_add(output.size_bytes);
-            }
-        }
+        self.objects.drain.as_ref().is_some_and(|it| it.blocked && !it.full.is_empty())
     }
 }
 

@@ -11,6 +11,7 @@ use proto::limits::{
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::objects::Objects;
 use crate::objects::data::{Reads, Settings, wire_object};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
@@ -103,6 +104,39 @@ impl InflightFetch {
     }
 }
 
+impl Objects {
+    pub(crate) fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        if let Some(old) = std::mem::replace(&mut inflight.timer, at) {
+            self.timers.remove(&(old, object));
+        }
+        self.timers.extend(at.map(|at| (at, object)));
+    }
+
+    pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
+        self.set_timer(object, None);
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.fetches += 1;
+        inflight.phase = Phase::Moving;
+        inflight.from = from;
+        inflight.number = self.fetches;
+        inflight.attempts.push(FetchAttempt { number: inflight.number, from, at: now });
+        let (settings, taken) = (Arc::clone(&inflight.settings), inflight.taken);
+        let (number, size_bytes) = (inflight.number, inflight.size_bytes);
+        out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
+    }
+
+    /// Schedules a retry; the delay doubles with each failure.
+    fn try_later(&mut self, now: Time, object: ObjectId) {
+        let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
+        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        inflight.phase = Phase::Pausing;
+        let doubled = FETCH_RETRY_START.0 << inflight.tries.min(16);
+        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+    }
+}
+
 impl Scheduler {
     /// Begins to fetch an object.
     pub(crate) fn start_inflight_fetch(
@@ -118,7 +152,7 @@ impl Scheduler {
         // Other nodes may have a copy of an object that several tasks read.
         let shared = size_bytes >= COPY_REPORTED_BYTES_MIN && request.readers != 1 && maker != me;
         let orphan = self.is_dead(maker);
-        let asked = home.filter(|_| orphan || (shared && self.homes.nodes() > 2));
+        let asked = home.filter(|_| orphan || (shared && self.routing.homes().nodes() > 2));
         let inflight = InflightFetch {
             tasks: first.into_iter().collect(),
             first,
@@ -143,15 +177,15 @@ impl Scheduler {
             asked: now,
             timer: None,
         };
-        self.data.ahead_in_flight += usize::from(first.is_none());
-        self.data.reserved_bytes += size_bytes;
-        self.data.coming_bytes += size_bytes;
-        self.data.local_jobs.record(object.task.job, 0);
-        self.data.inflight_fetches.insert(object, inflight);
+        self.objects.ahead_in_flight += usize::from(first.is_none());
+        self.objects.reserved_bytes += size_bytes;
+        self.objects.coming_bytes += size_bytes;
+        self.holder.note_job(object.task.job, 0);
+        self.objects.inflight_fetches.insert(object, inflight);
         match asked {
             Some(_) if orphan => self.look_for_copies(now, object, out),
             Some(home) => self.ask_directory(now, object, home, out),
-            None => self.fetch_from(now, object, maker, out),
+            None => self.objects.fetch_from(now, object, maker, out),
         }
         self.object_changed(&object);
     }
@@ -164,25 +198,25 @@ impl Scheduler {
         home: NodeId,
         out: &mut Out,
     ) {
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
-        self.data.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
+        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
         (inflight.phase, inflight.home) = (Phase::Locating, Some(home));
         let size_bytes = inflight.size_bytes;
         let objects = &mut out.locate.entry(home).or_default().objects;
         objects.push(wire_object(object, size_bytes));
-        self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+        self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
     /// Removes a fetch from the list, whatever its result.
     pub(crate) fn end_inflight_fetch(&mut self, object: &ObjectId) -> Option<InflightFetch> {
-        self.set_timer(*object, None);
-        let inflight = self.data.inflight_fetches.remove(object)?;
-        self.data.ahead_in_flight -= usize::from(inflight.first.is_none());
-        self.data.waiting -= usize::from(inflight.phase == Phase::Waiting);
-        self.data.reserved_bytes -= inflight.size_bytes;
-        self.data.coming_bytes -= inflight.size_bytes;
+        self.objects.set_timer(*object, None);
+        let inflight = self.objects.inflight_fetches.remove(object)?;
+        self.objects.ahead_in_flight -= usize::from(inflight.first.is_none());
+        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.objects.reserved_bytes -= inflight.size_bytes;
+        self.objects.coming_bytes -= inflight.size_bytes;
         if inflight.has_failed {
-            self.data.failed_fetch_bytes -= inflight.size_bytes;
+            self.objects.failed_fetch_bytes -= inflight.size_bytes;
             for task in &inflight.tasks {
                 self.unstall(*task, object);
             }
@@ -190,32 +224,11 @@ impl Scheduler {
         Some(inflight)
     }
 
-    pub(crate) fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
-        if let Some(old) = std::mem::replace(&mut inflight.timer, at) {
-            self.data.timers.remove(&(old, object));
-        }
-        self.data.timers.extend(at.map(|at| (at, object)));
-    }
-
-    pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
-        self.set_timer(object, None);
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
-        self.data.waiting -= usize::from(inflight.phase == Phase::Waiting);
-        self.data.fetches += 1;
-        inflight.phase = Phase::Moving;
-        inflight.from = from;
-        inflight.number = self.data.fetches;
-        inflight.attempts.push(FetchAttempt { number: inflight.number, from, at: now });
-        let (settings, taken) = (Arc::clone(&inflight.settings), inflight.taken);
-        let (number, size_bytes) = (inflight.number, inflight.size_bytes);
-        out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
-    }
-
     /// How long an asker waits for a source, and how long the home counts it as a node that
     /// fetches.
     pub(crate) fn locate_timeout(&self, size_bytes: u64) -> Span {
-        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let bandwidth =
+            self.policy.estimates().bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         let moving_ns = (size_bytes as f64 / bandwidth * 1e9) as u64;
         let waits = LOCATE_TIMEOUT.0.saturating_add(moving_ns.saturating_mul(LOCATE_MOVES));
         Span(waits).min(LOCATE_TIMEOUT_MAX)
@@ -227,8 +240,9 @@ impl Scheduler {
             let Some(object) = at.object.as_ref().map(crate::objects::data::object_id) else {
                 continue;
             };
-            let Some(inflight) = self.data.inflight_fetches.get(&object) else { continue };
-            let (me, members, maker) = (self.options.me, self.homes.nodes(), inflight.maker);
+            let Some(inflight) = self.objects.inflight_fetches.get(&object) else { continue };
+            let (me, members, maker) =
+                (self.options.me, self.routing.homes().nodes(), inflight.maker);
             let sources = at.nodes.iter().map(|&node| NodeId(node));
             let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
             let first = sources.next();
@@ -243,16 +257,16 @@ impl Scheduler {
                 continue;
             }
             if at.later {
-                self.data.waiting += usize::from(inflight.phase == Phase::Locating);
+                self.objects.waiting += usize::from(inflight.phase == Phase::Locating);
                 let until = now + self.locate_timeout(inflight.size_bytes);
-                if let Some(inflight) = self.data.inflight_fetches.get_mut(&object) {
+                if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
                     inflight.phase = Phase::Waiting;
                 }
-                self.set_timer(object, Some(until));
+                self.objects.set_timer(object, Some(until));
                 continue;
             }
             if source.is_none() && first.is_some() {
-                self.try_later(now, object);
+                self.objects.try_later(now, object);
                 continue;
             }
             if source.is_none() && self.is_dead(maker) {
@@ -260,32 +274,23 @@ impl Scheduler {
                 continue;
             }
             let source = source.unwrap_or(maker);
-            if let Some(inflight) = self.data.inflight_fetches.get_mut(&object) {
+            if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
                 inflight.copy_known = source != maker;
                 inflight.home_answered = source == maker;
             }
-            self.fetch_from(now, object, source, out);
+            self.objects.fetch_from(now, object, source, out);
         }
-    }
-
-    /// Schedules a retry; the delay doubles with each failure.
-    fn try_later(&mut self, now: Time, object: ObjectId) {
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
-        self.data.waiting -= usize::from(inflight.phase == Phase::Waiting);
-        inflight.phase = Phase::Pausing;
-        let doubled = FETCH_RETRY_START.0 << inflight.tries.min(16);
-        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
     }
 
     /// Handles the fetches with due timers.
     pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
-        self.assign_free_sources(now, out);
-        while let Some(&(at, object)) = self.data.timers.first()
+        self.objects.assign_free_sources(now, out);
+        while let Some(&(at, object)) = self.objects.timers.first()
             && at <= now
         {
-            self.data.timers.remove(&(at, object));
+            self.objects.timers.remove(&(at, object));
             let home = self.home_of_object(&object);
-            let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { continue };
+            let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { continue };
             inflight.timer = None;
             // The partition may have moved since the home was asked last.
             inflight.home = inflight.home.map(|known| home.unwrap_or(known));
@@ -294,7 +299,7 @@ impl Scheduler {
                 self.look_for_copies(now, object, out);
                 continue;
             }
-            let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { continue };
+            let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { continue };
             // The home's report may get lost: it is asked again, and this node keeps its place.
             if inflight.phase == Phase::Waiting
                 && inflight.waits < LOCATE_WAITS
@@ -312,10 +317,10 @@ impl Scheduler {
                 inflight.phase = Phase::Locating;
                 let copies = &mut out.locate.entry(home).or_default().copies_only;
                 copies.push(wire_object(object, size_bytes));
-                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+                self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
-            self.fetch_from(now, object, maker, out);
+            self.objects.fetch_from(now, object, maker, out);
         }
         self.fetch_ahead(now, out);
     }
@@ -329,10 +334,10 @@ impl Scheduler {
         result: Result<(), FetchError>,
         out: &mut Out,
     ) {
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else {
+        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else {
             // No task waits for the object any more.
             if result.is_ok()
-                && self.presence(&object) == crate::holder::ready_queue::Presence::Absent
+                && self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent
             {
                 out.evicted.push(object);
             }
@@ -358,18 +363,18 @@ impl Scheduler {
         let from = attempt.from;
         if maker == self.options.me && from == maker {
             // An earlier incarnation made it. Whether it must be kept is not known, so it is.
-            self.data.objects.made(object, size_bytes, real, true);
+            self.objects.table.made(object, size_bytes, real, true);
         } else {
             let kind = (inflight.first.is_none(), inflight.single);
             match taken {
-                Some(stay) => self.data.objects.take(object, size_bytes, real, stay),
-                None => self.data.objects.copied(object, size_bytes, real, kind),
+                Some(stay) => self.objects.table.take(object, size_bytes, real, stay),
+                None => self.objects.table.copied(object, size_bytes, real, kind),
             }
-            self.data.totals.brought_bytes += size_bytes;
+            self.objects.totals.brought_bytes += size_bytes;
             // Some of the objects taken over need no transfer: an uploaded file is here already.
             if taken.is_none() {
-                self.estimates.transferred(from, size_bytes, now.since(attempt.at));
-                self.data.fetched(now.since(inflight.asked));
+                self.policy.estimates_mut().transferred(from, size_bytes, now.since(attempt.at));
+                self.objects.fetched(now.since(inflight.asked));
             }
             if size_bytes >= COPY_REPORTED_BYTES_MIN
                 && taken.is_none()
@@ -403,10 +408,10 @@ impl Scheduler {
         from: Option<NodeId>,
         out: &mut Out,
     ) -> bool {
-        let Some(staged) = self.staging.get_mut(&task) else { return false };
+        let Some(staged) = self.holder.staged_mut(&task) else { return false };
         let Some(bytes) = staged.missing.remove(&object) else { return false };
         let (attempt, took) = (staged.attempt, now.since(staged.since));
-        if self.data.objects.pin(object) {
+        if self.objects.table.pin(object) {
             staged.pins.push(object);
         }
         if let Some(from) = from {
@@ -416,10 +421,13 @@ impl Scheduler {
     }
 
     fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &FetchError, out: &mut Out) {
-        let Some(inflight) = self.data.inflight_fetches.get(&object) else { return };
+        let Some(inflight) = self.objects.inflight_fetches.get(&object) else { return };
         let (maker, from) = (inflight.maker, inflight.from);
         let waits = |task: &TaskId| {
-            self.staging.get(task).is_some_and(|staged| staged.missing.contains_key(&object))
+            self.holder
+                .staging()
+                .get(task)
+                .is_some_and(|staged| staged.missing.contains_key(&object))
         };
         let wanted = inflight.tasks.iter().any(waits);
         let blind = self.options.mutant == Some(Mutant::NoFetchFallback);
@@ -435,11 +443,11 @@ impl Scheduler {
         }
         if from != maker && !blind {
             // The copy may have been evicted meanwhile; the maker has the object.
-            self.fetch_from(now, object, maker, out);
+            self.objects.fetch_from(now, object, maker, out);
             return;
         }
         let home = self.home_of_object(&object);
-        let inflight = self.data.inflight_fetches.get_mut(&object).expect("looked at above");
+        let inflight = self.objects.inflight_fetches.get_mut(&object).expect("looked at above");
         inflight.tries += 1;
         if *error == FetchError::NotThere {
             // In between its home is asked for copies, whatever the size. The outputs of a leaving
@@ -450,19 +458,19 @@ impl Scheduler {
             inflight.home = inflight.home.or(home);
         }
         let tries = inflight.tries;
-        let is_there =
-            inflight.absences < FETCH_ABSENCES_MAX || (inflight.copy_known && !self.homes.moves());
+        let is_there = inflight.absences < FETCH_ABSENCES_MAX
+            || (inflight.copy_known && !self.routing.homes().moves());
         let tries_max = match inflight.copy_known {
-            _ if self.homes.moves() => FETCH_TRIES_REBUILT_MAX,
+            _ if self.routing.homes().moves() => FETCH_TRIES_REBUILT_MAX,
             true => FETCH_TRIES_COPY_KNOWN_MAX,
             false => FETCH_TRIES_MAX,
         };
         if tries < tries_max && is_there && !(blind && from != maker) {
             self.stall(object);
-            self.try_later(now, object);
+            self.objects.try_later(now, object);
             return;
         }
-        if self.homes.moves() {
+        if self.routing.homes().moves() {
             self.input_gone(now, object, out);
             return;
         }
@@ -471,7 +479,8 @@ impl Scheduler {
         self.object_changed(&object);
         let error = format!("input {} of {} on node {from}: {error}", object.output, object.task);
         for task in tasks {
-            let waits = self.staging.get(&task).is_some_and(|s| s.missing.contains_key(&object));
+            let waits =
+                self.holder.staging().get(&task).is_some_and(|s| s.missing.contains_key(&object));
             if !waits {
                 continue;
             }
@@ -484,67 +493,68 @@ impl Scheduler {
 
     /// Counts the tasks that wait for the object apart from those with fetches that make progress.
     fn stall(&mut self, object: ObjectId) {
-        let inflight = self.data.inflight_fetches.get_mut(&object).expect("it has just failed");
+        let inflight = self.objects.inflight_fetches.get_mut(&object).expect("it has just failed");
         if std::mem::replace(&mut inflight.has_failed, true) {
             return;
         }
-        self.data.failed_fetch_bytes += inflight.size_bytes;
+        self.objects.failed_fetch_bytes += inflight.size_bytes;
         for task in &inflight.tasks {
-            let Some(staged) = self.staging.get_mut(task) else { continue };
+            let Some(staged) = self.holder.staged_mut(task) else { continue };
             if staged.missing.contains_key(&object) && staged.failed_fetches.insert(object) {
-                self.data.failed_fetch_tasks += usize::from(staged.failed_fetches.len() == 1);
+                self.objects.failed_fetch_tasks += usize::from(staged.failed_fetches.len() == 1);
             }
         }
     }
     fn unstall(&mut self, task: TaskId, object: &ObjectId) {
-        let Some(staged) = self.staging.get_mut(&task) else { return };
+        let Some(staged) = self.holder.staged_mut(&task) else { return };
         if staged.failed_fetches.remove(object) && staged.failed_fetches.is_empty() {
-            self.data.failed_fetch_tasks -= 1;
+            self.objects.failed_fetch_tasks -= 1;
         }
     }
 
     /// Fetches small inputs of wide fan-ins to the home of the reading task as soon as they are
     /// made.
     fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
-        let jobs = &self.ledger.jobs;
-        let news = std::mem::take(&mut self.ledger.ahead);
-        let room = FETCHES_AHEAD_WAITING_MAX.saturating_sub(self.data.ahead.len());
+        let jobs = &self.home.ledger.jobs;
+        let news = std::mem::take(&mut self.home.ledger.ahead);
+        let room = FETCHES_AHEAD_WAITING_MAX.saturating_sub(self.objects.ahead.len());
         let news = news.into_iter().filter(|ahead| {
             jobs.get(&ahead.child.job).is_some_and(|job| job.visible && !job.ended)
         });
-        self.data.ahead.extend(news.take(room));
+        self.objects.ahead.extend(news.take(room));
         for _ in 0..STEP_POPS_MAX {
-            if self.data.ahead_in_flight >= FETCHES_AHEAD_IN_FLIGHT_MAX {
+            if self.objects.ahead_in_flight >= FETCHES_AHEAD_IN_FLIGHT_MAX {
                 return;
             }
             let Some(&Ahead { object, child, maker, size_bytes, readers }) =
-                self.data.ahead.front()
+                self.objects.ahead.front()
             else {
                 return;
             };
-            let waits = self.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
-            let absent = self.presence(&object) == crate::holder::ready_queue::Presence::Absent;
-            let job = self.ledger.jobs.get(&child.job).filter(|_| waits && absent);
+            let waits = self.home.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
+            let absent =
+                self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent;
+            let job = self.home.ledger.jobs.get(&child.job).filter(|_| waits && absent);
             let Some(settings) = job.map(|job| job.settings.clone()) else {
-                self.data.ahead.pop_front();
+                self.objects.ahead.pop_front();
                 continue;
             };
             if !self.has_room_ahead(size_bytes) {
                 return; // It stays the next.
             }
-            self.data.ahead.pop_front();
+            self.objects.ahead.pop_front();
             let settings = &settings;
             let request =
                 FetchRequest { object, maker, size_bytes, readers, settings, taken: None };
             self.start_inflight_fetch(now, &request, None, out);
         }
-        self.data.left_over = true;
+        self.objects.left_over = true;
     }
     /// Idle copies are evicted for objects that are fetched early.
     fn has_room_ahead(&self, size_bytes: u64) -> bool {
-        let (data, tuning) = (&self.data, &self.options.tuning);
-        let copies = data.objects.pinned_bytes().saturating_add(data.coming_bytes);
-        let taken = data.objects.firm_bytes().saturating_add(data.reserved_bytes);
+        let (data, tuning) = (&self.objects, &self.options.tuning);
+        let copies = data.table.pinned_bytes().saturating_add(data.coming_bytes);
+        let taken = data.table.firm_bytes().saturating_add(data.reserved_bytes);
         copies.saturating_add(size_bytes) <= tuning.cache_bytes
             && taken.saturating_add(size_bytes) <= tuning.store_soft_bytes
     }

@@ -19,7 +19,7 @@ use crate::{Mutant, Scheduler};
 impl Scheduler {
     /// A node has failed: objects that it had made, or kept for other nodes, are gone.
     pub(crate) fn pin_last_copies_of(&mut self, gone: NodeId, out: &mut Out) {
-        let orphans = self.ledger.readers.made_on(gone);
+        let orphans = self.home.ledger.readers.made_on(gone);
         self.pin_last_copies(orphans, out);
     }
 
@@ -31,14 +31,14 @@ impl Scheduler {
         }
         let mut kept: BTreeMap<NodeId, Vec<wire::AttemptOutputs>> = BTreeMap::new();
         for object in orphans {
-            let Some(maker) = self.ledger.readers.maker_of(&object) else { continue };
+            let Some(maker) = self.home.ledger.readers.maker_of(&object) else { continue };
             // The holder according to the task's record may be the node that has just reported the
             // loss.
-            let holder = self.ledger.cell(object.task).map(|cell| cell.holder);
-            let goes = |node: NodeId| self.is_dead(node) || self.homes.is_leaving(node);
+            let holder = self.home.ledger.cell(object.task).map(|cell| cell.holder);
+            let goes = |node: NodeId| self.is_dead(node) || self.routing.homes().is_leaving(node);
             let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);
-            let Some(keeper) = self.data.directory.nodes(&object).find(stays) else { continue };
-            self.ledger.readers.moved(&object, keeper);
+            let Some(keeper) = self.objects.directory.nodes(&object).find(stays) else { continue };
+            self.home.ledger.readers.moved(&object, keeper);
             let output = wire::TransferredOutput { output: object.output, ..Default::default() };
             kept.entry(keeper).or_default().push(wire::AttemptOutputs {
                 job: object.task.job.0,
@@ -60,7 +60,7 @@ impl Scheduler {
 
     /// A node has gained a copy. It may be the only one of an object with a failed maker.
     pub(crate) fn on_copy_added(&mut self, object: ObjectId, out: &mut Out) {
-        let maker = self.ledger.readers.maker_of(&object);
+        let maker = self.home.ledger.readers.maker_of(&object);
         if maker.is_some_and(|maker| self.is_dead(maker)) {
             self.pin_last_copies(vec![object], out);
         }
@@ -68,7 +68,7 @@ impl Scheduler {
 
     /// A node has lost its copy. If it was to keep the object, another node is chosen.
     pub(crate) fn on_copy_removed(&mut self, object: ObjectId, from: NodeId, out: &mut Out) {
-        if self.ledger.readers.maker_of(&object) == Some(from) {
+        if self.home.ledger.readers.maker_of(&object) == Some(from) {
             self.pin_last_copies(vec![object], out);
         }
     }
@@ -85,10 +85,10 @@ impl Scheduler {
                     output: output.output,
                     size_bytes: 0,
                 });
-                let firm_bytes = self.data.objects.idle_bytes_of(&object);
-                let taken_bytes = self.data.taken_bytes().saturating_add(firm_bytes);
+                let firm_bytes = self.objects.table.idle_bytes_of(&object);
+                let taken_bytes = self.objects.taken_bytes().saturating_add(firm_bytes);
                 if taken_bytes <= self.options.tuning.store_soft_bytes {
-                    self.data.objects.keep(object, false);
+                    self.objects.table.keep(object, false);
                 }
             }
         }
@@ -119,13 +119,13 @@ mod tests {
     /// Node 0, home of outputs that node 1 made and other nodes read.
     fn home() -> Scheduler {
         let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Eft), homes(&[]));
-        home.ledger.readers.expect(object(1), 3, NodeId(1));
-        home.ledger.readers.expect(object(2), 3, NodeId(1));
+        home.home.ledger.readers.expect(object(1), 3, NodeId(1));
+        home.home.ledger.readers.expect(object(2), 3, NodeId(1));
         home
     }
     fn copied(home: &mut Scheduler, number: u64, node: u32) {
         let kept = home.locate_timeout(1);
-        home.data.directory.add((Time(0), kept), object(number), NodeId(node));
+        home.objects.directory.add((Time(0), kept), object(number), NodeId(node));
     }
     /// Which node is asked to keep the output of which task.
     fn told(out: &mut Out) -> Vec<(u32, u64)> {
@@ -142,19 +142,19 @@ mod tests {
         let (mut home, mut out) = (home(), Out::default());
         copied(&mut home, 1, 2);
         copied(&mut home, 1, 3);
-        home.homes = homes(&[1]);
+        home.routing.replace_homes(homes(&[1]));
         home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)], "one of them, and no node has the other object");
-        assert_eq!(home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
+        assert_eq!(home.home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
         // The chosen node has no space, and its copy is evicted.
-        home.data.directory.remove(object(1), NodeId(2));
+        home.objects.directory.remove(object(1), NodeId(2));
         home.on_copy_removed(object(1), NodeId(2), &mut out);
         assert_eq!(told(&mut out), [(3, 1)]);
         home.on_copy_removed(object(1), NodeId(2), &mut out);
         assert_eq!(told(&mut out), [], "it does not keep it any more");
         // The chosen node fails too.
         copied(&mut home, 1, 2);
-        home.homes = homes(&[1, 3]);
+        home.routing.replace_homes(homes(&[1, 3]));
         home.on_peer_gone(Time(0), NodeId(3), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)]);
     }
@@ -172,12 +172,15 @@ mod tests {
         keeper.options.tuning.cache_bytes = 0;
         keeper.options.tuning.store_soft_bytes = 15;
         for number in 1..=3 {
-            keeper.data.objects.copied(object(number), 10, true, (false, false));
+            keeper.objects.table.copied(object(number), 10, true, (false, false));
         }
         keeper.on_pin_last_copy(&[transferred(1), transferred(2), transferred(9)]);
         keeper.evict(u64::MAX, &mut Out::default());
-        let here = |number| keeper.data.objects.contains(&object(number));
+        let here = |number| keeper.objects.table.contains(&object(number));
         assert_eq!([here(1), here(2), here(3), here(9)], [true, false, false, false]);
-        assert!(keeper.data.objects.mark_deleted(object(1)), "it is deleted when no task reads it");
+        assert!(
+            keeper.objects.table.mark_deleted(object(1)),
+            "it is deleted when no task reads it"
+        );
     }
 }

@@ -14,13 +14,14 @@ impl Scheduler {
     /// Whether the map declares the node failed, and no message of a later incarnation has arrived.
     pub(crate) fn is_dead(&self, node: NodeId) -> bool {
         // The map may know only an earlier incarnation of this node too.
-        self.homes.is_gone(node) && self.incarnation_of(node) <= self.homes.incarnation_of(node)
+        self.routing.homes().is_gone(node)
+            && self.incarnation_of(node) <= self.routing.homes().incarnation_of(node)
     }
 
     /// Asks the home of the object for copies, up to `FETCH_TRIES_REBUILT_MAX` times.
     pub(crate) fn look_for_copies(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let home = self.home_of_object(&object);
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
+        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
         inflight.tries += 1;
         let Some(home) = home.filter(|_| inflight.tries <= FETCH_TRIES_REBUILT_MAX) else {
             return self.input_gone(now, object, out);
@@ -29,14 +30,14 @@ impl Scheduler {
     }
 
     fn ask_for_copies(&mut self, now: Time, object: ObjectId, home: NodeId, out: &mut Out) {
-        let Some(inflight) = self.data.inflight_fetches.get_mut(&object) else { return };
-        self.data.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
+        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
         inflight.phase = Phase::Locating;
         inflight.copy_known = false;
         let size_bytes = inflight.size_bytes;
         let copies = &mut out.locate.entry(home).or_default().copies_only;
         copies.push(wire_object(object, size_bytes));
-        self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+        self.objects.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
     /// These homes have lost the lists of waiting askers: they are asked again.
@@ -48,7 +49,7 @@ impl Scheduler {
     ) {
         let waits =
             |inflight: &InflightFetch| matches!(inflight.phase, Phase::Locating | Phase::Waiting);
-        let inflight_fetches = self.data.inflight_fetches.iter();
+        let inflight_fetches = self.objects.inflight_fetches.iter();
         let inflight_fetches = inflight_fetches
             .filter(|(object, inflight)| waits(inflight) && concerns(object, inflight));
         let waiting: Vec<_> =
@@ -70,14 +71,14 @@ impl Scheduler {
             Phase::Locating | Phase::Waiting | Phase::Pausing => inflight.maker == node,
         };
         let inflight_fetches =
-            self.data.inflight_fetches.iter().filter(|(_, inflight)| stops(inflight));
+            self.objects.inflight_fetches.iter().filter(|(_, inflight)| stops(inflight));
         let stopped: Vec<_> =
             inflight_fetches.map(|(&object, inflight)| (object, inflight.maker)).collect();
         for (object, maker) in stopped {
             if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
             } else {
-                self.fetch_from(now, object, maker, out);
+                self.objects.fetch_from(now, object, maker, out);
             }
         }
     }
@@ -87,7 +88,7 @@ impl Scheduler {
         let Some(inflight) = self.end_inflight_fetch(&object) else { return };
         self.object_changed(&object);
         for task in inflight.tasks {
-            let Some(staged) = self.staging.get_mut(&task) else { continue };
+            let Some(staged) = self.holder.staged_mut(&task) else { continue };
             if let Some(size_bytes) = staged.missing.remove(&object) {
                 staged.lost.push(wire_object(object, size_bytes));
                 self.inputs_settled(now, task, out);
@@ -97,13 +98,13 @@ impl Scheduler {
 
     /// An input of a staged task has arrived, or is lost.
     pub(crate) fn inputs_settled(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(staged) = self.staging.get_mut(&task) else { return };
+        let Some(staged) = self.holder.staged_mut(&task) else { return };
         if !staged.missing.is_empty() || staged.complete {
             return;
         }
         if staged.lost.is_empty() {
             staged.complete = true;
-            self.awaiting_slot.push_back(task);
+            self.holder.join_line(task);
             return;
         }
         let Some(mut staged) = self.unstage(task, out) else { return };

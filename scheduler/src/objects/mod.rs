@@ -12,3 +12,5 @@ pub(crate) mod output_copies;
 pub(crate) mod output_transfer;
 pub(crate) mod reader_counts;
 pub(crate) mod shared_files;
+
+pub(crate) use data::Objects;

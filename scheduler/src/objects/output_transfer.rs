@@ -13,6 +13,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::objects::Objects;
 use crate::objects::data::wire_object;
 use crate::objects::drain::AttemptKey;
 use crate::objects::fetch::{FetchRequest, InflightFetch};
@@ -66,6 +67,15 @@ pub(crate) fn send_output_transfer(
     }
 }
 
+impl Objects {
+    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
+        let inflight = |(object, _)| self.inflight_fetches.get(&object);
+        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
+        self.incoming_transfers.contains_key(&attempt_key(transferred))
+            && inflight_fetches.any(InflightFetch::is_taken)
+    }
+}
+
 impl Scheduler {
     pub(crate) fn on_output_transfer(
         &mut self,
@@ -74,7 +84,7 @@ impl Scheduler {
         transfer: wire::OutputTransfer,
         out: &mut Out,
     ) {
-        let is_member = |node: u32| (node as usize) < self.homes.nodes();
+        let is_member = |node: u32| (node as usize) < self.routing.homes().nodes();
         if !is_member(transfer.from) || !is_member(transfer.to) {
             return;
         }
@@ -88,8 +98,10 @@ impl Scheduler {
             TransferStage::Fetched => {
                 self.on_transfer_fetched(NodeId(transfer.from), from, transfer.attempts, out);
             }
-            TransferStage::Free => self.on_transfer_free(&transfer.attempts),
-            TransferStage::NoSpace => self.on_transfer_no_space(now, from, &transfer.attempts),
+            TransferStage::Free => self.objects.on_transfer_free(&transfer.attempts),
+            TransferStage::NoSpace => {
+                self.objects.on_transfer_no_space(now, from, &transfer.attempts)
+            }
             TransferStage::PinLastCopy => self.on_pin_last_copy(&transfer.attempts),
             TransferStage::Replicate => {
                 self.on_transfer_fetch(now, NodeId(transfer.from), true, transfer.attempts, out);
@@ -110,7 +122,7 @@ impl Scheduler {
         mut offered: Vec<wire::AttemptOutputs>,
         out: &mut Out,
     ) {
-        let (homes, ledger) = (&self.homes, &self.ledger);
+        let (homes, ledger) = (self.routing.homes(), &self.home.ledger);
         offered.retain_mut(|transferred| {
             let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
             homes.is_home_of(attempt_key(transferred).0)
@@ -133,23 +145,23 @@ impl Scheduler {
         let me = self.options.me;
         let (mut coming, mut refused) = (Vec::new(), Vec::new());
         for transferred in to_take {
-            if stays && self.will_be_kept(&transferred) {
+            if stays && self.objects.will_be_kept(&transferred) {
                 coming.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
                 continue;
             }
-            if self.drain.is_some() || !self.has_room_to_take(&transferred) {
+            if self.objects.drain.is_some() || !self.has_room_to_take(&transferred) {
                 refused.push(wire::AttemptOutputs { outputs: Vec::new(), ..transferred });
                 continue;
             }
             for (object, output) in objects_of(&transferred) {
                 // An object that is being fetched for a task is requested again later.
-                let is_coming = self.data.inflight_fetches.contains_key(&object);
-                if !is_coming && !self.data.objects.is_made(&object) {
+                let is_coming = self.objects.inflight_fetches.contains_key(&object);
+                if !is_coming && !self.objects.table.is_made(&object) {
                     self.take(now, from, object, output, out);
                 }
             }
             let made = attempt_key(&transferred);
-            self.data
+            self.objects
                 .incoming_transfers
                 .insert(made, IncomingTransfer { from, transferred, stays });
             self.check_transfer(made, out);
@@ -160,18 +172,11 @@ impl Scheduler {
         send_output_transfer(from, full, (from, me), refused, out);
     }
 
-    fn will_be_kept(&self, transferred: &wire::AttemptOutputs) -> bool {
-        let inflight = |(object, _)| self.data.inflight_fetches.get(&object);
-        let mut inflight_fetches = objects_of(transferred).filter_map(inflight);
-        self.data.incoming_transfers.contains_key(&attempt_key(transferred))
-            && inflight_fetches.any(InflightFetch::is_taken)
-    }
-
     fn has_room_to_take(&self, transferred: &wire::AttemptOutputs) -> bool {
-        let data = &self.data;
+        let data = &self.objects;
         let comes = |(object, output): &(ObjectId, &wire::TransferredOutput)| {
             output.real
-                && !data.objects.is_made(object)
+                && !data.table.is_made(object)
                 && !data.inflight_fetches.contains_key(object)
         };
         let needed = objects_of(transferred).filter(comes).map(|(_, output)| output.size_bytes);
@@ -204,12 +209,12 @@ impl Scheduler {
     /// Reports when all outputs of the attempt are here: to their home, or to the node that
     /// replicates them.
     pub(crate) fn check_transfer(&mut self, made: AttemptKey, out: &mut Out) {
-        let Some(incoming) = self.data.incoming_transfers.get(&made) else { return };
-        let is_here = |(object, _)| self.data.objects.is_made(&object);
+        let Some(incoming) = self.objects.incoming_transfers.get(&made) else { return };
+        let is_here = |(object, _)| self.objects.table.is_made(&object);
         if !objects_of(&incoming.transferred).all(is_here) {
             return;
         }
-        let Some(incoming) = self.data.incoming_transfers.remove(&made) else { return };
+        let Some(incoming) = self.objects.incoming_transfers.remove(&made) else { return };
         let IncomingTransfer { from, transferred, stays } = incoming;
         let (task, attempt) = made;
         out.events.push(Event::TakenOver { task, attempt, from });
@@ -218,7 +223,7 @@ impl Scheduler {
             return;
         }
         self.share_taken(made);
-        if let Some(home) = self.homes.owner(task.partition()) {
+        if let Some(home) = self.routing.homes().owner(task.partition()) {
             let between = (from, self.options.me);
             send_output_transfer(home, TransferStage::Fetched, between, vec![transferred], out);
         }
@@ -236,14 +241,14 @@ impl Scheduler {
         let mut unwanted: Vec<wire::Object> = Vec::new();
         for transferred in taken {
             let (task, attempt) = attempt_key(&transferred);
-            if !self.homes.is_home_of(task) {
+            if !self.routing.homes().is_home_of(task) {
                 continue;
             }
-            let homes = &self.homes;
+            let homes = self.routing.homes();
             let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
-            if self.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
+            if self.home.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
                 for (object, _) in objects_of(&transferred) {
-                    self.ledger.readers.moved(&object, taker);
+                    self.home.ledger.readers.moved(&object, taker);
                 }
             } else {
                 // Another node took them over meanwhile, or the job has ended.

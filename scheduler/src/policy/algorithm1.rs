@@ -85,6 +85,7 @@ impl Scheduler {
         let inputs = work.inputs.iter().map(located);
         let assumed = Assumptions {
             bandwidth_bytes_per_s: self
+                .policy
                 .estimates
                 .bandwidth_from(from, tuning.bandwidth_bytes_per_s),
             task_length: self.length_of(work),

@@ -106,7 +106,7 @@ impl Scheduler {
             return Decision::Shared(Reason::NoInput);
         }
         let (all_bytes, places) = places(work);
-        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let bandwidth = self.policy.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         let length = self.length_of(work);
         let small_s = self.options.tuning.threshold * length.as_secs_f64();
         if all_bytes / bandwidth <= small_s {
@@ -117,7 +117,7 @@ impl Scheduler {
         let own_wait = self.own_wait();
         let candidate = |node: NodeId| Candidate {
             node,
-            wait_s: self.loads.wait(now, node).unwrap_or(own_wait).as_secs_f64(),
+            wait_s: self.policy.loads.wait(now, node).unwrap_or(own_wait).as_secs_f64(),
             // A peer may name a copy twice.
             moving_s: (all_bytes - here(node)).max(0.0) / bandwidth,
         };
@@ -144,7 +144,8 @@ impl Scheduler {
         let is_missing = |input: &&wire::InputAt| input.node != me && !input.copies.contains(&me);
         let moving_s = |input: &wire::InputAt| {
             let sources = input.copies.iter().chain([&input.node]);
-            let rates = sources.map(|&node| self.estimates.bandwidth_from(NodeId(node), assumed));
+            let rates =
+                sources.map(|&node| self.policy.estimates.bandwidth_from(NodeId(node), assumed));
             own_share(input) / rates.fold(f64::MIN_POSITIVE, f64::max)
         };
         work.inputs.iter().filter(is_missing).map(moving_s).sum()
@@ -152,15 +153,20 @@ impl Scheduler {
 
     /// The wait of a further task in the local queue of this node, which precedes the shared queue.
     fn own_wait(&self) -> Span {
-        Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
+        Span(self.own_work().0 / u64::from(self.holder.slots().total().max(1)))
     }
     fn own_work(&self) -> Span {
         let assumed = self.options.tuning.lengths;
-        let queued = (self.local.len() + self.staging.len()) as u64;
+        let queued = (self.holder.local().len() + self.holder.staging().len()) as u64;
         let queued_ns = self.mean_length().0.saturating_mul(queued);
-        let rest_ns = self.estimates.rest(assumed).0.saturating_mul(self.running.len() as u64);
+        let rest_ns = self
+            .policy
+            .estimates
+            .rest(assumed)
+            .0
+            .saturating_mul(self.holder.running().len() as u64);
         let work_ns = queued_ns.saturating_add(rest_ns);
-        Span((work_ns as f64 * self.estimates.width()) as u64)
+        Span((work_ns as f64 * self.policy.estimates.width()) as u64)
     }
 
     /// The load that is reported to peers; `None` if the policy does not use it.
@@ -168,32 +174,32 @@ impl Scheduler {
     pub fn own_load(&self) -> Option<wire::Load> {
         let length = |queue: usize| u32::try_from(queue).unwrap_or(u32::MAX);
         self.rules().sends_load.then(|| wire::Load {
-            slots: self.slots.total(),
-            shared: length(self.shared.len()),
-            local: length(self.local.len()),
+            slots: self.holder.slots().total(),
+            shared: length(self.holder.shared().len()),
+            local: length(self.holder.local().len()),
             work_ns: self.own_work().0,
         })
     }
     /// A peer reports its load.
     pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
         if self.rules().sends_load {
-            let used = self.estimates.input_bytes() > 0.0;
-            self.loads.note_load(now, from, load, used);
+            let used = self.policy.estimates.input_bytes() > 0.0;
+            self.policy.loads.note_load(now, from, load, used);
         }
     }
 
     /// The expected duration of a task.
     pub(crate) fn length_of(&self, work: &Work) -> Span {
-        self.estimates.length(&work.spec, work.duration, self.options.tuning.lengths)
+        self.policy.estimates.length(&work.spec, work.duration, self.options.tuning.lengths)
     }
     pub(crate) fn mean_length(&self) -> Span {
-        self.estimates.mean_length(self.options.tuning.lengths)
+        self.policy.estimates.mean_length(self.options.tuning.lengths)
     }
 
     /// The mean time to move the inputs of a task here.
     pub(crate) fn moving_time(&self) -> Span {
-        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
-        Span((self.estimates.input_bytes() / bandwidth * 1e9) as u64)
+        let bandwidth = self.policy.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        Span((self.policy.estimates.input_bytes() / bandwidth * 1e9) as u64)
     }
     /// The number of tasks that this node starts within the time to move the inputs of one.
     pub(crate) fn started_meanwhile(&self) -> usize {
@@ -203,16 +209,16 @@ impl Scheduler {
     }
     /// The number of tasks of mean width that run here at once.
     pub(crate) fn lanes(&self) -> usize {
-        ((f64::from(self.slots.total()) / self.estimates.width()) as usize).max(1)
+        ((f64::from(self.holder.slots().total()) / self.policy.estimates.width()) as usize).max(1)
     }
     /// The number of tasks for the free slots; the last one may have to be narrower.
     pub(crate) fn free_lanes(&self) -> usize {
-        (f64::from(self.slots.free()) / self.estimates.width()).ceil() as usize
+        (f64::from(self.holder.slots().free()) / self.policy.estimates.width()).ceil() as usize
     }
     /// The number of tasks without a request that other nodes may take: those of the shared queue,
     /// and those of the local queue that are worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
-        self.shared.plain() + self.surplus()
+        self.holder.shared().plain() + self.surplus()
     }
     /// The number of tasks in the local queue that this node would start only after a thief could
     /// have their inputs. If tasks take longer than that, these are all of them.
@@ -220,7 +226,8 @@ impl Scheduler {
         if !self.rules().shares_local_queue {
             return 0;
         }
-        let local = self.local.plain().saturating_sub(self.data.no_space.pinned_here());
+        let local =
+            self.holder.local().plain().saturating_sub(self.holder.no_space().pinned_here());
         // Other inputs move too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {

@@ -23,3 +23,52 @@ pub(crate) use queue_monitor::Monitor;
 pub use queue_monitor::{Adaptive, excess};
 pub(crate) use rules::Rules;
 pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};
+
+use proto::{NodeId, Span, Time};
+
+use crate::scheduler::Options;
+
+/// What this node has measured, for the policies.
+#[derive(Debug)]
+pub(crate) struct PolicyState {
+    estimates: Estimates,
+    monitor: Monitor,
+    loads: Loads,
+}
+
+impl PolicyState {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            estimates: Estimates::default(),
+            monitor: Monitor::new(&options.tuning),
+            loads: Loads::default(),
+        }
+    }
+
+    pub(crate) fn estimates(&self) -> &Estimates {
+        &self.estimates
+    }
+    pub(crate) fn estimates_mut(&mut self) -> &mut Estimates {
+        &mut self.estimates
+    }
+    #[cfg(test)]
+    pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
+        &mut self.monitor
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.monitor.deadline()
+    }
+    /// The recent rate at which tasks end here.
+    pub(crate) fn tasks_per_s(&self, now: Time) -> f64 {
+        let mut throughput = self.monitor.throughput;
+        throughput.per_s(now).unwrap_or(0.0)
+    }
+
+    /// A task of this length was sent to a node.
+    pub(crate) fn note_sent(&mut self, now: Time, to: NodeId, slots: u32, length: Span) {
+        self.loads.sent(now, to, slots, length);
+    }
+    pub(crate) fn forget_peer(&mut self, peer: NodeId) {
+        self.loads.forget(peer);
+    }
+}

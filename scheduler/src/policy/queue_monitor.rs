@@ -173,7 +173,7 @@ impl Scheduler {
     /// The policy that applies now.
     pub(crate) fn policy(&self) -> Policy {
         let set = self.options.tuning.policy;
-        if Rules::of(set).adapts { self.monitor.adaptive.policy() } else { set }
+        if Rules::of(set).adapts { self.policy.monitor.adaptive.policy() } else { set }
     }
     /// The rules of the policy that applies now.
     pub(crate) fn rules(&self) -> Rules {
@@ -187,12 +187,12 @@ impl Scheduler {
     pub(crate) fn retune(&mut self, tuning: Tuning, out: &mut Out) {
         let before = self.options.tuning;
         if tuning.wait_max != before.wait_max {
-            self.monitor.wait_max = tuning.wait_max;
+            self.policy.monitor.wait_max = tuning.wait_max;
         }
         self.options.tuning = tuning;
-        self.thief.restart(tuning.steal_interval_start);
+        self.stealing.restart(tuning.steal_interval_start);
         // Under MLB, tasks that the earlier policy bound to this node are free for all nodes.
-        self.monitor.empties = self.rules().empties_local_queue;
+        self.policy.monitor.empties = self.rules().empties_local_queue;
         out.events.push(Event::Retuned {
             from: before.policy as u8,
             to: tuning.policy as u8,
@@ -204,31 +204,31 @@ impl Scheduler {
 
     /// A task that ran here is done.
     pub(crate) fn note_length(&mut self, now: Time, kind: &str, ran: Span, moved_bytes: u64) {
-        self.estimates.completed(kind, ran);
-        self.monitor.throughput.add(now, 1);
+        self.policy.estimates.completed(kind, ran);
+        self.policy.monitor.throughput.add(now, 1);
         if self.adapts() {
-            self.monitor.adaptive.ended(now, ran, moved_bytes);
+            self.policy.monitor.adaptive.ended(now, ran, moved_bytes);
         }
     }
 
     /// Checks the queues every `MONITOR_INTERVAL` while there is work here.
     pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
-        let busy = !self.local.is_empty() || !self.running.is_empty();
+        let busy = !self.holder.local().is_empty() || !self.holder.running().is_empty();
         if busy {
-            self.monitor.throughput.busy(now);
+            self.policy.monitor.throughput.busy(now);
         }
         let follows = self.adapts() || self.rules().monitors_queue;
-        if !busy || !(follows || self.monitor.empties) {
-            self.monitor.at = None;
+        if !busy || !(follows || self.policy.monitor.empties) {
+            self.policy.monitor.at = None;
             if !busy {
-                self.monitor.throughput.idle();
-                self.monitor.empties = false;
+                self.policy.monitor.throughput.idle();
+                self.policy.monitor.empties = false;
             }
             return;
         }
-        let due = *self.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
+        let due = *self.policy.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
         if now >= due {
-            self.monitor.at = Some(now + MONITOR_INTERVAL);
+            self.policy.monitor.at = Some(now + MONITOR_INTERVAL);
             if self.adapts() {
                 self.adapt(now, out);
             }
@@ -236,7 +236,7 @@ impl Scheduler {
                 self.shift_excess(now, out);
             }
         }
-        if self.monitor.empties {
+        if self.policy.monitor.empties {
             self.empty_local(out);
         }
     }
@@ -245,28 +245,29 @@ impl Scheduler {
     /// `STEP_SHIFTS_MAX` in a step.
     fn empty_local(&mut self, out: &mut Out) {
         let shifted = self.shift(STEP_SHIFTS_MAX, out);
-        self.monitor.empties = shifted > 0 && self.local.len() > self.data.no_space.pinned_here();
+        self.policy.monitor.empties =
+            shifted > 0 && self.holder.local().len() > self.holder.no_space().pinned_here();
     }
 
     fn adapt(&mut self, now: Time, out: &mut Out) {
         let before = self.policy();
-        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
-        let Some(after) = self.monitor.adaptive.judge(now, bandwidth) else { return };
-        self.monitor.empties = Rules::of(after).empties_local_queue;
+        let bandwidth = self.policy.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let Some(after) = self.policy.monitor.adaptive.judge(now, bandwidth) else { return };
+        self.policy.monitor.empties = Rules::of(after).empties_local_queue;
         out.events.push(Event::PolicyChanged { from: before as u8, to: after as u8 });
     }
 
     fn shift_excess(&mut self, now: Time, out: &mut Out) {
-        let Some(per_s) = self.monitor.throughput.per_s(now) else { return };
-        let tasks = excess(self.local.len(), per_s, self.monitor.wait_max);
+        let Some(per_s) = self.policy.monitor.throughput.per_s(now) else { return };
+        let tasks = excess(self.holder.local().len(), per_s, self.policy.monitor.wait_max);
         if tasks == 0 {
             return;
         }
         self.shift(tasks.min(STEP_SHIFTS_MAX), out);
-        let doubled = self.monitor.wait_max.doubled();
-        self.monitor.wait_max = doubled.min(TUNED_SPAN_MAX);
-        let wait_max = self.monitor.wait_max;
-        self.thief.rearm(now + self.options.tuning.steal_interval_bound);
+        let doubled = self.policy.monitor.wait_max.doubled();
+        self.policy.monitor.wait_max = doubled.min(TUNED_SPAN_MAX);
+        let wait_max = self.policy.monitor.wait_max;
+        self.stealing.rearm(now + self.options.tuning.steal_interval_bound);
         out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
     }
 
@@ -275,11 +276,11 @@ impl Scheduler {
     fn shift(&mut self, tasks: usize, out: &mut Out) -> usize {
         let (mut staying, mut shifted) = (Vec::new(), 0);
         for _ in 0..tasks {
-            let Some(ready) = self.local.pop_last() else { break };
+            let Some(ready) = self.holder.local_mut().pop_last() else { break };
             if !self.is_current(ready) {
                 continue;
             }
-            if self.data.no_space.is_pinned_here(ready.task) || self.is_bound(ready.task) {
+            if self.holder.no_space().is_pinned_here(ready.task) || self.is_bound(ready.task) {
                 staying.push(ready);
                 continue;
             }
@@ -297,9 +298,9 @@ impl Scheduler {
 
     /// Whether no other node can run it.
     fn is_bound(&self, task: TaskId) -> bool {
-        match self.remote_tasks.get(&task) {
+        match self.holder.remote_tasks().get(&task) {
             Some(remote) => remote.work.is_bound(),
-            None => self.ledger.spec(task).is_some_and(|spec| is_upload(spec)),
+            None => self.home.ledger.spec(task).is_some_and(|spec| is_upload(spec)),
         }
     }
 
@@ -307,14 +308,15 @@ impl Scheduler {
     /// its own tasks may wait less.
     pub(crate) fn steal_found_nothing(&mut self) {
         if self.rules().monitors_queue {
-            self.monitor.wait_max = Span(self.monitor.wait_max.0 / 2).max(WAIT_MIN);
+            self.policy.monitor.wait_max = Span(self.policy.monitor.wait_max.0 / 2).max(WAIT_MIN);
         }
     }
     /// Whether the longest wait is within the bound of the stealing interval: then a dormant thief
     /// starts again.
     pub(crate) fn waits_little(&self) -> bool {
         self.rules().monitors_queue
-            && self.monitor.wait_max <= self.options.tuning.steal_interval_bound.max(WAIT_MIN)
+            && self.policy.monitor.wait_max
+                <= self.options.tuning.steal_interval_bound.max(WAIT_MIN)
     }
 }
 
@@ -376,7 +378,7 @@ mod tests {
         let bundle = wire::Bundle { specs, settings, tasks: (0..tasks).map(placed).collect() };
         let push = Body::Push(wire::Push { bundle: Some(bundle) });
         scheduler.on_message(Time(0), NodeId(1), push, &mut out);
-        assert_eq!(scheduler.local.len() as u64, tasks);
+        assert_eq!(scheduler.holder.local().len() as u64, tasks);
         (scheduler, out)
     }
 
@@ -384,20 +386,23 @@ mod tests {
     fn shifting_keeps_every_task_and_doubles_the_wait() {
         let (mut scheduler, mut out) = holder(Policy::Flds, 5_000);
         scheduler.watch_queues(Time(0), &mut out);
-        scheduler.monitor.throughput.add(Time(0), 10);
+        scheduler.policy.monitor.throughput.add(Time(0), 10);
         let later = Time(0) + MONITOR_INTERVAL;
         scheduler.watch_queues(later, &mut out);
         // 100 tasks a second: 50 s of work, of which 30 s may wait.
-        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (3_000, 2_000));
-        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(60));
+        assert_eq!(
+            (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+            (3_000, 2_000)
+        );
+        assert_eq!(scheduler.policy.monitor.wait_max, Span::from_secs(60));
         let shifted = |event: &&Event| matches!(event, Event::Shifted { tasks: 2_000, .. });
         assert_eq!(out.events.iter().filter(shifted).count(), 1);
         let mut seen = std::collections::BTreeSet::new();
-        while let Some(ready) = scheduler.local.pop_last() {
+        while let Some(ready) = scheduler.holder.local_mut().pop_last() {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank >= 3, "the lowest went, not {}", ready.rank);
         }
-        while let Some(ready) = scheduler.shared.pop_last() {
+        while let Some(ready) = scheduler.holder.shared_mut().pop_last() {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank <= 3, "the lowest went, not {}", ready.rank);
         }
@@ -409,23 +414,23 @@ mod tests {
         for (policy, tasks) in [(Policy::Flds, 0), (Policy::Mdl, 100), (Policy::Eft, 100)] {
             let (mut scheduler, mut out) = holder(policy, tasks);
             scheduler.watch_queues(Time(0), &mut out);
-            assert_eq!(scheduler.monitor.deadline(), None, "{policy:?}");
+            assert_eq!(scheduler.policy.monitor.deadline(), None, "{policy:?}");
         }
         let (mut scheduler, mut out) = holder(Policy::Flds, 1);
         scheduler.watch_queues(Time(0), &mut out);
-        assert!(scheduler.monitor.deadline().is_some());
+        assert!(scheduler.policy.monitor.deadline().is_some());
     }
 
     #[test]
     fn failed_steals_halve_the_wait_of_flds_alone() {
         let (mut scheduler, _) = holder(Policy::Flds, 1);
         scheduler.steal_found_nothing();
-        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(15));
+        assert_eq!(scheduler.policy.monitor.wait_max, Span::from_secs(15));
         (0..100).for_each(|_| scheduler.steal_found_nothing());
-        assert_eq!(scheduler.monitor.wait_max, WAIT_MIN);
+        assert_eq!(scheduler.policy.monitor.wait_max, WAIT_MIN);
         let (mut scheduler, _) = holder(Policy::Mdl, 1);
         scheduler.steal_found_nothing();
-        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(30));
+        assert_eq!(scheduler.policy.monitor.wait_max, Span::from_secs(30));
     }
 
     #[test]
@@ -442,17 +447,24 @@ mod tests {
             let told: Vec<_> = out.events.iter().filter_map(told).collect();
             assert_eq!(told, [(before as u8, Policy::Mlb as u8)]);
             scheduler.watch_queues(Time(0), &mut out);
-            assert_eq!((scheduler.local.len(), scheduler.shared.len()), (10, STEP_SHIFTS_MAX));
-            let next = scheduler.monitor.deadline().expect("the rest goes too");
+            assert_eq!(
+                (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+                (10, STEP_SHIFTS_MAX)
+            );
+            let next = scheduler.policy.monitor.deadline().expect("the rest goes too");
             scheduler.watch_queues(next, &mut out);
-            assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "{before:?}");
+            assert_eq!(
+                (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+                (0, tasks),
+                "{before:?}"
+            );
             scheduler.watch_queues(next, &mut out);
-            assert_eq!(scheduler.monitor.deadline(), None, "{before:?}");
+            assert_eq!(scheduler.policy.monitor.deadline(), None, "{before:?}");
         }
         let (mut scheduler, mut out) = holder(Policy::Mlb, 10);
         scheduler.retune(Tuning::of(Policy::Mdl), &mut out);
         scheduler.watch_queues(Time(0), &mut out);
-        assert_eq!(scheduler.local.len(), 10, "no other policy frees them");
+        assert_eq!(scheduler.holder.local().len(), 10, "no other policy frees them");
     }
 
     /// The task's file is here: a thief would come again and again for a task that it cannot run.
@@ -462,23 +474,26 @@ mod tests {
         let upload = wire::Spec { body, ..wire::Spec::default() };
         let (mut scheduler, mut out) = holder_of(Policy::Flds, 5_000, upload);
         scheduler.watch_queues(Time(0), &mut out);
-        scheduler.monitor.throughput.add(Time(0), 10);
+        scheduler.policy.monitor.throughput.add(Time(0), 10);
         scheduler.watch_queues(Time(0) + MONITOR_INTERVAL, &mut out);
-        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (5_000, 0));
+        assert_eq!((scheduler.holder.local().len(), scheduler.holder.shared().len()), (5_000, 0));
         scheduler.retune(Tuning::of(Policy::Mlb), &mut out);
         let mut now = Time(0) + MONITOR_INTERVAL;
         for _ in 0..3 {
             scheduler.watch_queues(now, &mut out);
-            now = scheduler.monitor.deadline().unwrap_or(now);
+            now = scheduler.policy.monitor.deadline().unwrap_or(now);
         }
-        assert_eq!((scheduler.local.len(), scheduler.monitor.deadline()), (5_000, None));
+        assert_eq!(
+            (scheduler.holder.local().len(), scheduler.policy.monitor.deadline()),
+            (5_000, None)
+        );
     }
 
     #[test]
     fn adaptive_says_when_it_turns_and_what_was_bound_is_free_under_mlb() {
         let tasks = STEP_SHIFTS_MAX + 10;
         let (mut scheduler, _) = holder(Policy::Adaptive, tasks as u64);
-        scheduler.monitor.wait_max = TUNED_SPAN_MAX; // FLDS itself moves nothing.
+        scheduler.policy.monitor.wait_max = TUNED_SPAN_MAX; // FLDS itself moves nothing.
         let mut now = Time(0);
         let mut turns = |scheduler: &mut Scheduler, ratio: f64| {
             let mut out = Out::default();
@@ -501,11 +516,15 @@ mod tests {
         assert_eq!(turns(&mut scheduler, 0.6), [[flds, mdl]]);
         assert_eq!(turns(&mut scheduler, 0.3), Vec::<[u8; 2]>::new(), "not at once: hysteresis");
         assert_eq!(turns(&mut scheduler, 0.2), [[mdl, flds]]);
-        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (tasks, 0));
+        assert_eq!((scheduler.holder.local().len(), scheduler.holder.shared().len()), (tasks, 0));
         assert_eq!(turns(&mut scheduler, 0.01), [[flds, mlb]]);
-        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "all are free");
+        assert_eq!(
+            (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+            (0, tasks),
+            "all are free"
+        );
         // For example a task that only its home may run.
-        let bound = scheduler.shared.pop_last().expect("there are many");
+        let bound = scheduler.holder.shared_mut().pop_last().expect("there are many");
         scheduler.enqueue(true, bound);
         assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");
         assert_eq!(turns(&mut scheduler, 0.2), [[mlb, flds]]);

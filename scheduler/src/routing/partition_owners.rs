@@ -101,6 +101,7 @@ impl Homes {
 
     /// A placeholder without partitions.
     #[must_use]
+    #[cfg(test)]
     pub(crate) fn empty() -> Self {
         let job_partition = |_: JobId, _: u32| PartitionId(0);
         Self {

@@ -10,6 +10,7 @@ use proto::wire::message::Body;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::output::Out;
+use crate::routing::Routing;
 use crate::routing::partition_owners::Homes;
 use crate::routing::route::{self, Split};
 use crate::routing::traits::traits;
@@ -95,30 +96,7 @@ impl Undelivered {
     }
 }
 
-impl Scheduler {
-    /// Sends messages for homes to the nodes that serve, and parks them where none does. The node
-    /// calls this before it takes messages out of `out`.
-    pub fn address(&mut self, out: &mut Out) {
-        if self.undelivered.is_empty() && self.homes.is_settled() {
-            return;
-        }
-        let mut sent = Vec::with_capacity(out.reliable.len());
-        for (to, body) in std::mem::take(&mut out.reliable) {
-            let right = |partition| self.undelivered.active_owner(&self.homes, partition) == Ok(to);
-            if route::all(&traits(&body).addressed_to, &self.homes, right) {
-                sent.push((to, body));
-                continue;
-            }
-            match self.split_by_active_owner(body) {
-                Split::ToNode(body) => sent.push((to, body)),
-                // Sent again when parked messages are released.
-                Split::Undivided(moved) => self.move_bounced(to, moved.steal),
-                Split::ByOwner(pieces) => self.send_or_enqueue(pieces, &mut sent),
-            }
-        }
-        out.reliable = sent;
-    }
-
+impl Routing {
     fn split_by_active_owner(&self, body: Body) -> Split<Result<NodeId, PartitionId>> {
         let (homes, undelivered) = (&self.homes, &self.undelivered);
         route::split(body, homes, |partition| undelivered.active_owner(homes, partition))
@@ -134,59 +112,6 @@ impl Scheduler {
                 Ok(home) => sent.push((home, piece)),
                 Err(partition) => self.undelivered.enqueue(partition, piece),
             }
-        }
-    }
-
-    /// Handles messages that a failed node has not acknowledged: those for homes go to the new
-    /// homes.
-    pub fn reroute(&mut self, unacknowledged: Vec<Body>, out: &mut Out) {
-        if self.options.mutant == Some(Mutant::NothingRerouted) {
-            return;
-        }
-        for body in unacknowledged {
-            let Some(body) = self.still_needed(body) else { continue };
-            mark(Mark::Rerouted);
-            match self.split_by_active_owner(body) {
-                // The first kind has no meaning without the node; the thief repeats the second
-                // kind.
-                Split::ToNode(_) | Split::Undivided(_) => {}
-                Split::ByOwner(pieces) => self.send_or_enqueue(pieces, &mut out.reliable),
-            }
-        }
-    }
-
-    /// Tries to send parked messages again: the map has changed, or some time has passed.
-    pub(crate) fn resend_undelivered(&mut self, now: Time, out: &mut Out) {
-        for (home, body) in self.undelivered.take_sendable(now, &self.homes) {
-            let told = match &body {
-                Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
-                _ => None,
-            };
-            out.reliable.extend(self.still_needed(body).map(|body| (home, body)));
-            // A cancellation sent meanwhile reached a home that had nothing of the job.
-            told.into_iter().for_each(|job| self.jobs.cancel_again_at(job, home, out));
-        }
-        self.resend_moves(out);
-    }
-    /// Drops outdated messages. The next home of a task requests missing inputs by itself. If it
-    /// has them by now, a late request would make them again without need.
-    fn still_needed(&self, body: Body) -> Option<Body> {
-        // A home that gets this late would have a forgotten job again.
-        if let Body::Visible(wire::Visible { commit: Some(commit), .. }) = &body
-            && self.jobs.has_gone(JobId(commit.job))
-        {
-            return None;
-        }
-        let Body::CreditQuery(mut query) = body else { return Some(body) };
-        query.requests.retain(|ask| {
-            let child = TaskId::new(ask.job, ask.child);
-            self.homes.is_mine(child.partition()) && self.ledger.lacks(child, LocalId(ask.parent))
-        });
-        (!query.requests.is_empty()).then_some(Body::CreditQuery(query))
-    }
-    pub(crate) fn retry_undelivered(&mut self, now: Time, out: &mut Out) {
-        if self.undelivered.deadline().is_some_and(|at| at <= now) {
-            self.resend_undelivered(now, out);
         }
     }
 
@@ -224,6 +149,87 @@ impl Scheduler {
         }
         kept
     }
+}
+
+impl Scheduler {
+    /// Sends messages for homes to the nodes that serve, and parks them where none does. The node
+    /// calls this before it takes messages out of `out`.
+    pub fn address(&mut self, out: &mut Out) {
+        if self.routing.undelivered.is_empty() && self.routing.homes.is_settled() {
+            return;
+        }
+        let mut sent = Vec::with_capacity(out.reliable.len());
+        for (to, body) in std::mem::take(&mut out.reliable) {
+            let right = |partition| {
+                self.routing.undelivered.active_owner(&self.routing.homes, partition) == Ok(to)
+            };
+            if route::all(&traits(&body).addressed_to, &self.routing.homes, right) {
+                sent.push((to, body));
+                continue;
+            }
+            match self.routing.split_by_active_owner(body) {
+                Split::ToNode(body) => sent.push((to, body)),
+                // Sent again when parked messages are released.
+                Split::Undivided(moved) => self.stealing.move_bounced(to, moved.steal),
+                Split::ByOwner(pieces) => self.routing.send_or_enqueue(pieces, &mut sent),
+            }
+        }
+        out.reliable = sent;
+    }
+
+    /// Handles messages that a failed node has not acknowledged: those for homes go to the new
+    /// homes.
+    pub fn reroute(&mut self, unacknowledged: Vec<Body>, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::NothingRerouted) {
+            return;
+        }
+        for body in unacknowledged {
+            let Some(body) = self.still_needed(body) else { continue };
+            mark(Mark::Rerouted);
+            match self.routing.split_by_active_owner(body) {
+                // The first kind has no meaning without the node; the thief repeats the second
+                // kind.
+                Split::ToNode(_) | Split::Undivided(_) => {}
+                Split::ByOwner(pieces) => self.routing.send_or_enqueue(pieces, &mut out.reliable),
+            }
+        }
+    }
+
+    /// Tries to send parked messages again: the map has changed, or some time has passed.
+    pub(crate) fn resend_undelivered(&mut self, now: Time, out: &mut Out) {
+        for (home, body) in self.routing.undelivered.take_sendable(now, &self.routing.homes) {
+            let told = match &body {
+                Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
+                _ => None,
+            };
+            out.reliable.extend(self.still_needed(body).map(|body| (home, body)));
+            // A cancellation sent meanwhile reached a home that had nothing of the job.
+            told.into_iter().for_each(|job| self.home.jobs.cancel_again_at(job, home, out));
+        }
+        self.resend_moves(out);
+    }
+    /// Drops outdated messages. The next home of a task requests missing inputs by itself. If it
+    /// has them by now, a late request would make them again without need.
+    fn still_needed(&self, body: Body) -> Option<Body> {
+        // A home that gets this late would have a forgotten job again.
+        if let Body::Visible(wire::Visible { commit: Some(commit), .. }) = &body
+            && self.home.jobs.has_gone(JobId(commit.job))
+        {
+            return None;
+        }
+        let Body::CreditQuery(mut query) = body else { return Some(body) };
+        query.requests.retain(|ask| {
+            let child = TaskId::new(ask.job, ask.child);
+            self.routing.homes.is_mine(child.partition())
+                && self.home.ledger.lacks(child, LocalId(ask.parent))
+        });
+        (!query.requests.is_empty()).then_some(Body::CreditQuery(query))
+    }
+    pub(crate) fn retry_undelivered(&mut self, now: Time, out: &mut Out) {
+        if self.routing.undelivered.deadline().is_some_and(|at| at <= now) {
+            self.resend_undelivered(now, out);
+        }
+    }
 
     /// A node returns a message because it is not the home that this node took it for.
     pub(crate) fn on_wrong_owner(
@@ -234,22 +240,22 @@ impl Scheduler {
     ) {
         let message = wire::Message::decode(wrong_owner.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };
-        let exists = |partition: &PartitionId| partition.0 < self.homes.partitions();
-        let pieces = match route::split(body, &self.homes, |partition| partition) {
+        let exists = |partition: &PartitionId| partition.0 < self.routing.homes.partitions();
+        let pieces = match route::split(body, &self.routing.homes, |partition| partition) {
             Split::ToNode(_) => return,
             Split::Undivided(moved) => {
                 let about = moved.tasks.iter().map(|task| LocalId(task.local).partition());
                 for partition in about.filter(exists) {
-                    self.undelivered.retry_later(now, partition);
+                    self.routing.undelivered.retry_later(now, partition);
                 }
-                return self.move_bounced(from, moved.steal);
+                return self.stealing.move_bounced(from, moved.steal);
             }
             Split::ByOwner(pieces) => pieces,
         };
         for (partition, piece) in pieces {
             if exists(&partition) {
-                self.undelivered.retry_later(now, partition);
-                self.undelivered.enqueue(partition, piece);
+                self.routing.undelivered.retry_later(now, partition);
+                self.routing.undelivered.enqueue(partition, piece);
             }
         }
     }

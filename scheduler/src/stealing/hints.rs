@@ -31,14 +31,14 @@ impl Scheduler {
         let stealable = self.stealable();
         let waiting = if self.shares_requests() { self.waiting_class() } else { None };
         let surplus = stealable > self.own_use();
-        if !(surplus || waiting.is_some()) || self.homes.living_others() == 0 {
-            self.hints = Hints::default();
+        if !(surplus || waiting.is_some()) || self.routing.homes().living_others() == 0 {
+            self.stealing.hints = Hints::default();
             return;
         }
         if self.options.mutant == Some(Mutant::StealingRetires) {
             return;
         }
-        let due = *self.hints.at.get_or_insert(now + HINT_INTERVAL_START);
+        let due = *self.stealing.hints.at.get_or_insert(now + HINT_INTERVAL_START);
         if now < due {
             return;
         }
@@ -50,9 +50,9 @@ impl Scheduler {
             let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
             out.best_effort.push((peer, Body::StealHint(wire::StealHint { shared })));
         }
-        let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
-        self.hints.interval = interval.min(HINT_INTERVAL_MAX);
-        self.hints.at = Some(now + self.hints.interval);
+        let interval = self.stealing.hints.interval.doubled().max(HINT_INTERVAL_START);
+        self.stealing.hints.interval = interval.min(HINT_INTERVAL_MAX);
+        self.stealing.hints.at = Some(now + self.stealing.hints.interval);
     }
 
     /// Announces tasks of a class to random nodes that fit it.
@@ -63,7 +63,7 @@ impl Scheduler {
         }
         let shared = u32::try_from(tasks).unwrap_or(u32::MAX);
         for _ in 0..HINT_PEERS {
-            let drawn = (self.rng.next_u64() % nodes.len() as u64) as usize;
+            let drawn = (self.stealing.rng.next_u64() % nodes.len() as u64) as usize;
             out.best_effort.push((nodes[drawn], Body::StealHint(wire::StealHint { shared })));
         }
     }

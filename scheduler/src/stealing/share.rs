@@ -33,7 +33,7 @@ pub(crate) struct RequestShare {
 impl Scheduler {
     /// The free amounts of a thief.
     fn free_of(&self, thief: NodeId, free: &[u64], slots: Option<u32>) -> Option<Totals> {
-        let offer = self.homes.offer_of(thief)?;
+        let offer = self.routing.homes().offer_of(thief)?;
         match (free.is_empty(), slots) {
             (true, None) => Some(offer.clone()),
             (true, Some(free)) => Some(Totals::cpus(free)),
@@ -43,9 +43,9 @@ impl Scheduler {
     /// The classes with requests of the queues that other nodes may steal from, with the numbers of
     /// their tasks.
     fn shared_classes(&self) -> BTreeMap<u64, usize> {
-        let mut classes: BTreeMap<u64, usize> = self.shared.classes().collect();
+        let mut classes: BTreeMap<u64, usize> = self.holder.shared().classes().collect();
         if self.rules().shares_local_queue {
-            for (class, tasks) in self.local.classes() {
+            for (class, tasks) in self.holder.local().classes() {
                 *classes.entry(class).or_default() += tasks;
             }
         }
@@ -53,18 +53,19 @@ impl Scheduler {
     }
     /// Whether other nodes may steal tasks with requests.
     pub(crate) fn shares_requests(&self) -> bool {
-        self.shared.has_requests() || (self.rules().shares_local_queue && self.local.has_requests())
+        self.holder.shared().has_requests()
+            || (self.rules().shares_local_queue && self.holder.local().has_requests())
     }
     /// The classes of these queues that this node cannot start now and that fit the thief.
     fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeMap<u64, usize> {
-        let kind = self.homes.kind_of(thief);
+        let kind = self.routing.homes().kind_of(thief);
         let ignored = self.options.mutant == Some(Mutant::ClassIgnored);
         let fits = |class: u64| {
-            let known = self.classes.get(class);
+            let known = self.holder.class(class);
             known.is_some_and(|it| ignored || it.fits_kind(kind) && free.fits(&it.request))
         };
         let mut queued = self.shared_classes();
-        queued.retain(|&class, _| fits(class) && !self.may_start_class(class));
+        queued.retain(|&class, _| fits(class) && !self.holder.may_start_class(class));
         queued
     }
 
@@ -76,7 +77,7 @@ impl Scheduler {
         let Some(mut free) = self.free_of(thief, free, None) else { return 0 };
         let mut count = 0;
         for (class, tasks) in self.classes_for(thief, &free) {
-            let Some(known) = self.classes.get(class) else { continue };
+            let Some(known) = self.holder.class(class) else { continue };
             let fitting = (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(&known.request));
             count += fitting.count();
         }
@@ -85,7 +86,7 @@ impl Scheduler {
 
     /// The share of a thief. A slow node may not know yet that the map marks it as slow.
     pub(crate) fn share_of(&self, thief: NodeId, request: &wire::StealRequest) -> Share {
-        if self.homes.is_slow(thief) {
+        if self.routing.homes().is_slow(thief) {
             return Share::default();
         }
         let (plain, surplus) = (self.wanted_by(request), self.surplus());
@@ -118,7 +119,7 @@ impl Scheduler {
             return fits;
         }
         let class = class_of(&work.spec);
-        let (Some(own), Some(known)) = (&mut share.requests, self.classes.get(class)) else {
+        let (Some(own), Some(known)) = (&mut share.requests, self.holder.class(class)) else {
             return false;
         };
         if self.options.mutant == Some(Mutant::ClassIgnored) {
@@ -134,17 +135,17 @@ impl Scheduler {
     /// A class that waits for another node and that others may steal, and the number of its tasks.
     pub(crate) fn waiting_class(&self) -> Option<(u64, usize)> {
         let queued = self.shared_classes().into_iter();
-        let waiting = queued.filter(|&(class, _)| !self.may_start_class(class));
+        let waiting = queued.filter(|&(class, _)| !self.holder.may_start_class(class));
         waiting.max_by_key(|&(_, tasks)| tasks)
     }
     /// The nodes, except for this one, that take tasks of a class.
     pub(crate) fn nodes_of_class(&self, class: u64) -> Vec<NodeId> {
-        let Some(known) = self.classes.get(class) else { return Vec::new() };
+        let Some(known) = self.holder.class(class) else { return Vec::new() };
         let fits = |&node: &NodeId| {
             node != self.options.me
-                && self.homes.fits(node, 1)
-                && known.fits_kind(self.homes.kind_of(node))
+                && self.routing.homes().fits(node, 1)
+                && known.fits_kind(self.routing.homes().kind_of(node))
         };
-        self.homes.living().filter(fits).collect()
+        self.routing.homes().living().filter(fits).collect()
     }
 }

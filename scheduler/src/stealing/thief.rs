@@ -23,6 +23,7 @@ use rand_chacha::rand_core::Rng;
 use crate::holder::task::unpack;
 use crate::home::ledger::Job;
 use crate::output::{Out, task_attempt};
+use crate::stealing::Stealing;
 use crate::{Mutant, Scheduler, Tuning};
 
 #[derive(Debug)]
@@ -124,36 +125,55 @@ impl Thief {
     }
 }
 
+impl Stealing {
+    /// A restarted home may have answered before it died, and the answer may be lost.
+    pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
+        for sent in self.moves.values().filter(|sent| sent.home == Some(home)) {
+            out.reliable.push((home, Body::TasksMoved(sent.message.clone())));
+        }
+    }
+
+    /// The node does not serve the partitions of the move.
+    pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
+        if let Some(sent) = self.moves.get_mut(&number).filter(|sent| sent.home == Some(from)) {
+            sent.home = None;
+        }
+    }
+}
+
 impl Scheduler {
     /// Whether a slot is free and no task here fits.
     fn is_dry(&self) -> bool {
-        self.slots.free() > 0
-            && self.startable() == 0
-            && !self.line_may_start()
+        self.holder.slots().free() > 0
+            && self.holder.startable() == 0
+            && !self.holder.line_may_start()
             && self.underway() < self.free_lanes()
     }
     /// Whether the node is dry, or will be before stolen tasks could be here with their inputs.
     fn is_hungry(&self) -> bool {
-        if self.is_full() || self.start_requests.any_exclusive() || self.drain.is_some() {
+        if self.is_full() || self.holder.runs_exclusively() || self.objects.drain.is_some() {
             return false;
         }
         // While the map lists this node as gone, no other node would notice its death with stolen
         // tasks. A slow node runs only the tasks that it has.
-        if self.homes.is_gone(self.options.me) || self.homes.is_slow(self.options.me) {
+        if self.routing.homes().is_gone(self.options.me)
+            || self.routing.homes().is_slow(self.options.me)
+        {
             return false;
         }
-        if self.slots.total() == 0 || self.keeps_cpus() {
+        if self.holder.slots().total() == 0 || self.holder.keeps_cpus() {
             return false; // A keeper, or a wide task is next.
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
         // Tasks that have just become visible or ready are about to be placed.
-        !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
+        !self.home.ledger.places_more()
+            && (self.is_dry() || here < self.started_meanwhile().min(ahead))
     }
 
     /// The number of tasks that are here, may run here, and do not run.
     fn here(&self) -> usize {
-        self.startable() + self.underway()
+        self.holder.startable() + self.underway()
     }
     /// Of these, the number beyond those for the free slots.
     fn held(&self) -> u32 {
@@ -163,20 +183,21 @@ impl Scheduler {
 
     /// Advances the state of the thief.
     pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
-        if self.homes.living_others() == 0 {
+        if self.routing.homes().living_others() == 0 {
             // The nodes that it asked are gone: no answer is awaited.
-            self.thief.phase = Phase::Idle;
+            self.stealing.thief.phase = Phase::Idle;
             return;
         }
         if !self.is_hungry() {
-            if matches!(self.thief.phase, Phase::BackingOff { .. } | Phase::Dormant { .. }) {
-                self.thief.phase = Phase::Idle;
+            if matches!(self.stealing.thief.phase, Phase::BackingOff { .. } | Phase::Dormant { .. })
+            {
+                self.stealing.thief.phase = Phase::Idle;
             }
-            if matches!(self.thief.phase, Phase::Idle) {
-                self.thief.interval = self.options.tuning.steal_interval_start;
+            if matches!(self.stealing.thief.phase, Phase::Idle) {
+                self.stealing.thief.interval = self.options.tuning.steal_interval_start;
             }
         }
-        match &self.thief.phase {
+        match &self.stealing.thief.phase {
             Phase::Idle if self.is_hungry() => self.probe(now, out),
             Phase::BackingOff { until } if *until <= now => self.probe(now, out),
             Phase::Probing { until, fullest, .. } if *until <= now => match *fullest {
@@ -193,18 +214,18 @@ impl Scheduler {
 
     fn probe(&mut self, now: Time, out: &mut Out) {
         if let Some(until) = self.awaits_commit(now) {
-            self.thief.phase = Phase::BackingOff { until };
+            self.stealing.thief.phase = Phase::BackingOff { until };
             return;
         }
         let neighbours = self.neighbours();
-        self.thief.number += 1;
-        let (probe, ahead) = (self.thief.number, self.slots.free() == 0);
-        let message = wire::StealProbe { probe, ahead, free: self.slots.free_units() };
+        self.stealing.thief.number += 1;
+        let (probe, ahead) = (self.stealing.thief.number, self.holder.slots().free() == 0);
+        let message = wire::StealProbe { probe, ahead, free: self.holder.slots().free_units() };
         for &neighbour in &neighbours {
             out.best_effort.push((neighbour, Body::StealProbe(message.clone())));
         }
         self.stats.steals_tried += 1;
-        self.thief.phase = Phase::Probing {
+        self.stealing.thief.phase = Phase::Probing {
             probe,
             awaited: neighbours,
             fullest: None,
@@ -215,13 +236,13 @@ impl Scheduler {
     /// Random distinct other nodes: √n, at least one, at most the limit, and after each failure
     /// half as many; few if this node still has tasks. A configured number takes the place of this.
     fn neighbours(&mut self) -> BTreeSet<NodeId> {
-        let failures = self.thief.failures(&self.options.tuning);
+        let failures = self.stealing.thief.failures(&self.options.tuning);
         let wanted = match self.options.tuning.steal_neighbours as usize {
-            0 if self.is_dry() => neighbours_after(self.homes.nodes(), failures),
-            0 => neighbours_after(self.homes.nodes(), failures).min(STEAL_NEIGHBOURS_MIN),
+            0 if self.is_dry() => neighbours_after(self.routing.homes().nodes(), failures),
+            0 => neighbours_after(self.routing.homes().nodes(), failures).min(STEAL_NEIGHBOURS_MIN),
             number => number,
         };
-        let wanted = wanted.min(self.homes.living_others());
+        let wanted = wanted.min(self.routing.homes().living_others());
         let mut chosen = BTreeSet::new();
         while chosen.len() < wanted {
             let node = self.random_peer();
@@ -232,12 +253,12 @@ impl Scheduler {
 
     /// A random other node that is not gone; there must be one.
     pub(crate) fn random_peer(&mut self) -> NodeId {
-        let others = self.homes.nodes() as u64 - 1;
+        let others = self.routing.homes().nodes() as u64 - 1;
         let me = self.options.me.0;
         loop {
-            let drawn = (self.rng.next_u64() % others) as u32;
+            let drawn = (self.stealing.rng.next_u64() % others) as u32;
             let peer = NodeId(if drawn >= me { drawn + 1 } else { drawn });
-            if !self.homes.is_gone(peer) {
+            if !self.routing.homes().is_gone(peer) {
                 return peer;
             }
         }
@@ -252,7 +273,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> bool {
         let held = self.held();
-        let Phase::Probing { probe, awaited, fullest, .. } = &mut self.thief.phase else {
+        let Phase::Probing { probe, awaited, fullest, .. } = &mut self.stealing.thief.phase else {
             return false;
         };
         if *probe != load.probe || !awaited.remove(&from) {
@@ -273,24 +294,24 @@ impl Scheduler {
 
     fn request(&mut self, now: Time, victim: NodeId, out: &mut Out) {
         if !self.is_hungry() {
-            self.thief.phase = Phase::Idle;
+            self.stealing.thief.phase = Phase::Idle;
             return;
         }
         if let Some(until) = self.awaits_commit(now) {
-            self.thief.phase = Phase::BackingOff { until };
+            self.stealing.thief.phase = Phase::BackingOff { until };
             return;
         }
-        self.thief.number += 1;
-        let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
+        self.stealing.thief.number += 1;
+        let steal = u64::from(self.options.incarnation.0) << 32 | self.stealing.thief.number;
         let request = wire::StealRequest {
             steal,
-            slots: self.slots.total(),
-            free: self.slots.free(),
+            slots: self.holder.slots().total(),
+            free: self.holder.slots().free(),
             held: self.held(),
-            free_amounts: self.slots.free_units(),
+            free_amounts: self.holder.slots().free_units(),
         };
         out.best_effort.push((victim, Body::StealRequest(request)));
-        self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
+        self.stealing.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
     }
 
     /// Other nodes run a job with tasks here that are not visible yet: its commit will arrive soon.
@@ -298,31 +319,32 @@ impl Scheduler {
     /// commit to all homes, so the wait grows with the number of nodes.
     fn awaits_commit(&mut self, now: Time) -> Option<Time> {
         let hidden = |job: &Job| !job.visible && job.open > 0;
-        let (job, _) = self.ledger.live_jobs().find(|(_, job)| hidden(job))?;
-        let known = self.thief.awaits.filter(|&(awaited, _)| awaited == job);
-        let crowd = self.homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64;
+        let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| hidden(job))?;
+        let known = self.stealing.thief.awaits.filter(|&(awaited, _)| awaited == job);
+        let crowd = self.routing.homes().nodes().div_ceil(COUNTS_NODES).max(1) as u64;
         let awaits = known.unwrap_or((job, now + Span(COMMIT_WAIT.0 * crowd)));
-        self.thief.awaits = Some(awaits);
+        self.stealing.thief.awaits = Some(awaits);
         (now < awaits.1).then_some(awaits.1)
     }
 
     fn steal_failed(&mut self, now: Time) {
         self.steal_found_nothing();
-        if self.thief.interval >= self.options.tuning.steal_interval_bound {
+        if self.stealing.thief.interval >= self.options.tuning.steal_interval_bound {
             self.go_dormant(now);
             return;
         }
-        let interval = self.thief.interval;
+        let interval = self.stealing.thief.interval;
         // Jitter of up to half the interval separates thieves that failed together.
-        let jitter = self.rng.next_u64() % (interval.0 / 2 + 1);
-        self.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
-        self.thief.interval = interval.doubled().min(self.options.tuning.steal_interval_bound);
+        let jitter = self.stealing.rng.next_u64() % (interval.0 / 2 + 1);
+        self.stealing.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
+        self.stealing.thief.interval =
+            interval.doubled().min(self.options.tuning.steal_interval_bound);
     }
 
     fn go_dormant(&mut self, now: Time) {
-        let rearms = self.thief.rearms && self.rules().monitors_queue;
+        let rearms = self.stealing.thief.rearms && self.rules().monitors_queue;
         let retry_at = rearms.then(|| now + self.options.tuning.steal_interval_bound);
-        self.thief.phase = Phase::Dormant { retry_at };
+        self.stealing.thief.phase = Phase::Dormant { retry_at };
     }
 
     /// The thief was dormant for `steal_interval_bound`, without work. It starts again if dedicated
@@ -333,8 +355,8 @@ impl Scheduler {
             self.go_dormant(now);
             return;
         }
-        self.thief.rearms = false;
-        self.thief.interval = self.options.tuning.steal_interval_start;
+        self.stealing.thief.rearms = false;
+        self.stealing.thief.interval = self.options.tuning.steal_interval_start;
         self.probe(now, out);
     }
 
@@ -350,10 +372,11 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::StealingRetires) || hint.shared <= self.held() {
             return false;
         }
-        let busy = matches!(self.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
+        let busy =
+            matches!(self.stealing.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
         let steals = self.is_hungry() && !busy;
         if steals {
-            self.thief.interval = self.options.tuning.steal_interval_start;
+            self.stealing.thief.interval = self.options.tuning.steal_interval_start;
             self.request(now, from, out);
         }
         steals
@@ -368,9 +391,9 @@ impl Scheduler {
         grant: wire::StealGrant,
         out: &mut Out,
     ) {
-        let partitions = self.homes.partitions();
+        let partitions = self.routing.homes().partitions();
         let tasks = grant.bundle.and_then(|bundle| unpack(bundle, partitions)).unwrap_or_default();
-        let requested = matches!(self.thief.phase,
+        let requested = matches!(self.stealing.thief.phase,
             Phase::Requesting { victim, steal, .. } if victim == from && steal == grant.steal);
         if requested && tasks.is_empty() {
             self.steal_failed(now);
@@ -380,17 +403,17 @@ impl Scheduler {
             return;
         }
         if requested {
-            self.thief.phase = Phase::Idle;
+            self.stealing.thief.phase = Phase::Idle;
         }
-        self.forget_unacked_grants_of(&tasks);
-        self.thief.interval = self.options.tuning.steal_interval_start;
-        self.hints.at_once(now);
+        self.stealing.forget_unacked_grants_of(&tasks);
+        self.stealing.thief.interval = self.options.tuning.steal_interval_start;
+        self.stealing.hints.at_once(now);
         self.stats.steals_won += 1;
         self.stats.steals_tasks += tasks.len() as u64;
         let untold: BTreeSet<u32> = grant.untold.into_iter().collect();
         let mut sent = Vec::new();
         for (place, (task, attempt, work)) in (0..).zip(tasks) {
-            let mine = self.homes.is_home_of(task);
+            let mine = self.routing.homes().is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
             if !self.take_in(task, attempt, work, out) {
@@ -398,18 +421,19 @@ impl Scheduler {
             }
             let tells = self.options.mutant != Some(Mutant::ThiefReportsToNoOwner);
             // Their home when they were granted may not have informed the present home.
-            let moved = !mine && !untold.contains(&place) && self.homes.home_of(task) != from;
+            let moved =
+                !mine && !untold.contains(&place) && self.routing.homes().home_of(task) != from;
             if moved {
                 mark(Mark::VictimNotHome);
             }
             if !mine && (moved || untold.contains(&place)) && tells {
-                if let Some(remote) = self.remote_tasks.get_mut(&task) {
+                if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
                     remote.home_knows = false;
                 }
                 sent.push(task_attempt(task, attempt));
             }
             // A task that did not fit here before is not passed on again.
-            let local_queue = self.data.no_space.note_return(task);
+            let local_queue = self.holder.no_space_mut().note_return(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
@@ -450,10 +474,10 @@ impl Scheduler {
     pub(crate) fn withdraw_start(&mut self, task: wire::TaskAttempt, out: &mut Out) {
         let start = |message: &wire::TasksMoved| message.starts || message.start_withdrawn;
         let is_of = |sent: &Move| start(&sent.message) && sent.message.tasks.contains(&task);
-        let sent = self.moves.iter().filter(|(_, sent)| is_of(sent));
+        let sent = self.stealing.moves.iter().filter(|(_, sent)| is_of(sent));
         let sent: Vec<u64> = sent.map(|(&number, _)| number).collect();
         for number in sent {
-            let sent = self.moves.remove(&number).expect("listed above");
+            let sent = self.stealing.moves.remove(&number).expect("listed above");
             self.finish_steal(sent.steal, out);
         }
         self.send_moves_to_homes(
@@ -471,15 +495,15 @@ impl Scheduler {
 
     /// A number that this node never uses twice.
     fn next_number(&mut self) -> u64 {
-        self.thief.number += 1;
-        u64::from(self.options.incarnation.0) << 32 | self.thief.number
+        self.stealing.thief.number += 1;
+        u64::from(self.options.incarnation.0) << 32 | self.stealing.thief.number
     }
 
     fn send_moves(&mut self, steal: (NodeId, u64), moved: wire::TasksMoved, out: &mut Out) {
         let bare = wire::TasksMoved { tasks: Vec::new(), ..moved };
         let mut homes: BTreeMap<Option<NodeId>, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for held in moved.tasks {
-            let home = self.homes.active_owner(LocalId(held.local).partition());
+            let home = self.routing.homes().active_owner(LocalId(held.local).partition());
             homes.entry(home).or_default().push(held);
         }
         for (home, tasks) in homes {
@@ -488,8 +512,8 @@ impl Scheduler {
             if let Some(home) = home {
                 out.reliable.push((home, Body::TasksMoved(message.clone())));
             }
-            *self.pending_moves.entry(steal).or_default() += 1;
-            self.moves.insert(number, Move { steal, home, message });
+            *self.stealing.pending_moves.entry(steal).or_default() += 1;
+            self.stealing.moves.insert(number, Move { steal, home, message });
         }
     }
 
@@ -502,10 +526,10 @@ impl Scheduler {
         out: &mut Out,
     ) {
         self.on_revoke_attempts(from, &reply.stale, out);
-        if self.moves.get(&reply.steal).is_none_or(|sent| sent.home != Some(from)) {
+        if self.stealing.moves.get(&reply.steal).is_none_or(|sent| sent.home != Some(from)) {
             return; // It was sent again since, perhaps to another home.
         }
-        let sent = self.moves.remove(&reply.steal).expect("looked at above");
+        let sent = self.stealing.moves.remove(&reply.steal).expect("looked at above");
         for held in &sent.message.tasks {
             let task = TaskId::new(held.job, held.local);
             if sent.message.starts {
@@ -513,13 +537,13 @@ impl Scheduler {
                 self.on_start_permitted(now, task, Attempt(held.attempt), out);
             }
             if sent.message.start_withdrawn {
-                self.on_start_withdrawn(task, Attempt(held.attempt));
+                self.holder.on_start_withdrawn(task, Attempt(held.attempt));
             }
-            let remote = self.remote_tasks.get_mut(&task);
+            let remote = self.holder.remote_tasks_mut().get_mut(&task);
             if let Some(remote) = remote.filter(|remote| remote.attempt.0 == held.attempt) {
                 remote.home_knows = true;
             }
-            let staged = self.staging.get_mut(&task);
+            let staged = self.holder.staged_mut(&task);
             if let Some(staged) = staged.filter(|staged| staged.attempt.0 == held.attempt) {
                 staged.home_knows = true;
             }
@@ -529,44 +553,32 @@ impl Scheduler {
 
     /// One report about a steal needs no answer any more; after the last the victim may forget.
     fn finish_steal(&mut self, (victim, steal): (NodeId, u64), out: &mut Out) {
-        let Some(pending) = self.pending_moves.get_mut(&(victim, steal)) else { return };
+        let Some(pending) = self.stealing.pending_moves.get_mut(&(victim, steal)) else { return };
         *pending -= 1;
         if *pending == 0 {
-            self.pending_moves.remove(&(victim, steal));
+            self.stealing.pending_moves.remove(&(victim, steal));
             if victim != self.options.me {
                 out.reliable.push((victim, Body::StealDone(wire::StealDone { steal })));
             }
         }
     }
 
-    /// A restarted home may have answered before it died, and the answer may be lost.
-    pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
-        for sent in self.moves.values().filter(|sent| sent.home == Some(home)) {
-            out.reliable.push((home, Body::TasksMoved(sent.message.clone())));
-        }
-    }
-
-    /// The node does not serve the partitions of the move.
-    pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
-        if let Some(sent) = self.moves.get_mut(&number).filter(|sent| sent.home == Some(from)) {
-            sent.home = None;
-        }
-    }
-
     /// Homes have moved: reports the tasks that this node holds to homes that do not know.
     pub(crate) fn resend_moves(&mut self, out: &mut Out) {
-        let active_owner =
-            |held: &wire::TaskAttempt| self.homes.active_owner(LocalId(held.local).partition());
+        let active_owner = |held: &wire::TaskAttempt| {
+            self.routing.homes().active_owner(LocalId(held.local).partition())
+        };
         let moved = |sent: &Move| {
             sent.message
                 .tasks
                 .iter()
                 .any(|held| active_owner(held).is_some_and(|home| sent.home != Some(home)))
         };
-        let again = self.moves.iter().filter(|(_, sent)| moved(sent));
+        let again = self.stealing.moves.iter().filter(|(_, sent)| moved(sent));
         let again: Vec<u64> = again.map(|(&number, _)| number).collect();
         for number in again {
-            let Move { steal, message, .. } = self.moves.remove(&number).expect("listed above");
+            let Move { steal, message, .. } =
+                self.stealing.moves.remove(&number).expect("listed above");
             self.send_moves(steal, message, out);
             self.finish_steal(steal, out);
         }

@@ -12,32 +12,57 @@ use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::task::{BundleBuilder, Work, is_command};
 use crate::output::{Out, task_attempt};
+use crate::stealing::Stealing;
 use crate::stealing::share::Share;
 use crate::{Mutant, Scheduler};
 
 /// Remote tasks granted to a thief that has not confirmed yet that all their homes know.
 #[derive(Debug)]
 pub(crate) struct UnackedGrant {
-    pub(crate) tasks: Vec<(TaskId, Attempt, Work)>,
+    tasks: Vec<(TaskId, Attempt, Work)>,
 }
 
 impl UnackedGrant {
-    pub(crate) fn has(&self, task: TaskId, attempt: Attempt) -> bool {
+    fn has(&self, task: TaskId, attempt: Attempt) -> bool {
         self.tasks.iter().any(|&(other, known, _)| (other, known) == (task, attempt))
     }
-    pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+    fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
         self.tasks.iter().map(|&(task, attempt, _)| (task, attempt))
     }
     /// The task will not be taken back.
-    pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
+    fn forget(&mut self, task: TaskId, attempt: Attempt) {
         self.tasks.retain(|&(other, known, _)| (other, known) != (task, attempt));
     }
-    pub(crate) fn forget_job(&mut self, job: JobId) {
+    fn forget_job(&mut self, job: JobId) {
         self.tasks.retain(|(task, _, _)| task.job != job);
     }
 }
 
-impl Scheduler {
+impl Stealing {
+    /// Remote tasks were granted to a thief.
+    pub(crate) fn note_granted(
+        &mut self,
+        steal: (NodeId, u64),
+        tasks: Vec<(TaskId, Attempt, Work)>,
+    ) {
+        self.unacked_grants.insert(steal, UnackedGrant { tasks });
+    }
+
+    /// Whether the attempt was granted to a thief that has not acknowledged it.
+    pub(crate) fn is_in_transit(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.unacked_grants.values().any(|grant| grant.has(task, attempt))
+    }
+    pub(crate) fn in_transit(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        self.unacked_grants.values().flat_map(UnackedGrant::all)
+    }
+    /// The attempt will not be taken back.
+    pub(crate) fn forget_granted(&mut self, task: TaskId, attempt: Attempt) {
+        self.unacked_grants.values_mut().for_each(|grant| grant.forget(task, attempt));
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.unacked_grants.values_mut().for_each(|grant| grant.forget_job(job));
+    }
+
     /// These tasks arrive here. A thief may have passed them on without a report so far. If they
     /// counted as in transit to it, this node would seem to have tasks that it no longer has.
     pub(crate) fn forget_unacked_grants_of(&mut self, tasks: &[(TaskId, Attempt, Work)]) {
@@ -50,10 +75,17 @@ impl Scheduler {
         }
     }
 
+    /// The thief has the tasks and all their homes know.
+    pub(crate) fn on_steal_done(&mut self, thief: NodeId, done: &wire::StealDone) {
+        self.unacked_grants.remove(&(thief, done.steal));
+    }
+}
+
+impl Scheduler {
     /// Answers with the number of tasks that may be stolen. Under the paper's policies this is the
     /// length of the shared queue.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
-        let spare = match self.homes.is_slow(from) {
+        let spare = match self.routing.homes().is_slow(from) {
             true => 0,
             false => self.spare(!probe.ahead) + self.spare_requests(from, &probe.free),
         };
@@ -68,7 +100,7 @@ impl Scheduler {
         request: &wire::StealRequest,
         out: &mut Out,
     ) {
-        let answered = self.granted.entry(thief).or_default();
+        let answered = self.stealing.granted.entry(thief).or_default();
         let repeated = request.steal <= *answered;
         if repeated && self.options.mutant != Some(Mutant::GrantTwice) {
             mark(Mark::GrantRepeated);
@@ -85,13 +117,13 @@ impl Scheduler {
                 break;
             }
             let Some((local_queue, ready)) = self.pop_stealable(&mut share) else { break };
-            if local_queue && self.data.no_space.is_pinned_here(ready.task) {
+            if local_queue && self.holder.no_space().is_pinned_here(ready.task) {
                 share.surplus += usize::from(ready.class == PLAIN);
                 kept.push((local_queue, ready, None));
                 continue;
             }
             let early = self.options.mutant == Some(Mutant::PassOnEarly);
-            let remote = self.remote_tasks.get(&ready.task);
+            let remote = self.holder.remote_tasks().get(&ready.task);
             if remote.is_some_and(|remote| !remote.home_knows && !early) {
                 kept.push((local_queue, ready, None));
                 continue;
@@ -102,18 +134,18 @@ impl Scheduler {
                 continue;
             }
             let Ready { task, attempt, .. } = ready;
-            let mine = self.homes.is_home_of(task);
+            let mine = self.routing.homes().is_home_of(task);
             if !mine {
                 untold.push(bundle.len() as u32);
             }
             bundle.push(task, attempt, work.clone());
-            self.data.no_space.note_stolen(task);
+            self.holder.no_space_mut().note_stolen(task);
             if forgets {
                 continue;
             }
             if mine {
                 let incarnation = self.incarnation_of(thief);
-                self.ledger.set_holder(task, thief, incarnation, out);
+                self.home.ledger.set_holder(task, thief, incarnation, out);
             } else {
                 remote_tasks.push((task, attempt, work));
             }
@@ -127,8 +159,7 @@ impl Scheduler {
             }
         }
         if !remote_tasks.is_empty() {
-            self.unacked_grants
-                .insert((thief, request.steal), UnackedGrant { tasks: remote_tasks });
+            self.stealing.note_granted((thief, request.steal), remote_tasks);
         }
         let best_effort = bundle.is_empty() || forgets;
         let bundle = Some(bundle.finish());
@@ -162,7 +193,7 @@ impl Scheduler {
     /// node is about to start are left out.
     fn spare(&self, dry: bool) -> usize {
         let tasks = self.stealable();
-        if dry || self.data.full {
+        if dry || self.holder.is_store_full() {
             return tasks.saturating_sub(self.own_use());
         }
         tasks.saturating_sub(2 * self.lanes())
@@ -172,10 +203,10 @@ impl Scheduler {
     /// without end among idle nodes that wait for inputs or for more tasks. While tasks here are
     /// blocked, by a full disk or by a source that does not deliver, none are reserved.
     pub(crate) fn own_use(&self) -> usize {
-        let blocked = self.data.full
-            || self.awaiting_slot.len() > self.parked()
-            || self.start_requests.any_exclusive()
-            || self.data.failed_fetch_tasks > 0;
+        let blocked = self.holder.is_store_full()
+            || self.holder.is_line_blocked()
+            || self.holder.runs_exclusively()
+            || self.objects.failed_fetch_tasks > 0;
         if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }
 
@@ -187,12 +218,13 @@ impl Scheduler {
             true => share.plain > 0,
             false => share.requests.as_ref().is_some_and(|own| own.classes.contains(&class)),
         };
-        if let Some(ready) = self.shared.pop_distant(may) {
+        if let Some(ready) = self.holder.shared_mut().pop_distant(may) {
             return Some((false, ready));
         }
         if self.rules().shares_local_queue
-            && self.local.has_requests()
-            && let Some(ready) = self.local.pop_last_of(|class| class != PLAIN && may(class))
+            && self.holder.local().has_requests()
+            && let Some(ready) =
+                self.holder.local_mut().pop_last_of(|class| class != PLAIN && may(class))
         {
             return Some((true, ready));
         }
@@ -200,12 +232,7 @@ impl Scheduler {
             return None;
         }
         share.surplus = share.surplus.checked_sub(1)?;
-        self.local.pop_last_of(|class| class == PLAIN).map(|ready| (true, ready))
-    }
-
-    /// The thief has the tasks and all their homes know.
-    pub(crate) fn on_steal_done(&mut self, thief: NodeId, done: &wire::StealDone) {
-        self.unacked_grants.remove(&(thief, done.steal));
+        self.holder.local_mut().pop_last_of(|class| class == PLAIN).map(|ready| (true, ready))
     }
 
     /// A thief has restarted: tasks that it had not acknowledged are queued here again. Their homes
@@ -217,25 +244,30 @@ impl Scheduler {
         incarnation: Incarnation,
         out: &mut Out,
     ) {
-        let keys: Vec<_> =
-            self.unacked_grants.keys().filter(|&&(other, _)| other == thief).copied().collect();
+        let keys: Vec<_> = self
+            .stealing
+            .unacked_grants
+            .keys()
+            .filter(|&&(other, _)| other == thief)
+            .copied()
+            .collect();
         let mut held = Vec::new();
         for key in keys {
-            let grant = self.unacked_grants.remove(&key).expect("listed above");
+            let grant = self.stealing.unacked_grants.remove(&key).expect("listed above");
             for (task, attempt, mut work) in grant.tasks {
                 if is_command(&work.spec) {
                     work.deaths = work.deaths.max(1); // The thief may have crashed because of it.
                 }
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
-                let mine = self.homes.is_home_of(task);
+                let mine = self.routing.homes().is_home_of(task);
                 if self.take_in(task, attempt, work, out) {
-                    if let Some(remote) = self.remote_tasks.get_mut(&task) {
+                    if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
                         remote.home_knows = false;
                     }
                     match mine {
                         // This node has become the task's home since it gave the task away.
-                        true => self.note_of_holder(task, false, (thief, incarnation), out),
+                        true => self.home.note_of_holder(task, false, (thief, incarnation), out),
                         false => held.push(task_attempt(task, attempt)),
                     }
                     self.enqueue(false, ready);

@@ -17,7 +17,7 @@ fn home(out: &mut Out) -> Scheduler {
         home.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
     }
     home.serve(Time(0), MOVES, 2, out);
-    home.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+    home.holder.slots_mut().give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     home.settle(Time(0), out);
     home.act(Time(0), out);
     home
@@ -32,7 +32,7 @@ fn records() -> [LedgerRecord; 2] {
 
 /// The running attempt ends with this result.
 fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
-    let attempt = home.ledger.cell(task()).expect("it is homed here").attempt;
+    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt;
     assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");
     let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
     home.on_finished(Time(1), task(), attempt, outcome.into(), out);
@@ -41,7 +41,7 @@ fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
 }
 
 fn told(home: &Scheduler) -> (u64, u64) {
-    let state = home.ledger.task_state(task()).expect("it is homed here");
+    let state = home.home.ledger.task_state(task()).expect("it is homed here");
     (state.stdout_bytes, state.stderr_bytes)
 }
 
@@ -66,7 +66,7 @@ fn only_the_attempt_that_counts_is_counted_here_and_at_the_next_home() {
     }
     next.serve(Time(0), MOVES, 2, &mut Out::default());
     assert_eq!(told(&next), (5, 70_000_000_000));
-    let part = next.ledger.part_mut(task()).expect("it is homed here");
+    let part = next.home.ledger.part_mut(task()).expect("it is homed here");
     let chunk = part.chunk_mut(0).expect("there is one");
     chunk.free();
     assert_eq!(told(&next), (5, 70_000_000_000), "when all else of it has left memory");

@@ -58,8 +58,8 @@ fn home(life: u32, mutant: Option<Mutant>) -> Scheduler {
         Tuning::of(Policy::Mlb),
         test_nodes::homes(0, members, &[0, 1]),
     );
-    home.ledger.mutant = mutant;
-    home.slots.take_cpus(1); // No slot is free: ready tasks wait in a queue.
+    home.home.ledger.mutant = mutant;
+    home.holder.slots_mut().take_cpus(1); // No slot is free: ready tasks wait in a queue.
     home
 }
 
@@ -113,7 +113,12 @@ impl Case {
                     let commit =
                         wire::JobCommit { job: JOB, partitions: vec![total], ..Default::default() };
                     let visible = wire::Visible { commit: Some(commit), ..Default::default() };
-                    self.home.ledger.make_visible(SECOND, &visible, &self.home.homes, out);
+                    self.home.home.ledger.make_visible(
+                        SECOND,
+                        &visible,
+                        self.home.routing.homes(),
+                        out,
+                    );
                     self.committed = true;
                 }
                 Word::Credit { parent, child, slot, output } => {
@@ -180,6 +185,7 @@ impl Case {
     fn run(mut self) -> Result<(), String> {
         let mut out = Out::default();
         self.home
+            .home
             .ledger
             .accept_chunk(SECOND, self.chunk.clone(), &mut out)
             .expect("it is well formed");
@@ -251,5 +257,5 @@ fn a_submission_of_the_future_makes_no_task_wait_longer_than_was_meant() {
     let mut out = Out::default();
     home.resume(SECOND, &mut out);
     home.settle(SECOND, &mut out);
-    assert_eq!(home.ledger.next_release(), Some(SECOND + release));
+    assert_eq!(home.home.ledger.next_release(), Some(SECOND + release));
 }

@@ -65,7 +65,7 @@ fn serve_what_was_started(home: &mut Scheduler, by: u32, out: &mut Out) {
 }
 
 fn crash_count(home: &Scheduler) -> u8 {
-    home.ledger.crash_count(TaskId { job: JOB, local: LocalId::new(MINE, 0) })
+    home.home.ledger.crash_count(TaskId { job: JOB, local: LocalId::new(MINE, 0) })
 }
 
 #[test]

@@ -50,13 +50,13 @@ fn what_was_measured_of_a_source_decides_whether_its_data_comes_here() {
     assert_eq!(home.decide_earliest(Time(0), &task), Decision::Push(NodeId(1)), "as assumed");
     // Both deliver at 1 GB/s to this node, and others so slowly that the mean stays as it was.
     for _ in 0..8 {
-        home.estimates.transferred(NodeId(1), 1_000 * MB, SECOND);
-        home.estimates.transferred(NodeId(2), 1_000 * MB, SECOND);
+        home.policy.estimates_mut().transferred(NodeId(1), 1_000 * MB, SECOND);
+        home.policy.estimates_mut().transferred(NodeId(2), 1_000 * MB, SECOND);
     }
     for _ in 0..200 {
-        home.estimates.transferred(NodeId(3), 100 * MB, SECOND);
+        home.policy.estimates_mut().transferred(NodeId(3), 100 * MB, SECOND);
     }
-    let mean = home.estimates.bandwidth(1.0);
+    let mean = home.policy.estimates().bandwidth(1.0);
     assert!((0.9e8..1.2e8).contains(&mean), "{mean}");
     let decided = home.decide_earliest(Time(0), &task);
     assert!(!matches!(decided, Decision::Push(_)), "0.21 s to bring both here: {decided:?}");

@@ -29,7 +29,7 @@ fn spec() -> wire::Spec {
 pub(crate) fn heir() -> Scheduler {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
-    heir.slots.take_cpus(1);
+    heir.holder.slots_mut().take_cpus(1);
     heir
 }
 
@@ -84,7 +84,7 @@ fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
 fn a_late_push_of_an_earlier_home_is_refused() {
     let (mut heir, mut out) = (heir(), Out::default());
     inherit(&mut heir, held_by_heir(), &mut out);
-    let anew = heir.ledger.cell(task()).expect("it is homed here").attempt;
+    let anew = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
     assert!(anew > ATTEMPT, "it had not come");
     push(&mut heir, &mut out);
     let pushed = |event: &Event| matches!(event, Event::Queued { reason: Reason::Pushed, .. });
@@ -142,10 +142,13 @@ fn a_late_push_of_an_earlier_home_to_a_third_node_is_refused() {
 #[test]
 fn a_late_revocation_of_an_earlier_home_is_ignored() {
     let (mut heir, mut out) = (heir(), Out::default());
-    heir.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+    heir.holder.slots_mut().give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
     push(&mut heir, &mut out);
     heir.act(Time(0), &mut out);
-    assert!(heir.running.contains_key(&task()), "what only waits has no other record to lose");
+    assert!(
+        heir.holder.running().contains_key(&task()),
+        "what only waits has no other record to lose"
+    );
     let stale = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
     let stale = Body::RevokeAttempts(wire::RevokeAttempts { tasks: vec![stale] });
     inherit(&mut heir, held_by_heir(), &mut out);
@@ -161,9 +164,9 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let homes = test_nodes::homes(0, (0..2).map(member).collect(), &[0, 1, 1, 0]);
     let mut heir = test_nodes::scheduler(0, slots, Tuning::of(Policy::Mlb), homes.moving());
     let mut out = Out::default();
-    heir.slots.take_cpus(slots);
+    heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.shared.push(
+    heir.holder.shared_mut().push(
         crate::holder::ready_queue::Ready {
             task: own,
             attempt: ATTEMPT,
@@ -192,7 +195,7 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
         heir.serve(Time(0), partition, 2, &mut out);
     }
     heir.settle(Time(0), &mut out);
-    let order = std::iter::from_fn(|| heir.shared.pop());
+    let order = std::iter::from_fn(|| heir.holder.shared_mut().pop());
     order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
 }
 
@@ -215,10 +218,10 @@ fn a_retry_waits_for_its_turn_and_a_lost_task_does_not() {
     let goes_first = |why| {
         let (mut heir, mut out) = (heir(), Out::default());
         inherit(&mut heir, held_by_heir(), &mut out);
-        heir.ledger.replace_ready(task(), RetryReason::HolderGone, &mut out);
+        heir.home.ledger.replace_ready(task(), RetryReason::HolderGone, &mut out);
         heir.settle(Time(0), &mut out);
-        heir.ledger.replace_ready(task(), why, &mut out);
-        heir.ledger.cell(task()).expect("it is homed here").again
+        heir.home.ledger.replace_ready(task(), why, &mut out);
+        heir.home.ledger.cell(task()).expect("it is homed here").again
     };
     assert_eq!([RetryReason::Retry, RetryReason::Lost].map(goes_first), [false, true]);
 }
@@ -292,13 +295,13 @@ fn victim() -> Scheduler {
     let members = (0..3).map(test_nodes::member).collect();
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut victim = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    victim.slots.take_cpus(1);
+    victim.holder.slots_mut().take_cpus(1);
     let placed =
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
     let bundle = wire::Bundle { specs: vec![command()], settings, tasks: vec![placed] };
     let tasks = crate::holder::task::unpack(bundle, 2).expect("it is well formed");
-    victim.unacked_grants.insert((NodeId(2), 7), crate::stealing::victim::UnackedGrant { tasks });
+    victim.stealing.note_granted((NodeId(2), 7), tasks);
     victim
 }
 
@@ -323,8 +326,8 @@ fn the_death_of_a_thief_is_noted_where_the_victim_has_become_the_home() {
     let (mut heir, mut out) = (victim(), Out::default());
     inherit_command(&mut heir, &mut out);
     heir.take_back_unacked_grants(NodeId(2), Incarnation(1), &mut out);
-    let deaths = heir.ledger.work(task()).map(|work| work.deaths);
-    assert_eq!((deaths, heir.ledger.crash_count(task())), (Some(1), 0), "{:?}", out.events);
+    let deaths = heir.home.ledger.work(task()).map(|work| work.deaths);
+    assert_eq!((deaths, heir.home.ledger.crash_count(task())), (Some(1), 0), "{:?}", out.events);
 }
 
 /// Node 1 starts the task, and reports only then that node 2 had it before and died.
@@ -334,10 +337,10 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let mut out = Out::default();
-    heir.slots.take_cpus(1);
+    heir.holder.slots_mut().take_cpus(1);
     inherit_command(&mut heir, &mut out);
     heir.settle(Time(0), &mut out);
-    let attempt = heir.ledger.cell(task()).expect("it is homed here").attempt;
+    let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
     let told = |starts, gone_incarnation| {
         let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
         let (tasks, gone_node) = (vec![moved], 2);
@@ -345,8 +348,8 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     };
     heir.on_tasks_moved(NodeId(1), &told(true, 0), &mut out);
     heir.on_tasks_moved(NodeId(1), &told(false, 1), &mut out);
-    let started = heir.ledger.cell(task()).map(|cell| cell.started);
-    let deaths = heir.ledger.work(task()).map(|work| work.deaths);
+    let started = heir.home.ledger.cell(task()).map(|cell| cell.started);
+    let deaths = heir.home.ledger.work(task()).map(|work| work.deaths);
     assert_eq!((started, deaths), (Some(true), Some(1)));
 }
 

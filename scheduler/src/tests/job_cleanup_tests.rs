@@ -80,7 +80,7 @@ fn hear_of_end(node: &mut Scheduler, out: &mut Out) {
 }
 
 fn holds_something(node: &Scheduler) -> bool {
-    node.data.objects.firm_bytes() > 0
+    node.objects.table.firm_bytes() > 0
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn stage(node: &mut Scheduler, now: Time, number: u32, out: &mut Out) {
         tasks: vec![wire::Task::default()],
         ..Default::default()
     };
-    node.ledger.accept_chunk(now, chunk, out).expect("it is a right chunk");
+    node.home.ledger.accept_chunk(now, chunk, out).expect("it is a right chunk");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn nothing_of_a_cancelled_job_is_made_again() {
         ..Default::default()
     };
     let query = || Body::CreditQuery(wire::CreditQuery { requests: vec![ask] });
-    let state = |home: &Scheduler| home.ledger.state(launch.task);
+    let state = |home: &Scheduler| home.home.ledger.state(launch.task);
     let before = state(&home);
     let cancel = Body::Cancel(wire::Cancel { job: 1, ..Default::default() });
     home.on_message(Time(0), NodeId(1), cancel, &mut out);
@@ -332,7 +332,7 @@ fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
     node.set_homes(Time(0), homes_since(2, 2), &mut out);
     assert_eq!(asked(&mut out), []);
     let first = Time(0) + UPLOADS_QUERIED_AFTER;
-    assert_eq!(node.data.local_jobs.deadline(), Some(first));
+    assert_eq!(node.holder.local_jobs().deadline(), Some(first));
     node.on_files(Time(7), &[task(1)]);
     node.act(first, &mut out);
     assert_eq!(asked(&mut out), [], "another file has come since");
@@ -343,7 +343,7 @@ fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
     node.act(last, &mut out);
     assert_eq!(out.forgotten, [JobId(1)]);
     node.act(last + UPLOADS_QUERIED_AFTER, &mut out);
-    assert_eq!((asked(&mut out), node.data.local_jobs.deadline()), (vec![], None));
+    assert_eq!((asked(&mut out), node.holder.local_jobs().deadline()), (vec![], None));
 }
 
 #[test]

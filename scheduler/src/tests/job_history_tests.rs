@@ -455,12 +455,12 @@ fn an_undelivered_commit_is_dropped_when_its_job_is_forgotten() {
     let message = wire::Message { body: Some(visible) }.encode_to_vec();
     let wrong_owner = Body::WrongOwner(wire::WrongOwner { message });
     node.on_message(Time(S), NodeId(0), wrong_owner, &mut out);
-    assert!(!node.undelivered.is_empty(), "it is told again");
+    assert!(!node.routing.undelivered().is_empty(), "it is told again");
     for (job, left) in [(2, true), (1, false)] {
         let stage = TallyStage::Forget as i32;
         let ask = Body::TallyQuery(wire::TallyQuery { job, stage, ..Default::default() });
         node.on_message(Time(S), NodeId(0), ask, &mut out);
-        assert_eq!(!node.undelivered.is_empty(), left, "job {job} is forgotten");
+        assert_eq!(!node.routing.undelivered().is_empty(), left, "job {job} is forgotten");
     }
 }
 

@@ -119,15 +119,15 @@ fn a_skip_of_the_round_before_is_late() {
     tell_round(&mut home, 1, Vec::new(), &mut out);
     assert_eq!(asks(&out), [(task(0).local.0, 1), (task(1).local.0, 1)]);
     home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Failed, 0), &mut out);
-    assert_eq!(home.ledger.state(task(0)), Some(State::Waiting));
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Waiting));
     home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Done, 0), &mut out);
     home.settle(Time(3), &mut out);
-    assert_eq!(home.ledger.state(task(0)), Some(State::Ready), "done is done in each round");
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Ready), "done is done in each round");
     // A failure in this round counts.
     let (mut home, mut out) = ended();
     tell_round(&mut home, 1, Vec::new(), &mut out);
     home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Failed, 1), &mut out);
-    assert_eq!(home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
 }
 
 #[test]
@@ -156,19 +156,19 @@ fn a_restarted_home_continues_the_round() {
     let mut records = round();
     records.extend([ends(&[0, 1], &[]), held(7), died(7)]);
     let (home, out) = home_of(records);
-    let cell = home.ledger.cell(task(0)).expect("it is homed here");
+    let cell = home.home.ledger.cell(task(0)).expect("it is homed here");
     assert_eq!((cell.state, cell.attempt), (State::Waiting, Attempt(7)));
-    assert_eq!(home.ledger.crash_count(task(0)), 0);
+    assert_eq!(home.home.ledger.crash_count(task(0)), 0);
     assert_eq!(asks(&out).len(), 2, "what it asked may be lost");
-    assert_eq!(home.ledger.jobs[&JobId(1)].open, 2);
+    assert_eq!(home.home.ledger.jobs[&JobId(1)].open, 2);
     // A recorded later attempt counts.
     let mut records = round();
     records.extend([ends(&[0, 1], &[(1, 0, wire::Verdict::Skipped)]), held(8), died(8)]);
     let (home, _) = home_of(records);
-    let cell = home.ledger.cell(task(0)).expect("it is homed here");
+    let cell = home.home.ledger.cell(task(0)).expect("it is homed here");
     assert_eq!((cell.state, cell.attempt), (State::Ready, Attempt(8)));
-    assert_eq!(home.ledger.crash_count(task(0)), 1);
-    assert_eq!(home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
+    assert_eq!(home.home.ledger.crash_count(task(0)), 1);
+    assert_eq!(home.home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn only_what_is_named_runs_again() {
     let (mut home, mut out) = ended();
     tell_round(&mut home, 1, vec![task(0).local.0], &mut out);
     assert_eq!(asks(&out), [(task(0).local.0, 1)]);
-    assert_eq!(home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
+    assert_eq!(home.home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
     let record = out.facts.ends.values().next().expect("it is written");
     assert_eq!(record.reopened, [0]);
     // A repeated commit changes nothing.
@@ -194,9 +194,9 @@ fn orders_of_an_earlier_round_are_not_obeyed() {
     assert_eq!(home.has_ended(JobId(1)), Some(false));
     let cancel = |round| Body::Cancel(wire::Cancel { job: 1, round, ..Default::default() });
     home.on_message(Time(3), NodeId(1), cancel(0), &mut out);
-    assert!(!home.ledger.is_removed(JobId(1)));
+    assert!(!home.home.ledger.is_removed(JobId(1)));
     home.on_message(Time(3), NodeId(1), cancel(1), &mut out);
-    assert!(home.ledger.is_removed(JobId(1)));
+    assert!(home.home.ledger.is_removed(JobId(1)));
     home.on_message(Time(3), NodeId(1), end(1), &mut out);
     assert_eq!(home.has_ended(JobId(1)), Some(true));
 }
@@ -279,13 +279,14 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     retry(&mut home, 1, &mut out).expect("it is repeated");
     assert!(out.facts.jobs.is_empty());
     let other = wire::JobRetry { job: 1, round: 1, locals: vec![1], ..Default::default() };
-    let refused = home.jobs.retry(Time(9), &other, &home.homes, &mut out).expect("it is known");
+    let refused =
+        home.home.jobs.retry(Time(9), &other, home.routing.homes(), &mut out).expect("it is known");
     assert!(refused.unwrap_err().contains("has not ended"), "another user wants other tasks");
     assert!(retry(&mut home, 2, &mut out).unwrap_err().contains("has not ended"));
     let query = |past_round| wire::JobQuery { job: 1, past_round, ..Default::default() };
-    let past = home.jobs.state(query(1)).expect("known").expect("it has ended");
+    let past = home.home.jobs.state(query(1)).expect("known").expect("it has ended");
     assert_eq!((past.ended_ns, past.sum), (5, Some(sum)));
-    assert!(home.jobs.state(query(3)).expect("known").is_err());
+    assert!(home.home.jobs.state(query(3)).expect("known").is_err());
     // Counts of the round before have no effect.
     let counts = |round| {
         let count =
@@ -293,9 +294,9 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
         wire::JobCounts { job: 1, partitions: vec![count], ..Default::default() }
     };
     home.on_message(Time(9), NodeId(0), Body::JobCounts(counts(0)), &mut out);
-    assert_eq!(home.jobs.state(query(0)).expect("known").expect("it is").ended_ns, 0);
+    assert_eq!(home.home.jobs.state(query(0)).expect("known").expect("it is").ended_ns, 0);
     home.on_message(Time(9), NodeId(0), Body::JobCounts(counts(1)), &mut out);
-    assert_eq!(home.jobs.state(query(0)).expect("known").expect("it is").ended_ns, 9);
+    assert_eq!(home.home.jobs.state(query(0)).expect("known").expect("it is").ended_ns, 9);
     let kept = out.reliable.iter().any(|(_, body)| matches!(body, Body::JobEnd(end) if end.kept));
     assert!(kept, "one of its tasks may be run again");
 }
@@ -310,11 +311,11 @@ fn what_was_lost_in_the_round_before_is_asked_for() {
     credits.credits[0].output_sizes = vec![10];
     home.on_message(Time(2), NodeId(1), Body::Credits(credits), &mut out);
     home.settle(Time(2), &mut out);
-    let homes = home.homes.clone();
+    let homes = home.routing.homes().clone();
     let lost = wire::Object { job: 1, task: parent(), attempt: 3, output: 0, size_bytes: 10 };
-    assert!(home.ledger.inputs_lost(task(0), &[lost], &homes, &mut out));
+    assert!(home.home.ledger.inputs_lost(task(0), &[lost], &homes, &mut out));
     home.on_message(Time(2), NodeId(1), credit(wire::Verdict::Failed, 0), &mut out);
-    assert_eq!(home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
     let end = wire::JobEnd { job: 1, kept: true, ..Default::default() };
     home.on_message(Time(2), NodeId(1), Body::JobEnd(end), &mut out);
     let mut out = Out::default();
@@ -332,7 +333,7 @@ fn what_was_lost_in_the_round_before_is_asked_for() {
 fn a_credit_query_is_answered_while_credits_are_unacknowledged() {
     let (mut home, mut out) = ended();
     tell_round(&mut home, 1, vec![task(1).local.0], &mut out);
-    home.ledger.deliver(task(0), false);
+    home.home.ledger.deliver(task(0), false);
     let mut out = Out::default();
     let child = LocalId::new(THEIRS, 9).0;
     let parent = task(0).local.0;
@@ -369,7 +370,7 @@ fn a_task_that_was_done_once_is_compared_with_that_in_a_later_round() {
     let others = [(0, 8, wire::Verdict::Failed), (1, 0, wire::Verdict::Skipped)];
     let (mut home, mut out) = home_of(vec![visible_record(0, true), done, ends(&[], &others)]);
     tell_round(&mut home, 1, Vec::new(), &mut out);
-    assert_eq!(home.ledger.state(task(0)), Some(State::Waiting));
-    assert!(home.ledger.changed_outputs(task(0), &[5]).is_empty());
-    assert_eq!(home.ledger.changed_outputs(task(0), &[6]), [0]);
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Waiting));
+    assert!(home.home.ledger.changed_outputs(task(0), &[5]).is_empty());
+    assert_eq!(home.home.ledger.changed_outputs(task(0), &[6]), [0]);
 }

@@ -65,8 +65,11 @@ fn copies_and_the_maker_are_asked_by_turns() {
     scheduler.on_fetched(later, fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(later, &mut out);
     assert_eq!(out.launches.len(), 1);
-    assert_eq!((scheduler.data.failed_fetch_bytes, scheduler.data.failed_fetch_tasks), (0, 0));
-    assert_eq!(scheduler.data.reserved_bytes, 0);
+    assert_eq!(
+        (scheduler.objects.failed_fetch_bytes, scheduler.objects.failed_fetch_tasks),
+        (0, 0)
+    );
+    assert_eq!(scheduler.objects.reserved_bytes, 0);
 }
 
 #[test]
@@ -102,7 +105,8 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
 /// names these nodes beside the maker; `None`: it does not answer.
 fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
+    let homes = scheduler.routing.replace_homes(Homes::empty()).moving();
+    scheduler.routing.replace_homes(homes);
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
     let mut now = Time(0);
@@ -247,7 +251,7 @@ fn a_home_names_no_dead_node() {
         let (task, attempt) = (task.local.0, earlier.0);
         let object = wire::Object { job: 1, task, attempt, output: 0, size_bytes: 1 << 20 };
         let id = crate::objects::data::object_id(&object);
-        scheduler.data.directory.add((Time(0), Span::from_secs(1)), id, NodeId(2));
+        scheduler.objects.directory.add((Time(0), Span::from_secs(1)), id, NodeId(2));
         let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
         scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
         assert_eq!(out.located[&NodeId(1)][0].nodes, expected, "down {down:?}");
@@ -293,9 +297,9 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     let earlier = out.fetches.pop().expect("it travels");
     scheduler.ask_for_job_end(JobId(1), &mut out);
     let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, ..Default::default() });
-    let home = scheduler.homes.job_home(JobId(1));
+    let home = scheduler.routing.homes().job_home(JobId(1));
     scheduler.on_message(Time(0), home, end, &mut out);
-    assert!(scheduler.data.inflight_fetches.is_empty(), "no node knows its job yet");
+    assert!(scheduler.objects.inflight_fetches.is_empty(), "no node knows its job yet");
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
     scheduler.act(Time(0), &mut out);
     let later = out.fetches.pop().expect("it travels again");
@@ -315,7 +319,7 @@ fn fetched_twice(scheduler: &mut Scheduler, out: &mut Out) -> (Fetch, Fetch) {
     push(scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], out);
     scheduler.act(Time(0), out);
     let earlier = out.fetches.pop().expect("it travels");
-    scheduler.fetch_from(Time(0), earlier.object, NodeId(3), out);
+    scheduler.objects.fetch_from(Time(0), earlier.object, NodeId(3), out);
     (earlier, out.fetches.pop().expect("from elsewhere"))
 }
 
@@ -333,7 +337,7 @@ fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
             _ => None,
         };
         assert_eq!(out.events.iter().filter_map(from).collect::<Vec<_>>(), [NodeId(2)]);
-        assert_eq!((scheduler.data.reserved_bytes, scheduler.data.coming_bytes), (0, 0));
+        assert_eq!((scheduler.objects.reserved_bytes, scheduler.objects.coming_bytes), (0, 0));
         let result = if later_comes { Ok(()) } else { Err(FetchError::NotThere) };
         scheduler.on_fetched(Time(0), later.object, later.number, result, &mut out);
         assert_eq!(out.evicted, [], "it is in use");

@@ -111,7 +111,7 @@ fn local(partition: u32, index: u64) -> LocalId {
 #[test]
 fn a_part_gets_weight_before_it_stores_and_refuses_after_the_close() {
     let mut home = Home::with_job();
-    let standing = |home: &Home| home.scheduler.ledger.standing(JobId(JOB), PartitionId(1));
+    let standing = |home: &Home| home.scheduler.home.ledger.standing(JobId(JOB), PartitionId(1));
     assert_eq!(standing(&home), Standing::Unknown);
     home.ask(2, Request::Submit(chunk(1, 0, 0, &[]))).expect("it is stored");
     assert_eq!(standing(&home), Standing::Member);
@@ -140,7 +140,7 @@ fn a_late_edge_reaches_a_parent_in_another_partition_whether_it_has_ended_or_not
     home.ask(4, Request::Submit(chunk(1, 1, 1, &[local(0, 1)]))).expect("it is stored");
     let state = |home: &Home, index| {
         let task = TaskId { job: JobId(JOB), local: local(1, index) };
-        home.scheduler.ledger.state(task).map(|state| format!("{state:?}"))
+        home.scheduler.home.ledger.state(task).map(|state| format!("{state:?}"))
     };
     assert_eq!(state(&home, 0).as_deref(), Some("Ended(Skipped)"));
     assert_eq!(state(&home, 1).as_deref(), Some("Waiting"));

@@ -78,7 +78,7 @@ fn each_copy_of_the_largest_input_counts_as_a_parent() {
                 Decision::Push(node) => {
                     let largest = largest.unwrap();
                     assert!(!has(largest, ME) && has(largest, node), "{node} {:?}", work.inputs);
-                    let fits = |node: NodeId| home.homes.fits(node, work.cpus());
+                    let fits = |node: NodeId| home.routing.homes().fits(node, work.cpus());
                     let others = (0..NODES).map(NodeId).filter(|&other| has(largest, other));
                     let most = others.filter(|&it| fits(it)).map(|it| bytes_at(&work, it)).max();
                     assert!(most.is_none() || fits(node), "{node} {:?}", work.inputs);
@@ -135,7 +135,7 @@ fn earliest_finish_sends_nothing_where_it_does_not_fit_or_has_no_data() {
         let work = draws.work();
         match home.decide(Time(0), &work) {
             Decision::Push(node) => {
-                assert!(node != ME && home.homes.fits(node, work.cpus()), "{node}");
+                assert!(node != ME && home.routing.homes().fits(node, work.cpus()), "{node}");
                 assert!(bytes_at(&work, node) > 0, "{node} {:?}", work.inputs);
                 pushed += 1;
             }
@@ -164,7 +164,7 @@ fn earliest_finish_has_mlb_and_mdl_as_its_limits() {
         let expected = by_the_paper.decide(Time(0), &work);
         let decided = mdl.decide(Time(0), &work);
         let fits = |decision| match decision {
-            Decision::Push(node) => mdl.homes.fits(node, work.cpus()),
+            Decision::Push(node) => mdl.routing.homes().fits(node, work.cpus()),
             _ => true,
         };
         match (decided, expected) {
@@ -183,6 +183,6 @@ fn a_length_that_was_declared_counts_until_one_was_measured() {
     let mut task = work(vec![input], 1);
     task.duration = Span::from_secs(10);
     assert_eq!(home.decide(Time(0), &task), Decision::Shared(Reason::SmallInputs));
-    home.estimates.completed("", Span::from_millis(100));
+    home.policy.estimates_mut().completed("", Span::from_millis(100));
     assert_eq!(home.decide(Time(0), &task), Decision::Push(NodeId(1)));
 }

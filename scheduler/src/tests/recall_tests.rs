@@ -43,7 +43,7 @@ fn waiting() -> Scheduler {
         unanswered: [(OWN, bare_recall(task(), attempt, OWN))].into(),
         used: false,
     };
-    scheduler.ledger.recalls.pending.insert(task(), pending);
+    scheduler.home.ledger.recalls.pending.insert(task(), pending);
     scheduler
 }
 
@@ -59,7 +59,7 @@ fn answer(scheduler: &mut Scheduler, partition: PartitionId, readers: bool) -> V
         readers,
     };
     scheduler.on_recalled(Time(0), answer, &mut Out::default());
-    let pending = scheduler.ledger.recalls.pending.get(&task());
+    let pending = scheduler.home.ledger.recalls.pending.get(&task());
     pending.map(|pending| pending.unanswered.keys().copied().collect()).unwrap_or_default()
 }
 
@@ -71,7 +71,7 @@ fn a_repeated_answer_of_the_jobs_home_is_no_answer_of_readers() {
     assert_eq!(answer(&mut scheduler, READERS, true), [OWN]);
     assert_eq!(answer(&mut scheduler, OWN, false), [OWN]);
     assert!(answer(&mut scheduler, OWN, true).is_empty());
-    assert!(!scheduler.ledger.recalls.pending.contains_key(&task()));
+    assert!(!scheduler.home.ledger.recalls.pending.contains_key(&task()));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_input_that_an_earlier_home_recalls_is_requested_from_the_present_home() {
         || Body::Credits(wire::Credits { credits: vec![credit(FIRST)], reconciled: false });
     home.on_message(Time(1), PARENTS[0], credits(), &mut out);
     home.settle(Time(1), &mut out);
-    assert_eq!(home.ledger.state(child()), Some(State::Ready));
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready));
     assert_eq!(requests(&mut out), []);
     let recall = wire::Recall {
         child: vec![child().local.0],
@@ -173,11 +173,11 @@ fn an_input_that_an_earlier_home_recalls_is_requested_from_the_present_home() {
     };
     home.on_message(Time(2), PARENTS[1], Body::Recall(recall), &mut out);
     home.settle(Time(2), &mut out);
-    assert_eq!(home.ledger.state(child()), Some(State::Waiting));
+    assert_eq!(home.home.ledger.state(child()), Some(State::Waiting));
     assert_eq!(requests(&mut out), [(PARENTS[0], parent().local.0, child().local.0)]);
     home.on_message(Time(3), PARENTS[0], credits(), &mut out);
     home.settle(Time(3), &mut out);
-    assert_eq!(home.ledger.state(child()), Some(State::Ready));
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready));
 }
 
 /// The child's home failed after the recall, perhaps before it sent the request.

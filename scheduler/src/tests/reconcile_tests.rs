@@ -88,9 +88,10 @@ fn what_has_just_been_taken_over_is_left_out_of_a_round() {
     let members = (0..3).map(test_nodes::member).collect();
     let newer = test_nodes::homes_since(2, 0, members, &[1, 0]).moving();
     let mut changed = std::collections::BTreeSet::new();
-    changed.extend(newer.changed_since(&node.homes).filter(|&partition| partition == MINE));
+    changed
+        .extend(newer.changed_since(node.routing.homes()).filter(|&partition| partition == MINE));
     assert_eq!(changed.len(), 1);
-    node.reconciler.homes_changed(Time(1), &changed);
+    node.home.homes_changed(Time(1), &changed);
     let mut asks = |round: u64| {
         node.act(Time(RECONCILE_INTERVAL.0 * round), &mut out);
         !asked(&mut out).is_empty()

@@ -103,25 +103,37 @@ fn a_task_without_room_is_offered_once_then_refused() {
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![], 20_000)], &mut out);
     scheduler.act(Time(0), &mut out);
-    assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, 1), "others may have it");
+    assert_eq!(
+        (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+        (0, 1),
+        "others may have it"
+    );
     assert_eq!(scheduler.stats.steals_tried, 0, "a full node is not hungry");
     let request =
         wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
     scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request.clone()), &mut out);
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
-    assert!(scheduler.shared.is_empty());
+    assert!(scheduler.holder.shared().is_empty());
     // The other node returns the task: it had no space either.
     scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
     scheduler.act(Time(0), &mut out);
-    assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
+    assert_eq!(
+        (scheduler.holder.local().len(), scheduler.holder.shared().len()),
+        (1, 0),
+        "it would wander"
+    );
     let again = Body::StealRequest(wire::StealRequest { steal: 2, ..request });
     scheduler.on_message(Time(0), NodeId(2), again, &mut out);
-    assert_eq!((scheduler.stealable(), scheduler.local.len()), (0, 1), "no thief may have it");
+    assert_eq!(
+        (scheduler.stealable(), scheduler.holder.local().len()),
+        (0, 1),
+        "no thief may have it"
+    );
     scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.completions[&NodeId(1)].len(), 1);
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
-    assert!(scheduler.data.no_space.is_empty());
+    assert!(scheduler.holder.no_space().is_empty());
 }
 
 #[test]
@@ -145,11 +157,19 @@ fn a_stolen_task_without_room_is_passed_on_once() {
     // The grant is from the task's home, which so knows of the move.
     thief.on_message(Time(0), NodeId(1), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
-    assert_eq!((thief.local.len(), thief.shared.len()), (0, 1), "others may have it");
+    assert_eq!(
+        (thief.holder.local().len(), thief.holder.shared().len()),
+        (0, 1),
+        "others may have it"
+    );
     let grant = grant_of(&mut thief, 2);
     thief.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
-    assert_eq!((thief.local.len(), thief.shared.len()), (1, 0), "it would wander");
+    assert_eq!(
+        (thief.holder.local().len(), thief.holder.shared().len()),
+        (1, 0),
+        "it would wander"
+    );
 }
 
 /// A node with a free slot and a disk that is half reserved for a fetch.
@@ -181,7 +201,7 @@ fn a_task_with_room_overtakes_a_task_without() {
     scheduler.on_finished(Time(0), number(0), attempt, Default::default(), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(launched(&mut out), [number(1)], "those that were passed keep their order");
-    assert!(scheduler.data.aside.is_empty() && scheduler.data.passed.is_none());
+    assert!(scheduler.holder.passes_none());
 }
 
 #[test]
@@ -248,13 +268,13 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     let mut scheduler = with_marks(8_000, 8_000);
     let mut out = push_wanting(&mut scheduler, 2_000, vec![placed(0, vec![], 100)]);
     let first = out.launches.pop().expect("there is room");
-    assert_eq!(scheduler.data.taken_bytes(), 2_100);
+    assert_eq!(scheduler.objects.taken_bytes(), 2_100);
     assert_eq!(scheduler.shared_files_bytes_max(), 7_900, "the rest of the space");
     // The slot is taken: the next task waits for it.
     push(&mut scheduler, vec![placed(1, vec![], 4_000)], &mut out);
     let coming = placed(2, vec![input(2, 2, 4_500)], 500);
     let fetch = push_wanting(&mut scheduler, 2_000, vec![coming]).fetches.pop();
-    assert_eq!(scheduler.data.taken_bytes(), 2_100 + 4_500 + 500, "one file");
+    assert_eq!(scheduler.objects.taken_bytes(), 2_100 + 4_500 + 500, "one file");
     let done = Default::default;
     scheduler.on_finished(Time(0), first.task, first.attempt, done(), &mut out);
     scheduler.act(Time(0), &mut out);
@@ -266,7 +286,7 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     scheduler.on_finished(Time(0), second.task, second.attempt, done(), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(out.launches.len(), 1, "no task uses the file: it is deleted");
-    assert_eq!(scheduler.data.taken_bytes(), 4_000);
+    assert_eq!(scheduler.objects.taken_bytes(), 4_000);
 }
 
 #[test]
@@ -276,7 +296,7 @@ fn a_file_that_the_store_has_no_room_for_fails_its_task() {
     let mut out = Out::default();
     (1..30).for_each(|second| scheduler.act(Time(0) + Span::from_secs(second), &mut out));
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 10001 bytes"));
-    assert_eq!(scheduler.data.taken_bytes(), 0);
+    assert_eq!(scheduler.objects.taken_bytes(), 0);
 }
 
 #[test]
@@ -301,7 +321,7 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     push(&mut scheduler, vec![placed(2, vec![], 8_000)], &mut out);
     scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.launches.len(), 1, "it makes room for another");
-    assert_eq!(scheduler.data.objects.stored_bytes, 0);
+    assert_eq!(scheduler.objects.table.stored_bytes, 0);
 }
 
 #[test]
@@ -319,10 +339,10 @@ fn entries_that_are_out_of_date_are_taken_out_over_several_steps() {
     push(&mut scheduler, tasks, &mut out);
     scheduler.on_message(Time(0), NodeId(1), stale, &mut out);
     scheduler.act(Time(0), &mut out);
-    assert_eq!(scheduler.local.len(), STEP_POPS_MAX);
+    assert_eq!(scheduler.holder.local().len(), STEP_POPS_MAX);
     assert_eq!(scheduler.deadline(Time(0)), Some(Time(0)), "the rest is for the next step");
     (0..3).for_each(|_| scheduler.act(Time(0), &mut out));
-    assert!(scheduler.local.is_empty());
+    assert!(scheduler.holder.local().is_empty());
     assert_ne!(scheduler.deadline(Time(0)), Some(Time(0)));
 }
 
@@ -375,19 +395,19 @@ fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
     assert!(out.fetches.is_empty());
     answer(&mut scheduler, wanted[0], false, &mut out);
     assert_eq!(out.fetches.len(), 1);
-    assert_eq!((out.fetches[0].from, scheduler.data.waiting), (NodeId(3), first - 1));
+    assert_eq!((out.fetches[0].from, scheduler.objects.waiting), (NodeId(3), first - 1));
     // An asker without further answers fetches from the maker in the end.
     out.fetches.clear();
     scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
     assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));
-    assert_eq!(scheduler.data.waiting, 0);
+    assert_eq!(scheduler.objects.waiting, 0);
 }
 
 /// Puts this number of tasks without inputs into the shared queue.
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
-        scheduler.shared.push(
+        scheduler.holder.shared_mut().push(
             crate::holder::ready_queue::Ready {
                 task,
                 attempt: Attempt(1),
@@ -418,7 +438,7 @@ fn a_thief_hears_what_it_may_have() {
         let mut victim = scheduler(Tuning::of(Policy::Mlb));
         share(&mut victim, tasks);
         assert_eq!(told(&mut victim, false), tasks as u32 - 1, "its slot is free");
-        victim.slots.take_cpus(1);
+        victim.holder.slots_mut().take_cpus(1);
         assert_eq!((told(&mut victim, false), told(&mut victim, true)), (tasks as u32, spare));
     }
 }
@@ -427,7 +447,7 @@ fn a_thief_hears_what_it_may_have() {
 fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
     share(&mut victim, 9);
-    victim.slots.take_cpus(1);
+    victim.holder.slots_mut().take_cpus(1);
     let wanted = |held| {
         let request =
             wire::StealRequest { steal: 1, slots: 1, free: 1, held, free_amounts: Vec::new() };
@@ -440,12 +460,12 @@ fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
 #[test]
 fn wide_tasks_count_by_the_slots_that_they_take() {
     let mut victim = scheduler(Tuning::of(Policy::Mlb));
-    victim.slots = crate::holder::slots::Slots::new(8, None, None);
+    *victim.holder.slots_mut() = crate::holder::slots::Slots::new(8, None, None);
     share(&mut victim, 9);
     assert_eq!(told(&mut victim, false), 1, "all but one for each slot");
-    victim.estimates.placed(0, 4);
+    victim.policy.estimates_mut().placed(0, 4);
     assert_eq!((told(&mut victim, false), told(&mut victim, true)), (7, 5));
-    victim.slots.take_cpus(3);
+    victim.holder.slots_mut().take_cpus(3);
     assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
 }
 
@@ -453,11 +473,11 @@ fn wide_tasks_count_by_the_slots_that_they_take() {
 fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
     let surplus = |length| {
         let mut victim = scheduler(Tuning::of(Policy::Eft));
-        victim.estimates.placed(1 << 20, 1);
-        victim.estimates.completed("", length);
+        victim.policy.estimates_mut().placed(1 << 20, 1);
+        victim.policy.estimates_mut().completed("", length);
         for task in 0..3 {
             let task = TaskId::new(1, task);
-            victim.local.push(
+            victim.holder.local_mut().push(
                 crate::holder::ready_queue::Ready {
                     task,
                     attempt: Attempt(1),
@@ -482,7 +502,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let reader = |index| placed(index, vec![input(0, 2, 50_000_000)], 0);
     push(&mut node, vec![reader(0)], &mut out);
     node.act(Time(0), &mut out);
-    node.ledger.waiting = 10;
+    node.home.ledger.waiting = 10;
     let asked = out.locate.remove(&NodeId(1)).map(|asked| asked.objects[0]);
     if let Some(object) = asked {
         let at = wire::ObjectAt { object: Some(object), nodes: vec![2], later: false };
@@ -493,7 +513,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::holder::ready_queue::Presence::Coming)];
-    node.shared.push(
+    node.holder.shared_mut().push(
         crate::holder::ready_queue::Ready {
             task,
             attempt: Attempt(1),
@@ -504,9 +524,9 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
         &missing,
     );
     node.act(Time(0), &mut out);
-    let until = node.data.gathering.deadline().expect("it gathers");
+    let until = node.holder.gathers_until().expect("it gathers");
     node.act(until, &mut out);
-    assert_eq!((node.underway(), node.shared.len()), (0, 1), "it goes nowhere");
-    assert!(node.data.deadline(Time(0)).is_none_or(|due| due > until));
+    assert_eq!((node.underway(), node.holder.shared().len()), (0, 1), "it goes nowhere");
+    assert!(node.objects.deadline(Time(0)).is_none_or(|due| due > until));
     assert_eq!(told(&mut node, false), 1);
 }

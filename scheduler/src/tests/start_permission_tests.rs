@@ -82,7 +82,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert!(matches!(&told[..], [over] if over.start_withdrawn && !over.starts), "{told:?}");
     assert_eq!(told[0].tasks, asked[0].tasks);
     // A home that returns gets no start.
-    holder.repeat_moves(NodeId(1), &mut out);
+    holder.stealing.repeat_moves(NodeId(1), &mut out);
     assert_eq!(moves(&mut out), told);
     answer(&mut holder, late, asked[0].steal, &mut out);
     holder.on_finished(late, task(1), Attempt(1), Default::default(), &mut out);
@@ -95,7 +95,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert!(moves(&mut out).is_empty(), "a slow node gets more time to answer");
     answer(&mut holder, late + START_ASK_TIMEOUT, again[0].steal, &mut out);
     assert_eq!(launched(&mut out), [task(0)]);
-    assert_eq!(holder.start_requests.deadline(), None);
+    assert_eq!(holder.holder.deadline(), None);
 }
 
 /// A job of one command of node 1, stolen by node 0; `said` are the reports about it. Returns the
@@ -112,17 +112,18 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
     let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
-    home.slots.take_cpus(1);
+    home.holder.slots_mut().take_cpus(1);
     home.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
     home.on_message(Time(0), NodeId(0), visible, &mut out);
     home.settle(Time(0), &mut out);
     let request =
         wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
     home.on_message(Time(0), NodeId(0), Body::StealRequest(request), &mut out);
-    let (task, attempt) = (task(0), home.ledger.cell(task(0)).expect("it is homed here").attempt);
+    let (task, attempt) =
+        (task(0), home.home.ledger.cell(task(0)).expect("it is homed here").attempt);
     home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);
     // It has a death on record already: only attempts that ran count.
-    home.ledger.note_held(task, (NodeId(0), Incarnation(0)), &mut out);
+    home.home.ledger.note_held(task, (NodeId(0), Incarnation(0)), &mut out);
     for (number, &(starts, start_withdrawn)) in (1..).zip(said) {
         let tasks = vec![task_attempt(task, attempt)];
         let moved = wire::TasksMoved {
@@ -137,7 +138,7 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     home.on_peer_incarnation(Time(0) + Span(1), NodeId(0), Incarnation(2), &mut out);
     let replaced = |event: &&Event| matches!(event, Event::Replaced { .. });
     assert_eq!(out.events.iter().filter(replaced).count(), 1);
-    home.ledger.crashes.doubts.values().map(|doubt| doubt.tasks.len()).sum()
+    home.home.ledger.crashes.doubts.values().map(|doubt| doubt.tasks.len()).sum()
 }
 
 #[test]

@@ -57,14 +57,17 @@ impl Home {
         let turns = self.turns.values().cloned().map(LedgerRecord::Turn);
         let mut scheduler = heir();
         scheduler.options.mutant = self.mutant;
-        scheduler.ledger.mutant = self.mutant;
+        scheduler.home.ledger.mutant = self.mutant;
         for record in chunks.chain([visible]).chain(ends).chain(holders).chain(turns) {
             scheduler.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
         }
         let term = self.term + 1;
         let mut next = Self { term, scheduler, out: Out::default(), ..self };
         next.scheduler.serve(Time(0), MOVES, term, &mut next.out);
-        next.scheduler.slots.give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
+        next.scheduler
+            .holder
+            .slots_mut()
+            .give_back(Some(crate::holder::slots::Seat { first: 0, claim: None }));
         next.step();
         next
     }
@@ -100,7 +103,7 @@ impl Home {
     }
 
     pub(super) fn attempt(&self) -> Attempt {
-        self.scheduler.ledger.cell(task()).expect("it is homed here").attempt
+        self.scheduler.home.ledger.cell(task()).expect("it is homed here").attempt
     }
 
     /// The tasks that were launched since the last call.
@@ -115,14 +118,14 @@ impl Home {
     }
 
     fn finish(&mut self, task: TaskId) {
-        let attempt = self.scheduler.ledger.cell(task).expect("it is homed here").attempt;
+        let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt;
         self.scheduler.on_finished(Time(1), task, attempt, Box::default(), &mut self.out);
         self.step();
         self.sync();
     }
 
     fn open(&self) -> u64 {
-        self.scheduler.ledger.jobs[&JobId(1)].open
+        self.scheduler.home.ledger.jobs[&JobId(1)].open
     }
 }
 
@@ -194,7 +197,7 @@ fn each_later_home_continues_after_the_last_turn() {
     home.finish(task());
     let home = home.next();
     assert_eq!(home.open(), 0);
-    assert!(home.scheduler.ledger.has_turned(task()), "it never runs again");
+    assert!(home.scheduler.home.ledger.has_turned(task()), "it never runs again");
 }
 
 #[test]
@@ -236,7 +239,7 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
 fn a_task_that_was_done_before_neither_spawns_nor_commits() {
     let mut home = Home::new();
     home.launched();
-    let part = home.scheduler.ledger.part_mut(task()).expect("it is homed here");
+    let part = home.scheduler.home.ledger.part_mut(task()).expect("it is homed here");
     let segment = part.segment_mut(task().local.index()).expect("it is homed here");
     segment.keep_output_sums(task().local.index(), vec![1]);
     home.turn(turn(TurnVerdict::TurnMore, 1));
@@ -337,13 +340,13 @@ fn many_spawned_chunks_take_linear_time() {
         home.out = Out::default();
     }
     assert_eq!(home.open(), 1 + TURNS);
-    let part = home.scheduler.ledger.part(task()).expect("it is homed here");
+    let part = home.scheduler.home.ledger.part(task()).expect("it is homed here");
     assert!((1..=TURNS as u32).all(|number| part.chunk(number).is_some()));
     assert_eq!((part.chunks(), part.count.spawned, part.count.turns), (1, TURNS, TURNS));
 }
 
 fn explained(home: &mut Home, task: TaskId) -> Vec<String> {
-    home.scheduler.ledger.explain(task).expect("it is homed here").lines
+    home.scheduler.home.ledger.explain(task).expect("it is homed here").lines
 }
 
 #[test]

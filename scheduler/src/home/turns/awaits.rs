@@ -13,6 +13,7 @@ use proto::{LocalId, PartitionId, TaskId, Time, wire};
 
 use super::state::TaskTurns;
 use crate::Scheduler;
+use crate::home::Home;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -216,59 +217,7 @@ fn reply(waiter: TaskId, seq: u64, ended: Vec<wire::Awaited>) -> Body {
     Body::AwaitReply(wire::AwaitReply { job, waiter, seq, ended })
 }
 
-impl Scheduler {
-    /// Asks other homes for awaited tasks, where that is due.
-    pub(crate) fn ask_for_awaited(&mut self, now: Time, out: &mut Out) {
-        self.ledger.send_ends(&self.homes, out);
-        let asks = &mut self.ledger.asks_of_waits;
-        let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
-        let due = std::mem::replace(asks, later);
-        for (at, waiter) in due {
-            let (seq, open) = self.ledger.open_waits(waiter);
-            if open.is_empty() || !self.ledger.plan_question(at, waiter, now) {
-                continue;
-            }
-            for (PartitionId(partition), tasks) in open {
-                let home = self.homes.active_owner(PartitionId(partition));
-                let Some(home) = home else { continue };
-                let (job, waiter) = (waiter.job.0, waiter.local.0);
-                let query = wire::AwaitQuery { job, waiter, seq, tasks, partition };
-                out.reliable.push((home, Body::AwaitQuery(query)));
-            }
-        }
-    }
-
-    /// A task of another partition waits for tasks that are homed here.
-    pub(crate) fn on_await_query(&mut self, query: wire::AwaitQuery, out: &mut Out) {
-        let waiter = TaskId::new(query.job, query.waiter);
-        let mut ended = Vec::new();
-        for &local in query.tasks.iter().take(TURN_AWAITS_MAX) {
-            let task = TaskId::new(query.job, local);
-            if !self.homes.is_mine(task.partition()) {
-                continue;
-            }
-            // All tasks of the job were stored before the waiting task ran.
-            let is_visible = self.ledger.part(task).is_none_or(|part| part.visible);
-            match (self.ledger.ended(task), self.ledger.state(task)) {
-                (Some(end), _) => ended.push(end),
-                // The job has no such task, or its part is not visible here yet.
-                (None, None) if is_visible => {
-                    let verdict = End::Skipped as i32;
-                    ended.push(wire::Awaited { local, verdict, ..wire::Awaited::default() });
-                }
-                (None, None) => {}
-                (None, Some(_)) => {
-                    let Some(part) = self.ledger.part_mut(task) else { continue };
-                    let waiters = &mut part.turns.get_or_insert_default().waiters;
-                    waiters.entry(task.local.index()).or_default().insert(waiter.local, query.seq);
-                }
-            }
-        }
-        if let Some(home) = self.homes.owner(waiter.partition()).filter(|_| !ended.is_empty()) {
-            out.reliable.push((home, reply(waiter, query.seq, ended)));
-        }
-    }
-
+impl Home {
     /// Tasks that a task homed here waits for have ended.
     pub(crate) fn on_await_reply(&mut self, reply: &wire::AwaitReply) {
         let waiter = TaskId::new(reply.job, reply.waiter);
@@ -283,5 +232,61 @@ impl Scheduler {
     /// When homes of awaited tasks are asked again.
     pub(crate) fn next_ask_of_waits(&self) -> Option<Time> {
         self.ledger.asks_of_waits.first().map(|&(at, _)| at)
+    }
+}
+
+impl Scheduler {
+    /// Asks other homes for awaited tasks, where that is due.
+    pub(crate) fn ask_for_awaited(&mut self, now: Time, out: &mut Out) {
+        self.home.ledger.send_ends(self.routing.homes(), out);
+        let asks = &mut self.home.ledger.asks_of_waits;
+        let later = asks.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));
+        let due = std::mem::replace(asks, later);
+        for (at, waiter) in due {
+            let (seq, open) = self.home.ledger.open_waits(waiter);
+            if open.is_empty() || !self.home.ledger.plan_question(at, waiter, now) {
+                continue;
+            }
+            for (PartitionId(partition), tasks) in open {
+                let home = self.routing.homes().active_owner(PartitionId(partition));
+                let Some(home) = home else { continue };
+                let (job, waiter) = (waiter.job.0, waiter.local.0);
+                let query = wire::AwaitQuery { job, waiter, seq, tasks, partition };
+                out.reliable.push((home, Body::AwaitQuery(query)));
+            }
+        }
+    }
+
+    /// A task of another partition waits for tasks that are homed here.
+    pub(crate) fn on_await_query(&mut self, query: wire::AwaitQuery, out: &mut Out) {
+        let waiter = TaskId::new(query.job, query.waiter);
+        let mut ended = Vec::new();
+        for &local in query.tasks.iter().take(TURN_AWAITS_MAX) {
+            let task = TaskId::new(query.job, local);
+            if !self.routing.homes().is_mine(task.partition()) {
+                continue;
+            }
+            // All tasks of the job were stored before the waiting task ran.
+            let is_visible = self.home.ledger.part(task).is_none_or(|part| part.visible);
+            match (self.home.ledger.ended(task), self.home.ledger.state(task)) {
+                (Some(end), _) => ended.push(end),
+                // The job has no such task, or its part is not visible here yet.
+                (None, None) if is_visible => {
+                    let verdict = End::Skipped as i32;
+                    ended.push(wire::Awaited { local, verdict, ..wire::Awaited::default() });
+                }
+                (None, None) => {}
+                (None, Some(_)) => {
+                    let Some(part) = self.home.ledger.part_mut(task) else { continue };
+                    let waiters = &mut part.turns.get_or_insert_default().waiters;
+                    waiters.entry(task.local.index()).or_default().insert(waiter.local, query.seq);
+                }
+            }
+        }
+        if let Some(home) =
+            self.routing.homes().owner(waiter.partition()).filter(|_| !ended.is_empty())
+        {
+            out.reliable.push((home, reply(waiter, query.seq, ended)));
+        }
     }
 }

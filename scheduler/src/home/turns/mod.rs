@@ -24,6 +24,7 @@ use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
 
 use crate::holder::task::Work;
+use crate::home::Home;
 use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::policy::Decision;
@@ -208,6 +209,34 @@ impl Ledger {
     }
 }
 
+impl Home {
+    fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
+            own.waits_at = node;
+        }
+    }
+
+    fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
+        if let Some(own) = self.ledger.turns_of_mut(task) {
+            own.verdict = verdict;
+        }
+    }
+
+    /// The answer to a turn that was committed before.
+    fn repeat_reply(&self, task: TaskId, reply: &mut wire::TurnReply) {
+        let Some(turns) = self.ledger.turns_of(task) else { return };
+        (reply.ordinal, reply.count) = (turns.ordinals() - u64::from(turns.spawned), turns.spawned);
+        if let Some(last) = turns.children.last().filter(|_| turns.spawned > 0) {
+            let first = last.first + u64::from(last.count - turns.spawned);
+            reply.first = LocalId::new(task.partition(), first).0;
+        }
+        let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
+        if goes_on {
+            (reply.goes_on, reply.awaited) = (true, self.ledger.ends_of(task, turns));
+        }
+    }
+}
+
 impl Scheduler {
     /// A holder commits a turn of a task that is homed here.
     pub(crate) fn on_turn_of(
@@ -226,9 +255,9 @@ impl Scheduler {
             number: turn.number,
             ..wire::TurnReply::default()
         };
-        match self.ledger.fence(task, &turn) {
-            Fence::Next if self.ledger.is_removed(task.job) => {
-                self.ledger.give_up(now, task, End::Cancelled, "", out);
+        match self.home.ledger.fence(task, &turn) {
+            Fence::Next if self.home.ledger.is_removed(task.job) => {
+                self.home.ledger.give_up(now, task, End::Cancelled, "", out);
                 reply.set_result(TurnResult::Fenced);
             }
             Fence::Next => match self.check(now, task, &turn) {
@@ -238,13 +267,13 @@ impl Scheduler {
                     reply.error = error;
                 }
             },
-            Fence::Repeated => self.repeat_reply(task, &mut reply),
+            Fence::Repeated => self.home.repeat_reply(task, &mut reply),
             Fence::Fenced => {
                 if self.options.mutant == Some(Mutant::AbortedChildrenLive)
                     && let Some(spawned) = turn.spawned.take()
-                    && self.ledger.cell(task).is_some()
+                    && self.home.ledger.cell(task).is_some()
                 {
-                    self.ledger.bear(now, task, spawned, out);
+                    self.home.ledger.bear(now, task, spawned, out);
                 }
                 out.events.push(Event::Stale { task, attempt: Attempt(turn.attempt) });
                 reply.set_result(TurnResult::Fenced);
@@ -255,10 +284,10 @@ impl Scheduler {
 
     fn check(&mut self, now: Time, task: TaskId, turn: &wire::Turn) -> Result<(), String> {
         check::check_turn(turn)?;
-        let before = self.ledger.turns_of(task);
-        self.ledger.check_awaits(task, turn, before, &self.homes)?;
+        let before = self.home.ledger.turns_of(task);
+        self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
-        if (turn.spawned.is_some() || !ends) && self.ledger.is_rebuilt(task) {
+        if (turn.spawned.is_some() || !ends) && self.home.ledger.is_rebuilt(task) {
             return Err("the task was done before and runs again for a lost output: it can \
                         neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());
@@ -266,7 +295,7 @@ impl Scheduler {
         let Some(spawned) = &turn.spawned else { return Ok(()) };
         check::check_keys(spawned, before)?;
         check::check_ranges(before)?;
-        self.ledger.check_room(now, task, spawned.tasks.len())
+        self.home.ledger.check_room(now, task, spawned.tasks.len())
     }
 
     fn take_turn(
@@ -281,7 +310,7 @@ impl Scheduler {
         let attempt = Attempt(turn.attempt);
         let (ordinal, first, count) = match turn.verdict() {
             TurnVerdict::TurnFailed => (0, 0, 0),
-            _ => self.ledger.commit_turn(now, task, turn, out),
+            _ => self.home.ledger.commit_turn(now, task, turn, out),
         };
         (reply.ordinal, reply.count) = (ordinal, count);
         reply.first = LocalId::new(task.partition(), first).0;
@@ -297,23 +326,23 @@ impl Scheduler {
             out.events.push(Event::Turned { task, attempt, seq, turn: kind, first, spawned });
         }
         match turn.verdict() {
-            TurnVerdict::TurnMore => self.ledger.record_turn(task, false, out),
+            TurnVerdict::TurnMore => self.home.ledger.record_turn(task, false, out),
             TurnVerdict::TurnWait => self.take_wait(now, from, task, turn, reply, out),
             TurnVerdict::TurnYield => {
-                self.ledger.record_turn(task, false, out);
+                self.home.ledger.record_turn(task, false, out);
                 if self.options.mutant == Some(Mutant::YieldCountsAsStrike)
-                    && let Some(cell) = self.ledger.cell_mut(task)
+                    && let Some(cell) = self.home.ledger.cell_mut(task)
                 {
                     cell.tries = cell.tries.saturating_add(1);
                     if cell.tries > 2 {
-                        self.ledger.give_up(now, task, End::Failed, "", out);
+                        self.home.ledger.give_up(now, task, End::Failed, "", out);
                         return;
                     }
                 }
                 self.attempt_over(now, from, task, turn, BTreeSet::new(), out);
             }
             TurnVerdict::TurnDone | TurnVerdict::TurnFailed => {
-                self.ledger.record_turn(task, false, out);
+                self.home.ledger.record_turn(task, false, out);
                 if let Some(completion) = turn.completion.take() {
                     let mut completion = wire::Completion {
                         job: turn.job,
@@ -337,37 +366,25 @@ impl Scheduler {
         reply: &mut wire::TurnReply,
         out: &mut Out,
     ) {
-        let Some(turns) = self.ledger.turns_of(task) else { return };
-        let pending = self.ledger.unended(task, turns);
+        let Some(turns) = self.home.ledger.turns_of(task) else { return };
+        let pending = self.home.ledger.unended(task, turns);
         if pending.is_empty() {
-            (reply.goes_on, reply.awaited) = (true, self.ledger.ends_of(task, turns));
-            self.set_verdict(task, TurnVerdict::TurnMore);
-            return self.ledger.record_turn(task, false, out);
+            (reply.goes_on, reply.awaited) = (true, self.home.ledger.ends_of(task, turns));
+            self.home.set_verdict(task, TurnVerdict::TurnMore);
+            return self.home.ledger.record_turn(task, false, out);
         }
-        self.ledger.record_turn(task, false, out);
+        self.home.ledger.record_turn(task, false, out);
         self.attempt_over(now, from, task, turn, pending, out);
     }
 
     /// The node where the command of a task waits without a slot: the next attempt goes on there.
     /// A later attempt is placed as any other.
     pub(crate) fn take_node_of_waiting(&mut self, task: TaskId, work: &Work) -> Option<Decision> {
-        let node = self.ledger.turns_of(task)?.waits_at?;
-        self.set_waits_at(task, None);
+        let node = self.home.ledger.turns_of(task)?.waits_at?;
+        self.home.set_waits_at(task, None);
         match node == self.options.me {
             true => Some(Decision::Local),
             false => self.fits_node(node, work).then_some(Decision::Push(node)),
-        }
-    }
-
-    fn set_waits_at(&mut self, task: TaskId, node: Option<NodeId>) {
-        if let Some(own) = self.ledger.turns_of_mut(task) {
-            own.waits_at = node;
-        }
-    }
-
-    fn set_verdict(&mut self, task: TaskId, verdict: TurnVerdict) {
-        if let Some(own) = self.ledger.turns_of_mut(task) {
-            own.verdict = verdict;
         }
     }
 
@@ -381,34 +398,20 @@ impl Scheduler {
         out: &mut Out,
     ) {
         if let Some(completion) = &turn.completion {
-            self.count(task, completion);
+            self.home.count(task, completion);
         }
-        self.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
+        self.home.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
         if from == self.options.me {
             self.end_turned_attempt(now, task, Attempt(turn.attempt), out);
         }
-        self.ledger.put_back(now, task, pending, out);
-    }
-
-    /// The answer to a turn that was committed before.
-    fn repeat_reply(&self, task: TaskId, reply: &mut wire::TurnReply) {
-        let Some(turns) = self.ledger.turns_of(task) else { return };
-        (reply.ordinal, reply.count) = (turns.ordinals() - u64::from(turns.spawned), turns.spawned);
-        if let Some(last) = turns.children.last().filter(|_| turns.spawned > 0) {
-            let first = last.first + u64::from(last.count - turns.spawned);
-            reply.first = LocalId::new(task.partition(), first).0;
-        }
-        let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
-        if goes_on {
-            (reply.goes_on, reply.awaited) = (true, self.ledger.ends_of(task, turns));
-        }
+        self.home.ledger.put_back(now, task, pending, out);
     }
 
     /// The chunks of a step are synced: their tasks may start.
     pub(crate) fn on_chunks_born(&mut self, from: NodeId, born: &wire::ChunksBorn) {
         if from == self.options.me {
             let (job, partition) = (JobId(born.job), PartitionId(born.partition));
-            self.ledger.activate_born(job, partition, &born.chunks);
+            self.home.ledger.activate_born(job, partition, &born.chunks);
         }
     }
 }

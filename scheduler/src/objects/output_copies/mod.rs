@@ -212,7 +212,7 @@ impl Scheduler {
         let sizes = (0..).zip(&outcome.output_sizes);
         for ((output, &size_bytes), declared) in sizes.zip(&spec.outputs) {
             let Stay { keep, share } = Stay::of_output(declared, shared.uploaded);
-            let copies = Stay { keep, share }.copies(self.homes.copies());
+            let copies = Stay { keep, share }.copies(self.routing.homes().copies());
             if copies > 1 && (size_bytes > 0 || real) {
                 shared.wanted = shared.wanted.max(copies as usize - 1);
                 shared.outputs.push(wire::TransferredOutput {
@@ -243,7 +243,7 @@ impl Scheduler {
         }
         // The same attempt may have ended before, here or on another node, and a power cut lost
         // that.
-        let before = self.data.output_copies.take(&made).unwrap_or_default();
+        let before = self.objects.output_copies.take(&made).unwrap_or_default();
         (shared.others, shared.end) = (before.others, Some(ended));
         self.look_after(now, made, shared, out)
     }
@@ -258,7 +258,7 @@ impl Scheduler {
     ) -> Option<UnreportedEnd> {
         shared.outputs.retain(|output| {
             let (task, attempt) = made;
-            self.data.objects.is_made(&ObjectId { task, attempt, output: output.output })
+            self.objects.table.is_made(&ObjectId { task, attempt, output: output.output })
         });
         if shared.outputs.is_empty() {
             return shared.end.take();
@@ -267,10 +267,10 @@ impl Scheduler {
         shared.found = false;
         // When this node leaves, outputs with a reported end are handed over in order.
         let lacks = shared.lacks();
-        let may_ask = lacks && (shared.end.is_some() || self.drain.is_none());
-        if may_ask && shared.asked.is_empty() && !self.data.output_copies.may_begin(&shared) {
+        let may_ask = lacks && (shared.end.is_some() || self.objects.drain.is_none());
+        if may_ask && shared.asked.is_empty() && !self.objects.output_copies.may_begin(&shared) {
             shared.due = Some(now + HANDOVER_PAUSE); // Not its turn yet.
-            self.data.output_copies.put(made, shared);
+            self.objects.output_copies.put(made, shared);
             return None;
         }
         match may_ask {
@@ -282,7 +282,7 @@ impl Scheduler {
         // A node may have space later.
         shared.due = next;
         // A node that is alone looks again when another one joins.
-        let is_alone = self.homes.staying().all(|node| node == self.options.me);
+        let is_alone = self.routing.homes().staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
             let waits = COPY_RETURN_TIMEOUT.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
             shared.due = Some(now + Span(waits));
@@ -290,7 +290,7 @@ impl Scheduler {
             shared.refused.clear();
             shared.silent.clear();
         }
-        self.data.output_copies.put(made, shared);
+        self.objects.output_copies.put(made, shared);
         end
     }
 
@@ -304,8 +304,8 @@ impl Scheduler {
             ask.push(node);
         }
         // A member that joins and has never started does not answer.
-        let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
-        let staying: BTreeSet<NodeId> = self.homes.staying().filter(has_come).collect();
+        let has_come = |node: &NodeId| self.routing.homes().incarnation_of(*node) != Incarnation(0);
+        let staying: BTreeSet<NodeId> = self.routing.homes().staying().filter(has_come).collect();
         let mut others = self.in_turn(made, shared.uploaded);
         others.retain(|node| *node != me && staying.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
@@ -316,7 +316,7 @@ impl Scheduler {
             }
             let knows = |nodes: &BTreeSet<NodeId>| nodes.contains(&node);
             // Where no map ever declares a node failed, a silent node is not waited for.
-            let is_away = knows(&shared.silent) && !self.homes.moves();
+            let is_away = knows(&shared.silent) && !self.routing.homes().moves();
             let is_new = !knows(&shared.others) && !knows(&shared.refused) && !is_away;
             if is_new && !shared.asked.contains_key(&node) {
                 shared.silent.remove(&node);
@@ -346,10 +346,12 @@ impl Scheduler {
     /// All nodes, beginning at another one for each task, in the same order on all nodes. For an
     /// upload the replicas of the partition come first: the client has put it there.
     fn in_turn(&self, made: AttemptKey, uploaded: bool) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.homes.members().collect();
+        let mut nodes: Vec<NodeId> = self.routing.homes().members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);
         nodes.rotate_left(turn);
-        nodes.sort_by_key(|&node| !(uploaded && self.homes.has_replica(node, made.0.partition())));
+        nodes.sort_by_key(|&node| {
+            !(uploaded && self.routing.homes().has_replica(node, made.0.partition()))
+        });
         nodes
     }
 
@@ -361,7 +363,7 @@ impl Scheduler {
 
     /// The client's files of these tasks are here: the outputs made of them are replicated too.
     pub(crate) fn share_uploads(&mut self, now: Time, tasks: &[TaskId]) {
-        let of_task = |&task: &TaskId| self.data.objects.attempts_of(task);
+        let of_task = |&task: &TaskId| self.objects.table.attempts_of(task);
         let made: BTreeSet<AttemptKey> = tasks.iter().flat_map(of_task).collect();
         self.share_what_is_here(now, &made, true);
     }
@@ -377,7 +379,7 @@ impl Scheduler {
             }
             let me = self.options.me;
             let was_asked = match shared.uploaded {
-                true => self.homes.home_of(made.0) != me, // Its home makes it.
+                true => self.routing.homes().home_of(made.0) != me, // Its home makes it.
                 false => {
                     self.in_turn(made, false).iter().take(shared.wanted).any(|&node| node == me)
                 }
@@ -385,19 +387,19 @@ impl Scheduler {
             let patience =
                 if was_asked { Span(2 * COPY_RETURN_TIMEOUT.0) } else { COPY_RETURN_TIMEOUT };
             (shared.due, shared.found) = (Some(now + patience), true);
-            self.data.output_copies.found(made, shared);
+            self.objects.output_copies.found(made, shared);
         }
     }
 
     /// What lies here of an attempt and is to lie on others as well; `uploaded`: so are outputs
     /// that do not say on how many nodes.
     fn to_share_of(&self, made: AttemptKey, uploaded: bool) -> CopyState {
-        let copies = self.homes.copies();
+        let copies = self.routing.homes().copies();
         let of = |output: &wire::TransferredOutput| match output.share {
             None if uploaded => copies,
             _ => Stay::from(output).copies(copies),
         };
-        let mut outputs = self.data.objects.outputs_of(made);
+        let mut outputs = self.objects.table.outputs_of(made);
         outputs.retain(|output| of(output) > 1);
         let wanted = outputs.iter().map(of).max().map_or(0, |copies| copies as usize - 1);
         let uploaded = uploaded || outputs.iter().any(|output| output.share == Some(0));
@@ -408,16 +410,16 @@ impl Scheduler {
     pub(crate) fn share_taken(&mut self, made: AttemptKey) {
         let shared = self.to_share_of(made, false);
         if shared.wanted > 0 {
-            self.data.output_copies.found(made, CopyState { due: Some(Time::ZERO), ..shared });
+            self.objects.output_copies.found(made, CopyState { due: Some(Time::ZERO), ..shared });
         }
     }
 
     /// Handles the attempts that are due.
     pub(crate) fn copy_outputs(&mut self, now: Time, out: &mut Out) {
         for _ in 0..OBJECTS_PER_MESSAGE_MAX {
-            let first = self.data.output_copies.due.first().filter(|(at, _)| *at <= now);
+            let first = self.objects.output_copies.due.first().filter(|(at, _)| *at <= now);
             let Some(&(_, made)) = first else { return };
-            let shared = self.data.output_copies.take(&made).expect("what is due is there");
+            let shared = self.objects.output_copies.take(&made).expect("what is due is there");
             if let Some(ended) = self.look_after(now, made, shared, out) {
                 self.report_held_back(now, made, ended, out);
             }
@@ -433,12 +435,12 @@ impl Scheduler {
     ) {
         let (made, me) = (attempt_key(&transferred), self.options.me);
         // However small the outputs are, their home must be able to name this node.
-        if let Some(home) = self.homes.owner(made.0.partition()) {
+        if let Some(home) = self.routing.homes().owner(made.0.partition()) {
             let here =
                 objects_of(&transferred).map(|(object, it)| wire_object(object, it.size_bytes));
             out.copies.entry(home).or_default().added.extend(here);
         }
-        let mut shared = self.data.output_copies.take(&made).unwrap_or_default();
+        let mut shared = self.objects.output_copies.take(&made).unwrap_or_default();
         shared.others.insert(maker);
         if shared.end.is_none() {
             shared.outputs.clone_from(&transferred.outputs);
@@ -448,7 +450,7 @@ impl Scheduler {
             shared.meant = shared.meant.max(transferred.replicas.saturating_sub(1) as usize);
         }
         shared.due = Some(Time::ZERO); // This node may have made it too, and wait for this.
-        self.data.output_copies.put(made, shared);
+        self.objects.output_copies.put(made, shared);
         let bare = wire::AttemptOutputs { outputs: Vec::new(), ..transferred };
         send_output_transfer(maker, TransferStage::Replicated, (maker, me), vec![bare], out);
     }
@@ -463,10 +465,10 @@ impl Scheduler {
     ) {
         for transferred in said {
             let made = attempt_key(transferred);
-            if !self.data.output_copies.has_asked(&made, from) {
+            if !self.objects.output_copies.has_asked(&made, from) {
                 continue; // A repeated answer.
             }
-            let mut shared = self.data.output_copies.take(&made).expect("it has asked");
+            let mut shared = self.objects.output_copies.take(&made).expect("it has asked");
             let asked = shared.asked.remove(&from).expect("looked at above");
             match stage {
                 TransferStage::Replicated => {
@@ -488,10 +490,10 @@ impl Scheduler {
     /// The map has changed; `older` is the one before.
     pub(crate) fn look_for_takers(&mut self, now: Time, older: &Homes) {
         let blind = self.options.mutant == Some(Mutant::NewNodesGetNoCopies);
-        if self.data.output_copies.shared.is_empty() || blind {
+        if self.objects.output_copies.shared.is_empty() || blind {
             return;
         }
-        let homes = &self.homes;
+        let homes = self.routing.homes();
         // A member that was admitted and has never started does not answer.
         let there = |homes: &Homes| -> BTreeSet<NodeId> {
             let has_come = |node: &NodeId| homes.incarnation_of(*node) != Incarnation(0);
@@ -499,14 +501,16 @@ impl Scheduler {
         };
         let before = there(older);
         let a_node_came = there(homes).iter().any(|node| !before.contains(node));
-        self.data.output_copies.look_for_takers(now, |node| !homes.is_gone(node), a_node_came);
+        self.objects.output_copies.look_for_takers(now, |node| !homes.is_gone(node), a_node_came);
     }
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;
         if self.options.mutant == Some(Mutant::LackingUnreported) {
             return 0;
         }
-        self.data.output_copies.lacking(self.homes.staying().filter(|&node| node != me).count())
+        self.objects
+            .output_copies
+            .lacking(self.routing.homes().staying().filter(|&node| node != me).count())
     }
 }
 

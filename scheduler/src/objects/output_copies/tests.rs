@@ -21,7 +21,7 @@ fn maker() -> (Scheduler, wire::Spec) {
 }
 fn ends(maker: &mut Scheduler, spec: &wire::Spec, out: &mut Out) -> bool {
     let (task, attempt) = MADE;
-    maker.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+    maker.objects.table.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
     let outcome = Outcome { output_sizes: vec![10], ..Outcome::default() };
     let ended =
         UnreportedEnd { at: NOW, started: NOW, reads: Reads::default(), outcome: outcome.into() };
@@ -47,12 +47,12 @@ fn a_completion_is_reported_when_another_node_has_the_output() {
     let ((mut maker, spec), mut out) = (maker(), Out::default());
     assert!(!ends(&mut maker, &spec, &mut out));
     assert_eq!(asked(&mut out), [1]);
-    assert!(maker.data.output_copies.holds_back(&MADE));
+    assert!(maker.objects.output_copies.holds_back(&MADE));
     answers(&mut maker, 1, TransferStage::NoSpaceToReplicate, &mut out);
     assert_eq!(asked(&mut out), [2], "the next one");
     answers(&mut maker, 2, TransferStage::Replicated, &mut out);
-    assert!(!maker.data.output_copies.holds_back(&MADE));
-    assert_eq!((maker.lacking_copies(), maker.data.output_copies.deadline()), (0, None));
+    assert!(!maker.objects.output_copies.holds_back(&MADE));
+    assert_eq!((maker.lacking_copies(), maker.objects.output_copies.deadline()), (0, None));
 }
 
 /// The home has lost the record of the attempt's end in a power cut.
@@ -63,7 +63,7 @@ fn a_node_with_a_copy_of_the_same_attempt_is_not_asked_again() {
     assert!(!ends(&mut maker, &spec, &mut out), "no node has it yet");
     answers(&mut maker, 1, TransferStage::Replicated, &mut out);
     assert!(ends(&mut maker, &spec, &mut out));
-    assert_eq!(maker.data.output_copies.deadline(), None);
+    assert_eq!(maker.objects.output_copies.deadline(), None);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn without_room_elsewhere_the_completion_is_reported_and_a_copy_is_lacking() {
     assert!(!ends(&mut maker, &spec, &mut out));
     answers(&mut maker, 1, TransferStage::NoSpaceToReplicate, &mut out);
     answers(&mut maker, 2, TransferStage::NoSpaceToReplicate, &mut out);
-    assert!(!maker.data.output_copies.holds_back(&MADE));
+    assert!(!maker.objects.output_copies.holds_back(&MADE));
     assert_eq!(maker.lacking_copies(), 1);
     out.best_effort.clear();
     maker.copy_outputs(NOW + COPY_RETURN_TIMEOUT, &mut out);
@@ -87,12 +87,12 @@ fn a_new_node_is_asked_at_once() {
     assert!(!ends(&mut maker, &spec, &mut out));
     answers(&mut maker, 1, TransferStage::NoSpaceToReplicate, &mut out);
     answers(&mut maker, 2, TransferStage::NoSpaceToReplicate, &mut out);
-    let same = maker.homes.clone();
+    let same = maker.routing.homes().clone();
     maker.look_for_takers(NOW, &same);
-    assert_eq!(maker.data.output_copies.deadline(), Some(NOW + COPY_RETURN_TIMEOUT));
+    assert_eq!(maker.objects.output_copies.deadline(), Some(NOW + COPY_RETURN_TIMEOUT));
     let smaller = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
     maker.look_for_takers(NOW, &smaller);
-    assert_eq!(maker.data.output_copies.deadline(), Some(NOW));
+    assert_eq!(maker.objects.output_copies.deadline(), Some(NOW));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_silent_node_is_not_waited_for_without_failover() {
     let ((mut maker, spec), mut out) = (maker(), Out::default());
     assert!(!ends(&mut maker, &spec, &mut out));
     let (mut now, mut tries) = (NOW, asked(&mut out));
-    while maker.data.output_copies.holds_back(&MADE) {
+    while maker.objects.output_copies.holds_back(&MADE) {
         now = now + LOCATE_TIMEOUT + LOCATE_TIMEOUT;
         maker.copy_outputs(now, &mut out);
         tries.extend(asked(&mut out));
@@ -188,8 +188,8 @@ fn a_node_that_is_alone_asks_when_another_one_comes() {
     let tuning = Tuning::of(Policy::Mlb);
     let mut alone = test_nodes::scheduler(0, 1, tuning, of_two_copies(0, 1, &[]));
     assert!(ends(&mut alone, &spec, &mut out), "its end is told at once");
-    assert_eq!((alone.lacking_copies(), alone.data.output_copies.deadline()), (0, None));
-    let before = std::mem::replace(&mut alone.homes, of_two_copies(0, 2, &[]));
+    assert_eq!((alone.lacking_copies(), alone.objects.output_copies.deadline()), (0, None));
+    let before = alone.routing.replace_homes(of_two_copies(0, 2, &[]));
     assert_eq!(alone.lacking_copies(), 1, "by the newer map");
     alone.look_for_takers(NOW, &before);
     alone.copy_outputs(NOW, &mut out);
@@ -225,7 +225,7 @@ fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
     let tuning = Tuning::of(Policy::Mlb);
     let mut holder = test_nodes::scheduler(1, 1, tuning, of_two_copies(1, 2, &[]));
     let (task, attempt) = MADE;
-    holder.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+    holder.objects.table.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
     let output =
         wire::TransferredOutput { size_bytes: 10, keep: true, real: true, ..Default::default() };
     let transferred = wire::AttemptOutputs {
@@ -236,8 +236,8 @@ fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
         replicas: 3,
     };
     holder.add_copy_for(NodeId(0), transferred, &mut out);
-    holder.homes = of_two_copies(1, 4, &[0]);
-    holder.data.output_copies.forget_node(NOW, NodeId(0));
+    holder.routing.replace_homes(of_two_copies(1, 4, &[0]));
+    holder.objects.output_copies.forget_node(NOW, NodeId(0));
     assert_eq!(holder.lacking_copies(), 1);
     out.best_effort.clear();
     holder.copy_outputs(NOW + COPY_RETURN_TIMEOUT, &mut out);
@@ -288,10 +288,10 @@ fn a_new_home_of_an_upload_makes_its_copies() {
     let homes = of_two_copies(0, 3, &[]);
     let mut taker = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let (task, attempt) = MADE;
-    taker.data.objects.take(ObjectId { task, attempt, output: 0 }, 10, true, uploaded);
+    taker.objects.table.take(ObjectId { task, attempt, output: 0 }, 10, true, uploaded);
     taker.share_taken(MADE);
     assert_eq!(taker.lacking_copies(), 1);
-    let outputs = taker.data.objects.outputs_of(MADE);
+    let outputs = taker.objects.table.outputs_of(MADE);
     assert_eq!(outputs[0].share, Some(0), "the message says that no node can make it again");
     let mut out = Out::default();
     taker.copy_outputs(NOW, &mut out);
