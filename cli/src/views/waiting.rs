@@ -50,7 +50,7 @@ pub(crate) async fn wait(
     deadline: &Deadline,
 ) -> Result<JobState, Failure> {
     let progress = Progress::start(&context.output, client, total);
-    let state = deadline.cut(client.wait_job(job, |state| progress.show(state))).await??;
+    let state = deadline.cut(client.raw().wait_job(job, |state| progress.show(state))).await??;
     progress.end();
     Ok(state)
 }

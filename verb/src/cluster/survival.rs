@@ -31,8 +31,8 @@ pub fn said(states: &States) -> Vec<Said> {
 /// True if every partition is served and has all its replicas, so do results and uploads, and
 /// enough nodes vote. With one replica: every node answers.
 pub async fn is_fully_replicated(client: &Client) -> bool {
-    let map = client.newest_map(PATIENCE).await;
-    let states = client.node_states(PATIENCE).await;
+    let map = client.raw().newest_map(PATIENCE).await;
+    let states = client.raw().node_states(PATIENCE).await;
     match map.copies > 1 {
         true => has_all_copies(&map, &said(&states)),
         false => states.iter().all(|(_, state)| state.is_ok()),
@@ -41,8 +41,8 @@ pub async fn is_fully_replicated(client: &Client) -> bool {
 
 /// The number of nodes, any of them, that may now fail permanently at once.
 pub async fn losses_survived(client: &Client) -> usize {
-    let map = client.newest_map(PATIENCE).await;
-    let states = client.node_states(PATIENCE).await;
+    let map = client.raw().newest_map(PATIENCE).await;
+    let states = client.raw().node_states(PATIENCE).await;
     match map.copies > 1 {
         true => losses_survived_by(&map, &said(&states)),
         false => 0,
