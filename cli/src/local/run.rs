@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
-use proto::wire::{self, JobState};
+use proto::wire::JobState;
 use proto::{JobId, Span, TaskId, Time};
 use verb::Context;
 use verb::cluster::kept_outputs;

@@ -2,6 +2,11 @@
 
 use proto::Event;
 
+/// Whether the event may have a line in the node's log. Most events have none.
+pub(crate) fn is_logged(event: &Event) -> bool {
+    matches!(event, Event::Stalled { .. } | Event::CrashCounted { .. })
+}
+
 /// The line for an event that a reader of the node's log should see; each such event is rare.
 /// `last_of` returns the last event of a job that is known on the node which reported the stall.
 pub(crate) fn log_line_of<'a>(

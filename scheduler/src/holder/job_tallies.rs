@@ -179,8 +179,8 @@ impl Scheduler {
             };
             let mut counted = self.counted(now, job);
             let mut executions = 0;
-            let of_job = events[at..].iter().take_while(|event| job_of(event) == Some(job));
-            for event in of_job {
+            let is_of_it = |event: &&Event| job_of(event).is_none_or(|other| other == job);
+            for event in events[at..].iter().take_while(is_of_it) {
                 let mut came = now;
                 if let Event::Ended { task, attempt, .. } = *event {
                     came = held.get(&(task, attempt)).copied().unwrap_or(now);

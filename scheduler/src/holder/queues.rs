@@ -73,7 +73,7 @@ impl Queues {
     fn first(
         &self,
         may: impl Fn(u64) -> bool,
-        peek: fn(&ReadyQueue) -> Option<Precedence>,
+        peek: impl Fn(&ReadyQueue) -> Option<Precedence>,
     ) -> Option<(Precedence, u64)> {
         let plain = peek(&self.plain).filter(|_| may(PLAIN)).map(|first| (first, PLAIN));
         let Some(classes) = &self.classes else { return plain };

@@ -25,7 +25,8 @@ pub(crate) enum Need<'a> {
 pub(crate) struct Seat {
     /// The first slot; it names the others.
     pub(crate) first: u32,
-    pub(crate) claim: Option<Claim>,
+    /// Boxed: only nodes that offer more than cpus have one.
+    pub(crate) claim: Option<Box<Claim>>,
 }
 
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl Slots {
             return None;
         }
         let claim = match &mut self.pools {
-            Some(own) => Some(own.claim(need, kept)?),
+            Some(own) => Some(Box::new(own.claim(need, kept)?)),
             None => None,
         };
         let cpus = match (need, &claim, &self.pools) {
@@ -177,7 +178,7 @@ impl Slots {
         assert!(fresh, "slot {first} was free already");
         self.free.extend(self.wide.remove(&first).unwrap_or_default());
         if let (Some(claim), Some(own)) = (claim, &mut self.pools) {
-            own.free(claim);
+            own.free(*claim);
         }
     }
 
