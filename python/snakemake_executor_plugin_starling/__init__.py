@@ -51,12 +51,16 @@ class ExecutorSettings(ExecutorSettingsBase):
 
 
 class Executor(RemoteExecutor):
+    def __init__(self, workflow, logger):
+        # The base class starts the thread that waits for it before `__post_init__`.
+        self.ended = threading.Event()
+        super().__init__(workflow, logger)
+
     def __post_init__(self):
         settings = self.workflow.executor_settings or ExecutorSettings()
         if settings.gear not in GEARS:
             raise WorkflowError("no gear %r; there are %s" % (settings.gear, ", ".join(GEARS)))
         self.gear = settings.gear
-        self.ended = threading.Event()
         self.client = self.make_client(settings.dir)
         self.most_cpus = max((node["slots"] for node in self.client._core.nodes()), default=1)
 

@@ -342,7 +342,13 @@ class Snakemake(unittest.TestCase):
         )
         core = self.core()
         before, here = plugin.Executor.make_client, os.getcwd()
-        plugin.Executor.make_client = lambda *_: starling.Client(name="test", _core=core)
+
+        def make_client(*_):
+            # Snakemake asks for the ends of jobs before.
+            time.sleep(0.3)
+            return starling.Client(name="test", _core=core)
+
+        plugin.Executor.make_client = make_client
         try:
             with api.SnakemakeApi(types.OutputSettings(quiet={types.Quietness.ALL})) as snakemake:
                 workflow = snakemake.workflow(
