@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{Client, Kv};
 use proto::wire::{self, KvKind};
 
-use super::redis::Redis;
+use super::other_stores::redis::Redis;
 use super::{Cluster, KvArgs, Report, Resolved, Round};
 
 /// The load of one measurement.
