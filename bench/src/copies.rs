@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use client::Kv;
 
-use super::etcd::{Etcd, EtcdSession};
 use super::latencies::Latencies;
-use super::redis_copies::{RedisCopies, RedisSession};
+use super::other_stores::etcd::{Etcd, EtcdSession};
+use super::other_stores::redis_copies::{RedisCopies, RedisSession};
 use super::report::Report;
 use super::{Cluster, KvArgs, Resolved, Round};
 

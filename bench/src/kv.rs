@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::{Client, Kv, KvKind, KvOp};
 
-use super::redis::Redis;
+use super::other_stores::redis::Redis;
 use super::{Cluster, KvArgs, Report, Resolved, Round};
 
 /// The load of one measurement.

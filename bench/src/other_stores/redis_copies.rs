@@ -17,7 +17,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const WAIT_MS: u32 = 30_000;
 
 /// Primary and replicas; dropping this ends them.
-pub(super) struct RedisCopies {
+pub(crate) struct RedisCopies {
     servers: Vec<Child>,
     port: u16,
     copies: u32,
@@ -53,7 +53,7 @@ fn start(dir: &Path, port: u16, primary: Option<u16>) -> anyhow::Result<Child> {
 
 impl RedisCopies {
     /// `None`: it is not installed.
-    pub(super) async fn start(copies: u32) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn start(copies: u32) -> anyhow::Result<Option<Self>> {
         if on_path(SERVER).is_none() {
             return Ok(None);
         }
@@ -85,14 +85,14 @@ impl RedisCopies {
         }
     }
 
-    pub(super) async fn session(&self) -> anyhow::Result<RedisSession> {
+    pub(crate) async fn session(&self) -> anyhow::Result<RedisSession> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.set_nodelay(true)?;
         Ok(RedisSession { stream: BufReader::new(stream), replicas: self.copies - 1 })
     }
 }
 
-pub(super) struct RedisSession {
+pub(crate) struct RedisSession {
     stream: BufReader<TcpStream>,
     replicas: u32,
 }
@@ -109,7 +109,7 @@ fn words(out: &mut Vec<u8>, words: &[&[u8]]) {
 
 impl RedisSession {
     /// Sets a key and waits until every replica has it.
-    pub(super) async fn set(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+    pub(crate) async fn set(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
         let mut out = Vec::new();
         words(&mut out, &[b"SET", key, value]);
         if self.replicas > 0 {
@@ -128,7 +128,7 @@ impl RedisSession {
     }
 
     /// The length of the value.
-    pub(super) async fn get(&mut self, key: &[u8]) -> anyhow::Result<usize> {
+    pub(crate) async fn get(&mut self, key: &[u8]) -> anyhow::Result<usize> {
         let mut out = Vec::new();
         words(&mut out, &[b"GET", key]);
         self.stream.write_all(&out).await?;

@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::{KvArgs, Round};
+use crate::{KvArgs, Round};
 
-pub(super) const SERVER: &str = "redis-server";
+pub(crate) const SERVER: &str = "redis-server";
 const BENCHMARK: &str = "redis-benchmark";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Redis {
+pub(crate) struct Redis {
     server: PathBuf,
     benchmark: PathBuf,
 }
 
 impl Redis {
-    pub(super) fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         Some(Self { server: on_path(SERVER)?, benchmark: on_path(BENCHMARK)? })
     }
 
     /// In memory: set and get, single and pipelined. With a log synced before each answer: set.
-    pub(super) fn measure(&self, operations: u64, args: &KvArgs) -> anyhow::Result<Round> {
+    pub(crate) fn measure(&self, operations: u64, args: &KvArgs) -> anyhow::Result<Round> {
         let single_operations = (operations / 10).max(1);
         let server = self.start(Log::Off)?;
         let single = self.benchmark(server.port, single_operations, args, 1)?;
@@ -149,7 +149,7 @@ impl Drop for Server {
     }
 }
 
-pub(super) fn on_path(program: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }

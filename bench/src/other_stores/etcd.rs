@@ -44,7 +44,7 @@ struct KeyValue {
 }
 
 /// The members; dropping this ends them.
-pub(super) struct Etcd {
+pub(crate) struct Etcd {
     members: Vec<Child>,
     ports: Vec<u16>,
     _dir: tempfile::TempDir,
@@ -69,7 +69,7 @@ fn free_ports(count: usize) -> anyhow::Result<Vec<u16>> {
 
 impl Etcd {
     /// `None`: it is not installed.
-    pub(super) async fn start(copies: u32) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn start(copies: u32) -> anyhow::Result<Option<Self>> {
         let Some(program) = on_path(SERVER) else { return Ok(None) };
         let dir = tempfile::Builder::new().prefix("starling-etcd-").tempdir()?;
         let count = copies as usize;
@@ -115,7 +115,7 @@ impl Etcd {
     }
 
     /// Each caller has its own connection; the members take turns.
-    pub(super) async fn session(&self) -> anyhow::Result<EtcdSession> {
+    pub(crate) async fn session(&self) -> anyhow::Result<EtcdSession> {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let at = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.ports.len();
         let address = format!("http://127.0.0.1:{}", self.ports[at]);
@@ -128,7 +128,7 @@ fn peer(at: usize, port: u16) -> String {
     format!("m{at}=http://127.0.0.1:{port}")
 }
 
-pub(super) struct EtcdSession {
+pub(crate) struct EtcdSession {
     grpc: tonic::client::Grpc<Channel>,
 }
 
@@ -144,14 +144,14 @@ impl EtcdSession {
         Ok(self.grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
     }
 
-    pub(super) async fn put(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+    pub(crate) async fn put(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
         let request = PutRequest { key: key.to_vec(), value: value.to_vec() };
         let PutResponse {} = self.call("/etcdserverpb.KV/Put", request).await?;
         Ok(())
     }
 
     /// The length of the value.
-    pub(super) async fn range(&mut self, key: &[u8]) -> anyhow::Result<usize> {
+    pub(crate) async fn range(&mut self, key: &[u8]) -> anyhow::Result<usize> {
         let request = RangeRequest { key: key.to_vec() };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;
         Ok(answer.kvs.first().map_or(0, |found| found.value.len()))
