@@ -2,7 +2,7 @@
 An adaptive loop over an open job: each round adds tasks that depend on the results of the round
 before.
 
-The loop searches the smallest number whose square is at least a goal. Each task tries one number,
+The loop searches the smallest number with a square of at least a goal. Each task tries one number,
 and fails if it is too small. A last task reads the output of the task that found the number.
 
 ```sh

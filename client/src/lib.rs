@@ -12,7 +12,8 @@ The library makes no scheduling decisions, except for the partitions that a subm
 # A graph
 
 A [`GraphBuilder`] takes tasks and edges. A [`TaskSpec`] describes what tasks do, and any number of
-tasks share one. [`Client::submit`] returns when the job is durable; it then runs without the client.
+tasks share one. [`Client::submit`] returns when the job is durable. It then runs without the
+client.
 
 ```no_run
 use client::{Client, ClientError, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Modules whose items are hidden from the library's documentation.
+/// Modules with items that are hidden from the library's documentation.
 const RAW: [&str; 2] = ["raw.rs", "records"];
 
 /// The public functions and fields of a source that name a message.
@@ -59,7 +59,8 @@ fn no_public_item_names_a_message() {
 #[test]
 fn a_message_in_a_signature_or_a_field_is_found() {
     let text = "pub async fn job(\n    &self,\n) -> Result<wire::JobState, E> {\n    wire::X\n}\n\
-                pub(crate) fn own() -> wire::A {\nstruct S {\n    pub a: u32,\n    pub b: wire::B,\n}";
+                pub(crate) fn own() -> wire::A {\n\
+                struct S {\n    pub a: u32,\n    pub b: wire::B,\n}";
     let found = public_messages(text);
     assert_eq!(
         found,

@@ -107,7 +107,7 @@ pub enum Openness {
 pub struct Counts {
     /// Tasks that ended well.
     pub done: u64,
-    /// Tasks whose last attempt failed.
+    /// Tasks with a failed last attempt.
     pub failed: u64,
     /// Tasks that were cancelled.
     pub cancelled: u64,
