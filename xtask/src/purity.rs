@@ -82,6 +82,7 @@ pub(crate) fn check(root: &Path) -> Findings {
             Err(why) => findings.push(why),
         }
     }
+    findings.extend(crate::arrows::check(root));
     findings
 }
 
