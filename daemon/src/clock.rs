@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use proto::Time;
+use proto::{Span, Time};
 use rustix::time::{ClockId, clock_gettime};
+
+/// Converts a span for the libraries of the shell.
+pub(crate) fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.0)
+}
 
 /// Nanoseconds since the Unix epoch that never go back during the life of the process. The wall
 /// clock is read once; the clock since boot counts from there. That clock continues while the
@@ -50,7 +55,6 @@ fn since_boot() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::Span;
 
     #[test]
     fn instants_and_times_agree() {

@@ -13,28 +13,8 @@ use security::Token;
 
 use crate::error::StartError;
 use crate::lifecycle::instance;
+use crate::rpc::ConnectionLimits;
 use crate::rpc::listen_addresses::Listen;
-
-/// The maximum number of connections served at a time. Values below the default are for tests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectionLimits {
-    /// Connections for calls.
-    pub connections: usize,
-    /// Of these, the connections of clients and observers.
-    pub client_connections: usize,
-    /// Connections on which objects are sent.
-    pub data_connections: usize,
-}
-
-impl Default for ConnectionLimits {
-    fn default() -> Self {
-        Self {
-            connections: limits::CONNECTIONS_MAX,
-            client_connections: limits::CLIENT_CONNECTIONS_MAX,
-            data_connections: limits::DATA_CONNECTIONS_MAX,
-        }
-    }
-}
 
 /// The limits on captured output of tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

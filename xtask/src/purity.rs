@@ -120,6 +120,7 @@ pub(crate) fn check(root: &Path) -> Findings {
         }
     }
     findings.extend(crate::rings::check(root));
+    findings.extend(crate::arrows::check(root));
     findings
 }
 

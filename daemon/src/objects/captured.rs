@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
-use crate::rpc::links::duration;
+use crate::clock::duration;
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
 

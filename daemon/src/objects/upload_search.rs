@@ -12,8 +12,8 @@ use security::dial::explain;
 use tokio::task::JoinSet;
 use tonic::Streaming;
 
+use crate::clock::duration;
 use crate::event_loop::inbox::Incoming;
-use crate::rpc::links::duration;
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
 

@@ -22,6 +22,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 use wire::link_frame::Body;
 
+use crate::clock::duration;
 use crate::event_loop::inbox::Incoming;
 use crate::objects::data;
 use crate::rpc::peers;
@@ -29,11 +30,6 @@ use crate::rpc::service::Shared;
 
 /// A link that breaks sooner is followed by a pause: the peer may accept and close it again.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
-
-/// Converts a span for the libraries of the shell.
-pub(crate) fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.0)
-}
 
 async fn in_time<T>(
     what: &str,

@@ -20,7 +20,7 @@ use crate::event_loop::inbox::Incoming;
 use crate::events::{EventChunks, Filter, Reader};
 use crate::log::NodeLog;
 use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
-use crate::options::ConnectionLimits;
+use crate::rpc::ConnectionLimits;
 use crate::rpc::addresses::AddressBook;
 use crate::rpc::authorization::{AuthorizationLayer, least_role_of_request};
 use crate::rpc::kv_server::KvServer;

@@ -11,8 +11,8 @@ use proto::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::spawn_blocking;
 
+use crate::clock::duration;
 use crate::event_loop::inbox::Local;
-use crate::rpc::links::duration;
 use crate::store::{Piece, Scrubber, StoreError};
 
 /// The result of one pass over the store.

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
 use super::socket::{BufferedSocket, DataStream};
-use crate::rpc::links::duration;
+use crate::clock::duration;
 use crate::rpc::peers::Identity;
 use crate::rpc::service::Shared;
 
