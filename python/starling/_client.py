@@ -267,7 +267,7 @@ class Client:
         return sum(node["slots"] for node in self._core.nodes())
 
     def futures(self):
-        """The futures of all calls of a job that was attached to, by their order in it."""
+        """The futures of all calls of a job that was attached to, in the order of submission."""
         return list(self._attached)
 
     def detach(self):
@@ -293,11 +293,16 @@ class Client:
                 cluster._client_closed()
         return job.id
 
+    def _place_of(self, local):
+        # "PARTITION.NUMBER"; the numbers count the tasks of the whole job.
+        return int(self._core.local_text(local).rpartition(".")[2])
+
     def _attach(self, job):
         """Before the first call: the job and its tasks as futures. Ends come at once."""
         self._number = job
-        for local, name in self._core.tasks(job):
-            future = Future(self, local, name, ())
+        tasks = sorted(self._core.tasks(job), key=lambda task: self._place_of(task[0]))
+        for local, name in tasks:
+            future = Future(self, local, name or "call", ())
             self._futures[local] = future
             if name != "put":
                 self._attached.append(future)

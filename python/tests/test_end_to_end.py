@@ -142,6 +142,25 @@ class Calls(unittest.TestCase):
             with self.assertRaises(ZeroDivisionError):
                 executor.submit(divmod, 1, 0).result(WAIT)
 
+    def test_options_that_run_in_the_worker(self):
+        def count():
+            kept = starling.context()
+            kept["runs"] = kept.get("runs", 0) + 1
+            if kept["runs"] < 3:
+                raise OSError("again")
+            return kept["runs"]
+
+        bound = self.client.options(retries=2, retry_on=OSError)
+        self.assertEqual(bound.submit(count).result(WAIT), 3)
+        alone = self.client.options(isolate="call")
+        with self.assertRaisesRegex(starling.CallFailed, "died of signal 9"):
+            alone.submit(lambda: os.kill(os.getpid(), 9)).result(WAIT)
+        self.assertEqual(len(alone.submit(lambda: bytes(1 << 20)).result(WAIT)), 1 << 20)
+
+    def test_large_puts(self):
+        data = os.urandom(9 << 20)
+        self.assertEqual(self.client.submit(len, self.client.put(data)).result(WAIT), 9 << 20)
+
     def test_shown(self):
         self.assertIn("2 nodes with 4 slots", repr(self.client))
 
@@ -155,6 +174,21 @@ class Clusters(unittest.TestCase):
             self.assertEqual(g.result(WAIT), 11)
             directory = c._cluster._directory
         self.assertFalse(os.path.exists(directory))
+
+    def test_detach_and_attach(self):
+        with starling.LocalCluster(nodes=2, slots=2) as cluster:
+            first = cluster.client()
+            futures = [first.submit(load, 3), first.submit(lambda: bytes(100_000))]
+            first.submit(time.sleep, 1)
+            futures[1].result(WAIT)
+            job = first.detach()
+            with starling.attach(job, cluster.dir) as second:
+                found = second.futures()
+                self.assertEqual(len(found), 3)
+                self.assertEqual(found[0].result(WAIT), [0, 1, 2])
+                self.assertEqual(len(found[1].result(WAIT)), 100_000)
+                self.assertIsNone(found[2].result(WAIT))
+                self.assertEqual(second.submit(len, found[1]).result(WAIT), 100_000)
 
     def test_a_killed_driver_leaves_nothing(self):
         script = (
