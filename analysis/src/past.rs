@@ -16,11 +16,7 @@ const CLOCKS_DIFFER: f64 = 1.02;
 /// The begin of the present round: the submission of the job, or the retry.
 #[must_use]
 pub fn begin(state: &JobState) -> Time {
-    Time(if round_of(state) > 0 { state.opened_ns } else { state.submitted_ns })
-}
-
-fn round_of(state: &JobState) -> u32 {
-    state.settings.map_or(0, |settings| settings.round)
+    Time(if state.round() > 0 { state.opened_ns } else { state.submitted_ns })
 }
 
 /// `None` if the round has no summary (yet). `word`: its state.
@@ -29,7 +25,7 @@ pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
     let summary = state.summary.as_ref()?;
     let mut all = NodeTally::default();
     summary.parts.iter().for_each(|part| tally::merge(&mut all, part));
-    let (round, begin) = (round_of(state), begin(state));
+    let (round, begin) = (state.round(), begin(state));
     let end = Time(state.ended_ns);
     let makespan_s = end.since(begin).as_secs_f64();
     let share = |ns: u64, slots: u32| {

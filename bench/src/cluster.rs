@@ -8,7 +8,8 @@ use client::{Client, SubmitOptions};
 use proto::wire;
 use rustix::time::{ClockId, clock_gettime};
 use scheduler::Tuning;
-use verb::local::embed::{self, ClusterPlan};
+use verb::local::embed;
+use verb::local::plan::{ClusterPlan, check_replicas, warn_insecure};
 use workloads::Graph;
 
 use super::{BenchFailure, Resolved};
@@ -49,11 +50,10 @@ pub(super) struct JobTimes {
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(setting.nodes, setting.slots, Tuning::default());
-        let replicas =
-            embed::check_replicas(setting.replicas, setting.nodes).map_err(BenchFailure)?;
+        let replicas = check_replicas(setting.replicas, setting.nodes).map_err(BenchFailure)?;
         let plan = ClusterPlan { insecure: setting.insecure, replicas, ..plan };
         if plan.insecure {
-            embed::warn_insecure();
+            warn_insecure();
         }
         let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(BenchFailure)?;
         let client = Client::connect(nodes.dir()).await?;

@@ -20,7 +20,7 @@ use proto::{JobId, NodeId, PartitionId};
 use scheduler::Tuning;
 use verb::cluster::logs::Logs;
 use verb::cluster::survival;
-use verb::local::embed::{self, ClusterPlan};
+use verb::local::plan::{ClusterPlan, check_replicas};
 use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 
 use super::latencies::Latencies;
@@ -88,7 +88,7 @@ impl Drop for Nodes {
 impl Nodes {
     async fn start(args: &FailoverArgs) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(args.nodes, args.slots, Tuning::default());
-        let replicas = embed::check_replicas(args.replicas, args.nodes).map_err(BenchFailure)?;
+        let replicas = check_replicas(args.replicas, args.nodes).map_err(BenchFailure)?;
         let plan = ClusterPlan { replicas, insecure: args.insecure, ..plan };
         let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
         let mut processes = Vec::new();

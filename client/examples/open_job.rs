@@ -72,7 +72,7 @@ pub(crate) async fn run(dir: &Path, out: &mut impl Write) -> Result<(), Box<dyn 
     while !ended(&mut ends).await?.contains_key(&report) {}
     out.write_all(&client.read_output(job.id(), report, 0).await?)?;
 
-    // Outputs of an open job stay until they are released or the job ends.
+    // Outputs of an open job stay until they are released or the job is closed.
     job.release(&[task, report]).await?;
     job.close().await?;
     let end = client.wait_job(job.id(), |_| {}).await?;

@@ -81,8 +81,8 @@ pub struct StreamPiece {
     pub place: StreamPlace,
 }
 
-impl From<wire::TaskStream> for StreamPiece {
-    fn from(piece: wire::TaskStream) -> Self {
+impl StreamPiece {
+    fn of_record(piece: wire::TaskStream) -> Self {
         Self {
             task: LocalId(piece.task),
             attempt: Attempt(piece.attempt),
@@ -234,7 +234,7 @@ impl Client {
         let answer = peer.streams(call(Some(node), request)).await;
         let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
-            see(piece.into())?;
+            see(StreamPiece::of_record(piece))?;
         }
         Ok(())
     }

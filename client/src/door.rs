@@ -160,7 +160,7 @@ impl Door {
     /// # Errors
     /// The node refuses the call, or is gone.
     pub fn spawn(&self, call: Spawn) -> Result<SpawnedTasks, DoorError> {
-        match self.call(Asked::Spawn(Box::new(call.into())))? {
+        match self.call(Asked::Spawn(Box::new(call.into_record())))? {
             Answered::Spawned(wire::DoorSpawned { first, count, known }) => {
                 Ok(SpawnedTasks { first, count, known })
             }
@@ -173,10 +173,10 @@ impl Door {
     /// # Errors
     /// The node refuses the call, or is gone.
     pub fn await_tasks(&self, tasks: &[TaskRef]) -> Result<Vec<Awaited>, DoorError> {
-        let tasks = tasks.iter().copied().map(wire::TaskRef::from).collect();
+        let tasks = tasks.iter().map(|task| task.to_record()).collect();
         match self.call(Asked::Await(wire::DoorAwait { tasks }))? {
             Answered::Awaited(awaited) => {
-                Ok(awaited.tasks.into_iter().map(Awaited::from).collect())
+                Ok(awaited.tasks.into_iter().map(Awaited::of_record).collect())
             }
             _ => Err(DoorError::BadAnswer),
         }
@@ -205,7 +205,7 @@ impl Door {
         let path = self.path.clone();
         match answer.map_err(|error| DoorError::Unreachable { path, error })?.body {
             Some(Answered::Refused(refused)) => {
-                let why = refused.why().into();
+                let why = DoorRefusal::of_record(refused.why());
                 Err(DoorError::Refused { why, text: refused.text, hint: refused.hint })
             }
             Some(body) => Ok(body),
@@ -234,8 +234,8 @@ impl Door {
     }
 }
 
-impl From<wire::DoorRefusal> for DoorRefusal {
-    fn from(why: wire::DoorRefusal) -> Self {
+impl DoorRefusal {
+    fn of_record(why: wire::DoorRefusal) -> Self {
         match why {
             wire::DoorRefusal::NoToken => Self::NoToken,
             wire::DoorRefusal::Fenced => Self::Fenced,
@@ -245,37 +245,37 @@ impl From<wire::DoorRefusal> for DoorRefusal {
     }
 }
 
-impl From<Spawn> for wire::DoorSpawn {
-    fn from(call: Spawn) -> Self {
+impl Spawn {
+    fn into_record(self) -> wire::DoorSpawn {
         let range = |range: RangeInclusive<u64>| wire::EntryRange {
             first: *range.start(),
             last: *range.end(),
         };
-        Self {
-            key: call.key,
-            spec: Some(call.spec.spec.as_ref().clone()),
-            entries: call.entries.into_iter().map(range).collect(),
-            after: call.after.into_iter().map(wire::TaskRef::from).collect(),
+        wire::DoorSpawn {
+            key: self.key,
+            spec: Some(self.spec.spec.as_ref().clone()),
+            entries: self.entries.into_iter().map(range).collect(),
+            after: self.after.iter().map(|task| task.to_record()).collect(),
         }
     }
 }
 
-impl From<TaskRef> for wire::TaskRef {
-    fn from(task: TaskRef) -> Self {
-        let task = match task {
-            TaskRef::Child(child) => task_ref::Task::Child(child),
-            TaskRef::Task(local) => task_ref::Task::Local(local.0),
+impl TaskRef {
+    fn to_record(self) -> wire::TaskRef {
+        let task = match self {
+            Self::Child(child) => task_ref::Task::Child(child),
+            Self::Task(local) => task_ref::Task::Local(local.0),
         };
-        Self { task: Some(task) }
+        wire::TaskRef { task: Some(task) }
     }
 }
 
-impl From<wire::Awaited> for Awaited {
-    fn from(awaited: wire::Awaited) -> Self {
+impl Awaited {
+    fn of_record(awaited: wire::Awaited) -> Self {
         Self {
             task: LocalId(awaited.local),
             child: awaited.child.checked_sub(1),
-            verdict: awaited.verdict().into(),
+            verdict: Verdict::of_record(awaited.verdict()),
             exit_code: awaited.exit_code,
         }
     }

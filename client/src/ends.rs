@@ -83,7 +83,7 @@ impl EndsWatch {
             let place = (batch.term, batch.next);
             self.position.partitions.insert(batch.partition, place);
             if !batch.ends.is_empty() {
-                return Ok(Some(batch.ends.into_iter().map(TaskEnd::from).collect()));
+                return Ok(Some(batch.ends.into_iter().map(TaskEnd::of_record).collect()));
             }
         }
         Ok(None)
@@ -96,12 +96,12 @@ impl EndsWatch {
     }
 }
 
-impl From<wire::TaskEnd> for TaskEnd {
-    fn from(end: wire::TaskEnd) -> Self {
+impl TaskEnd {
+    fn of_record(end: wire::TaskEnd) -> Self {
         Self {
             task: LocalId(end.local),
             attempt: Attempt(end.attempt),
-            verdict: end.verdict().into(),
+            verdict: Verdict::of_record(end.verdict()),
             exit_code: end.exit_code,
             error: end.error,
             output_sizes: end.output_sizes,

@@ -16,9 +16,11 @@ tasks share one. [`Client::submit`] returns when the job is durable. It then run
 client.
 
 ```no_run
+use std::path::Path;
+
 use client::{Client, ClientError, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
 
-# async fn example() -> Result<(), ClientError> {
+# async fn example(dir: &Path) -> Result<(), ClientError> {
 let mut graph = GraphBuilder::new("squares");
 let square = TaskSpec::command(["sh", "-c", "echo $(({i} * {i})) > {out:n}"]).output("n", "n");
 let add = TaskSpec::command(["sh", "-c", "cat $STARLING_INPUTS | paste -sd+ | bc > {out:sum}"])
@@ -32,7 +34,7 @@ for entry in [3, 4] {
 }
 let graph = graph.finish()?;
 
-let client = Client::connect("/run/user/1000/starling/default".as_ref()).await?;
+let client = Client::connect(dir).await?;
 // The plan knows the id of each task in the job.
 let options = SubmitOptions { name: "squares".to_owned(), ..SubmitOptions::default() };
 let plan = client.plan(&graph, &options).await?;
@@ -56,8 +58,13 @@ complete programs.
 Names carry the unit: `_ns` are nanoseconds, `_bytes` are bytes, and times of day are nanoseconds
 since the Unix epoch. [`ClientError`] is one line of text with the reason;
 [`ClientError::hint`] names the next step. Calls wait up to [`ClientOptions::request_timeout`] for
-nodes that do not answer. After an error the same call may be made again, except for a write with
-[`ClientError::Uncertain`]: the caller has to look whether it has happened.
+nodes that do not answer.
+
+Reads may be repeated. Repeat [`Client::submit_plan`] with the same plan: it is the same job.
+[`Client::submit`] and [`Client::open_job`] without a number take a new number; set
+[`SubmitOptions::job`] or [`OpenOptions::job`] to repeat them. After an error an [`OpenJob`] takes
+no more tasks. After [`ClientError::Uncertain`] the caller has to look whether the write has
+happened.
 */
 
 #![warn(missing_docs)]

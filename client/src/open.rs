@@ -63,6 +63,7 @@ pub struct NewTask {
     /// The sizes of outputs of a synthetic task.
     pub output_sizes: Vec<u64>,
     /// The arguments of a call, unless they are those of the spec.
+    #[doc(hidden)]
     pub payload: Bytes,
     /// By input slot: first the parents with data, one for each input of the spec, then the others.
     pub parents: Vec<Parent>,
@@ -136,7 +137,7 @@ impl Client {
             job: job.0,
             name: options.name,
             submitted_ns: now_ns(),
-            settings: Some(options.settings.into()),
+            settings: Some(options.settings.to_record()),
             openness: Openness::Open as i32,
             ..Default::default()
         };
@@ -292,7 +293,8 @@ impl OpenJob {
     }
 
     /// Adds a task and returns its id, which later tasks may name as a parent. Sends it together
-    /// with others, soon. An error is final for this handle, except that a task was malformed.
+    /// with others, soon. An error is final for this handle, except for a malformed task, and
+    /// [`ClientError::Busy`]: wait with [`Self::room`]. An open job keeps no outputs after its end.
     pub fn append(&self, spec: &TaskSpec, task: NewTask) -> Result<LocalId, ClientError> {
         check(&self.shared.client, &task)?;
         let mut state = self.shared.lock();
@@ -457,6 +459,8 @@ impl State {
     fn finish_chunk(&mut self) {
         let Some(Filling { mut chunk, specs, .. }) = self.filling.take() else { return };
         chunk.specs = specs.iter().map(|spec| spec.as_ref().clone()).collect();
+        // An open job keeps no outputs after its end.
+        chunk.specs.iter_mut().flat_map(|spec| &mut spec.outputs).for_each(|it| it.keep = false);
         self.unstored.insert(self.last_order, chunk.tasks.len());
         self.full.push_back((self.last_order, chunk));
     }
@@ -571,6 +575,16 @@ async fn send_chunks(shared: &Arc<Shared>, window: &Arc<Semaphore>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_appended_task_keeps_no_output() {
+        let ids = Ids { next: 1, end: 2, chunk: 0, chunks_end: 1 };
+        let mut state = State { ids, ..State::default() };
+        let spec = TaskSpec::noop().kept_output("o", "o").spec;
+        state.add(JobId(1), &spec, NewTask::default()).unwrap();
+        state.finish_chunk();
+        assert!(!state.full[0].1.specs[0].outputs[0].keep);
+    }
 
     #[test]
     fn a_handle_for_a_known_number_of_tasks_reserves_no_more() {

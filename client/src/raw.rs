@@ -12,7 +12,7 @@ use proto::wire::{self, map_command};
 use proto::{JobId, LocalId, NodeId};
 
 pub use crate::records::{JobRecordList, JobRecords};
-use crate::{Client, ClientError, TaskSpec};
+use crate::{Client, ClientError, JobPhase, KvOp, KvResult, TaskSpec};
 
 /// The calls of a client that return records.
 #[derive(Clone, Copy, Debug)]
@@ -32,19 +32,22 @@ pub fn task_spec(spec: Arc<wire::Spec>) -> TaskSpec {
     TaskSpec { spec }
 }
 
-/// The round of a job: the number of times that its unfinished tasks were run again.
-#[must_use]
-pub fn round_of(state: &wire::JobState) -> u32 {
-    state.round()
-}
-
 /// True if a job's state is its last.
 #[must_use]
 pub fn is_ended(state: &wire::JobState) -> bool {
-    matches!(
-        state.phase(),
-        wire::JobPhase::Finished | wire::JobPhase::JobCancelled | wire::JobPhase::Lost
-    )
+    JobPhase::of_record(state.phase()).is_end()
+}
+
+/// The record of an operation.
+#[must_use]
+pub fn kv_op(op: KvOp) -> wire::KvOp {
+    op.into_record()
+}
+
+/// The record of a result.
+#[must_use]
+pub fn kv_result(result: KvResult) -> wire::KvResult {
+    result.into_record()
 }
 
 impl Raw<'_> {
@@ -78,15 +81,9 @@ impl Raw<'_> {
     pub async fn wait_job(
         self,
         job: JobId,
-        mut see: impl FnMut(&wire::JobState),
+        see: impl FnMut(&wire::JobState),
     ) -> Result<wire::JobState, ClientError> {
-        let mut watch = self.0.watch_records(job);
-        let mut last = None;
-        while let Some(state) = watch.next().await? {
-            see(&state);
-            last = Some(state);
-        }
-        last.ok_or(ClientError::UnknownJob(job))
+        self.0.wait_as(job, |state| state, see).await
     }
 
     /// As [`Client::wait_submitted`].

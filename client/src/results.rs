@@ -9,7 +9,8 @@ use crate::{Client, ClientError, TaskPhase};
 
 impl Client {
     /// The bytes of an output of a task that is done: output 0 is the first one of its spec. They
-    /// come from the node that made them, or from one with a copy. The whole output is in memory;
+    /// come from the node that made them, or from one with a copy. It asks the nodes in turn, each
+    /// for up to [`crate::ClientOptions::request_timeout`]. The whole output is in memory;
     /// [`Self::fetch_output`] writes a large one into a file.
     ///
     /// After the end of a job only kept outputs are there. Before it, and while an open job is
@@ -25,18 +26,11 @@ impl Client {
         task: LocalId,
         output: u32,
     ) -> Result<Bytes, ClientError> {
-        let (maker, object) = self.output(job, task, output).await?;
-        let mut first = None;
-        for node in self.makers_first(maker) {
-            match self.read_object(node, object).await {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) => first.get_or_insert(error),
-            };
-        }
-        Err(first.unwrap_or_else(|| no_node(maker)))
+        let made = self.output(job, task, output).await?;
+        self.of_any_node(made, |node, object| self.read_object(node, object)).await
     }
 
-    /// Copies an output of a task that is done into a file; returns its bytes. Otherwise as
+    /// Copies an output of a task that is done into a file; returns its size in bytes. Otherwise as
     /// [`Self::read_output`]. The file gets its name only when it is complete. A directory arrives
     /// as one archive.
     ///
@@ -49,16 +43,27 @@ impl Client {
         output: u32,
         to: &Path,
     ) -> Result<u64, ClientError> {
-        let (maker, object) = self.output(job, task, output).await?;
+        let made = self.output(job, task, output).await?;
+        self.of_any_node(made, |node, object| self.fetch_object(node, object, to)).await
+    }
+
+    /// The answer of the first node that has the object: its maker is asked first. If none has it,
+    /// the first error. An error of a file of this machine ends the search.
+    async fn of_any_node<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        (maker, object): (NodeId, ObjectId),
+        ask: impl Fn(NodeId, ObjectId) -> F,
+    ) -> Result<T, ClientError> {
         let mut first = None;
         for node in self.makers_first(maker) {
-            match self.fetch_object(node, object, to).await {
-                Ok(size_bytes) => return Ok(size_bytes),
+            match ask(node, object).await {
+                Ok(answer) => return Ok(answer),
                 Err(error @ ClientError::File { .. }) => return Err(error),
                 Err(error) => first.get_or_insert(error),
             };
         }
-        Err(first.unwrap_or_else(|| no_node(maker)))
+        Err(first
+            .unwrap_or_else(|| ClientError::ClusterUnreachable(format!("node {maker} is down"))))
     }
 
     /// The node that has made an output, and the output of its attempt that counts.
@@ -86,8 +91,4 @@ impl Client {
         nodes.sort_by_key(|&node| (node != maker, node));
         nodes
     }
-}
-
-fn no_node(maker: NodeId) -> ClientError {
-    ClientError::ClusterUnreachable(format!("node {maker} is down"))
 }

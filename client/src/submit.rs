@@ -71,13 +71,13 @@ pub struct JobHandle {
     pub edges: u64,
 }
 
-impl From<JobSettings> for wire::JobSettings {
-    fn from(settings: JobSettings) -> Self {
-        Self {
-            real_data: settings.real_data,
-            transfer_ns_per_byte: settings.transfer_ns_per_byte,
-            max_tasks: settings.max_tasks,
-            ..Self::default()
+impl JobSettings {
+    pub(crate) fn to_record(self) -> wire::JobSettings {
+        wire::JobSettings {
+            real_data: self.real_data,
+            transfer_ns_per_byte: self.transfer_ns_per_byte,
+            max_tasks: self.max_tasks,
+            ..wire::JobSettings::default()
         }
     }
 }
@@ -152,13 +152,13 @@ impl Client {
     }
 
     /// Sends a plan to the cluster and commits it. After success the job runs independently of this
-    /// client. After a failure, or if the client dies before, no task of it runs, and its data on
-    /// the nodes expires.
+    /// client. After a failure the job may have been committed, if the answer to the commit was
+    /// lost; else no task of it runs, and its data on the nodes expires.
     ///
     /// # Errors
     /// [`ClientError::Refused`]: another job has this number, or a limit is exceeded.
     /// [`ClientError::File`]: a file that is to be uploaded cannot be read. Otherwise a home does
-    /// not answer; the same plan may be submitted again, and is then the same job.
+    /// not answer. A repetition with the same plan is the same job.
     pub async fn submit_plan(
         &self,
         plan: &Plan<'_>,
@@ -171,7 +171,7 @@ impl Client {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
         }
-        let commit = plan.commit(&options.name, submitted_ns, options.settings.into());
+        let commit = plan.commit(&options.name, submitted_ns, options.settings.to_record());
         self.commit(&commit).await?;
         let tasks = commit.partitions.iter().map(|total| total.tasks).sum();
         Ok(JobHandle { job: JobId(commit.job), tasks, edges: commit.edges })
@@ -180,7 +180,8 @@ impl Client {
     /// [`Self::plan`] and [`Self::submit_plan`] in one.
     ///
     /// # Errors
-    /// As [`Self::submit_plan`].
+    /// As [`Self::submit_plan`], but a repetition is another job. [`SubmitOptions::job`] makes it
+    /// the same.
     pub async fn submit(
         &self,
         graph: &Graph,

@@ -15,7 +15,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::UnknownJob`]: there is no such job. Otherwise its home does not answer.
     pub async fn job(&self, job: JobId) -> Result<JobInfo, ClientError> {
-        self.job_record(job).await.map(JobInfo::from)
+        self.job_record(job).await.map(JobInfo::of_record)
     }
 
     /// The state of a job at the end of this round; its present state if that is the newest round.
@@ -23,7 +23,7 @@ impl Client {
     /// # Errors
     /// As [`Self::job`].
     pub async fn job_in_round(&self, job: JobId, round: u32) -> Result<JobInfo, ClientError> {
-        self.record_in_round(job, round).await.map(JobInfo::from)
+        self.record_in_round(job, round).await.map(JobInfo::of_record)
     }
 
     /// Opens the round after `round`, in which the job has ended: these tasks run again, or all
@@ -38,7 +38,7 @@ impl Client {
         round: u32,
         tasks: &[LocalId],
     ) -> Result<JobInfo, ClientError> {
-        self.retry_record(job, round, tasks).await.map(JobInfo::from)
+        self.retry_record(job, round, tasks).await.map(JobInfo::of_record)
     }
 
     /// Follows a job from its present state to its end.
@@ -56,15 +56,9 @@ impl Client {
     pub async fn wait_job(
         &self,
         job: JobId,
-        mut see: impl FnMut(&JobInfo),
+        see: impl FnMut(&JobInfo),
     ) -> Result<JobInfo, ClientError> {
-        let mut watch = self.watch_job(job);
-        let mut last = None;
-        while let Some(info) = watch.next().await? {
-            see(&info);
-            last = Some(info);
-        }
-        last.ok_or(ClientError::UnknownJob(job))
+        self.wait_as(job, JobInfo::of_record, see).await
     }
 
     /// Waits until no task of an open job is left, and its state counts the ends of all tasks that
@@ -73,7 +67,7 @@ impl Client {
     /// # Errors
     /// As [`Self::job`].
     pub async fn wait_submitted(&self, job: JobId) -> Result<JobInfo, ClientError> {
-        self.wait_submitted_record(job).await.map(JobInfo::from)
+        self.wait_submitted_record(job).await.map(JobInfo::of_record)
     }
 
     /// Every job of the cluster, by id. If a home does not serve its partitions yet or does not
@@ -83,7 +77,7 @@ impl Client {
     /// No node answers at all.
     pub async fn jobs(&self, request_timeout: Duration) -> Result<Jobs, ClientError> {
         let list = self.job_records(request_timeout).await?;
-        let jobs = list.states.into_iter().map(JobInfo::from).collect();
+        let jobs = list.states.into_iter().map(JobInfo::of_record).collect();
         Ok(Jobs { jobs, missing: list.missing, away: list.away })
     }
 
@@ -97,7 +91,7 @@ impl Client {
         job: JobId,
         mut see: impl FnMut(TaskInfo),
     ) -> Result<(), ClientError> {
-        self.task_records(job, |record| see(record.into())).await
+        self.task_records(job, |record| see(TaskInfo::of_record(record))).await
     }
 
     /// The tasks of a job from homes that answer within `request_timeout`. False if some do not.
@@ -110,7 +104,8 @@ impl Client {
         request_timeout: Duration,
         mut see: impl FnMut(TaskInfo),
     ) -> Result<bool, ClientError> {
-        self.known_task_records(job, request_timeout, |record| see(record.into())).await
+        self.known_task_records(job, request_timeout, |record| see(TaskInfo::of_record(record)))
+            .await
     }
 
     /// The reason for a task's present state, from its home.
@@ -118,13 +113,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::UnknownTask`]: there is no such task. Otherwise its home does not answer.
     pub async fn explain(&self, job: JobId, task: LocalId) -> Result<Explanation, ClientError> {
-        self.explain_record(job, task).await.map(Explanation::from)
+        self.explain_record(job, task).await.map(Explanation::of_record)
     }
 
     /// The nodes of the newest map that this client has received, by id. Removed ones are included.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        let mut members: Vec<Member> = self.map().members.iter().map(Member::from).collect();
+        let mut members: Vec<Member> = self.map().members.iter().map(Member::of_record).collect();
         members.sort_unstable_by_key(|member| member.node);
         members
     }
@@ -138,7 +133,7 @@ impl Client {
         node: NodeId,
         request_timeout: Duration,
     ) -> Result<NodeInfo, ClientError> {
-        self.node_record(node, request_timeout).await.map(NodeInfo::from)
+        self.node_record(node, request_timeout).await.map(NodeInfo::of_record)
     }
 
     /// The state of every node, or the reason for those that do not answer within
@@ -148,7 +143,7 @@ impl Client {
         request_timeout: Duration,
     ) -> Vec<(NodeId, Result<NodeInfo, ClientError>)> {
         let records = self.node_records(request_timeout).await;
-        records.into_iter().map(|(node, record)| (node, record.map(NodeInfo::from))).collect()
+        records.into_iter().map(|(node, record)| (node, record.map(NodeInfo::of_record))).collect()
     }
 
     /// Proposes that a node leaves: it gives its data and its partitions away. [`Self::members`]
@@ -174,6 +169,6 @@ impl JobWatch {
     /// # Errors
     /// As [`Client::wait_job`].
     pub async fn next(&mut self) -> Result<Option<JobInfo>, ClientError> {
-        Ok(self.records.next().await?.map(JobInfo::from))
+        Ok(self.records.next().await?.map(JobInfo::of_record))
     }
 }

@@ -6,13 +6,14 @@ use std::path::Path;
 /// Modules with items that are hidden from the library's documentation.
 const RAW: [&str; 2] = ["raw.rs", "records"];
 
-/// The public functions and fields of a source that name a message.
+/// The public functions, fields and conversions of a source that name a message.
 fn public_messages(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     for (at, line) in lines.iter().enumerate() {
-        if !line.starts_with("pub ") || line.starts_with("pub mod") {
+        let is_public = line.starts_with("pub ") || line.starts_with("impl From<");
+        if !is_public || line.starts_with("pub mod") {
             continue;
         }
         // A signature ends where its body begins, a field with its comma.
@@ -33,15 +34,15 @@ fn public_messages(text: &str) -> Vec<String> {
 }
 
 fn sources(dir: &Path, all: &mut Vec<(String, String)>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    for entry in fs::read_dir(dir).expect("the sources are there") {
+        let path = entry.expect("it is there").path();
+        let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
         if RAW.contains(&name.as_str()) {
             continue;
         }
         match path.is_dir() {
             true => sources(&path, all),
-            false => all.push((name, fs::read_to_string(&path).unwrap())),
+            false => all.push((name, fs::read_to_string(&path).expect("text"))),
         }
     }
 }
@@ -57,13 +58,16 @@ fn no_public_item_names_a_message() {
 }
 
 #[test]
-fn a_message_in_a_signature_or_a_field_is_found() {
+fn a_message_in_a_signature_a_field_or_a_conversion_is_found() {
     let text = "pub async fn job(\n    &self,\n) -> Result<wire::JobState, E> {\n    wire::X\n}\n\
                 pub(crate) fn own() -> wire::A {\n\
-                struct S {\n    pub a: u32,\n    pub b: wire::B,\n}";
+                struct S {\n    pub a: u32,\n    pub b: wire::B,\n}\n\
+                impl From<wire::C> for S {\n}";
     let found = public_messages(text);
-    assert_eq!(
-        found,
-        ["pub async fn job( &self, ) -> Result<wire::JobState, E> {", "pub b: wire::B,"]
-    );
+    let expected = [
+        "pub async fn job( &self, ) -> Result<wire::JobState, E> {",
+        "pub b: wire::B,",
+        "impl From<wire::C> for S {",
+    ];
+    assert_eq!(found, expected);
 }

@@ -108,7 +108,7 @@ pub fn run(context: &Context, args: &CheckArgs) -> Done {
             seed: args.seed.unwrap_or(1),
             kills: args.kills,
             nodes: args.nodes,
-            replicas: verb::local::embed::check_replicas(args.replicas, args.nodes)?,
+            replicas: verb::local::plan::check_replicas(args.replicas, args.nodes)?,
             workload: &args.workload,
             real_data: args.data == DataKind::Real,
         };

@@ -187,9 +187,7 @@ impl Scheduler {
             }
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
-            Body::Cancel(cancel) => {
-                self.on_cancel(now, &cancel, out);
-            }
+            Body::Cancel(cancel) => _ = self.on_cancel(now, &cancel, out),
             Body::JobEnd(end) => self.on_job_end(from, end, out),
             // Links have joined fragments before they come here. Messages about replicas of
             // partitions do not come to the scheduler.
@@ -383,7 +381,7 @@ impl Scheduler {
             self.home.jobs.next_collection(),
             self.home.jobs.next_retention(),
             self.home.jobs.next_forgetting(),
-            self.holder.deadline(),
+            self.holder.deadline(now),
             self.routing.undelivered().deadline(),
             self.objects.drain.as_ref().and_then(|drain| drain.deadline()),
             self.next_requeue(),

@@ -29,6 +29,9 @@ const QUICK_SEEDS: [(&str, &str, &str, &str); 2] = [
     ("scheduler", "takeover", "", "TAKEOVER_SEEDS"),
 ];
 
+/// All that `cargo test` compiles.
+const ALL: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
+
 /// Packages with another name than their folder: the folder, then the package.
 const RENAMED: [(&str, &str); 1] = [("tests", "starling-tests")];
 
@@ -37,12 +40,19 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
     if arguments.is_empty() {
         tally.checks(root);
     }
-    // The tests with real processes need the binary. It is built once here, with the tests'
-    // features.
-    tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
+    // The tests with real processes need the binary. It is built once here, with the tests, so that
+    // no crate is compiled with two sets of features.
+    tally.command("build", cargo(root, &[&["build", "--quiet", "--workspace"], &ALL[..]].concat()));
+    let binary = target_directory(root).join("debug/starling");
     let mut test = cargo(root, &test_arguments(arguments));
-    test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
+    test.env("STARLING_TEST_BINARY", &binary);
     tally.tests(test);
+    if arguments.is_empty() {
+        // It prints the reason where it is skipped.
+        let mut python = Command::new(root.join("scripts/test-python"));
+        python.env("STARLING_TEST_BINARY", &binary).stdin(Stdio::null());
+        tally.command("python", python);
+    }
     tally.end()
 }
 

@@ -11,7 +11,8 @@ use executor::{ObjectKind, ObjectStore};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use verb::local::embed::{self, ClusterPlan};
+use verb::local::embed;
+use verb::local::plan::{ClusterPlan, warn_insecure};
 use verb::units::Size;
 
 use self::raw::{Raw, Secrets};
@@ -140,7 +141,7 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
     let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
     let plan = ClusterPlan { insecure: args.insecure, ..plan };
     if plan.insecure {
-        embed::warn_insecure();
+        warn_insecure();
     }
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
     let cluster =

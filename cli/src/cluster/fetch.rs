@@ -36,7 +36,7 @@ struct Fetched {
 }
 
 /// `starling job fetch JOBS -o DIR`.
-pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) -> Done {
+pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) -> Done {
     let chosen = jobs::select(client, &args.jobs).await?;
     let (mut away, mut short) = (BTreeSet::new(), Vec::new());
     for &job in &chosen {

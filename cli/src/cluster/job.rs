@@ -142,7 +142,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
             JobVerb::Logs(args) => logs::run(context, &client, args).await,
-            JobVerb::Fetch(args) => fetch::fetch(context, &client, args).await,
+            JobVerb::Fetch(args) => fetch::run(context, &client, args).await,
         }
     })
 }

@@ -1,12 +1,12 @@
 //! `starling node list | info | stop`.
 
 use client::{Client, ClientError};
-use kvs::membership::{awaited, has_all_copies, losses_survived_by};
+use kvs::membership::awaited;
 use proto::NodeId;
 use proto::wire::{self, NodeState};
 use serde::Serialize;
 use verb::Context;
-use verb::cluster::survival::{PATIENCE, said};
+use verb::cluster::survival::{PATIENCE, Survival, survival};
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::tuning;
 use verb::units;
@@ -34,11 +34,8 @@ impl NodeList {
         states: &[(NodeId, Result<NodeState, ClientError>)],
     ) -> Self {
         let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(map, *node, it)).collect();
-        let said = said(states);
-        let (fully_replicated, losses_survived) = match map.copies > 1 {
-            true => (has_all_copies(map, &said), losses_survived_by(map, &said)),
-            false => (nodes.iter().all(|node| node.state == "up"), 0),
-        };
+        let Survival { is_fully_replicated: fully_replicated, losses: losses_survived } =
+            survival(map, states);
         let waits = awaited(map);
         let (waits_for, waiting_partitions) = (waits.nodes.into_iter().collect(), waits.partitions);
         Self { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }

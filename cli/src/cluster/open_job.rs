@@ -162,14 +162,13 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
     Ok(ids)
 }
 
-/// A spec that also reads these outputs. Outputs stay until they are released; they are not kept.
+/// A spec that also reads these outputs.
 fn spec(spec: &wire::Spec, read: &[wire::Input]) -> TaskSpec {
     let mut spec = spec.clone();
     spec.inputs.splice(0..0, read.iter().cloned());
     spec.externals.iter_mut().filter(|it| it.place > 0).for_each(|it| {
         it.place += read.len() as u32;
     });
-    spec.outputs.iter_mut().for_each(|output| output.keep = false);
     client::raw::task_spec(Arc::new(spec))
 }
 

@@ -128,13 +128,13 @@ async fn open(
         Some(text) => not_done(job, &find(client, job, Some(text)).await?)?,
         None => Vec::new(),
     };
-    let state = client.raw().retry(job, client::raw::round_of(before), &tasks).await;
+    let state = client.raw().retry(job, before.round(), &tasks).await;
     let state = state.map_err(|error| explain(error, job, before))?;
     let tasks = match tasks.len() as u64 {
         0 => not_done_count(before),
         named => named,
     };
-    let round = client::raw::round_of(&state);
+    let round = state.round();
     if context.output.json {
         return context.output.json(&RetryRow { job: job.0.to_string(), round, tasks });
     }

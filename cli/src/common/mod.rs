@@ -1,4 +1,4 @@
-//! Settings, errors, output and units for all verbs.
+//! The allocator, job selectors, the settings file, and summaries of runs.
 
 pub(crate) mod allocator;
 pub(crate) mod selector;

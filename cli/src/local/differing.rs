@@ -11,7 +11,7 @@ use verb::cluster::survival::PATIENCE;
 use verb::errors::Failure;
 use verb::flags::tuning;
 use verb::flags::{CapturedArgs, ClusterArgs, ScrubArgs, SlurmArgs};
-use verb::local::embed::ClusterPlan;
+use verb::local::plan::ClusterPlan;
 use verb::local::processes;
 use verb::units;
 use workloads::quantity;

@@ -80,7 +80,7 @@ struct Cpus {
 
 impl Cpus {
     fn look() -> Self {
-        let own = verb::local::embed::default_slots(1);
+        let own = verb::local::plan::default_slots(1);
         let read =
             |path: &str| Some(count(&std::fs::read_to_string(path).ok()?)).filter(|&n| n > 0);
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -130,7 +130,7 @@ fn count(list: &str) -> u32 {
 
 /// The default executing threads of this node.
 pub(crate) fn slots(context: &Context, launcher: Option<&Launcher>) -> u32 {
-    let Some(launcher) = launcher else { return verb::local::embed::default_slots(1) };
+    let Some(launcher) = launcher else { return verb::local::plan::default_slots(1) };
     let cpus = Cpus::look();
     let (slots, notice) = share(cpus, launcher);
     if let Some(notice) = notice {

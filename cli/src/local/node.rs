@@ -241,7 +241,7 @@ fn options_of(
         assignment;
     let tuning = args.tuning.resolve(&context.settings)?;
     if args.insecure {
-        verb::local::embed::warn_insecure();
+        verb::local::plan::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let (at, of) = args.share;
@@ -408,8 +408,8 @@ fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u3
         return Ok(None);
     }
     let told = context.settings.pick_optional(args.replicas, "replicas")?;
-    let replicas = told.unwrap_or(verb::local::embed::REPLICAS_DEFAULT);
-    verb::local::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
+    let replicas = told.unwrap_or(verb::local::plan::REPLICAS_DEFAULT);
+    verb::local::plan::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
 /// Runs the node until it stops: by a client, by a signal, at the end of its parent, or because

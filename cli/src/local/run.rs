@@ -13,7 +13,8 @@ use verb::cluster::kept_outputs;
 use verb::cluster::logs::{Logs, TraceFile};
 use verb::errors::{Done, Failure, heard};
 use verb::flags::{ClusterArgs, LoadArgs, PlaceArgs, TimeoutArgs};
-use verb::local::embed::{Cluster, ClusterLifetime, ClusterPlan};
+use verb::local::embed::Cluster;
+use verb::local::plan::{ClusterLifetime, ClusterPlan};
 use verb::units::Timespan;
 use workloads::{Graph, Plan};
 

@@ -10,7 +10,7 @@ use verb::Context;
 use verb::errors::Failure;
 use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs};
 use verb::history::History;
-use verb::local::embed::ClusterPlan;
+use verb::local::plan::ClusterPlan;
 
 /// In the instance directory: names and values of settings.
 const FILE: &str = "up.json";

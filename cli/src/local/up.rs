@@ -12,7 +12,7 @@ use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::ClusterArgs;
-use verb::local::embed::{ClusterLifetime, ClusterPlan, Present};
+use verb::local::plan::{ClusterLifetime, ClusterPlan, Present};
 use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use verb::units::number_of;
 
@@ -117,7 +117,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         is_flag: args.cluster.slots.is_some(),
         joins: launch.new > 0,
         last: saved_settings::slots(&dir)?,
-        default: verb::local::embed::default_slots(plan.nodes),
+        default: verb::local::plan::default_slots(plan.nodes),
     };
     let slots_of = |node: u32| match present {
         Some(_) => members.of(instance.is_keeper(node), instance.has_state(node)),

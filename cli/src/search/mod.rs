@@ -67,7 +67,7 @@ pub(crate) fn run(context: &Context, args: &SearchArgs) -> Done {
     };
     let name = args.problem.clone();
     let search = move || problems::solve(&name, |path| Ok(read(Path::new(path))?), local);
-    let mut report = until_interrupted(&stop, search)?.map_err(|NotSearched(why)| why)??;
+    let mut report = until_interrupted(&stop, search)?.map_err(|SearchFailure(why)| why)??;
     report.problem.clone_from(&args.problem);
     report.print(&context.output)?;
     Ok(match report.ended {
@@ -128,16 +128,16 @@ fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The reason why no search began.
-struct NotSearched(Failure);
+/// The reason why no search began. A local type, because `Failure` belongs to another crate.
+struct SearchFailure(Failure);
 
-impl From<Failure> for NotSearched {
+impl From<Failure> for SearchFailure {
     fn from(failure: Failure) -> Self {
         Self(failure)
     }
 }
 
-impl From<ProblemError> for NotSearched {
+impl From<ProblemError> for SearchFailure {
     fn from(error: ProblemError) -> Self {
         let exit = match error.kind {
             ErrorKind::Name => Exit::Usage,

@@ -117,7 +117,7 @@ pub(crate) fn state_word(state: &JobState) -> &'static str {
 
 /// The round of a job that was retried.
 pub(crate) fn later_round(state: &JobState) -> Option<u32> {
-    Some(client::raw::round_of(state)).filter(|&round| round > 0)
+    Some(state.round()).filter(|&round| round > 0)
 }
 
 /// The stall of a job, in a line.

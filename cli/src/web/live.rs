@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::raw::{is_ended, round_of};
+use client::raw::is_ended;
 use client::{Client, ClientError, StreamFilter, now_ns};
 use proto::wire::{ClusterMap, JobState, NodeState, TaskState};
 use proto::{JobId, LocalId, NodeId};
@@ -240,7 +240,7 @@ impl Live {
             let hint = format!("'starling report {} -o report.html' sums it up", job.0);
             return Err(Failure::refused(text).hint(hint));
         }
-        let of = (round_of(&state), state.ended_ns, state.summary.is_some());
+        let of = (state.round(), state.ended_ns, state.summary.is_some());
         let mut details = self.0.details.lock().await;
         let known = details.iter().find(|detail| detail.job == job);
         if let Some(detail) = known.filter(|detail| detail.of == of) {

@@ -120,9 +120,15 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// [`ClientError::Refused`]: there are no tasks, a cycle, an edge of an unknown task or output,
-    /// a task that reads more or fewer outputs than its spec has inputs, or too many of something.
+    /// a task that reads more or fewer outputs than its spec has inputs, a relative path of an
+    /// external file, or too many of something.
     pub fn finish(self) -> Result<Graph, ClientError> {
         if let Some(text) = self.wrong {
+            return Err(ClientError::Refused(text));
+        }
+        let mut externals = self.specs.iter().flat_map(|spec| &spec.spec.externals);
+        if let Some(relative) = externals.find(|external| !external.path.starts_with('/')) {
+            let text = format!("external file '{}' is no absolute path", relative.path);
             return Err(ClientError::Refused(text));
         }
         for (task, &(spec, read)) in self.tasks.iter().enumerate() {
@@ -172,6 +178,11 @@ mod tests {
             graph.after(task, task);
         });
         assert_eq!(text, "task 'noop' depends on itself");
+        let text = refusal(|graph| {
+            let spec = TaskSpec::command(["true"]).external("e", "data/e", "e");
+            graph.task(&spec, GraphTask::default());
+        });
+        assert_eq!(text, "external file 'data/e' is no absolute path");
     }
 
     #[test]

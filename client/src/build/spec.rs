@@ -97,7 +97,8 @@ impl TaskSpec {
     }
 
     /// A file that all nodes see, such as one of a shared file system. The command reads it as
-    /// `file` in its own directory. `path` must be absolute.
+    /// `file` in its own directory. `path` must be absolute: [`crate::GraphBuilder::finish`] checks
+    /// that.
     #[must_use]
     pub fn external(self, name: &str, path: &str, file: &str) -> Self {
         let (key, path, file) = (name.to_owned(), path.to_owned(), file.to_owned());
@@ -115,7 +116,10 @@ impl TaskSpec {
     }
 
     /// As [`Self::output`], and its bytes stay after the end of the job, until the job is forgotten
-    /// with its results.
+    /// with its results. An open job keeps no outputs after its end.
+    ///
+    /// Only [`crate::Client::read_output`] and [`crate::Client::fetch_output`] read them;
+    /// `starling job fetch` lists only what `starling` submitted.
     #[must_use]
     pub fn kept_output(self, name: &str, file: &str) -> Self {
         self.with_output(name, file, true)
@@ -127,10 +131,14 @@ impl TaskSpec {
         self.with(|spec| spec.outputs.push(output))
     }
 
-    /// The slots that each task takes while it runs. Default: 1.
+    /// The slots that each task takes while it runs. Default: 1. It replaces [`Self::needs`].
     #[must_use]
     pub fn cpus(self, cpus: u32) -> Self {
-        self.with(|spec| spec.cpus = cpus.max(1))
+        self.with(|spec| {
+            spec.cpus = cpus.max(1);
+            spec.memory_bytes = 0;
+            spec.request.clear();
+        })
     }
 
     /// The resources that each task takes while it runs, as `starling submit` takes them: amounts
@@ -153,7 +161,7 @@ impl TaskSpec {
         self.with(|spec| spec.retries = retries)
     }
 
-    /// An attempt that takes longer is killed and fails. Default: no limit.
+    /// An attempt that takes longer is killed and fails. 0, the default: no limit.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
@@ -166,26 +174,29 @@ impl TaskSpec {
         self.with(|spec| spec.priority = priority)
     }
 
-    /// A variable of the command's environment.
+    /// A variable of the command's environment. No effect on a task that is no command.
     #[must_use]
     pub fn env(self, name: &str, value: &str) -> Self {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.with_command(|command| command.env.push(wire::Env { name, value }))
     }
 
-    /// The working directory of the command. Default: a directory of its own.
+    /// The working directory of the command. Default: a directory of its own. No effect on a task
+    /// that is no command.
     #[must_use]
     pub fn cwd(self, path: &str) -> Self {
         self.with_command(|command| path.clone_into(&mut command.cwd))
     }
 
-    /// The file that the command reads as its standard input. Default: nothing.
+    /// The file that the command reads as its standard input. Default: nothing. No effect on a task
+    /// that is no command.
     #[must_use]
     pub fn stdin(self, path: &str) -> Self {
         self.with_command(|command| path.clone_into(&mut command.stdin))
     }
 
-    /// The directory where relative paths of the command begin; absolute.
+    /// Relative [`Self::cwd`] and [`Self::stdin`] begin at this absolute directory. No effect on a
+    /// task that is no command.
     #[must_use]
     pub fn submit_dir(self, path: &str) -> Self {
         self.with_command(|command| path.clone_into(&mut command.submit_dir))

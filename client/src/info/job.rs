@@ -3,7 +3,7 @@
 use std::fmt;
 
 use proto::event::Stall;
-use proto::{JobId, LocalId, NodeId, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, wire};
 
 /// The state of a job, as its home knew it when it answered.
 ///
@@ -35,6 +35,8 @@ pub struct JobInfo {
     pub ended_ns: Option<u64>,
     /// The user that cancelled the whole job.
     pub cancelled_by: Option<String>,
+    /// The reason if the job is lost: what its submission lacks.
+    pub lost_why: Option<String>,
     /// The first failed tasks of the round, a few from each home.
     pub failures: Vec<TaskFailure>,
     /// The reason if the job makes no progress at present.
@@ -145,7 +147,9 @@ pub struct TaskFailure {
     pub task: LocalId,
     /// Its name.
     pub name: String,
-    /// The node that ran its last attempt.
+    /// Its last attempt.
+    pub attempt: Attempt,
+    /// The node that ran that attempt.
     pub node: NodeId,
     /// 0 if the failure has no exit code.
     pub exit_code: i32,
@@ -179,14 +183,17 @@ pub struct Jobs {
     pub away: Vec<NodeId>,
 }
 
-impl From<wire::JobState> for JobInfo {
-    fn from(state: wire::JobState) -> Self {
-        let (phase, openness, round) =
-            (state.phase().into(), state.openness().into(), state.round());
+impl JobInfo {
+    pub(crate) fn of_record(state: wire::JobState) -> Self {
+        let (phase, openness, round) = (
+            JobPhase::of_record(state.phase()),
+            Openness::of_record(state.openness()),
+            state.round(),
+        );
         let sum = state.sum.unwrap_or_default();
-        let stalled = state.stall.as_ref().and_then(|stall| {
-            let why = Stall::of_number(u64::from(stall.why))?.text();
-            Some(format!("task {}: {why}", LocalId(stall.local)))
+        let stalled = state.stall.as_ref().map(|stall| {
+            let why = Stall::of_number(u64::from(stall.why)).unwrap_or(Stall::NotCounted);
+            format!("task {}: {}", LocalId(stall.local), why.text())
         });
         Self {
             id: JobId(state.job),
@@ -195,19 +202,20 @@ impl From<wire::JobState> for JobInfo {
             openness,
             total: state.total,
             edges: state.edges,
-            counts: Counts::from(&sum),
+            counts: Counts::of_record(&sum),
             round,
             submitted_ns: state.submitted_ns,
             ended_ns: (state.ended_ns > 0).then_some(state.ended_ns),
             cancelled_by: Some(state.cancelled_by).filter(|by| !by.is_empty()),
-            failures: sum.failures.into_iter().map(TaskFailure::from).collect(),
+            lost_why: Some(sum.lost).filter(|why| !why.is_empty()),
+            failures: sum.failures.into_iter().map(TaskFailure::of_record).collect(),
             stalled,
         }
     }
 }
 
-impl From<&wire::PartitionCount> for Counts {
-    fn from(sum: &wire::PartitionCount) -> Self {
+impl Counts {
+    pub(crate) fn of_record(sum: &wire::PartitionCount) -> Self {
         Self {
             done: sum.done,
             failed: sum.failed,
@@ -224,11 +232,12 @@ impl From<&wire::PartitionCount> for Counts {
     }
 }
 
-impl From<wire::Failure> for TaskFailure {
-    fn from(failure: wire::Failure) -> Self {
+impl TaskFailure {
+    pub(crate) fn of_record(failure: wire::Failure) -> Self {
         Self {
             task: LocalId(failure.local),
             name: failure.name,
+            attempt: Attempt(failure.attempt),
             node: NodeId(failure.node),
             exit_code: failure.exit_code,
             error: failure.error,
@@ -237,8 +246,8 @@ impl From<wire::Failure> for TaskFailure {
     }
 }
 
-impl From<wire::JobPhase> for JobPhase {
-    fn from(phase: wire::JobPhase) -> Self {
+impl JobPhase {
+    pub(crate) fn of_record(phase: wire::JobPhase) -> Self {
         match phase {
             wire::JobPhase::Staged => Self::Staged,
             wire::JobPhase::Running => Self::Running,
@@ -249,8 +258,8 @@ impl From<wire::JobPhase> for JobPhase {
     }
 }
 
-impl From<wire::Openness> for Openness {
-    fn from(openness: wire::Openness) -> Self {
+impl Openness {
+    pub(crate) fn of_record(openness: wire::Openness) -> Self {
         match openness {
             wire::Openness::ClosedGraph => Self::Graph,
             wire::Openness::Open => Self::Open,
@@ -259,8 +268,8 @@ impl From<wire::Openness> for Openness {
     }
 }
 
-impl From<wire::Cancelled> for Cancelled {
-    fn from(answer: wire::Cancelled) -> Self {
+impl Cancelled {
+    pub(crate) fn of_record(answer: wire::Cancelled) -> Self {
         let unknown = answer.unknown.into_iter().map(LocalId).collect();
         Self { cancelled: answer.cancelled, ended: answer.ended, unknown }
     }

@@ -69,11 +69,11 @@ pub struct NodeInfo {
     pub moved_bytes: u64,
 }
 
-impl From<&wire::Member> for Member {
-    fn from(member: &wire::Member) -> Self {
+impl Member {
+    pub(crate) fn of_record(member: &wire::Member) -> Self {
         Self {
             node: NodeId(member.node),
-            phase: member.phase().into(),
+            phase: MemberPhase::of_record(member.phase()),
             incarnation: member.incarnation,
             address: member.address.clone(),
             host: member.host.clone(),
@@ -85,8 +85,8 @@ impl From<&wire::Member> for Member {
     }
 }
 
-impl From<wire::MemberPhase> for MemberPhase {
-    fn from(phase: wire::MemberPhase) -> Self {
+impl MemberPhase {
+    pub(crate) fn of_record(phase: wire::MemberPhase) -> Self {
         match phase {
             wire::MemberPhase::Joining => Self::Joining,
             wire::MemberPhase::Up => Self::Up,
@@ -97,10 +97,10 @@ impl From<wire::MemberPhase> for MemberPhase {
     }
 }
 
-impl From<wire::NodeState> for NodeInfo {
-    fn from(state: wire::NodeState) -> Self {
+impl NodeInfo {
+    pub(crate) fn of_record(state: wire::NodeState) -> Self {
         Self {
-            member: state.member.as_ref().map(Member::from),
+            member: state.member.as_ref().map(Member::of_record),
             policy: state.policy,
             ready: state.ready_local + state.ready_shared,
             running: state.running,

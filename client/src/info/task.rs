@@ -107,12 +107,12 @@ pub struct Explanation {
     pub output_files: Vec<String>,
 }
 
-impl From<wire::TaskState> for TaskInfo {
-    fn from(state: wire::TaskState) -> Self {
+impl TaskInfo {
+    pub(crate) fn of_record(state: wire::TaskState) -> Self {
         let known = |time_ns: u64| (time_ns > 0).then_some(time_ns);
         Self {
             id: LocalId(state.local),
-            phase: state.phase().into(),
+            phase: TaskPhase::of_record(state.phase()),
             attempt: Attempt(state.attempt),
             node: state.placed.then_some(NodeId(state.node)),
             exit_code: state.exit_code,
@@ -127,8 +127,8 @@ impl From<wire::TaskState> for TaskInfo {
     }
 }
 
-impl From<wire::TaskPhase> for TaskPhase {
-    fn from(phase: wire::TaskPhase) -> Self {
+impl TaskPhase {
+    pub(crate) fn of_record(phase: wire::TaskPhase) -> Self {
         match phase {
             wire::TaskPhase::Waiting => Self::Waiting,
             wire::TaskPhase::Ready => Self::Ready,
@@ -141,8 +141,8 @@ impl From<wire::TaskPhase> for TaskPhase {
     }
 }
 
-impl From<wire::Verdict> for Verdict {
-    fn from(verdict: wire::Verdict) -> Self {
+impl Verdict {
+    pub(crate) fn of_record(verdict: wire::Verdict) -> Self {
         match verdict {
             wire::Verdict::Done => Self::Done,
             wire::Verdict::Failed => Self::Failed,
@@ -152,11 +152,11 @@ impl From<wire::Verdict> for Verdict {
     }
 }
 
-impl From<wire::Explanation> for Explanation {
-    fn from(explanation: wire::Explanation) -> Self {
+impl Explanation {
+    pub(crate) fn of_record(explanation: wire::Explanation) -> Self {
         let ids = |ids: Vec<u64>| ids.into_iter().map(LocalId).collect();
         Self {
-            task: explanation.task.map(TaskInfo::from),
+            task: explanation.task.map(TaskInfo::of_record),
             lines: explanation.lines,
             missing_parents: ids(explanation.missing_parents),
             unmet_parents: ids(explanation.unmet_parents),

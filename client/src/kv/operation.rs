@@ -158,27 +158,27 @@ pub(super) fn present(result: KvResult) -> Option<Value> {
         .then_some(Value { bytes: result.value, version: result.version })
 }
 
-impl From<KvOp> for wire::KvOp {
-    fn from(op: KvOp) -> Self {
-        let kind = match op.kind {
+impl KvOp {
+    pub(crate) fn into_record(self) -> wire::KvOp {
+        let kind = match self.kind {
             KvKind::Insert => wire::KvKind::Insert,
             KvKind::Lookup => wire::KvKind::Lookup,
             KvKind::Remove => wire::KvKind::Remove,
             KvKind::Append => wire::KvKind::Append,
             KvKind::Cas => wire::KvKind::Cas,
         };
-        Self {
+        wire::KvOp {
             kind: kind.into(),
-            key: op.key,
-            value: op.value,
-            expect_absent: op.kind == KvKind::Cas && op.expected.is_none(),
-            expected: op.expected.unwrap_or_default(),
+            key: self.key,
+            value: self.value,
+            expect_absent: self.kind == KvKind::Cas && self.expected.is_none(),
+            expected: self.expected.unwrap_or_default(),
         }
     }
 }
 
-impl From<wire::KvResult> for KvResult {
-    fn from(result: wire::KvResult) -> Self {
+impl KvResult {
+    pub(crate) fn of_record(result: wire::KvResult) -> Self {
         let status = match result.status() {
             wire::KvStatus::Ok => KvStatus::Ok,
             wire::KvStatus::Absent => KvStatus::Absent,
@@ -187,22 +187,20 @@ impl From<wire::KvResult> for KvResult {
         };
         Self { status, value: result.value, version: result.version }
     }
-}
 
-impl From<KvResult> for wire::KvResult {
-    fn from(result: KvResult) -> Self {
-        let status = match result.status {
+    pub(crate) fn into_record(self) -> wire::KvResult {
+        let status = match self.status {
             KvStatus::Ok => wire::KvStatus::Ok,
             KvStatus::Absent => wire::KvStatus::Absent,
             KvStatus::Conflict => wire::KvStatus::Conflict,
             KvStatus::Aborted => wire::KvStatus::Aborted,
         };
-        Self { status: status.into(), value: result.value, version: result.version }
+        wire::KvResult { status: status.into(), value: self.value, version: self.version }
     }
 }
 
-impl From<KvNumber> for wire::KvNumber {
-    fn from(number: KvNumber) -> Self {
-        Self { client: number.client, sequence: number.sequence, ticket: number.ticket }
+impl KvNumber {
+    pub(crate) fn to_record(self) -> wire::KvNumber {
+        wire::KvNumber { client: self.client, sequence: self.sequence, ticket: self.ticket }
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     use crate::kv::{KvKind, KvOp};
 
     fn group(partition: u32, kind: KvKind, value_bytes: usize) -> Group {
-        let ops = vec![KvOp::new(kind, b"k", &vec![0; value_bytes]).into()];
+        let ops = vec![KvOp::new(kind, b"k", &vec![0; value_bytes]).into_record()];
         let partition_id = PartitionId(partition);
         Group { partition: partition_id, first: partition as usize, ops, number: None }
     }

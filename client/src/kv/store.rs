@@ -59,7 +59,7 @@ impl Kv {
     /// for a new number.
     #[must_use]
     pub fn with_number(self, number: KvNumber) -> Self {
-        self.with_number_record(number.into())
+        self.with_number_record(number.to_record())
     }
     pub(crate) fn with_number_record(self, number: wire::KvNumber) -> Self {
         Self { writes: Writes::Given(number), ..self }
@@ -111,7 +111,7 @@ impl Kv {
 
     /// Operations that take effect together or not at all; their keys must share a partition.
     pub async fn batch(&self, ops: Vec<KvOp>) -> Result<Vec<KvResult>, ClientError> {
-        let ops: Vec<wire::KvOp> = ops.into_iter().map(wire::KvOp::from).collect();
+        let ops: Vec<wire::KvOp> = ops.into_iter().map(KvOp::into_record).collect();
         let Some(first) = ops.first() else { return Ok(Vec::new()) };
         check_limits(&ops)?;
         let partitions = self.client.partitions();
@@ -122,14 +122,14 @@ impl Kv {
         }
         let number = self.number(partition, &ops);
         let results = self.of_group(Group { partition, first: 0, ops, number }, false).await?;
-        Ok(results.into_iter().map(KvResult::from).collect())
+        Ok(results.into_iter().map(KvResult::of_record).collect())
     }
 
     /// Operations without atomicity: grouped by partition, all groups at once. The results are in
     /// the order of the operations. Operations on one key happen in that order.
     pub async fn each(&self, ops: Vec<KvOp>) -> Result<Vec<KvResult>, ClientError> {
-        let results = self.each_record(ops.into_iter().map(wire::KvOp::from).collect()).await?;
-        Ok(results.into_iter().map(KvResult::from).collect())
+        let results = self.each_record(ops.into_iter().map(KvOp::into_record).collect()).await?;
+        Ok(results.into_iter().map(KvResult::of_record).collect())
     }
 
     pub(crate) async fn each_record(
@@ -372,7 +372,7 @@ impl KeyWatch {
                         continue; // The state before a reconnect.
                     }
                     self.seen_version = version;
-                    return Ok((present(result.into()), version));
+                    return Ok((present(KvResult::of_record(result)), version));
                 }
             }
         }

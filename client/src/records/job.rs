@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::info::{Cancelled, JobInfo};
-use crate::raw::{is_ended, round_of};
+use crate::raw::is_ended;
 use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, link};
 
@@ -49,7 +49,7 @@ impl Client {
     /// count: if a rerun task makes other bytes, it fails.
     pub async fn job_to_fetch(&self, job: JobId) -> Result<JobInfo, ClientError> {
         let query = wire::JobQuery { job: job.0, fetches: true, ..Default::default() };
-        self.job_state(job, request::Body::Job(query)).await.map(JobInfo::from)
+        self.job_state(job, request::Body::Job(query)).await.map(JobInfo::of_record)
     }
 
     /// The state of a job at the end of this round; its present state if that is the newest round.
@@ -102,10 +102,27 @@ impl Client {
         JobRecords { client: self.clone(), job, responses: None, ended: false }
     }
 
+    /// Follows a job to its end and returns the last state. `see` receives every state.
+    pub(crate) async fn wait_as<T>(
+        &self,
+        job: JobId,
+        convert: impl Fn(wire::JobState) -> T,
+        mut see: impl FnMut(&T),
+    ) -> Result<T, ClientError> {
+        let mut watch = self.watch_records(job);
+        let mut last = None;
+        while let Some(record) = watch.next().await? {
+            let state = convert(record);
+            see(&state);
+            last = Some(state);
+        }
+        last.ok_or(ClientError::UnknownJob(job))
+    }
+
     /// Cancels a whole job, or the named tasks with all that wait for them. The answer is final.
     pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<Cancelled, ClientError> {
         if tasks.is_empty() {
-            return self.cancel_job(job).await.map(Cancelled::from);
+            return self.cancel_job(job).await.map(Cancelled::of_record);
         }
         if let Some(&task) = tasks.iter().find(|task| task.partition().0 >= self.partitions()) {
             return Err(ClientError::UnknownTask { job, task });
@@ -121,7 +138,7 @@ impl Client {
                 self.cancel_tasks(job, round, piece, &mut sum).await?;
             }
         }
-        Ok(sum.into())
+        Ok(Cancelled::of_record(sum))
     }
 
     /// The present round of a job, or 0 if its home does not answer soon.
@@ -129,7 +146,7 @@ impl Client {
         let query = request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() });
         let home = self.home(self.job_partition(job));
         match self.ask_once(home, query, GUEST_TIMEOUT).await {
-            Ok(Some(response::Body::Job(state))) => round_of(&state),
+            Ok(Some(response::Body::Job(state))) => state.round(),
             _ => 0,
         }
     }

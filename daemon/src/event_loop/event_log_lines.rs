@@ -1,18 +1,24 @@
 //! Log lines for notable events.
 
-use proto::Event;
-
-/// Whether the event may have a line in the node's log. Most events have none.
-pub(crate) fn is_logged(event: &Event) -> bool {
-    matches!(event, Event::Stalled { .. } | Event::CrashCounted { .. })
-}
+use proto::{Event, JobId};
 
 /// The line for an event that a reader of the node's log should see; each such event is rare.
 /// `last_of` returns the last event of a job that is known on the node which reported the stall.
+#[inline]
 pub(crate) fn log_line_of<'a>(
     event: &Event,
-    last_of: impl FnOnce(proto::JobId) -> Option<&'a str>,
+    last_of: impl FnOnce(JobId) -> Option<&'a str>,
 ) -> Option<String> {
+    if is_logged(event) { text_of(event, last_of) } else { None }
+}
+
+/// Whether the event may have a line in the node's log. Most events have none.
+fn is_logged(event: &Event) -> bool {
+    matches!(event, Event::Stalled { .. } | Event::CrashCounted { .. })
+}
+
+#[cold]
+fn text_of<'a>(event: &Event, last_of: impl FnOnce(JobId) -> Option<&'a str>) -> Option<String> {
     match *event {
         Event::Stalled { task, stall, home, holder, quiet } => Some(format!(
             "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {}); \
@@ -39,7 +45,7 @@ pub(crate) fn log_line_of<'a>(
 #[cfg(test)]
 mod tests {
     use proto::event::Stall;
-    use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId};
+    use proto::{LocalId, NodeId, PartitionId, Span, TaskId};
 
     use super::*;
 

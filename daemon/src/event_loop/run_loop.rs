@@ -26,7 +26,7 @@ use wire::link_frame::Body;
 
 use crate::clock::Clock;
 use crate::error::{NodeError, StartError};
-use crate::event_loop::event_log_lines::{is_logged, log_line_of};
+use crate::event_loop::event_log_lines::log_line_of;
 use crate::event_loop::group_commit::SyncThread;
 use crate::event_loop::inbox::{Incoming, Local};
 use crate::event_loop::stats;
@@ -355,9 +355,7 @@ impl Loop {
                 }
                 Effect::Trace(event) => {
                     let stall = |job| self.node.blocker_of(job).map(|stall| &*stall.event);
-                    if is_logged(&event)
-                        && let Some(text) = log_line_of(&event, stall)
-                    {
+                    if let Some(text) = log_line_of(&event, stall) {
                         self.shared.log.line(&text);
                     }
                     self.events.push(now, &event);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Client, ClientError, Kv, KvKind, KvOp, KvResult, KvStatus};
+use client::{Client, ClientError, Kv, KvKind, KvOp, KvResult, KvStatus, raw};
 use proto::Time;
 use sim::{HISTORY_OPERATIONS_MAX, History, SimRng};
 use tokio::task::JoinSet;
@@ -92,7 +92,7 @@ impl Shared {
 
     /// One operation, with its caller's view of it.
     async fn call(&self, kv: &Kv, op: KvOp) {
-        let at = self.seen().history.called(op.clone().into(), self.now());
+        let at = self.seen().history.called(raw::kv_op(op.clone()), self.now());
         let answer = kv.batch(vec![op.clone()]).await;
         let now = self.now();
         let mut seen = self.seen();
@@ -100,7 +100,7 @@ impl Shared {
         match answer.map(|mut results| results.pop()) {
             Ok(Some(result)) => {
                 note_value(&mut seen, &op, &result);
-                seen.history.answered(&at, now, result.into());
+                seen.history.answered(&at, now, raw::kv_result(result));
             }
             // An uncertain operation proves nothing.
             Ok(None) | Err(ClientError::Uncertain { .. } | ClientError::ClusterUnreachable(_)) => {

@@ -32,7 +32,7 @@ use verb::Context;
 use verb::cluster::logs::Logs;
 use verb::cluster::{kept_outputs, survival};
 use verb::errors::{Done, Exit, Failure};
-use verb::local::embed::ClusterPlan;
+use verb::local::plan::ClusterPlan;
 use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use verb::output::say;
 use workloads::Graph;

@@ -2,10 +2,11 @@
 
 use crate::Span;
 
-/// A part asks the job's home again for weight after this time, and a home the homes of parents.
-/// Each repetition waits twice as long, up to a number of doublings.
+/// A part asks the job's home again for weight after this time.
 pub const JOIN_REPEAT: Span = Span::from_secs(1);
+/// A home sends late edges to the homes of their parents again after this time.
 pub const LATE_EDGES_AGAIN: Span = Span::from_secs(1);
+/// Each repetition of these two waits twice as long, up to this number of doublings.
 pub const REPEAT_DOUBLINGS_MAX: u32 = 6;
 /// The maximum number of chunks, and of messages about edges, that wait in a part for its weight.
 pub const JOIN_CHUNKS_WAITING_MAX: usize = 256;

@@ -40,8 +40,10 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn new(request: Request, slots: &Slots, homes: &Homes) -> Self {
-        let fit = slots.resolve(&request);
-        let kinds = homes.kinds().iter().map(|kind| kind.fits(&request)).collect();
+        // Records of earlier versions were not checked when they were spawned.
+        let is_whole = request.has_whole_cpus();
+        let fit = slots.resolve(&request).filter(|_| is_whole);
+        let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
         Self { request, fit, kinds }
     }
     pub(crate) fn need(&self) -> Need<'_> {

@@ -374,6 +374,7 @@ impl Scheduler {
 
     /// The end of an attempt in the form that its home gets.
     #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
+    #[expect(clippy::boxed_local, reason = "its parts are moved out of the box")]
     pub(crate) fn completion(
         &self,
         now: Time,

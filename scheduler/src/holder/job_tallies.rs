@@ -80,12 +80,13 @@ impl JobTallies {
         self.erasures += 1;
         self.erasures
     }
-    /// The job cannot be forgotten yet.
-    pub(crate) fn defer_erasure(&mut self, ask: wire::TallyQuery) {
+    /// The node may still receive records of the job: the request is handled again when the map
+    /// changes or more partitions are served here.
+    pub(crate) fn defer_confirmation(&mut self, ask: wire::TallyQuery) {
         self.erasing.remove(&JobId(ask.job));
         self.unconfirmed.insert(JobId(ask.job), ask);
     }
-    pub(crate) fn take_deferred(&mut self) -> impl Iterator<Item = wire::TallyQuery> + use<> {
+    pub(crate) fn take_unconfirmed(&mut self) -> impl Iterator<Item = wire::TallyQuery> + use<> {
         std::mem::take(&mut self.unconfirmed).into_values()
     }
     pub(crate) fn await_erasure(&mut self, erasure: PendingErasure) {

@@ -74,6 +74,8 @@ pub(crate) struct Holder {
     /// Tasks of this step that do not fit, in order.
     aside: Vec<Aside>,
     no_space: NoSpace,
+    /// A step has reached its limit of tasks taken from queues; some are left.
+    left_over: bool,
     /// Tasks that wait until their homes know that they start.
     start_requests: StartRequests,
     slots: Slots,
@@ -105,6 +107,7 @@ impl Holder {
             passed: None,
             aside: Vec::new(),
             no_space: NoSpace::default(),
+            left_over: false,
             start_requests: StartRequests::default(),
             slots: Slots::new(options.slots, options.offer.as_deref(), options.mutant),
             running: BTreeMap::new(),
@@ -116,7 +119,10 @@ impl Holder {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
+        if self.left_over {
+            return Some(now);
+        }
         let due = [
             self.space_timeout.deadline(),
             self.gathering.deadline(),
@@ -126,7 +132,9 @@ impl Holder {
         ];
         due.into_iter().flatten().min()
     }
+    /// A step begins.
     pub(crate) fn tick(&mut self, now: Time) {
+        self.left_over = false;
         self.space_timeout.tick(now);
     }
 

@@ -40,7 +40,7 @@ impl Scheduler {
                 self.push(now, task, attempt, work, node, Reason::TooWide, out);
             }
             _ => {
-                let error = match self.home.request_of(&work) {
+                let error = match work.request() {
                     Some(request) => self.no_offer(&request),
                     None => format!(
                         "it needs {} cpus and the widest node has {}",

@@ -216,7 +216,7 @@ impl Scheduler {
             }
             pops += 1;
             if pops > STEP_POPS_MAX {
-                self.objects.left_over = true;
+                self.holder.left_over = true;
                 return;
             }
             let Some((local_queue, ready)) = self.holder.pop_here(is_enough) else { break };
@@ -247,7 +247,7 @@ impl Scheduler {
                 return;
             }
         }
-        self.objects.left_over = true;
+        self.holder.left_over = true;
     }
 
     /// An idle node with tasks that would fetch for long lets more of them become ready first. The

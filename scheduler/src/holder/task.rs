@@ -6,6 +6,7 @@ use prost::bytes::Bytes;
 use proto::limits::{BUNDLE_TASKS_MAX, PACKET_BYTES_MAX};
 use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
+use resources::Request;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
@@ -30,11 +31,6 @@ pub(crate) struct Work {
     pub(crate) depth: u32,
     /// The turns that it has committed.
     pub(crate) resume: Option<Arc<wire::Resume>>,
-}
-
-/// The arguments of a call as [`Work`] has them.
-pub(crate) fn boxed(payload: Bytes) -> Option<Box<Bytes>> {
-    (!payload.is_empty()).then(|| Box::new(payload))
 }
 
 /// Whether the task runs foreign code, which may do anything to its node.
@@ -66,6 +62,11 @@ impl Work {
     #[must_use]
     pub(crate) fn has_request(&self) -> bool {
         !self.spec.request.is_empty()
+    }
+    /// The request of the task, if it has one.
+    #[must_use]
+    pub(crate) fn request(&self) -> Option<Request> {
+        self.has_request().then(|| Request::decode(&self.spec.request).ok())?
     }
     /// Whether only its home can run the task, since its files were uploaded there.
     #[must_use]
@@ -212,7 +213,7 @@ pub(crate) fn unpack(
             urgency: placed.urgency,
             output_sizes: placed.output_sizes,
             name: placed.name.into_boxed_str(),
-            payload: boxed(placed.payload),
+            payload: Some(placed.payload).filter(|it| !it.is_empty()).map(Box::new),
             inputs: placed.inputs,
             deaths: u8::try_from(placed.crash_count).unwrap_or(u8::MAX),
             alone: placed.alone,

@@ -36,7 +36,7 @@ impl Scheduler {
             || self.routing.homes().is_to_serve_more()
         {
             // This node may still become home of a partition that has records of the job.
-            self.holder.job_tallies_mut().defer_erasure(*ask);
+            self.holder.job_tallies_mut().defer_confirmation(*ask);
             return;
         }
         if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
@@ -70,7 +70,7 @@ impl Scheduler {
     /// The map has changed, or this node serves more partitions. Requests that had to wait for this
     /// may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
-        for ask in self.holder.job_tallies_mut().take_deferred() {
+        for ask in self.holder.job_tallies_mut().take_unconfirmed() {
             self.on_forget(&ask, out);
         }
     }

@@ -8,7 +8,6 @@ use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::holder::task::{Work, is_upload};
-use crate::home::Home;
 use crate::home::jobs::Watched;
 use crate::home::ledger::{End, State, check_places};
 use crate::output::{Answer, Out};
@@ -66,13 +65,6 @@ impl Request {
             Self::WatchEnds(query) => vec![PartitionId(query.partition)],
             Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),
         }
-    }
-}
-
-impl Home {
-    /// The request of a task, if it has one.
-    pub(crate) fn request_of(&self, work: &Work) -> Option<resources::Request> {
-        work.has_request().then(|| resources::Request::decode(&work.spec.request).ok())?
     }
 }
 
@@ -172,11 +164,8 @@ impl Scheduler {
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
         let widest = self.routing.homes().slots_max().max(self.options.slots);
-        let mut checked = BTreeSet::new();
-        for spec in chunk.specs.iter().filter(|spec| !spec.request.is_empty()) {
-            if checked.insert((&spec.request[..], is_call(spec))) {
-                self.check_request(spec)?;
-            }
+        for spec in distinct_requests(&chunk.specs) {
+            self.check_request(spec)?;
         }
         let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
         if let Some(spec) = chunk.specs.iter().find(is_wide) {
@@ -383,7 +372,7 @@ impl Scheduler {
     pub(crate) fn explain_awaiting_wide_node(&self, task: TaskId) -> String {
         let work = self.home.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
-        let request = work.as_ref().and_then(|work| self.home.request_of(work));
+        let request = work.as_ref().and_then(Work::request);
         let is_bound = work.is_some_and(|work| work.is_bound());
         match self.routing.homes().all_keep() {
             true => KEEPERS_ALONE.to_owned(),
@@ -533,6 +522,13 @@ impl Scheduler {
 
 fn is_call(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Call(_)))
+}
+
+/// The specs with requests, without repetitions. A function may ask for less than a command.
+pub(crate) fn distinct_requests(specs: &[wire::Spec]) -> impl Iterator<Item = &wire::Spec> {
+    let mut known = BTreeSet::new();
+    let with_request = specs.iter().filter(|spec| !spec.request.is_empty());
+    with_request.filter(move |spec| known.insert((&spec.request[..], is_call(spec))))
 }
 
 /// The request of a task. An error: the request is malformed, whatever the nodes offer.

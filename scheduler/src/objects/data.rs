@@ -75,7 +75,7 @@ pub(crate) struct Objects {
     /// The part of `coming_bytes` with failed fetches, and the staged tasks that wait for it.
     pub(crate) failed_fetch_bytes: u64,
     pub(crate) failed_fetch_tasks: usize,
-    /// A step has reached its limit of entries taken from queues; some are left.
+    /// A step has reached its limit of inputs that are fetched early; some are left.
     pub(crate) left_over: bool,
     /// Deletions for ended jobs, done in portions.
     pending_deletions: VecDeque<PendingDeletion>,

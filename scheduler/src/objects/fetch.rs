@@ -132,8 +132,8 @@ impl Objects {
         let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
         self.waiting -= usize::from(inflight.phase == Phase::Waiting);
         inflight.phase = Phase::Pausing;
-        let doubled = FETCH_RETRY_START.0 << inflight.tries.min(16);
-        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+        let pause = FETCH_RETRY_START.doubled_times(inflight.tries.min(16)).min(FETCH_RETRY_MAX);
+        self.set_timer(object, Some(now + pause));
     }
 }
 
@@ -552,9 +552,9 @@ impl Scheduler {
     }
     /// Idle copies are evicted for objects that are fetched early.
     fn has_room_ahead(&self, size_bytes: u64) -> bool {
-        let (data, tuning) = (&self.objects, &self.options.tuning);
-        let copies = data.table.pinned_bytes().saturating_add(data.coming_bytes);
-        let taken = data.table.firm_bytes().saturating_add(data.reserved_bytes);
+        let (objects, tuning) = (&self.objects, &self.options.tuning);
+        let copies = objects.table.pinned_bytes().saturating_add(objects.coming_bytes);
+        let taken = objects.table.firm_bytes().saturating_add(objects.reserved_bytes);
         copies.saturating_add(size_bytes) <= tuning.cache_bytes
             && taken.saturating_add(size_bytes) <= tuning.store_soft_bytes
     }

@@ -173,16 +173,16 @@ impl Scheduler {
     }
 
     fn has_room_to_take(&self, transferred: &wire::AttemptOutputs) -> bool {
-        let data = &self.objects;
+        let objects = &self.objects;
         let comes = |(object, output): &(ObjectId, &wire::TransferredOutput)| {
             output.real
-                && !data.table.is_made(object)
-                && !data.inflight_fetches.contains_key(object)
+                && !objects.table.is_made(object)
+                && !objects.inflight_fetches.contains_key(object)
         };
         let needed = objects_of(transferred).filter(comes).map(|(_, output)| output.size_bytes);
         let needed = needed.fold(0, u64::saturating_add);
         let soft_bytes = self.options.tuning.store_soft_bytes;
-        needed == 0 || data.taken_bytes().saturating_add(needed) <= soft_bytes
+        needed == 0 || objects.taken_bytes().saturating_add(needed) <= soft_bytes
     }
 
     fn take(

@@ -99,25 +99,6 @@ impl Homes {
         Self { me, ..self.clone() }
     }
 
-    /// A placeholder without partitions.
-    #[must_use]
-    #[cfg(test)]
-    pub(crate) fn empty() -> Self {
-        let job_partition = |_: JobId, _: u32| PartitionId(0);
-        Self {
-            me: NodeId(0),
-            map: Arc::default(),
-            kinds: Arc::default(),
-            slots_max: 0,
-            slots_all: 0,
-            any_unknown: false,
-            gone: 0,
-            back: BTreeSet::new(),
-            all_active: true,
-            served: None,
-            job_partition,
-        }
-    }
     #[must_use]
     pub fn partitions(&self) -> u32 {
         u32::try_from(self.map.partitions.len()).expect("partitions are bounded")

@@ -7,7 +7,7 @@ use prost::Message as _;
 use proto::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
 use crate::routing::Routing;
@@ -50,8 +50,8 @@ impl Undelivered {
     fn retry_later(&mut self, now: Time, partition: PartitionId) {
         let retry = self.retries.entry(partition).or_default();
         if retry.at.is_none() {
-            let doubled = PARKED_RETRY_AFTER.0 << retry.times.min(PARKED_RETRY_DOUBLED_MAX);
-            retry.at = Some(now + Span(doubled));
+            let doublings = retry.times.min(PARKED_RETRY_DOUBLED_MAX);
+            retry.at = Some(now + PARKED_RETRY_AFTER.doubled_times(doublings));
             retry.times += 1;
         }
     }

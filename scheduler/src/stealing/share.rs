@@ -56,7 +56,8 @@ impl Scheduler {
         self.holder.shared().has_requests()
             || (self.rules().shares_local_queue && self.holder.local().has_requests())
     }
-    /// The classes of these queues that this node cannot start now and that fit the thief.
+    /// The classes of these queues that this node cannot start now and that fit the thief, with the
+    /// numbers of their tasks.
     fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeMap<u64, usize> {
         let kind = self.routing.homes().kind_of(thief);
         let ignored = self.options.mutant == Some(Mutant::ClassIgnored);

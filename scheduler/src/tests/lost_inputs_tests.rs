@@ -16,7 +16,7 @@ use crate::tests::staging_tests::{
     input, placed, push, run_here, scheduler, scheduler_where, unreachable,
 };
 use crate::tests::test_nodes;
-use crate::{Homes, Policy, Scheduler, Tuning};
+use crate::{Policy, Scheduler, Tuning};
 
 #[test]
 fn a_maker_that_cannot_be_reached_stops_no_other_work() {
@@ -105,7 +105,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
 /// names these nodes beside the maker; `None`: it does not answer.
 fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    let homes = scheduler.routing.replace_homes(Homes::empty()).moving();
+    let homes = scheduler.routing.homes().clone().moving();
     scheduler.routing.replace_homes(homes);
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);

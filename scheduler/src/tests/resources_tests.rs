@@ -6,6 +6,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 
+use crate::holder::classes::class_of;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};
@@ -308,9 +309,21 @@ fn a_task_that_this_node_does_not_offer_goes_back() {
     let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
     push(&mut node, 1, "label=fast", &mut out);
     assert!(starts(&mut node, &mut out).is_empty());
-    let back = |(to, body): &(NodeId, Body)| {
-        *to == NodeId(1)
-            && matches!(body, Body::TasksNotHeld(not_held) if not_held.tasks.len() == 1)
-    };
-    assert!(out.reliable.iter().any(back), "{:?}", out.reliable);
+    assert!(out.reliable.iter().any(goes_back), "{:?}", out.reliable);
+}
+
+fn goes_back((to, body): &(NodeId, Body)) -> bool {
+    *to == NodeId(1) && matches!(body, Body::TasksNotHeld(not_held) if not_held.tasks.len() == 1)
+}
+
+/// A peer of an earlier version does not check what its tasks ask for.
+#[test]
+fn a_pushed_task_that_asks_for_a_part_of_a_cpu_fits_nowhere() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    push(&mut node, 1, "cpus=0.5", &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    assert!(out.reliable.iter().any(goes_back), "{:?}", out.reliable);
+    let class = node.holder.class(class_of(&spec("cpus=0.5", 0))).expect("the push noted it");
+    let kinds = node.routing.homes().kinds().len();
+    assert!(class.fit.is_none() && !(0..kinds).any(|kind| class.fits_kind(kind)));
 }

@@ -95,7 +95,7 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert!(moves(&mut out).is_empty(), "a slow node gets more time to answer");
     answer(&mut holder, late + START_ASK_TIMEOUT, again[0].steal, &mut out);
     assert_eq!(launched(&mut out), [task(0)]);
-    assert_eq!(holder.holder.deadline(), None);
+    assert_eq!(holder.holder.deadline(late), None);
 }
 
 /// A job of one command of node 1, stolen by node 0; `said` are the reports about it. Returns the

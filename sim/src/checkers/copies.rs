@@ -8,6 +8,8 @@
 //! part of the start of all later primaries. The acknowledgement may be late. A primary that slept
 //! while it was replaced may find the answers of all members when it resumes. That is correct,
 //! because its successor started with this change. (Checker *linear* covers its reads.)
+//!
+//! The checks are in `faults/replica_records.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! What the replicas of a partition have, as the checker [`copies`](crate::checkers::copies) needs
-//! it: written, acknowledged and settled changes, and the state of each disk.
+//! The checks of *copies* and *map*: they look at the whole world, so they are here.
+//! [`checkers::copies`](crate::checkers::copies) has their rules and what was seen.
 
 use std::collections::VecDeque;
 

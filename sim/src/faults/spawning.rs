@@ -20,6 +20,7 @@ const SPAWNED_MAX: usize = 60;
 const DURATION_MAX: Span = Span::from_millis(20);
 /// The pause between a refused turn and the next one.
 const REFUSED_PAUSE: Span = Span::from_millis(1);
+
 /// A turn, and its children in the simulator's terms.
 struct Planned {
     turn: Turn,

@@ -1,5 +1,6 @@
-//! The state of the fault world that checkers look at: machines with their disks and clocks, and the
-//! outcomes that the submitted jobs must have.
+//! What the fault world and the scaling world have in common, and what checkers look at: machines
+//! with their disks and clocks, the scripts of spawning tasks, and the outcomes that the submitted
+//! jobs must have.
 
 pub(crate) mod clock;
 pub mod disk;

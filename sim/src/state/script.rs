@@ -10,21 +10,21 @@ pub(crate) const DEPTH_BITS: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     /// The task's own number.
-    pub own: u64,
+    pub(crate) own: u64,
     /// The last committed turn.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// The number of turns before the last, as the state has it.
-    pub steps: u8,
+    pub(crate) steps: u8,
     /// The number of children so far.
-    pub children: u64,
+    pub(crate) children: u64,
     /// The name of a child.
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The turn that waits for its answer.
-    pub pending: Option<wire::TurnVerdict>,
+    pub(crate) pending: Option<wire::TurnVerdict>,
     /// The waiting turn must be refused.
-    pub is_refused: bool,
+    pub(crate) is_refused: bool,
     /// The number of the turn that was refused last, plus one.
-    pub refused_seq: u64,
+    pub(crate) refused_seq: u64,
 }
 
 pub(crate) fn mix(a: u64, b: u64) -> u64 {

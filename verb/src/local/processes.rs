@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::errors::{Exit, Failure, plain};
 use crate::flags::{CapturedArgs, ScrubArgs, SlurmArgs};
-use crate::local::embed::ClusterPlan;
+use crate::local::plan::ClusterPlan;
 use crate::path_templates;
 
 /// The time for a cluster on one machine to start.

@@ -217,10 +217,11 @@ impl Ledger {
         let crashes = self.crashes_of(task);
         let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();
         let Some(doubled) = apart.checked_sub(2) else { return Span::ZERO };
-        let longest = CRASHED_TASK_BACKOFF.0 << doubled.min(CRASHED_TASK_BACKOFF_DOUBLINGS_MAX);
+        let doublings = doubled.min(CRASHED_TASK_BACKOFF_DOUBLINGS_MAX) as u32;
+        let longest = CRASHED_TASK_BACKOFF.doubled_times(doublings);
         // Knuth's multiplier: anything that differs between tasks and deaths is enough.
         let dice = (task.job.0 ^ task.local.0).wrapping_add(apart as u64);
-        Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest)
+        Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest.0)
     }
 
     /// The process that starts commands on the task's node has died, but not the node. A process

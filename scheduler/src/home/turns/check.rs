@@ -9,7 +9,7 @@ use proto::limits::{
 use proto::wire::{self, TurnVerdict};
 
 use super::state::TaskTurns;
-use crate::home::requests::check_shape;
+use crate::home::requests::{check_shape, distinct_requests};
 
 /// Refuses a turn that exceeds a limit or contradicts itself. The holder checks it as well.
 pub(crate) fn check_turn(turn: &wire::Turn) -> Result<(), String> {
@@ -49,7 +49,7 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
     if spawned.edges.len() > CHUNK_EDGES_MAX {
         return Err(format!("a turn may have at most {CHUNK_EDGES_MAX} edges"));
     }
-    for spec in spawned.specs.iter().filter(|spec| !spec.request.is_empty()) {
+    for spec in distinct_requests(&spawned.specs) {
         check_shape(spec)?;
     }
     let mut slots = vec![0; tasks];

@@ -284,8 +284,8 @@ impl Scheduler {
         // A node that is alone looks again when another one joins.
         let is_alone = self.routing.homes().staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
-            let waits = COPY_RETURN_TIMEOUT.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
-            shared.due = Some(now + Span(waits));
+            let pause = COPY_RETURN_TIMEOUT.doubled_times(shared.rounds.min(COPY_DOUBLINGS_MAX));
+            shared.due = Some(now + pause);
             shared.rounds += 1;
             shared.refused.clear();
             shared.silent.clear();
