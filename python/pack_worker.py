@@ -8,6 +8,8 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE / "worker.zip"
+# Their functions for workers travel by value.
+ADAPTERS = ("dask.py", "joblib.py", "parsl.py")
 MAIN = "import sys\n\nfrom starling._worker.main import main\n\nsys.exit(main(sys.argv))\n"
 
 
@@ -16,7 +18,8 @@ def entries():
     yield "__main__.py", MAIN.encode()
     for folder in (".", "_cloudpickle", "_worker"):
         for path in sorted((package / folder).iterdir()):
-            if path.suffix == ".py" or path.name == "LICENSE":
+            is_adapter = folder == "." and path.name in ADAPTERS
+            if (path.suffix == ".py" and not is_adapter) or path.name == "LICENSE":
                 yield f"starling/{path.relative_to(package)}", path.read_bytes()
 
 

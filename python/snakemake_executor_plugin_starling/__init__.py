@@ -6,6 +6,7 @@ docs/python-adapters.md has the gears and what does not map.
 import asyncio
 import os
 import shlex
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from typing import Optional
@@ -21,6 +22,10 @@ from starling._errors import ClusterError
 
 from . import _calls
 
+# Of libraries for linear algebra, as Snakemake sets them for a command.
+THREAD_VARIABLES = tuple(
+    name + "_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
+) + ("VECLIB_MAXIMUM_THREADS",)
 GEARS = ("strict", "warm", "direct")
 
 common_settings = CommonSettings(
@@ -78,7 +83,7 @@ class Executor(RemoteExecutor):
         command = self.direct_command(job) if self.gear == "direct" else None
         if command is not None:
             self.workflow.async_run(job.prepare())
-            call = _calls.shell, command, cwd, {}
+            call = _calls.shell, command, cwd, self.direct_environment(job)
         elif self.gear == "warm":
             call = self.warm_call(job, cwd)
         else:
@@ -97,7 +102,10 @@ class Executor(RemoteExecutor):
         return _calls.warm, words[at + 2 :], cwd, self.envvars()
 
     def direct_command(self, job):
-        """(shell, command) of a job whose rule is a plain shell command; else None."""
+        """(shell, command) of a job whose rule is a plain shell command; else None.
+
+        As `snakemake.shell.shell` makes it.
+        """
         if job.is_group() or not job.is_shell or job.is_norun or job.is_template_engine:
             return None
         cached = getattr(job.rule.cache, "output", job.rule.cache)
@@ -106,12 +114,23 @@ class Executor(RemoteExecutor):
                    job.is_wrapper, job.is_script, job.is_notebook)  # fmt: skip
         if any(special) or job.container_img_url or self.has_storage(job):
             return None
-        from snakemake.shell import shell
+        from snakemake.shell import MAX_ARG_LEN, shell
 
-        prefix = shell._process_prefix
-        prefix = "set -euo pipefail; " if prefix is None else prefix
-        executable = shell.get_executable() or "bash"
-        return executable, "%s%s%s" % (prefix, job.shellcmd, shell._process_suffix)
+        executable = job.resources.get("shell_exec") or shell.get_executable() or "bash"
+        parts = shell._get_process_prefix(executable), job.shellcmd, shell._process_suffix
+        text = " ".join(parts).strip()
+        # Snakemake writes a longer one to a file. `<TBD>` is known only where the job runs.
+        is_plain = len(text.encode()) < MAX_ARG_LEN and "<TBD>" not in text
+        return (executable, text) if is_plain else None
+
+    def direct_environment(self, job):
+        found = {name: str(max(1, int(job.threads or 1))) for name in THREAD_VARIABLES}
+        # The resources of the job have it only where it runs.
+        resources = job.rule.expand_resources(job.wildcards_dict, job.input, job.attempt)
+        folder = resources.get("tmpdir")
+        if folder and folder != tempfile.gettempdir():
+            found.update(dict.fromkeys(("TMPDIR", "TMP", "TEMPDIR", "TEMP"), folder))
+        return {**self.envvars(), **found}
 
     def has_storage(self, job):
         """Files of a storage plugin are fetched and stored by Snakemake."""

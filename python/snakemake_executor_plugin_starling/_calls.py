@@ -2,21 +2,29 @@
 
 import sys
 
-from starling import _pickling
+from starling import _pickling, _wrappers
+
+# Of the 2 s between the interrupt of a call and the end of its worker (`kill_grace` of the node).
+TERM_SECONDS = 1.0
 
 
 def shell(command, cwd, env):
     """Runs a command of a shell; what it prints is the text of the call."""
     import os
+    import signal
     import subprocess
 
     program, text = command
+    die = dies_with(os.getpid(), signal.SIGKILL)
+    if env.get("TMPDIR"):
+        os.makedirs(os.path.join(cwd, env["TMPDIR"]), exist_ok=True)
     child = subprocess.Popen(
         [program, "-c", text],
         cwd=cwd,
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=die,
     )
     try:
         code = child.wait()
@@ -30,49 +38,53 @@ def shell(command, cwd, env):
 
 def warm(argv, cwd, env):
     """Runs Snakemake in a fork of this worker, which has loaded it."""
-    import os
-
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        warm_child(argv, cwd, env)
-    try:
-        _, status = os.waitpid(pid, 0)
-    except BaseException:
-        end_group(pid)
-        os.waitpid(pid, 0)
-        raise
-    code = os.waitstatus_to_exitcode(status)
-    if code:
-        raise RuntimeError("Snakemake ended with exit code %d" % code)
+    _wrappers.isolated(snakemake, argv, cwd, env)
 
 
-def warm_child(argv, cwd, env):
+def snakemake(argv, cwd, env):
+    """In the fork, with a session of its own for its commands."""
     import os
     import signal
-    import traceback
 
-    code = 1
+    def kill_session(*_):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def end_session(*_):
+        # Snakemake ends with its commands.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, TERM_SECONDS)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+
+    parent = os.getppid()
+    os.setsid()
+    signal.signal(signal.SIGALRM, kill_session)
+    signal.signal(signal.SIGINT, end_session)
+    dies_with(parent, signal.SIGINT)()
+    os.chdir(cwd)
+    os.environ.update(env)
+    sys.argv = ["snakemake", *argv]
+    from snakemake.cli import main
+
     try:
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        os.chdir(cwd)
-        os.environ.update(env)
-        sys.argv = ["snakemake", *argv]
-        from snakemake.cli import main
-
         main(argv)
-        code = 0
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        if ended.code:
+            raise RuntimeError("Snakemake ended with exit code %s" % ended.code) from None
+
+
+def dies_with(parent, number):
+    """What a child calls so that the kernel sends it this signal when the worker ends."""
+    import ctypes
+    import os
+
+    prctl, parent_death_signal = ctypes.CDLL(None).prctl, 1
+
+    def die():
+        prctl(parent_death_signal, int(number), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die
 
 
 def end_group(pid):
@@ -81,7 +93,7 @@ def end_group(pid):
     import signal
     import time
 
-    for number, seconds in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 0.0)):
+    for number, seconds in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, 0.0)):
         try:
             os.killpg(pid, number)
             end = time.monotonic() + seconds

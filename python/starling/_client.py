@@ -8,7 +8,7 @@ import weakref
 
 from . import _pickling, _values
 from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
-from ._future import End, Future
+from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
 from ._worker.context import applied
@@ -96,6 +96,9 @@ class Client:
         spec = self._spec(job, options, function, kind, len(parents))
         edges = [(parent._local, 0) for parent in parents]
         with self._lock:
+            # Another thread may have closed it since.
+            if self._closed:
+                raise ClientClosed("the client is closed")
             if self._broken is not None:
                 raise ClusterError(self._broken)
             local = job.append(spec, data, edges)
@@ -141,6 +144,13 @@ class Client:
     # Ends, from the dispatcher's thread.
 
     def _ended(self, ends):
+        dispatching.here = True
+        try:
+            self._finish(ends)
+        finally:
+            dispatching.here = False
+
+    def _finish(self, ends):
         finished = []
         with self._lock:
             for local, *end in ends:
@@ -276,22 +286,31 @@ class Client:
         Returns the number of the job. Results that were in use stay on the cluster.
         """
         job = self._open()
-        job.flush()
-        self._release()
         with self._lock:
             if self._closed:
                 raise ClientClosed("the client is closed")
+            # First of all, so that no other thread submits a call that is not stored.
             self._closed = True
             open_futures, self._futures = list(self._futures.values()), {}
+            released, self._released = self._released, []
         try:
-            self._core.close()
+            job.flush()
+            if released:
+                job.release(released)
         finally:
-            for future in open_futures:
-                future._broken(ClientClosed("the client was detached from job %d" % job.id))
-            cluster, self._cluster = self._cluster, None
-            if cluster is not None:
-                cluster._client_closed()
+            try:
+                self._core.close()
+            finally:
+                self._break(open_futures, "the client was detached from job %d" % job.id)
         return job.id
+
+    def _break(self, futures, text):
+        """The client is closed; the ends of these futures will not come."""
+        for future in futures:
+            future._broken(ClientClosed(text % {"call": future._title()}))
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster._client_closed()
 
     def _place_of(self, local):
         # "PARTITION.NUMBER"; the numbers count the tasks of the whole job.
@@ -300,13 +319,13 @@ class Client:
     def _attach(self, job):
         """Before the first call: the job and its tasks as futures. Ends come at once."""
         self._number = job
-        tasks = sorted(self._core.tasks(job), key=lambda task: self._place_of(task[0]))
-        for local, name in tasks:
-            future = Future(self, local, name or "call", ())
-            self._futures[local] = future
-            if name != "put":
-                self._attached.append(future)
         try:
+            tasks = sorted(self._core.tasks(job), key=lambda task: self._place_of(task[0]))
+            for local, name in tasks:
+                future = Future(self, local, name or "call", ())
+                self._futures[local] = future
+                if name != _values.PUT_NAME:
+                    self._attached.append(future)
             self._job = self._core.join_job(job, self._ended, self._lost)
         except BaseException:
             self._closed = True
@@ -327,12 +346,7 @@ class Client:
             if self._pid == os.getpid():
                 self._close_core(not open_futures and self._broken is None)
         finally:
-            for future in open_futures:
-                text = "the client was closed before %s ended" % future._title()
-                future._broken(ClientClosed(text))
-            cluster, self._cluster = self._cluster, None
-            if cluster is not None:
-                cluster._client_closed()
+            self._break(open_futures, "the client was closed before %(call)s ended")
 
     def _close_core(self, has_ended):
         """Calls that run on may still need what was put."""
@@ -411,6 +425,21 @@ def client_or_cluster(slots=None):
         from ._cluster import LocalCluster
 
         return LocalCluster(nodes=1, slots=slots).client()
+
+
+class Chosen:
+    """The client of an adapter: a given one, else one that is found, as long as it is open."""
+
+    def __init__(self, client, named):
+        self._given, self._found, self._named = client, None, named
+
+    def client(self):
+        if self._given is not None:
+            return self._given
+        found = self._found
+        if found is None or found._closed or found._pid != os.getpid():
+            self._found = default_client(self._named, client_or_cluster)
+        return self._found
 
 
 def _connect(dir):

@@ -4,6 +4,8 @@ import asyncio
 import concurrent.futures
 import pickle
 import re
+import threading
+import time
 
 from . import _pickling
 from ._errors import CallFailed, DependencyError, RemoteError, RemoteTraceback
@@ -15,6 +17,10 @@ _CLASS_NAME = re.compile(r"[\w.<>]+")
 _OUTSIDE = ("exceeded its", "its process", "the worker", "its worker")
 _REFUSALS = ("the function cannot be loaded", "the function was pickled", "the arguments of the call")
 _REFUSAL_TYPES = ("CannotFork", "Died", "UnknownFunction", "WrongFunction", "WrongPython")
+
+
+# `here` is true in a thread that brings ends: it must not wait for further ends.
+dispatching = threading.local()
 
 
 class End:
@@ -57,9 +63,19 @@ class Future(concurrent.futures.Future):
         return super().exception(timeout)
 
     def _explain(self, timeout):
-        """Adds the traceback of the worker to the exception, once, where it is first read."""
+        """Adds the cause to the exception, once, where it is first read.
+
+        It is the traceback of the worker; of a skipped call the failure of its input.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
         error = super().exception(timeout)
         if error is None or not self._unexplained:
+            return
+        if self._end.verdict == SKIPPED:
+            cause = first_failure(self, end)
+            if cause is not None:
+                error.__cause__ = cause
+                self._unexplained, self._parents = False, ()
             return
         self._unexplained = False
         frames = self._client._traceback(self)
@@ -109,6 +125,8 @@ class Future(concurrent.futures.Future):
     def _finish(self, end):
         """From the dispatcher: the task has ended."""
         self._end = end
+        if end.verdict != SKIPPED:
+            self._parents = ()
         try:
             if end.verdict == DONE:
                 self.set_result(_STORED)
@@ -119,15 +137,12 @@ class Future(concurrent.futures.Future):
                 self.set_exception(self._error(end))
         except concurrent.futures.InvalidStateError:
             # Cancelled here first, or an end that came twice.
-            return
-        finally:
-            self._parents = ()
+            self._unexplained, self._parents = False, ()
 
     def _error(self, end):
         if end.verdict == SKIPPED:
-            error = DependencyError("%s never ran, because an input failed" % self._title())
-            error.__cause__ = self._first_failure()
-            return error
+            self._unexplained = bool(self._parents)
+            return DependencyError("%s never ran, because an input failed" % self._title())
         kind, _, text = end.error.partition(": ")
         self._unexplained = True
         error = self._returned(end.inline)
@@ -150,17 +165,20 @@ class Future(concurrent.futures.Future):
             return None
         return error if isinstance(error, BaseException) else None
 
-    def _first_failure(self):
-        for parent in self._parents:
-            if parent.done():
-                try:
-                    # Without its traceback, which a node would have to be asked for.
-                    error = concurrent.futures.Future.exception(parent)
-                except concurrent.futures.CancelledError as cancelled:
-                    error = cancelled
-                if error is not None:
-                    return error
-        return None
+    def _skipped_parents(self):
+        """Of a skipped call the inputs, as long as its cause is not known."""
+        is_skipped = self._end is not None and self._end.verdict == SKIPPED
+        return self._parents if is_skipped else ()
+
+    def _has_failed(self):
+        """Of an ended call."""
+        return self.cancelled() or super().exception() is not None
+
+    def _failure(self):
+        try:
+            return self.exception()
+        except concurrent.futures.CancelledError as error:
+            return error
 
     def _note(self):
         more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
@@ -246,6 +264,33 @@ class Future(concurrent.futures.Future):
             self.set_exception(error)
         except concurrent.futures.InvalidStateError:
             return
+
+
+def first_failure(skipped, end):
+    """The failure because of which a call never ran, through all inputs that never ran either.
+
+    None if it is not known at `end`: the end of an input may come after that of its reader.
+    """
+    first, parents = None, skipped._skipped_parents()
+    while parents:
+        first = failed_one(parents, end)
+        if first is None:
+            return None
+        parents = first._skipped_parents()
+    if first is None:
+        return None
+    error = first._failure()
+    return (error.__cause__ or error) if isinstance(error, DependencyError) else error
+
+
+def failed_one(futures, end):
+    """The first that has failed or was cancelled; None if it is not known at `end`."""
+    if not any(future.done() and future._has_failed() for future in futures):
+        left = None if end is None else max(0, end - time.monotonic())
+        left = 0 if getattr(dispatching, "here", False) else left
+        concurrent.futures.wait(futures, left, concurrent.futures.FIRST_EXCEPTION)
+    failed = (future for future in futures if future.done() and future._has_failed())
+    return next(failed, None)
 
 
 def end_wait(waiter):

@@ -128,7 +128,8 @@ class Options:
     def fields(self, kind):
         return {
             "kind": kind,
-            "name": self.name,
+            # Lists of tasks have names alone.
+            "name": self.name or kind,
             "cpus": self.cpus,
             "memory_bytes": self.memory,
             # With `retry_on` the worker repeats.

@@ -45,7 +45,10 @@ def reduce_future(future):
 
 
 def ship(name):
-    """Functions of this module of the package travel by value: workers do not have it."""
+    """Functions of this module of the package travel by value.
+
+    Workers do not have it, or that of another version, since each node carries its own.
+    """
     _cloudpickle.register_pickle_by_value(sys.modules[name])
     _shipped.append(name.encode())
     _by_value["modules"] = 0

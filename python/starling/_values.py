@@ -13,6 +13,8 @@ PART_MAX = 7 << 20
 # The key-value store takes 8 MiB. A part has its own pickle around it.
 FUNCTION_MAX = PART_MAX + (64 << 10)
 VALUE_MAX = 256 << 20
+# The name of the tasks of puts. It is no name of a function.
+PUT_NAME = "<put>"
 
 
 def put(client, value):
@@ -33,7 +35,7 @@ def put_bytes(client, data):
     found = client._puts.get(key)
     if found is not None and found._local is not None:
         return found
-    options = Options(name="put")
+    options = Options(name=PUT_NAME)
     parts = [data[at : at + PART_MAX] for at in range(0, len(data), PART_MAX)] or [b""]
     if len(parts) == 1:
         future = _constant(client, options, joined, parts[0])

@@ -6,6 +6,7 @@
 
 import concurrent.futures
 import functools
+import threading
 import weakref
 
 import dask
@@ -14,8 +15,8 @@ from dask.local import nested_get
 from dask.order import order
 from dask.utils import key_split
 
-from . import _pickling
-from ._client import client_or_cluster, default_client
+from . import _pickling, _values
+from ._client import Chosen
 from ._errors import DependencyError
 from ._options import Options
 
@@ -27,12 +28,16 @@ INPUTS_MAX = 512
 _pickling.ship(__name__)
 
 
-def _execute(task, keys, *values):
-    return task(dict(zip(keys, values)))
+def _execute(task, plain, keys, *values):
+    return task({**plain, **dict(zip(keys, values))})
 
 
-def _execute_lists(task, keys, *lists):
-    return task(dict(zip(keys, (value for values in lists for value in values))))
+def _execute_lists(task, plain, keys, *lists):
+    return _execute(task, plain, keys, *(value for values in lists for value in values))
+
+
+def _same(value):
+    return value
 
 
 def _listed(*values):
@@ -81,17 +86,26 @@ class _Registry:
 
     def __init__(self):
         self.refs = {}
+        # The end of a `Held` may come inside of `add`.
+        self.lock = threading.RLock()
+
+    def keys(self):
+        with self.lock:
+            return list(self.refs)
 
     def add(self, held):
         key = held.key
-        self.refs.setdefault(key, []).append(weakref.ref(held, lambda ref: self.remove(key, ref)))
+        ref = weakref.ref(held, lambda ref: self.remove(key, ref))
+        with self.lock:
+            self.refs[key] = [*self.refs.get(key, ()), ref]
 
     def remove(self, key, ref):
-        left = [other for other in self.refs.get(key, ()) if other is not ref]
-        if left:
-            self.refs[key] = left
-        else:
-            self.refs.pop(key, None)
+        with self.lock:
+            left = [other for other in self.refs.get(key, ()) if other is not ref]
+            if left:
+                self.refs[key] = left
+            else:
+                self.refs.pop(key, None)
 
     def future(self, key):
         """That of the newest; None if there is none."""
@@ -114,14 +128,12 @@ class StarlingClient:
 
     def __init__(self, client=None, **options):
         self._options = Options().changed(options)
-        self._given = client
+        self._chosen = Chosen(client, "StarlingClient(client)")
         self._held = _Registry()
 
     @property
     def client(self):
-        if self._given is None:
-            self._given = default_client("StarlingClient(client)", client_or_cluster)
-        return self._given
+        return self._chosen.client()
 
     def get(self, dsk, keys, **_):
         """The values of keys of a graph; nested lists of keys give nested tuples."""
@@ -170,11 +182,12 @@ class StarlingClient:
         if hasattr(dsk, "__dask_graph__"):
             dsk = dsk.__dask_graph__()
         dsk = dict(dsk)
+        _pickling.ship_modules()
         calls = _Calls(self, annotations)
         for key, value in dsk.items():
             if isinstance(value, Held):
                 calls.known[key] = value.future
-        graph = convert_legacy_graph(dsk, {*dsk, *self._held.refs})
+        graph = convert_legacy_graph(dsk, {*dsk, *self._held.keys()})
         for key in calls.known:
             graph.pop(key, None)
         graph = cull(graph, set(wanted))
@@ -224,18 +237,23 @@ class _Calls:
     def _data(self, key, value):
         with _pickling.Slots() as slots:
             try:
-                size = len(_pickling.dumps(value))
+                data = _pickling.dumps(value)
             except Exception as error:
                 raise _pickling.explained(error, value, "graph[%r]" % (key,)) from error
-        if size <= SMALL or slots.numbers:
+        if slots.numbers:
+            # Futures in it become their values on the cluster.
+            self.known[key] = self._submitted(self._options(key), _same, (value,))
+        elif len(data) <= SMALL:
             self.plain[key] = value
         else:
-            self.known[key] = self.client.put(value)
+            self.known[key] = _values.put_bytes(self.client, data)
 
     def _call(self, key, task):
         options = self._options(key)
-        keys = tuple(task.dependencies)
-        values = [self.plain[k] if k in self.plain else self._external(k) for k in keys]
+        # One argument, which is a put if the arguments are large.
+        plain = {k: self.plain[k] for k in task.dependencies if k in self.plain}
+        keys = tuple(k for k in task.dependencies if k not in plain)
+        values = [self._external(k) for k in keys]
         fn = _execute
         if len(values) > INPUTS_MAX:
             fn = _execute_lists
@@ -243,7 +261,7 @@ class _Calls:
             values = [
                 self._submitted(options, _listed, values[at : at + INPUTS_MAX]) for at in parts
             ]
-        self.known[key] = self._submitted(options, fn, (task, keys, *values))
+        self.known[key] = self._submitted(options, fn, (task, plain, keys, *values))
 
     def _submitted(self, options, fn, args):
         kind = fn, options.retry_on, options.isolate, options.retries
@@ -290,10 +308,7 @@ def _value(future, timeout=None):
     try:
         return future.result(timeout)
     except DependencyError as error:
-        cause = error
-        while isinstance(cause, DependencyError) and cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise cause
+        raise error.__cause__ or error
 
 
 def _flat(keys):
@@ -340,7 +355,4 @@ def _default():
 
 def get(dsk, keys, **kwargs):
     """The scheduler of the open client: `x.compute(scheduler=starling.dask.get)`."""
-    open_client = default_client("StarlingClient(client).get", client_or_cluster)
-    shared = _default()
-    shared._given = open_client
-    return shared.get(dsk, keys, **kwargs)
+    return _default().get(dsk, keys, **kwargs)

@@ -5,8 +5,8 @@
         ...
 """
 
+import concurrent.futures
 import copy
-import os
 import sys
 import threading
 import weakref
@@ -16,7 +16,7 @@ from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBacken
 from joblib.parallel import SequentialBackend, ThreadingBackend
 
 from . import _pickling
-from ._client import client_or_cluster, default_client
+from ._client import Chosen
 from ._future import Future
 from ._options import Options
 from ._worker.context import current_task
@@ -40,18 +40,14 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):
     def __init__(self, client=None, nesting_level=None, **options):
         super().__init__(nesting_level=nesting_level)
         self._options = Options().changed(options)
-        self._given = client
+        self._chosen = Chosen(client, 'parallel_config("starling", client=client)')
         self._lock = threading.Lock()
         self._open = set()
         self._stored = {}
 
     @property
     def client(self):
-        given = self._given
-        if given is None or given._closed or given._pid != os.getpid():
-            named = 'parallel_config("starling", client=client)'
-            self._given = default_client(named, client_or_cluster)
-        return self._given
+        return self._chosen.client()
 
     def effective_n_jobs(self, n_jobs):
         if n_jobs == 0:
@@ -78,6 +74,17 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):
         self._stored = {}
 
     def submit(self, func, callback=None):
+        try:
+            future = self._submitted(func)
+        except Exception as error:
+            # Joblib waits without end if this raises in a callback.
+            future = concurrent.futures.Future()
+            future.set_exception(error)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def _submitted(self, func):
         batch = copy.copy(func)
         batch.items = [
             (fn, tuple(self._smaller(arg) for arg in args),
@@ -91,8 +98,6 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):
         with self._lock:
             self._open.add(future)
         future.add_done_callback(self._ended)
-        if callback is not None:
-            future.add_done_callback(callback)
         return future
 
     def _ended(self, future):

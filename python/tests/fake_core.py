@@ -44,8 +44,7 @@ class Core:
         return job
 
     def tasks(self, job):
-        specs = [(local, spec[0]) for local, spec in self.jobs[job - 1].all]
-        return [(local, spec["name"] or spec["kind"]) for local, spec in specs]
+        return [(local, spec[0]["name"]) for local, spec in self.jobs[job - 1].all]
 
     def join_job(self, job, on_ends, on_lost):
         found = self.jobs[job - 1]

@@ -5,7 +5,9 @@ Each is skipped without its library.
 
 import importlib
 import os
+import signal
 import tempfile
+import threading
 import time
 import unittest
 
@@ -15,12 +17,18 @@ import starling
 from starling._errors import CannotPickle
 
 
+WAIT = 120
+# What the adapters need.
+LIBRARIES = ("dask._task_spec", "joblib", "parsl", "snakemake.api")
+
+
 def missing(name):
     """Why the tests of a library cannot run; None if they can."""
     try:
         importlib.import_module(name)
-    except ImportError as error:
-        return "%s is not installed: %s" % (name, error)
+    except Exception as error:
+        # An old or damaged library may raise anything.
+        return "%s cannot be loaded: %s: %s" % (name, type(error).__name__, error)
     return None
 
 
@@ -39,7 +47,7 @@ def add(a, b=1):
     return a + b
 
 
-@unless("dask")
+@unless("dask._task_spec")
 class Dask(unittest.TestCase):
     core = fake_core.Core
 
@@ -79,6 +87,16 @@ class Dask(unittest.TestCase):
             bad.compute(scheduler=self.scheduler)
         self.assertIn("'add'", caught.exception.__notes__[0])
 
+    def test_many_small_values(self):
+        graph = {k: bytes([k % 256]) * 500 for k in range(700)}
+        graph["all"] = (lambda parts: sum(map(len, parts)), list(range(700)))
+        self.assertEqual(self.scheduler.get(graph, "all"), 350_000)
+
+    def test_a_held_value_in_data(self):
+        (held,) = self.scheduler.compute(self.dask.delayed(add)(1))
+        node = importlib.import_module("dask._task_spec").DataNode("x", {"a": [held]})
+        self.assertEqual(self.scheduler.get({"x": node}, "x"), {"a": [2]})
+
     def test_many_inputs_and_large_data(self):
         parts = [self.dask.delayed(add)(k) for k in range(1200)]
         total = self.dask.delayed(sum)(parts)
@@ -98,7 +116,7 @@ class Dask(unittest.TestCase):
         self.assertEqual(again.compute(scheduler=self.scheduler), 2)
         held = self.scheduler.compute(x, self.dask.delayed(add)(x))
         self.assertEqual(self.scheduler.gather({"a": list(held)}), {"a": [2, 3]})
-        self.assertEqual(self.client.submit(add, held[0]).result(10), 3)
+        self.assertEqual(self.client.submit(add, held[0]).result(WAIT), 3)
 
     def test_two_of_one_key(self):
         x = self.dask.delayed(add)(1, dask_key_name="x")
@@ -119,8 +137,6 @@ class Dask(unittest.TestCase):
         self.assertEqual(chosen, [(2, 1 << 20), (0, 0)])
 
     def test_what_cannot_be_pickled_is_named(self):
-        import threading
-
         graph = {"lock": threading.Lock(), "x": (add, "lock")}
         with self.assertRaises(CannotPickle) as caught:
             self.scheduler.get(graph, "x")
@@ -183,6 +199,23 @@ class Joblib(unittest.TestCase):
             self.run_all(*(delayed(divmod)(1, k) for k in (1, 0, 1)))
         self.assertEqual(self.run_all(delayed(add)(1), delayed(add)(2)), [2, 3])
 
+    def test_an_argument_that_cannot_be_pickled(self):
+        delayed = self.joblib.delayed
+        args = [*range(19), threading.Lock()]
+        with self.assertRaises(CannotPickle):
+            self.run_all(*(delayed(add)(arg) for arg in args), batch_size=1)
+
+    def test_clients(self):
+        from starling._client import Chosen
+
+        given, found = Chosen(self.client, "x"), Chosen(None, "x")
+        self.assertIs(given.client(), self.client)
+        self.assertIs(found.client(), self.client)
+        self.client.close()
+        other = client(self)
+        self.assertIs(given.client(), self.client)
+        self.assertIs(found.client(), other)
+
     def test_a_large_argument_is_stored_once(self):
         data = os.urandom(100_000)
         delayed = self.joblib.delayed
@@ -233,14 +266,14 @@ class Parsl(unittest.TestCase):
 
     def test_apps(self):
         app = self.app(add)
-        self.assertEqual(app(app(1), b=app(2)).result(10), 5)
+        self.assertEqual(app(app(1), b=app(2)).result(WAIT), 5)
         with self.assertRaises(TypeError):
-            app(1, "x").result(10)
+            app(1, "x").result(WAIT)
         out = os.path.join(self.folder, "out")
         echo = self.parsl.bash_app(
             lambda stdout=None: "echo hello", data_flow_kernel=self.kernel
         )
-        self.assertEqual(echo(stdout=out).result(10), 0)
+        self.assertEqual(echo(stdout=out).result(WAIT), 0)
         with open(out) as file:
             self.assertEqual(file.read(), "hello\n")
 
@@ -250,7 +283,7 @@ class Parsl(unittest.TestCase):
 
         app = self.app(given)
         asked = {"cores": 2, "memory": 10, "retries": 1}
-        self.assertEqual(app(5, parsl_resource_specification=asked).result(10), 5)
+        self.assertEqual(app(5, parsl_resource_specification=asked).result(WAIT), 5)
         spec = self.client._job.all[-1][1][0]
         found = (spec["cpus"], spec["memory_bytes"], spec["retries"])
         self.assertEqual(found, (2, 10_000_000, 1))
@@ -258,7 +291,7 @@ class Parsl(unittest.TestCase):
 
         for wrong in ({"fish": 1}, {"cores": 0}):
             with self.assertRaises(InvalidResourceSpecification):
-                app(5, parsl_resource_specification=wrong).result(10)
+                app(5, parsl_resource_specification=wrong).result(WAIT)
 
 
 class ParslInWorkers(Parsl):
@@ -282,37 +315,57 @@ class Snakemake(unittest.TestCase):
 
     def test_commands(self):
         command = ("bash", 'set -euo pipefail; echo "$WORD" > out')
-        self.client.submit(self.calls.shell, command, self.folder, {"WORD": "hi"}).result(10)
+        self.client.submit(self.calls.shell, command, self.folder, {"WORD": "hi"}).result(WAIT)
         with open(os.path.join(self.folder, "out")) as file:
             self.assertEqual(file.read(), "hi\n")
         failed = self.client.submit(self.calls.shell, ("bash", "false; exit 3"), self.folder, {})
         with self.assertRaisesRegex(RuntimeError, "exit code 3"):
-            failed.result(10)
+            failed.result(WAIT)
 
-    def test_an_interrupt_ends_all_processes_of_a_command(self):
-        worker = node.Worker()
-        self.addCleanup(worker.close)
+    def begin_command(self, worker, text):
+        """A command in a worker: (number of the call, the process that it has named)."""
         from starling import _pickling
 
         _pickling.ship_modules()
         key = worker.learn(self.calls.shell)
         pids = os.path.join(self.folder, "pids")
-        text = "sleep 600 & echo $! > pids.part; mv pids.part pids; wait"
+        text += " echo $pid > pids.part; mv pids.part pids; wait"
         call = worker.begin(key, node.python_args(("bash", text), self.folder, {}))
         worker.until_running(call)
         while not os.path.exists(pids):
             time.sleep(0.01)
         with open(pids) as file:
-            child = int(file.read())
-        worker.interrupt(call)
-        self.assertEqual(worker.result().status, 3)
-        end = time.monotonic() + 60
-        while alive(child):
+            pid = int(file.read())
+        os.remove(pids)
+        return call, pid
+
+    def until_ended(self, pid):
+        end = time.monotonic() + WAIT
+        while alive(pid):
             self.assertLess(time.monotonic(), end, "a process of the command outlives it")
             time.sleep(0.01)
 
+    def test_an_interrupt_ends_all_processes_of_a_command(self):
+        worker = node.Worker()
+        self.addCleanup(worker.close)
+        for trap in ("", "trap '' TERM;"):
+            call, pid = self.begin_command(worker, trap + "sleep 600 & pid=$!;")
+            start = time.monotonic()
+            worker.interrupt(call)
+            self.assertEqual(worker.result().status, 3)
+            self.until_ended(pid)
+            # It waits less than the grace of the node, which then kills the worker.
+            self.assertEqual(self.calls.TERM_SECONDS <= time.monotonic() - start, bool(trap))
+
+    def test_a_command_dies_with_its_worker(self):
+        worker = node.Worker()
+        self.addCleanup(worker.close)
+        _, pid = self.begin_command(worker, "trap '' TERM; pid=$$; sleep 0.2 &")
+        os.kill(worker.process.pid, signal.SIGKILL)
+        self.until_ended(pid)
+
     def test_gears(self):
-        reason = missing("snakemake.common.tests")
+        reason = missing("snakemake.api")
         if reason is not None:
             self.skipTest(reason)
         import snakemake_executor_plugin_starling as plugin
@@ -336,7 +389,8 @@ class Snakemake(unittest.TestCase):
         folder.mkdir()
         Path(folder, "Snakefile").write_text(
             "rule all:\n    input: 'last'\n"
-            "rule first:\n    output: 'first'\n    shell: 'echo one > {output}'\n"
+            "rule first:\n    output: 'first'\n    resources: shell_exec='sh', tmpdir='made/here'\n"
+            "    shell: 'test -d $TMPDIR && test made/here = $TEMP && echo one > {output}'\n"
             "rule last:\n    input: 'first'\n    output: 'last'\n"
             "    shell: 'cat {input} > {output}'\n"
         )

@@ -179,7 +179,7 @@ class Clusters(unittest.TestCase):
         with starling.LocalCluster(nodes=2, slots=2) as cluster:
             first = cluster.client()
             futures = [first.submit(load, 3), first.submit(lambda: bytes(100_000))]
-            first.submit(time.sleep, 1)
+            futures.append(first.submit(time.sleep, 1))
             futures[1].result(WAIT)
             job = first.detach()
             with starling.attach(job, cluster.dir) as second:
@@ -189,6 +189,23 @@ class Clusters(unittest.TestCase):
                 self.assertEqual(len(found[1].result(WAIT)), 100_000)
                 self.assertIsNone(found[2].result(WAIT))
                 self.assertEqual(second.submit(len, found[1]).result(WAIT), 100_000)
+
+    def test_the_order_of_attached_futures_is_that_of_submission(self):
+        with starling.LocalCluster(nodes=2, slots=2) as cluster:
+            first = cluster.client()
+            first.put(1)
+            futures = []
+            for n in range(12):
+                futures.append(first.options(name="call %d" % n).submit(load, n))
+                # The next one is in a chunk of its own, which goes to the next partition.
+                first._job.flush()
+            self.assertGreater(len({future.task.split(".")[1] for future in futures}), 1)
+            futures.append(first.submit(load, 1))
+            with starling.attach(first.detach(), cluster.dir) as second:
+                found = second.futures()
+                names = ["call %d" % n for n in range(12)] + ["load"]
+                self.assertEqual([future._name for future in found], names)
+                self.assertEqual(found[11].result(WAIT), list(range(11)))
 
     def test_a_killed_driver_leaves_nothing(self):
         script = (

@@ -32,7 +32,8 @@ impl Scheduler {
         let fits = |node: &NodeId| self.offers_enough(*node, &work) && *node != self.options.me;
         let mut fitting: Vec<NodeId> = self.routing.homes().staying().filter(fits).collect();
         if fitting.is_empty() {
-            fitting.extend(self.routing.homes().living().filter(fits)); // A leaving node waits for it.
+            // A leaving node waits for it.
+            fitting.extend(self.routing.homes().living().filter(fits));
         }
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {

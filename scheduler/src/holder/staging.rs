@@ -15,6 +15,7 @@ use crate::holder::Holder;
 use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
+use crate::holder::gathering::Gathering;
 use crate::holder::matching::InLine;
 use crate::holder::ready_queue::{Presence, Ready};
 use crate::holder::slots::Seat;
@@ -68,26 +69,6 @@ impl Staged {
     /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
         in_line || self.start_permission != StartPermission::NotNeeded || !self.missing.is_empty()
-    }
-}
-
-/// Whether an idle node waits for more tasks to choose from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gathering {
-    No,
-    Until(Time),
-    /// The wait is over. No other wait begins, even if no queued task can start.
-    Over,
-}
-
-impl Gathering {
-    fn tick(&mut self, now: Time) {
-        if self.deadline().is_some_and(|until| until <= now) {
-            *self = Self::Over;
-        }
-    }
-    pub(crate) fn deadline(self) -> Option<Time> {
-        if let Self::Until(until) = self { Some(until) } else { None }
     }
 }
 
