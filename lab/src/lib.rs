@@ -1,9 +1,9 @@
 /*!
 The laboratory: it judges Starling, and a user's run needs nothing of it.
 
-- `starling check` is in [`check`](mod@check): seeds of the simulator with faults and all checkers.
-  `check --processes` is in [`campaign`](mod@campaign): faults for real nodes.
-- `starling eval` is in [`eval`](mod@eval): the paper's figures and the scaling study, from reports
+- `starling check` is in module `check`: seeds of the simulator with faults and all checkers.
+  `check --processes` is in module `campaign`: faults for real nodes.
+- `starling eval` is in module `eval`: the paper's figures and the scaling study, from reports
   of runs.
 
 Figures of single parts are in the crate `bench`.

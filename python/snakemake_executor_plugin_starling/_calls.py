@@ -49,8 +49,11 @@ def snakemake(argv, cwd, env):
     def kill_session(*_):
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
+    stopped = []
+
     def end_session(*_):
         # Snakemake ends with its commands.
+        stopped.append(True)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, TERM_SECONDS)
         os.killpg(os.getpgrp(), signal.SIGTERM)
@@ -70,6 +73,9 @@ def snakemake(argv, cwd, env):
     except SystemExit as ended:
         if ended.code:
             raise RuntimeError("Snakemake ended with exit code %s" % ended.code) from None
+    finally:
+        if stopped:
+            kill_session()
 
 
 def dies_with(parent, number):

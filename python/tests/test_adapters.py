@@ -439,6 +439,40 @@ class SnakemakeInWorkers(Snakemake):
     core = worker_core.Core
     gears = (("strict", 2), ("warm", 2), ("direct", 0))
 
+    def begin_warm(self, worker):
+        """Snakemake in a fork, with a command that ignores SIGTERM: (call, process)."""
+        from starling import _pickling
+
+        pids = os.path.join(self.folder, "pids")
+        with open(os.path.join(self.folder, "Snakefile"), "w") as file:
+            text = "trap '' TERM; echo $$ > pids.part; mv pids.part pids; sleep 600"
+            file.write('rule all:\n    output: "out"\n    shell: "%s"\n' % text)
+        _pickling.ship_modules()
+        key = worker.learn(self.calls.warm)
+        argv = ["--cores", "1", "--quiet", "all", "--nolock"]
+        call = worker.begin(key, node.python_args(argv, self.folder, {}))
+        worker.until_running(call)
+        while not os.path.exists(pids):
+            time.sleep(0.01)
+        with open(pids) as file:
+            pid = int(file.read())
+        os.remove(pids)
+        return call, pid
+
+    def test_an_end_of_a_call_or_its_worker_ends_a_forked_snakemake(self):
+        reason = missing("snakemake.api")
+        if reason is not None:
+            self.skipTest(reason)
+        worker = node.Worker()
+        self.addCleanup(worker.close)
+        call, pid = self.begin_warm(worker)
+        worker.interrupt(call)
+        self.assertEqual(worker.result().status, 3)
+        self.until_ended(pid)
+        _, pid = self.begin_warm(worker)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        self.until_ended(pid)
+
 
 def alive(pid):
     try:
