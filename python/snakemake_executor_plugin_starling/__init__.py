@@ -102,7 +102,7 @@ class Executor(RemoteExecutor):
         return _calls.warm, words[at + 2 :], cwd, self.envvars()
 
     def direct_command(self, job):
-        """(shell, command) of a job whose rule is a plain shell command; else None.
+        """(shell, command) of a job if its rule is a plain shell command; else None.
 
         As `snakemake.shell.shell` makes it.
         """

@@ -45,7 +45,7 @@ def _listed(*values):
 
 
 class Held:
-    """A key of a graph whose value stays on the cluster while this object is in use."""
+    """A key of a graph. Its value stays on the cluster while this object is in use."""
 
     __dask_future__ = True
 

@@ -1,4 +1,4 @@
-"""A core without nodes whose calls run in real workers, for tests and harnesses of adapters.
+"""A core without nodes that runs calls in real workers, for tests and harnesses of adapters.
 
 The workers are those of worker.zip, so what a call needs has to travel with it.
 """
