@@ -273,19 +273,24 @@ async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> 
                 client.raw().newest_map(LOOK_TIMEOUT).await;
             }
             answer => {
-                answer?;
-                await_seen(client, node).await;
+                let own = answer?.member.map_or(0, |member| member.incarnation);
+                await_seen(client, node, own).await;
                 return Ok(());
             }
         }
     }
 }
 
-/// Waits for a while until the other nodes know that it is there: where no majority agrees, they
-/// never do.
-async fn await_seen(client: &Client, node: NodeId) {
+/// Waits for a while until the other nodes know that this incarnation is there: where no majority
+/// agrees, they never do. A node that died a moment ago may still be listed as it was.
+async fn await_seen(client: &Client, node: NodeId, incarnation: u32) {
     let deadline = Instant::now() + SEEN_TIMEOUT;
-    while client.is_given_up(node) && Instant::now() < deadline {
+    let is_seen = || {
+        let map = client.raw().map();
+        let member = map.members.iter().find(|member| member.node == node.0);
+        map.copies <= 1 || member.is_some_and(|member| member.incarnation >= incarnation)
+    };
+    while (client.is_given_up(node) || !is_seen()) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
         client.raw().newest_map(LOOK_TIMEOUT).await;
     }
