@@ -7,6 +7,9 @@ As a *holder* it queues ready tasks (LReadyQ, SReadyQ), fetches their inputs and
 handles messages and client requests, and notes in [`Out`] what must be stored, sent and launched.
 It never knows how records are stored or sent: the node stores [`Facts`] and sends messages.
 
+The state of a [`Scheduler`] is one struct for each folder: `Routing`, `Objects`, `Holder`, `Home`,
+`Stealing` and `PolicyState`. Methods of [`Scheduler`] are steps that concern several folders.
+
 Where to change what: a policy → `policy/`; the order of queues → `holder/ready_queue.rs`; stealing
 → `stealing/`; what a record holds → `home/ledger/`; launches and ends → `holder/execution.rs`; from
 queue to slot → `holder/staging.rs`, and back → `holder/requeue.rs`; fetches → `objects/fetch.rs`;
