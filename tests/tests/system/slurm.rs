@@ -128,7 +128,8 @@ fn assert_blameless(cluster: &Cluster<'_>, id: &str, limits: u32) {
 fn assert_saved(sandbox: &Sandbox, limits: u32) {
     for number in 1..=2 {
         let text = fs::read_to_string(sandbox.path(&format!("save-{number}"))).expect("it ran");
-        let lines: Vec<&str> = text.lines().collect();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.dedup(); // Slurm and the node may both send SIGTERM: then it saves twice.
         let mut saved = "0";
         for pair in lines.chunks(2) {
             assert_eq!(pair[0], format!("from {saved}"), "{text}");
