@@ -62,12 +62,14 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Waits until each node of the launch answers.
 async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> Result<(), Failure> {
     let client = context.connect().await?;
+    let mut answered = Vec::new();
     for node in client.nodes().into_iter().filter(|node| !launch.away.contains(&node.0)) {
         // A node that the others have declared failed may be away.
         if !client.is_given_up(node) || missing.contains(&node.0) {
-            await_answer(&client, node).await?;
+            answered.push((node, await_answer(&client, node).await?));
         }
     }
+    await_seen(&client, &answered).await;
     Ok(())
 }
 
@@ -256,14 +258,15 @@ async fn join_new(
         processes::await_listening(dir, &mut started.0).await?;
         let number = started.0.last().and_then(|process| process.number(dir)).unwrap_or(number);
         let client = context.connect().await?;
-        await_answer(&client, NodeId(number)).await?;
+        let incarnation = await_answer(&client, NodeId(number)).await?;
+        await_seen(&client, &[(NodeId(number), incarnation)]).await;
         joined.push(number);
     }
     Ok(joined)
 }
 
-/// Waits for an answer: a restarting node may be away for a moment.
-async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
+/// Waits for an answer: a restarting node may be away for a moment. Returns its incarnation.
+async fn await_answer(client: &Client, node: NodeId) -> Result<u32, ClientError> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
         match client.raw().node_state(node, READY_TIMEOUT).await {
@@ -272,25 +275,22 @@ async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> 
                 // A node that has just joined is missing in older maps.
                 client.raw().newest_map(LOOK_TIMEOUT).await;
             }
-            answer => {
-                let own = answer?.member.map_or(0, |member| member.incarnation);
-                await_seen(client, node, own).await;
-                return Ok(());
-            }
+            answer => return Ok(answer?.member.map_or(0, |member| member.incarnation)),
         }
     }
 }
 
-/// Waits for a while until the other nodes know that this incarnation is there: where no majority
-/// agrees, they never do. A node that died a moment ago may still be listed as it was.
-async fn await_seen(client: &Client, node: NodeId, incarnation: u32) {
+/// Waits for a while until the other nodes know that these incarnations are there: where no
+/// majority agrees, they never do. A node that died a moment ago may still be listed as it was.
+async fn await_seen(client: &Client, nodes: &[(NodeId, u32)]) {
     let deadline = Instant::now() + SEEN_TIMEOUT;
-    let is_seen = || {
+    let is_seen = |&(node, incarnation): &(NodeId, u32)| {
         let map = client.raw().map();
         let member = map.members.iter().find(|member| member.node == node.0);
-        map.copies <= 1 || member.is_some_and(|member| member.incarnation >= incarnation)
+        let is_listed = member.is_some_and(|member| member.incarnation >= incarnation);
+        map.copies <= 1 || is_listed && !client.is_given_up(node)
     };
-    while (client.is_given_up(node) || !is_seen()) && Instant::now() < deadline {
+    while !nodes.iter().all(is_seen) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
         client.raw().newest_map(LOOK_TIMEOUT).await;
     }

@@ -9,16 +9,6 @@ pub(crate) fn log_line_of<'a>(
     event: &Event,
     last_of: impl FnOnce(JobId) -> Option<&'a str>,
 ) -> Option<String> {
-    if is_logged(event) { text_of(event, last_of) } else { None }
-}
-
-/// Whether the event may have a line in the node's log. Most events have none.
-fn is_logged(event: &Event) -> bool {
-    matches!(event, Event::Stalled { .. } | Event::CrashCounted { .. })
-}
-
-#[cold]
-fn text_of<'a>(event: &Event, last_of: impl FnOnce(JobId) -> Option<&'a str>) -> Option<String> {
     match *event {
         Event::Stalled { task, stall, home, holder, quiet } => Some(format!(
             "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {}); \

@@ -84,13 +84,13 @@ fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
 fn a_late_push_of_an_earlier_home_is_refused() {
     let (mut heir, mut out) = (heir(), Out::default());
     inherit(&mut heir, held_by_heir(), &mut out);
-    let anew = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
-    assert!(anew > ATTEMPT, "it had not come");
+    let rerun = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
+    assert!(rerun > ATTEMPT, "it had not come");
     push(&mut heir, &mut out);
     let pushed = |event: &Event| matches!(event, Event::Queued { reason: Reason::Pushed, .. });
     assert!(!out.events.iter().any(pushed), "{:?}", out.events);
     let census = heir.census();
-    assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), anew)]);
+    assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), rerun)]);
     assert_eq!(census.stuck, []);
 }
 
