@@ -322,15 +322,13 @@ class Snakemake(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "exit code 3"):
             failed.result(WAIT)
 
-    def begin_command(self, worker, text):
-        """A command in a worker: (number of the call, the process that it has named)."""
+    def begin(self, worker, function, *arguments):
+        """A call in a worker: (number of the call, the process that its command has named)."""
         from starling import _pickling
 
         _pickling.ship_modules()
-        key = worker.learn(self.calls.shell)
         pids = os.path.join(self.folder, "pids")
-        text += " echo $pid > pids.part; mv pids.part pids; wait"
-        call = worker.begin(key, node.python_args(("bash", text), self.folder, {}))
+        call = worker.begin(worker.learn(function), node.python_args(*arguments))
         worker.until_running(call)
         while not os.path.exists(pids):
             time.sleep(0.01)
@@ -338,6 +336,10 @@ class Snakemake(unittest.TestCase):
             pid = int(file.read())
         os.remove(pids)
         return call, pid
+
+    def begin_command(self, worker, text):
+        text += " echo $pid > pids.part; mv pids.part pids; wait"
+        return self.begin(worker, self.calls.shell, ("bash", text), self.folder, {})
 
     def until_ended(self, pid):
         end = time.monotonic() + WAIT
@@ -441,23 +443,11 @@ class SnakemakeInWorkers(Snakemake):
 
     def begin_warm(self, worker):
         """Snakemake in a fork, with a command that ignores SIGTERM: (call, process)."""
-        from starling import _pickling
-
-        pids = os.path.join(self.folder, "pids")
         with open(os.path.join(self.folder, "Snakefile"), "w") as file:
             text = "trap '' TERM; echo $$ > pids.part; mv pids.part pids; sleep 600"
             file.write('rule all:\n    output: "out"\n    shell: "%s"\n' % text)
-        _pickling.ship_modules()
-        key = worker.learn(self.calls.warm)
         argv = ["--cores", "1", "--quiet", "all", "--nolock"]
-        call = worker.begin(key, node.python_args(argv, self.folder, {}))
-        worker.until_running(call)
-        while not os.path.exists(pids):
-            time.sleep(0.01)
-        with open(pids) as file:
-            pid = int(file.read())
-        os.remove(pids)
-        return call, pid
+        return self.begin(worker, self.calls.warm, argv, self.folder, {})
 
     def test_an_end_of_a_call_or_its_worker_ends_a_forked_snakemake(self):
         reason = missing("snakemake.api")
