@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::info::Verdict;
 use crate::link::LinkError;
-use crate::raw::is_ended;
+use crate::records::is_ended;
 use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, link};
 

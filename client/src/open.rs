@@ -16,7 +16,7 @@ use proto::{JobId, LocalId, PartitionId, limits};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::call::name_unknown;
-use crate::raw::is_ended;
+use crate::records::is_ended;
 use crate::retry::Target;
 use crate::{Client, ClientError, JobSettings, TaskSpec, link, now_ns};
 

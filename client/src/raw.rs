@@ -11,8 +11,8 @@ use std::time::Duration;
 use proto::wire::{self, map_command};
 use proto::{JobId, LocalId, NodeId};
 
-pub use crate::records::{JobRecordList, JobRecords};
-use crate::{Client, ClientError, JobPhase, KvOp, KvResult, TaskSpec};
+pub use crate::records::{JobRecordList, JobRecords, is_ended};
+use crate::{Client, ClientError, KvOp, KvResult, TaskSpec};
 
 /// The calls of a client that return records.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +30,6 @@ impl Client {
 #[must_use]
 pub fn task_spec(spec: Arc<wire::Spec>) -> TaskSpec {
     TaskSpec { spec }
-}
-
-/// True if a job's state is its last.
-#[must_use]
-pub fn is_ended(state: &wire::JobState) -> bool {
-    JobPhase::of_record(state.phase()).is_end()
 }
 
 /// The record of an operation.

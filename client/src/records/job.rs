@@ -9,8 +9,7 @@ use proto::{JobId, LocalId, NodeId, PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
-use crate::info::{Cancelled, JobInfo};
-use crate::raw::is_ended;
+use crate::info::{Cancelled, JobInfo, JobPhase};
 use crate::retry::{Retry, Target};
 use crate::{Client, ClientError, link};
 
@@ -32,6 +31,12 @@ fn canceller() -> String {
         name.pop();
     }
     name
+}
+
+/// True if a job's state is its last.
+#[must_use]
+pub fn is_ended(state: &wire::JobState) -> bool {
+    JobPhase::of_record(state.phase()).is_end()
 }
 
 impl Client {

@@ -4,5 +4,5 @@ mod job;
 mod job_list;
 mod node;
 
-pub use job::JobRecords;
+pub use job::{JobRecords, is_ended};
 pub use job_list::JobRecordList;
