@@ -4,7 +4,8 @@
 //! A partition with a new home is asked for credits anyway, in order, and a round would overtake
 //! that. So a round leaves out a partition that changed within the last `RECONCILE_INTERVAL`. If a
 //! partition changes all the time, it is asked after `RECONCILE_SKIPS_MAX` rounds; credits found
-//! only by that are not counted.
+//! only by that are not counted. A round also leaves out a parent until its home has confirmed the
+//! edge to the task: the edge is repeated until then, and the credit follows the confirmation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,8 +129,10 @@ impl Ledger {
                 return (asks, last);
             }
             (asked, last) = (asked + 1, Some(task));
-            let parents =
-                self.awaited(task).filter(|parent| !skipped.contains(&parent.partition()));
+            let is_asked = |parent: &LocalId| {
+                !skipped.contains(&parent.partition()) && self.parent_knows_edge(task, *parent)
+            };
+            let parents = self.awaited(task).filter(is_asked);
             for parent in parents.take(RECONCILE_PARENTS_MAX) {
                 let Some(home) = homes.active_owner(parent.partition()) else { continue };
                 let (job, parent, child) = (task.job.0, parent.0, task.local.0);

@@ -19,9 +19,16 @@ fn homes(of_parent: u32) -> Homes {
 
 /// This number of tasks waits here for the same parent.
 fn waiting(tasks: usize) -> Scheduler {
+    waiting_in(tasks, wire::Openness::ClosedGraph)
+}
+
+fn waiting_in(tasks: usize, openness: wire::Openness) -> Scheduler {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let body = Some(wire::spec::Body::Sleep(Default::default()));
-    let parents = |index| wire::Parents { index, parent: vec![PARENT.0], ..Default::default() };
+    let parents = |index| {
+        let (parent, output) = (vec![PARENT.0], vec![0]);
+        wire::Parents { index, parent, output, ..Default::default() }
+    };
     let chunk = wire::Chunk {
         job: 1,
         partition: MINE.0,
@@ -30,7 +37,8 @@ fn waiting(tasks: usize) -> Scheduler {
         parents: (0..tasks as u64).map(parents).collect(),
         ..Default::default()
     };
-    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    let openness = openness as i32;
+    let visible = wire::VisibleRecord { chunks: 1, openness, ..Default::default() };
     for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
         node.adopt(Time(0), MINE, JobId(1), record).expect("records fit one another");
     }
@@ -60,6 +68,22 @@ fn however_many_wait_each_is_asked_for_in_its_turn() {
     assert_eq!(children(1), (0..max).collect::<Vec<u64>>());
     assert_eq!(children(2), [max, max + 1]);
     assert_eq!(children(3).len(), RECONCILE_TASKS_MAX, "and again from the first on");
+}
+
+/// The home of the parent may hold a credit until the edge is synced. A round would overtake that.
+#[test]
+fn a_parent_is_asked_once_its_home_has_confirmed_the_edge() {
+    let (mut node, mut out) = (waiting_in(1, wire::Openness::Open), Out::default());
+    node.act(Time(0), &mut out);
+    let mut asks = |node: &mut Scheduler, round: u64| {
+        node.act(Time(RECONCILE_INTERVAL.0 * round), &mut out);
+        asked(&mut out).len()
+    };
+    assert_eq!(asks(&mut node, 1), 0);
+    let kept = wire::LateEdgesKept { job: 1, child_partition: MINE.0, ..Default::default() };
+    let kept = Body::LateEdgesKept(kept);
+    node.on_message(Time(RECONCILE_INTERVAL.0), NodeId(1), kept, &mut Out::default());
+    assert_eq!(asks(&mut node, 2), 1);
 }
 
 /// A home that has changed is asked anyway, and a round would overtake that.

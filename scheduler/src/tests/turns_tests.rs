@@ -200,6 +200,30 @@ fn each_later_home_continues_after_the_last_turn() {
     assert!(home.scheduler.home.ledger.has_turned(task()), "it never runs again");
 }
 
+/// A part may run tasks before it hears of the commit itself, because another part of the job on
+/// the same node has heard.
+#[test]
+fn a_commit_that_arrives_after_a_turn_counts_submitted_tasks_only() {
+    let mut home = Home::new();
+    home.turn(turn(TurnVerdict::TurnMore, 2));
+    let part = |home: &mut Home, run: fn(&mut crate::home::ledger::Part) -> String| {
+        let jobs = &mut home.scheduler.home.ledger.jobs;
+        run(jobs.get_mut(&JobId(1)).expect("it runs").parts.get_or_default(MOVES))
+    };
+    for (tasks, is_whole) in [(1, true), (3, false)] {
+        part(&mut home, |part| {
+            part.visible = false;
+            String::new()
+        });
+        let total = wire::PartitionTotal { partition: MOVES.0, chunks: 1, tasks };
+        let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+        let visible = wire::Visible { commit: Some(commit), ..Default::default() };
+        home.scheduler.on_message(Time(1), OTHER, Body::Visible(visible), &mut home.out);
+        let lost = part(&mut home, |part| part.count.lost.clone());
+        assert_eq!(lost.is_empty(), is_whole, "{lost}");
+    }
+}
+
 #[test]
 fn a_turn_counts_once_and_only_of_the_current_attempt() {
     let mut home = Home::new();

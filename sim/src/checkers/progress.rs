@@ -1,5 +1,7 @@
 //! *Progress*: after the faults, every accepted job ends, and each task ends as its graph requires.
 
+use std::collections::BTreeSet;
+
 use proto::event::End;
 use proto::wire::NodeState;
 use proto::{LocalId, NodeId, Span};
@@ -87,12 +89,12 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
         if !all_done && task.slots.iter().flatten().any(lost) {
             continue;
         }
-        // Its parent was made again with other bytes in a later round and failed. A reader that was
-        // done before stays done.
-        let differs = |slot: &Slot| job.tasks[&slot.parent].differs;
-        let stays_done = job.announced_round() > 0
+        // Its parent was made again in a later round and failed, because it or one of its ancestors
+        // made other bytes. A reader that was done before stays done.
+        let stays_done = !all_done
+            && job.announced_round() > 0
             && has_been_done(task)
-            && task.slots.iter().flatten().any(differs);
+            && has_differing_ancestor(job, task);
         let right = match (all_done, task.kind.as_str()) {
             (false, _) if stays_done => matches!(end, End::Done | End::Skipped),
             (false, _) => end == End::Skipped,
@@ -121,6 +123,23 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     Ok(())
 }
 
+fn has_differing_ancestor(job: &ExpectedJob, task: &ExpectedTask) -> bool {
+    let parents = |task: &ExpectedTask| -> Vec<LocalId> {
+        task.slots.iter().flatten().map(|slot| slot.parent).collect()
+    };
+    let (mut open, mut seen) = (parents(task), BTreeSet::new());
+    while let Some(local) = open.pop() {
+        let ancestor = &job.tasks[&local];
+        if ancestor.differs {
+            return true;
+        }
+        if seen.insert(local) {
+            open.extend(parents(ancestor));
+        }
+    }
+    false
+}
+
 fn has_been_done(task: &ExpectedTask) -> bool {
     task.was_done || task.ever_done()
 }
@@ -133,5 +152,50 @@ pub(crate) fn spread(ran: &[u64], what: &str) -> Verdict {
             Err(Violation::new(NAME, text))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, JobId, PartitionId, Time};
+
+    use super::*;
+    use crate::state::expected::KIND_PLAIN;
+
+    /// A chain of three tasks in the second round of its job. The first was made again and failed,
+    /// so the second is skipped; the third was done in the first round.
+    fn chain(first_differs: bool) -> ExpectedJob {
+        let mut job = ExpectedJob::new(JobId(1), &[], false);
+        job.promise = SubmissionStage::Ended;
+        let settings = proto::wire::JobSettings { round: 1, ..Default::default() };
+        job.told = Some(proto::wire::JobState { settings: Some(settings), ..Default::default() });
+        let local = |index| LocalId::new(PartitionId(0), index);
+        for (index, end) in (0..).zip([End::Failed, End::Skipped, End::Done]) {
+            let commit = Commit {
+                attempt: Attempt(1),
+                end,
+                node: NodeId(0),
+                undone: false,
+                made_again_by: None,
+                at: Time(1),
+            };
+            let parent = (index > 0).then(|| Slot { parent: local(index - 1), output: 1 });
+            let task = ExpectedTask {
+                slots: parent.into_iter().map(Some).collect(),
+                kind: KIND_PLAIN.to_owned(),
+                commits: vec![commit],
+                was_done: true,
+                differs: index == 0 && first_differs,
+                ..ExpectedTask::default()
+            };
+            job.tasks.insert(local(index), task);
+        }
+        job
+    }
+
+    #[test]
+    fn a_done_reader_stays_done_only_below_a_task_that_made_other_bytes() {
+        assert!(on_end(&chain(true)).is_ok());
+        assert!(on_end(&chain(false)).is_err());
     }
 }

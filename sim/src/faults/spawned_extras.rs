@@ -19,14 +19,14 @@ const NO_INDEX: u64 = 1 << 30;
 /// One in this many turns is first sent in a form that is refused.
 const REFUSED_OF: u64 = 5;
 
-/// Gives names, outputs and edges to the children of a turn.
-pub(crate) fn enrich(extra: u64, turn: &mut Turn, request: &mut Request) {
+/// Gives names, edges and possibly outputs to the children of a turn.
+pub(crate) fn enrich(extra: u64, turn: &mut Turn, request: &mut Request, with_outputs: bool) {
     let bare = turn.spawned.specs[0].clone();
     turn.spawned.specs = (0..4).map(|bits| spec(&bare, bits)).collect();
     let mut has_output = false;
     for at in 0..request.children.len() {
         let dice = mix(extra, request.children[at]);
-        let parent_has_output = std::mem::replace(&mut has_output, dice & 1 == 1);
+        let parent_has_output = std::mem::replace(&mut has_output, with_outputs && dice & 1 == 1);
         let edge = match dice >> 1 & 3 {
             _ if at == 0 => None,
             0 => Some(0),
@@ -122,7 +122,7 @@ mod tests {
         let (mut named, mut ordered, mut read) = (0, 0, 0);
         for number in 0..1_000 {
             let (mut turn, mut request) = bare(number);
-            enrich(number, &mut turn, &mut request);
+            enrich(number, &mut turn, &mut request, true);
             let Turn { spawned, .. } = &turn;
             for (at, edge) in request.edges.iter().enumerate() {
                 let own = spawned.edges.iter().find(|edge| edge.child as usize == at);

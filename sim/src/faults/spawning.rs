@@ -162,12 +162,16 @@ impl World {
             Request { children, durations, state: Some(state.clone()), ..Request::default() };
         let mut turn = Turn { verdict, spawned, awaits, state: Some(state) };
         if let Some(extra) = extra {
-            spawned_extras::enrich(extra, &mut turn, &mut request);
+            // A lost output of a task that has spawned others ends its job as lost.
+            let with_outputs = self.fault_options.left_away == 0;
+            spawned_extras::enrich(extra, &mut turn, &mut request, with_outputs);
         }
         Planned { turn, request }
     }
 
     /// Children, and sometimes a submitted task without parents: nothing that waits for this task.
+    /// A home refuses a wait for a task that it does not have, and it may not have received all
+    /// tasks of an open job yet.
     fn pick_awaited(&self, task: TaskId, dice: u64, children: u64) -> Vec<wire::TaskRef> {
         use wire::task_ref::Task::{Child, Local};
         let mut named = Vec::new();
@@ -175,7 +179,7 @@ impl World {
             named.push(Child(dice % children));
             named.push(Child(children - 1));
         }
-        let job = self.jobs.get(&task.job);
+        let job = self.jobs.get(&task.job).filter(|job| !job.is_open);
         let free = job.into_iter().flat_map(|job| &job.tasks).filter(|(local, other)| {
             let is_plain = other.kind != KIND_SPAWNING && !other.spawned;
             is_plain && other.slots.is_empty() && **local != task.local

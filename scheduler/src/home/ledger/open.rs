@@ -294,6 +294,15 @@ impl Ledger {
         })
     }
 
+    /// Whether the parent's home has confirmed that it stores the edge to the task.
+    pub(crate) fn parent_knows_edge(&self, task: TaskId, parent: LocalId) -> bool {
+        let Some(part) = self.part(task) else { return true };
+        let Some(open) = part.open_part.as_ref() else { return true };
+        let Some(segment) = part.segment(task.local.index()) else { return true };
+        let unstored = open.unstored.get(&segment.number);
+        unstored.is_none_or(|partitions| !partitions.contains(&parent.partition()))
+    }
+
     /// The next edges that are to be sent to the home of parents by now.
     pub(crate) fn next_late_edges(&mut self, now: Time) -> Option<(LateKey, u32)> {
         let work = self.open_work.as_mut()?;

@@ -87,16 +87,22 @@ impl Part {
             );
         }
     }
-    /// As [`Self::demand`], for a commit, which also counts tasks.
+    /// As [`Self::demand`], for a commit, which also counts tasks. A repeated commit may find tasks
+    /// that the submitted ones have spawned since; it does not count those.
     pub(crate) fn demand_total(&mut self, total: &wire::PartitionTotal) {
         self.demand(PartitionId(total.partition), total.chunks);
         let is_whole = !self.is_of_open_job();
-        if is_whole && self.count.lost.is_empty() && self.tasks != total.tasks {
+        let tasks = self.submitted_tasks();
+        if is_whole && self.count.lost.is_empty() && tasks != total.tasks {
             self.count.lost = format!(
-                "partition {} has {} tasks and the commit counts {}",
-                total.partition, self.tasks, total.tasks
+                "partition {} has {tasks} tasks and the commit counts {}",
+                total.partition, total.tasks
             );
         }
+    }
+    fn submitted_tasks(&self) -> u64 {
+        let submitted = self.segments.iter().filter(|segment| !segment.is_spawned());
+        submitted.map(|segment| u64::from(segment.len())).sum()
     }
     pub(crate) fn chunk_numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.segments.iter().map(|segment| segment.number)
