@@ -80,7 +80,11 @@ impl Node {
         }
         self.number_batch(now, effects);
         self.scheduler.count_events(now, &self.out.events);
-        effects.extend(std::mem::take(&mut self.out.events).into_iter().map(Effect::Trace));
+        if self.out.events.is_empty() {
+            self.out.events = Vec::new(); // Only a busy node keeps the capacity.
+        } else {
+            effects.extend(self.out.events.drain(..).map(Effect::Trace));
+        }
         if std::mem::take(&mut self.out.measure) {
             effects.push(Effect::Measure);
         }
@@ -260,9 +264,9 @@ impl Node {
 
     /// Turns the facts so far into writes.
     pub(crate) fn gather_writes(&mut self) -> Vec<Write> {
-        let facts = std::mem::take(&mut self.out.facts);
         let mut writes = std::mem::take(&mut self.writes);
-        if !facts.is_empty() {
+        if !self.out.facts.is_empty() {
+            let facts = std::mem::take(&mut self.out.facts);
             let next = self.record_number.checked_add(1);
             self.record_number = next.expect("2^32 steps in one incarnation");
             let (scheduler, step) = (&self.scheduler, u64::from(self.record_number));

@@ -95,8 +95,19 @@ pub struct Out {
 }
 
 impl Out {
+    fn has_collected_nothing(&self) -> bool {
+        self.completions.is_empty()
+            && self.stale.is_empty()
+            && self.copies.is_empty()
+            && self.locate.is_empty()
+            && self.located.is_empty()
+    }
+
     /// Turns the entries that are collected per destination into messages of bounded size.
     pub fn gather(&mut self) {
+        if self.has_collected_nothing() {
+            return; // As in most rounds of most steps.
+        }
         for (home, mut all) in std::mem::take(&mut self.completions) {
             while !all.is_empty() {
                 let rest = all.split_off(all.len().min(COMPLETIONS_MAX));

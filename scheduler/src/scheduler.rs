@@ -439,7 +439,10 @@ impl Scheduler {
             // The node that has its inputs may be gone.
             Decision::Push(_) => (false, Reason::TooWide),
         };
-        self.enqueue(local_queue, ready);
+        match work.inputs.is_empty() {
+            true => self.holder.enqueue(local_queue, ready, &[]),
+            false => self.enqueue(local_queue, ready),
+        }
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
     }
 

@@ -164,19 +164,18 @@ impl Scheduler {
 
     /// Takes the work of a queued task; `None` if the entry is outdated.
     pub(crate) fn take_work(&mut self, ready: Ready) -> Option<Work> {
+        if self.routing.homes().is_home_of(ready.task) {
+            return self.home.ledger.work_held_here(ready.task, ready.attempt);
+        }
         if !self.is_current(ready) {
             return None;
         }
-        if self.routing.homes().is_home_of(ready.task) {
-            self.home.ledger.work(ready.task)
-        } else {
-            self.holder.remote_tasks.remove(&ready.task).map(|remote| remote.work)
-        }
+        self.holder.remote_tasks.remove(&ready.task).map(|remote| remote.work)
     }
 
-    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Box<Staged>, out: &mut Out) {
+    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
         let Staged { attempt, work, class, reads, pins, output_bytes, shared_files, seat, .. } =
-            *staged;
+            staged;
         let seat = match seat {
             None if !work.is_instant() => {
                 Some(self.holder.take_seat(&work, class).expect("a task that starts fits"))

@@ -255,6 +255,14 @@ impl Holder {
     /// The next task of the queues with all inputs here, of those that fit; `reserved`: of those of
     /// the reserved class. True if it is local.
     pub(crate) fn pop_here(&mut self, reserved: bool) -> Option<(bool, Ready)> {
+        // On most nodes no task has a request, and only one queue has tasks.
+        let is_plain = self.reservation.is_none() && !reserved;
+        if is_plain && self.local.is_empty() && !self.shared.has_requests() {
+            return self.shared.pop_here_of(PLAIN).map(|ready| (false, ready));
+        }
+        if is_plain && self.shared.is_empty() && !self.local.has_requests() {
+            return self.local.pop_here_of(PLAIN).map(|ready| (true, ready));
+        }
         if self.local.has_requests() || self.shared.has_requests() {
             let first = earlier(self.local.first_here(|_| true), self.shared.first_here(|_| true));
             if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {

@@ -176,6 +176,9 @@ impl Holder {
         &mut self.remote_tasks
     }
     pub(crate) fn send_pushes(&mut self, out: &mut Out) {
+        if self.pushes.is_empty() {
+            return;
+        }
         for (node, bundle) in std::mem::take(&mut self.pushes) {
             let bundle = Some(bundle.finish());
             out.reliable.push((node, Body::Push(wire::Push { bundle })));

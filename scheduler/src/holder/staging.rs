@@ -66,6 +66,11 @@ impl Staged {
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
+    /// Whether the task needs neither a slot nor a permission, and misses nothing.
+    fn starts_at_once(&self) -> bool {
+        let is_plain = self.work.deaths == 0 && !self.work.alone;
+        self.missing.is_empty() && is_plain && self.work.is_instant()
+    }
     /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
         in_line || self.start_permission != StartPermission::NotNeeded || !self.missing.is_empty()
@@ -108,6 +113,17 @@ impl Holder {
         }
     }
 
+    /// `missing`: the larger inputs that are not here, each once.
+    pub(crate) fn enqueue(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        missing: &[(ObjectId, Presence)],
+    ) {
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.push(ready, missing);
+    }
+
     /// Whether other nodes may steal a task that does not fit here. A task that another node has
     /// sent back is not offered again: it would migrate without end.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
@@ -142,8 +158,7 @@ impl Scheduler {
     /// Puts a ready task that is held here into one of this node's queues.
     pub(crate) fn enqueue(&mut self, local_queue: bool, ready: Ready) {
         let missing = self.missing_here(ready.task);
-        let queue = if local_queue { &mut self.holder.local } else { &mut self.holder.shared };
-        queue.push(ready, &missing);
+        self.holder.enqueue(local_queue, ready, &missing);
     }
     fn missing_here(&self, task: TaskId) -> Vec<(ObjectId, Presence)> {
         match self.holder.remote_tasks.get(&task) {
@@ -201,7 +216,7 @@ impl Scheduler {
                 return;
             }
             let Some((local_queue, ready)) = self.holder.pop_here(is_enough) else { break };
-            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
+            if self.take_and_stage(now, (local_queue, true), ready, out) == StageOutcome::Stop {
                 return;
             }
         }
@@ -211,7 +226,7 @@ impl Scheduler {
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = self.holder.staging.remove(&task).expect("a task in line is staged");
         self.objects.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
-        self.start(now, task, staged, out);
+        self.start(now, task, *staged, out);
     }
 
     /// Fetches the inputs of the next tasks while few others could run next.
@@ -224,7 +239,7 @@ impl Scheduler {
                 return;
             }
             let Some((local_queue, ready)) = self.holder.pop_absent() else { return };
-            if self.take_and_stage(now, local_queue, ready, out) == StageOutcome::Stop {
+            if self.take_and_stage(now, (local_queue, false), ready, out) == StageOutcome::Stop {
                 return;
             }
         }
@@ -298,10 +313,11 @@ impl Scheduler {
         self.objects.fetch_time.max(self.moving_time())
     }
 
+    /// `fills_slots`: the line for slots has no task that fits, so a no-op may start at once.
     fn take_and_stage(
         &mut self,
         now: Time,
-        local_queue: bool,
+        (local_queue, fills_slots): (bool, bool),
         ready: Ready,
         out: &mut Out,
     ) -> StageOutcome {
@@ -321,7 +337,7 @@ impl Scheduler {
                 } else if let Some(passed) = self.holder.passed.as_mut().filter(|_| !is_next) {
                     passed.once_more();
                 }
-                self.stage(now, (local_queue, home_knows), ready, work, out);
+                self.stage(now, (local_queue, home_knows, fills_slots), ready, work, out);
             }
             Admission::Later => {
                 let offered = false;
@@ -456,11 +472,11 @@ impl Scheduler {
         work.inputs.iter().map(room).fold(0, u64::saturating_add)
     }
 
-    /// Stages the task: pins or fetches its inputs.
+    /// Stages the task: pins or fetches its inputs. A no-op that is next starts instead.
     fn stage(
         &mut self,
         now: Time,
-        (local_queue, home_knows): (bool, bool),
+        (local_queue, home_knows, fills_slots): (bool, bool, bool),
         ready: Ready,
         work: Work,
         out: &mut Out,
@@ -508,15 +524,18 @@ impl Scheduler {
         staged.work.inputs = inputs;
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
-        let (complete, round) = (staged.complete, staged.work.settings.round);
         self.objects.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
-        self.holder.local_jobs.record(task.job, round);
-        self.holder.staging.insert(task, Box::new(staged));
-        if complete {
-            self.holder.awaiting_slot.push_back(task);
-        }
+        self.holder.local_jobs.record(task.job, staged.work.settings.round);
         // Its inputs are pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
+        if fills_slots && self.holder.awaiting_slot.is_empty() && staged.starts_at_once() {
+            self.start(now, task, staged, out);
+            return;
+        }
+        if staged.complete {
+            self.holder.awaiting_slot.push_back(task);
+        }
+        self.holder.staging.insert(task, Box::new(staged));
     }
 
     fn stage_input(

@@ -97,7 +97,7 @@ impl Work {
             entry: self.entry,
             duration: self.duration,
             output_sizes: self.output_sizes.clone(),
-            name: self.name.to_string(),
+            name: self.name.clone().into_string(),
             payload: self.payload.as_deref().cloned().unwrap_or_default(),
             inputs: self.inputs.iter().map(input).collect(),
             resume: self.resume.clone(),

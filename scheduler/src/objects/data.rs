@@ -342,6 +342,9 @@ impl Scheduler {
 
     /// Reports to homes which of their objects ended tasks have read.
     pub(crate) fn send_readers_finished(&mut self, out: &mut Out) {
+        if out.readers_finished.is_empty() {
+            return;
+        }
         let mut told: BTreeMap<NodeId, Vec<wire::OutputReaders>> = BTreeMap::new();
         for (object, readers) in std::mem::take(&mut out.readers_finished) {
             let Some(home) = self.home_of_object(&object) else { continue };

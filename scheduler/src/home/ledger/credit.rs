@@ -193,6 +193,9 @@ impl Ledger {
     /// Credits children of ended tasks, up to `budget` edges: local ones at once, others by
     /// message.
     pub(crate) fn pump(&mut self, now: Time, homes: &Homes, mut budget: usize, out: &mut Out) {
+        if self.deliveries.is_empty() {
+            return;
+        }
         let mut remote: BTreeMap<NodeId, Vec<wire::Credit>> = BTreeMap::new();
         while budget > 0 {
             let Some(mut delivery) = self.deliveries.pop_front() else { break };

@@ -133,6 +133,14 @@ pub(crate) struct Ending {
     pub(crate) finished: Time,
 }
 
+/// The record of a task, with all that it belongs to.
+struct Found<'a> {
+    job: &'a Job,
+    part: &'a Part,
+    segment: &'a Segment,
+    cell: &'a Cell,
+}
+
 impl Ledger {
     pub(crate) fn new(me: NodeId, incarnation: Incarnation, mutant: Option<Mutant>) -> Self {
         Self {
@@ -289,22 +297,36 @@ impl Ledger {
     }
     /// Whether this attempt is ready and held by this node. An entry of a queue may be outdated.
     pub(crate) fn is_held_here(&self, task: TaskId, attempt: Attempt) -> bool {
-        let held = self.cell(task).is_some_and(|cell| {
-            cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
-        });
+        let held = self.cell(task).is_some_and(|cell| self.is_cell_held_here(cell, attempt));
         held && !self.is_removed(task.job)
+    }
+    fn is_cell_held_here(&self, cell: &Cell, attempt: Attempt) -> bool {
+        cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
     }
 
     /// All that a holder needs to run the task.
     pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
-        let job = self.jobs.get(&task.job)?;
+        self.find(task).map(|found| self.work_of(task, &found))
+    }
+    /// The work of the task, if this attempt is ready and held by this node.
+    pub(crate) fn work_held_here(&self, task: TaskId, attempt: Attempt) -> Option<Work> {
+        let found = self.find(task)?;
+        let is_held = self.is_cell_held_here(found.cell, attempt) && !found.job.cancelled;
+        is_held.then(|| self.work_of(task, &found))
+    }
+    fn find(&self, task: TaskId) -> Option<Found<'_>> {
         let index = task.local.index();
+        let job = self.jobs.get(&task.job)?;
         let part = job.parts.get(task.partition())?;
         let segment = part.segment(index)?;
-        let cell = segment.cell(index)?;
+        Some(Found { job, part, segment, cell: segment.cell(index)? })
+    }
+    fn work_of(&self, task: TaskId, found: &Found<'_>) -> Work {
+        let &Found { job, part, segment, cell } = found;
+        let index = task.local.index();
         let side = segment.side(index);
         let (deaths, alone) = suspicion(side);
-        Some(Work {
+        Work {
             spec: job.specs[cell.spec as usize].clone(),
             settings: job.settings.clone(),
             entry: cell.entry,
@@ -316,13 +338,13 @@ impl Ledger {
                 Some(Mutant::ArgumentsOnce) if cell.tries > 0 || deaths > 0 => None,
                 _ => segment.payload(index).map(Box::new),
             },
-            inputs: side.into_iter().flat_map(|it| it.inputs.values()).cloned().collect(),
+            inputs: side.map_or_else(Vec::new, |it| it.inputs.values().cloned().collect()),
             deaths,
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
             depth: segment.depth(index),
             resume: part.turns.as_ref().and_then(|_| self.resume_of(task)),
-        })
+        }
     }
     /// The inputs that the task has so far, with their places, by slot.
     pub(crate) fn inputs(&self, task: TaskId) -> impl Iterator<Item = &wire::InputAt> {
@@ -427,15 +449,14 @@ impl Ledger {
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
         // If the whole job is cancelled, all homes of children learn that too.
-        if (part.has_edges(index) || part.holds_outputs()) && !job.cancelled {
-            self.deliver(task, changed);
-        } else {
-            let idle = part.take_idle(index);
-            self.retire(task.job, task.partition(), &idle);
-        }
-        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        let delivers = (part.has_edges(index) || part.holds_outputs()) && !job.cancelled;
+        let idle = if delivers { Vec::new() } else { part.take_idle(index) };
         job.parts.mark_changed(task.partition());
         job.report_soon(now, self.report_interval);
+        match delivers {
+            true => self.deliver(task, changed),
+            false => self.retire(task.job, task.partition(), &idle),
+        }
     }
 
     /// Keeps ended chunks in memory for queries while there is room. Of older chunks only the ends
@@ -508,16 +529,6 @@ impl Ledger {
         (ending, times): (Ending, Times),
     ) {
         let index = task.local.index();
-        let cell = self.cell_mut(task).expect("only live tasks end");
-        let was_waiting = cell.state == State::Waiting;
-        let before = std::mem::replace(&mut cell.holder, node);
-        cell.state = State::Ended(end);
-        cell.attempt = attempt;
-        self.waiting -= u64::from(was_waiting);
-        if was_waiting {
-            self.forget_release(task);
-        }
-        self.forget_held_remotely(before, task);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.open -= 1;
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
@@ -537,6 +548,11 @@ impl Ledger {
         }
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open -= 1;
+        let cell = segment.cell_mut(index).expect("only live tasks end");
+        let was_waiting = cell.state == State::Waiting;
+        let before = std::mem::replace(&mut cell.holder, node);
+        cell.state = State::Ended(end);
+        cell.attempt = attempt;
         segment.set_times(index, times);
         if !ending.output_sizes.is_empty() || ending.exit_code != 0 {
             let side = segment.side_mut(index);
@@ -545,6 +561,11 @@ impl Ledger {
         }
         segment.keep_output_sums(index, ending.output_sums);
         segment.set_captured(index, ending.captured);
+        self.waiting -= u64::from(was_waiting);
+        if was_waiting {
+            self.forget_release(task);
+        }
+        self.forget_held_remotely(before, task);
     }
 
     /// Drops a job's staged chunks: its submitter is silent, and its home does not know the job.

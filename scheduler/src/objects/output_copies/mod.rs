@@ -237,6 +237,9 @@ impl Scheduler {
         ended: UnreportedEnd,
         out: &mut Out,
     ) -> Option<UnreportedEnd> {
+        if ended.outcome.output_sizes.is_empty() {
+            return Some(ended);
+        }
         let mut shared = self.to_share(spec, real, &ended.outcome);
         if shared.wanted == 0 {
             return Some(ended);
