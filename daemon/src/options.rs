@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proto::{NodeId, limits};
 use resources::limits::CPUS_MAX;
-use resources::{Offer, Totals};
+use resources::{EndOfLife, Offer};
 use scheduler::Tuning;
 use security::Token;
 
@@ -50,6 +50,10 @@ pub struct NodeOptions {
     /// nodes. The cpus of a node are replaced by its slots if their numbers differ. Empty: cpus
     /// alone.
     pub offers: Vec<Arc<Offer>>,
+    /// When the node ends, if that is known. It leaves or stops in order before.
+    pub end: Option<EndOfLife>,
+    /// The node leaves in order after this time without work.
+    pub idle_timeout: Option<Duration>,
     pub listen: Listen,
     /// The options of policy, stealing and object storage, until a client changes them. An
     /// unlimited store gets limits by the size of its file system.
@@ -111,8 +115,7 @@ impl NodeOptions {
     /// The resources of this node in the form of the map.
     #[must_use]
     pub fn offer_bytes(&self) -> Vec<u8> {
-        let totals = self.offer().map(|offer| Totals::from(&*offer));
-        totals.map_or_else(Vec::new, |totals| totals.encode())
+        node::offer_bytes(self.offer().as_deref(), self.slots, self.end)
     }
 
     /// Node `node` of `expect`, on loopback, with one slot for each CPU.
@@ -126,6 +129,8 @@ impl NodeOptions {
             expect,
             slots: cpus,
             offers: Vec::new(),
+            end: None,
+            idle_timeout: None,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(),
             tuning: Tuning::default(),
             partitions: None,

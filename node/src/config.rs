@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::{Incarnation, NodeId, wire};
+use proto::{Incarnation, NodeId, Span, wire};
 use scheduler::{Mutant, Tuning};
 
 #[derive(Clone, Debug)]
@@ -14,6 +14,10 @@ pub struct Config {
     pub slots: u32,
     /// The resources of the node, with as many cpus as slots; `None`: cpus alone.
     pub offer: Option<Arc<resources::Offer>>,
+    /// When the node ends, if that is known.
+    pub end: Option<resources::EndOfLife>,
+    /// When the node leaves by itself.
+    pub departs: Departs,
     /// Drawn when the node's store was made, not 0. A store with another number has none of the
     /// data that the map expects.
     pub store: u64,
@@ -47,6 +51,8 @@ impl Config {
             incarnation: Incarnation::FIRST,
             slots: 1,
             offer: None,
+            end: None,
+            departs: Departs::default(),
             store: 1,
             tuning: Tuning::default(),
             seed: 0,
@@ -64,9 +70,32 @@ impl Config {
     /// The offer as the map has it.
     #[must_use]
     pub fn offer_bytes(&self) -> Vec<u8> {
-        let totals = self.offer.as_deref().map(resources::Totals::from);
-        totals.map_or_else(Vec::new, |totals| totals.encode())
+        offer_bytes(self.offer.as_deref(), self.slots, self.end)
     }
+}
+
+/// When a node leaves its cluster by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Departs {
+    /// Before its known end, if other nodes live longer.
+    pub before_end: bool,
+    /// After this time without work, if other nodes stay.
+    pub idle: Option<Span>,
+}
+
+/// The offer of a node as the map has it; empty: cpus alone, without a known end.
+#[must_use]
+pub fn offer_bytes(
+    offer: Option<&resources::Offer>,
+    slots: u32,
+    end: Option<resources::EndOfLife>,
+) -> Vec<u8> {
+    let totals = match (offer, end) {
+        (None, None) => return Vec::new(),
+        (Some(offer), _) => resources::Totals::from(offer),
+        (None, Some(_)) => resources::Totals::cpus(slots),
+    };
+    totals.with_end(end).encode()
 }
 
 /// The part of the configuration that a node needs after its start.

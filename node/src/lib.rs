@@ -43,6 +43,7 @@ scheduler, which sends it to the new homes. An acknowledgement leaves under the 
 mod config;
 mod io;
 mod kv;
+mod leaving;
 mod link;
 mod member;
 mod membership;
@@ -53,7 +54,7 @@ mod replica;
 mod requests;
 mod step;
 
-pub use config::Config;
+pub use config::{Config, Departs, offer_bytes};
 pub use io::{Effect, Input};
 pub use node::{Node, RecoverError};
 pub use step::SyncWish;

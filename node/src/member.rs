@@ -11,6 +11,7 @@ use kvs::{Record, Write};
 use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Mutant;
 
+use crate::leaving::Reasons;
 use crate::membership::{Done, Identity, Membership, Sender};
 use crate::node::Node;
 use crate::{Config, Effect};
@@ -31,6 +32,7 @@ pub(crate) struct Member {
     /// A newer map for the shell.
     news: Option<Arc<wire::ClusterMap>>,
     due: Time,
+    pub(crate) reasons: Reasons,
     pub(crate) messages: u64,
 }
 
@@ -64,6 +66,7 @@ impl Member {
             heard: BTreeMap::new(),
             news: None,
             due: Time::ZERO,
+            reasons: Reasons::of(config),
             messages: 0,
         })
     }
@@ -155,6 +158,9 @@ impl Member {
 
     pub(crate) fn deadline(&self) -> Time {
         self.due
+    }
+    pub(crate) fn wake_at(&mut self, at: Time) {
+        self.due = self.due.min(at);
     }
 }
 

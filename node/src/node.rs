@@ -78,7 +78,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4464);
+const _: () = assert!(size_of::<Node>() <= 4528);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -556,6 +556,7 @@ fn options(config: &Config) -> Options {
         incarnation: config.incarnation,
         slots: config.slots,
         offer: config.offer.clone(),
+        end: config.end,
         tuning: config.tuning,
         seed: config.seed,
         former: config.former,

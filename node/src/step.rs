@@ -117,6 +117,7 @@ impl Node {
             self.scheduler.forget_peer(peer);
         }
         self.consider_departure(now);
+        self.consider_leaving(now);
         if self.own.mutant == Some(Mutant::SendBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {

@@ -282,6 +282,8 @@ pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 /// The timeout of steal probes and requests.
 pub const STEAL_TIMEOUT: Span = Span::from_millis(500);
+/// How far the clocks of two nodes may differ, where one judges when the other ends.
+pub const CLOCKS_APART_MAX: Span = Span::from_millis(1000);
 /// A thief that holds tasks of a submitted but not yet visible job steals nothing for this long.
 /// The time grows with the cluster size in units of [`COUNTS_NODES`].
 pub const COMMIT_WAIT: Span = Span::from_millis(100);

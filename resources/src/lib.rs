@@ -19,12 +19,14 @@ not know tasks, nodes or messages.
 | [`ClassId`], [`class_of_bytes`] | the number of equal requests |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
 | [`Totals`] | the amounts of a node, for the map of its cluster |
+| [`EndOfLife`] | the known end of a node |
 | [`Refusal`] | the reason why a request does not fit, now or ever |
 | `wire` | the bytes of a request and of an offer |
 */
 
 mod amount;
 mod class;
+mod end_of_life;
 mod fit;
 mod groups;
 pub mod limits;
@@ -46,6 +48,7 @@ mod tests;
 
 pub use amount::{Amount, AmountError};
 pub use class::{ClassId, class_of_bytes};
+pub use end_of_life::EndOfLife;
 pub use fit::Fit;
 pub use mutant::Mutant;
 pub use name::{Name, NameError};

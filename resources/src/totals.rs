@@ -3,6 +3,7 @@
 use prost::Message;
 
 use crate::amount::Amount;
+use crate::end_of_life::EndOfLife;
 use crate::limits::{LABELS_MAX, POOLS_MAX};
 use crate::name::Name;
 use crate::offer::{Offer, PoolKind};
@@ -17,6 +18,8 @@ pub struct Totals {
     pools: Vec<(Name, Amount, Amount)>,
     /// Sorted.
     labels: Vec<Name>,
+    /// When the node ends, if that is known.
+    end: Option<EndOfLife>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -25,6 +28,16 @@ struct WireTotals {
     pools: Vec<WireTotal>,
     #[prost(string, repeated, tag = "2")]
     labels: Vec<String>,
+    #[prost(message, optional, tag = "3")]
+    end: Option<WireEnd>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct WireEnd {
+    #[prost(fixed64, tag = "1")]
+    at_ns: u64,
+    #[prost(uint64, tag = "2")]
+    margin_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,7 +66,17 @@ impl Totals {
     #[must_use]
     pub fn cpus(cpus: u32) -> Self {
         let amount = Amount::count(cpus as usize);
-        Self { pools: vec![(Name::cpus(), amount, amount)], labels: Vec::new() }
+        Self { pools: vec![(Name::cpus(), amount, amount)], labels: Vec::new(), end: None }
+    }
+
+    /// The same node with another end.
+    #[must_use]
+    pub fn with_end(self, end: Option<EndOfLife>) -> Self {
+        Self { end, ..self }
+    }
+    #[must_use]
+    pub fn end(&self) -> Option<EndOfLife> {
+        self.end
     }
 
     #[must_use]
@@ -64,7 +87,8 @@ impl Totals {
         };
         let pools = self.pools.iter().map(pool).collect();
         let labels = self.labels.iter().map(Name::to_string).collect();
-        WireTotals { pools, labels }.encode_to_vec()
+        let end = self.end.map(|end| WireEnd { at_ns: end.at_ns(), margin_ns: end.margin_ns() });
+        WireTotals { pools, labels, end }.encode_to_vec()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
@@ -81,7 +105,8 @@ impl Totals {
         let mut labels = labels.collect::<Result<Vec<_>, _>>()?;
         pools.sort();
         labels.sort();
-        Ok(Self { pools, labels })
+        let end = wire.end.map(|end| EndOfLife::from_parts(end.at_ns, end.margin_ns));
+        Ok(Self { pools, labels, end })
     }
 
     /// The pools with their whole amounts.

@@ -328,6 +328,8 @@ mutants! {
         ClassIgnored "class-ignored-by-thief",
         /// Tasks go on passing the task for which resources are reserved.
         ReservationForgotten "reservation-forgotten",
+        /// A node starts tasks that cannot end before its own end.
+        StartsPastItsEnd "starts-past-its-end",
     }
 
     /// Mutants of the history of ended jobs.

@@ -44,6 +44,8 @@ pub struct Options {
     pub slots: u32,
     /// The resources of the node, with as many cpus as slots; `None`: cpus alone.
     pub offer: Option<Arc<resources::Offer>>,
+    /// When the node ends, if that is known.
+    pub end: Option<resources::EndOfLife>,
     pub tuning: Tuning,
     pub seed: u64,
     /// The previous incarnation of this node, and how it ended.
@@ -146,6 +148,7 @@ impl Scheduler {
     }
 
     fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
+        self.holder.set_now(now);
         let Some(body) = self.routing.keep_owned_bounce_rest(from, body, out) else { return };
         match body {
             Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
@@ -283,6 +286,7 @@ impl Scheduler {
     /// Decides until nothing is left to decide, or until the step's budget is used up. In that case
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
+        self.holder.set_now(now);
         self.home.ledger.await_births(out);
         self.home.ledger.release_due(now, STEP_TASKS_MAX);
         self.activate(now, out);

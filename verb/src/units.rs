@@ -17,6 +17,19 @@ impl FromStr for Timespan {
     }
 }
 
+/// The time of the day, in nanoseconds since 1970.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the ends of nodes are times of the day")]
+pub fn now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
+}
+/// The time of the day, in seconds since 1970.
+#[must_use]
+pub fn now_s() -> u64 {
+    now_ns() / 1_000_000_000
+}
+
 /// `1Gbit` (bits per second), `100MB`, `100MB/s` (bytes per second); kept in bytes per second.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bandwidth {

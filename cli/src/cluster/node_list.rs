@@ -74,6 +74,8 @@ pub(crate) struct NodeRow {
     pub(crate) slow: bool,
     /// True for a node without slots: it keeps replicas and votes, and runs nothing.
     pub(crate) keeper: bool,
+    /// When the node ends, in seconds since 1970; `None`: not known.
+    ends_at: Option<u64>,
     /// True if the node votes on the map.
     votes: bool,
     /// Partitions that it is home of.
@@ -90,6 +92,7 @@ pub(crate) struct NodeRow {
 impl NodeRow {
     fn up(node: NodeId, state: &NodeState) -> Self {
         let member = state.member.clone().unwrap_or_default();
+        let ends_at = ends_at(&member);
         Self {
             id: node.0,
             incarnation: member.incarnation,
@@ -101,6 +104,7 @@ impl NodeRow {
             given_up: false,
             slow: member.slow,
             keeper: member.keeper,
+            ends_at,
             votes: false,
             homes: 0,
             lacking_copies: state.lacking_copies,
@@ -123,6 +127,7 @@ impl NodeRow {
             given_up: false,
             slow: false,
             keeper: false,
+            ends_at: None,
             votes: false,
             homes: 0,
             lacking_copies: 0,
@@ -138,13 +143,19 @@ impl NodeRow {
         let (incarnation, slots) = (member.incarnation, member.slots);
         let (addr, addrs) = (first(&member.address), each(&member.address));
         let host = member.host.clone();
-        Self { incarnation, addr, addrs, host, slots, ..Self::down(NodeId(member.node)) }
+        let ends_at = ends_at(member);
+        Self { incarnation, addr, addrs, host, slots, ends_at, ..Self::down(NodeId(member.node)) }
     }
     fn told_address(&self) -> String {
         match self.addrs.len() {
             0 | 1 => self.addr.clone(),
             several => format!("{} and {} more", self.addr, several - 1),
         }
+    }
+    /// The rest of its life.
+    fn told_end(&self) -> String {
+        let now_s = units::now_s();
+        self.ends_at.map_or_else(String::new, |at| units::seconds(at.saturating_sub(now_s) as f64))
     }
     fn cells(&self) -> Vec<String> {
         vec![
@@ -164,8 +175,15 @@ impl NodeRow {
             units::count(self.ready_shared),
             units::count(self.waiting),
             self.host.clone(),
+            self.told_end(),
         ]
     }
+}
+
+/// The known end of a member, in seconds since 1970.
+fn ends_at(member: &wire::Member) -> Option<u64> {
+    let totals = resources::Totals::decode(&member.offer).ok()?;
+    totals.end().map(|end| end.at_ns() / 1_000_000_000)
 }
 
 /// The addresses of a member.
@@ -192,7 +210,7 @@ pub(crate) fn list(context: &Context) -> Done {
             let nodes = &list.nodes;
             let header = [
                 "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared",
-                "waiting", "host",
+                "waiting", "host", "ends in",
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
@@ -351,7 +369,7 @@ impl NodeInfo {
         }
     }
 
-    fn rows(&self) -> [Vec<String>; 20] {
+    fn rows(&self) -> [Vec<String>; 21] {
         let row = |key: &str, value: String| vec![key.to_owned(), value];
         let steals = format!(
             "{} of {}, {} tasks",
@@ -367,6 +385,7 @@ impl NodeInfo {
             row("pid", self.row.pid.to_string()),
             row("incarnation", self.row.incarnation.to_string()),
             row("slots", self.row.slots.to_string()),
+            row("ends in", self.row.told_end()),
             row("policy", self.policy.clone()),
             row("running", units::count(self.row.running)),
             row("ready, local", units::count(self.row.ready_local)),

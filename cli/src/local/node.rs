@@ -11,6 +11,7 @@ use proto::NodeId;
 use security::Token;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
+use verb::flags::life::LifeArgs;
 use verb::flags::needs::{OfferArgs, share};
 use verb::flags::tuning::TuningArgs;
 use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
@@ -115,6 +116,8 @@ struct StartArgs {
     slots: Option<u32>,
     #[command(flatten)]
     offer: OfferArgs,
+    #[command(flatten)]
+    life: LifeArgs,
     /// This node's place among the nodes that 'up' starts on this machine, which share its memory
     #[arg(long, value_name = "AT/OF", hide = true, default_value = "0/1", value_parser = share)]
     share: (usize, usize),
@@ -246,6 +249,7 @@ fn options_of(
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let (at, of) = args.share;
     let offers = vec![args.offer.resolve(&context.settings)?.offer(at, of)?];
+    let life = args.life.resolve()?;
     let replicas = replicas(context, &args, dir)?;
     let token = match (&args.join, args.token.clone()) {
         (Some(_), None) => token_of_environment()?,
@@ -261,6 +265,8 @@ fn options_of(
             args.join.as_deref().filter(|_| !args.insecure),
         )?,
         offers,
+        end: life.end,
+        idle_timeout: life.idle,
         tuning,
         partitions: args.partitions,
         replicas,

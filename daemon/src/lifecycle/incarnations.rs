@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvs::membership::wanted_copies;
-use node::{Config, Input, Node};
-use proto::{Incarnation, NodeId, limits, wire};
+use node::{Config, Departs, Input, Node};
+use proto::{Incarnation, NodeId, Span, Time, limits, wire};
+use resources::EndOfLife;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock::Clock;
@@ -46,6 +47,8 @@ use crate::store::{RocksStore, StoreError};
 use crate::{door, open_files};
 
 /// The time that streams have to end after the node.
+/// The longest sleep of the timer before the node's end.
+const END_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The state that all incarnations of a node share.
@@ -301,6 +304,9 @@ impl RunningIncarnation {
         tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
         tokio::spawn(door::serve(Arc::clone(&self.shared)));
         tokio::spawn(tls_context::renew_certificates(Arc::clone(&self.shared)));
+        if let Some(end) = context.options.end {
+            tokio::spawn(stop_before(end, context.clock, Arc::clone(&self.shared)));
+        }
         let mut stop = self.shared.stop.subscribe();
         let had_begun = context.instance.has_begun();
         let own = self.publish_address(context)?;
@@ -542,6 +548,11 @@ impl RunningIncarnation {
             incarnation: state.incarnation(),
             slots: options.slots,
             offer: options.offer(),
+            end: options.end,
+            departs: Departs {
+                before_end: true,
+                idle: options.idle_timeout.map(|it| Span(it.as_nanos() as u64)),
+            },
             tuning: limits_of_store(options, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
             store: self.state.store(),
@@ -567,6 +578,18 @@ impl RunningIncarnation {
             }),
         }
     }
+}
+
+/// Stops the node in order just before its known end.
+async fn stop_before(end: EndOfLife, clock: Clock, shared: Arc<Shared>) {
+    let at = Time(end.stops_at_ns());
+    // The timer stands still while the machine is suspended.
+    while clock.now() < at {
+        let until = clock.instant(at).min(std::time::Instant::now() + END_LOOKED_AT_EVERY);
+        tokio::time::sleep_until(until.into()).await;
+    }
+    shared.log.line("its end is near: it stops");
+    shared.stop.send_replace(true);
 }
 
 impl NodeContext {

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use proto::limits::CLASSES_KNOWN_MAX;
-use proto::{NodeId, wire};
+use proto::{NodeId, Span, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
+use crate::holder::life::{Life, time_request};
 use crate::holder::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
 use crate::holder::task::Work;
@@ -17,21 +18,32 @@ const OF_REQUEST: u64 = 1 << 63;
 
 /// The class of a task: its number of cpus, or the number of its request.
 pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
-    match spec.request.is_empty() {
-        true => u64::from(spec.cpus.max(1)),
-        false => OF_REQUEST | class_of_bytes(&spec.request).0,
+    match (spec.request.is_empty(), spec.time_request_ns) {
+        (true, 0) => u64::from(spec.cpus.max(1)),
+        (false, 0) => OF_REQUEST | class_of_bytes(&spec.request).0,
+        (..) => {
+            let cpus = if spec.request.is_empty() { spec.cpus.max(1) } else { 0 };
+            let time = time_request(spec).0.to_le_bytes();
+            let bytes = [&spec.request[..], &cpus.to_le_bytes(), &time].concat();
+            OF_REQUEST | class_of_bytes(&bytes).0
+        }
     }
 }
 
 /// The class by which a task is queued: tasks without a request share one queue.
 pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
-    if spec.request.is_empty() { PLAIN } else { class_of(spec) }
+    match spec.request.is_empty() && spec.time_request_ns == 0 {
+        true => PLAIN,
+        false => class_of(spec),
+    }
 }
 
 /// A request in use.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) request: Request,
+    /// The time request; zero without one.
+    pub(crate) time: Span,
     /// Prepared for this node; `None`: it never fits here.
     pub(crate) fit: Option<Fit>,
     /// For each kind of node of the map: whether the request fits an empty one.
@@ -39,15 +51,17 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    pub(crate) fn new(request: Request, slots: &Slots, homes: &Homes) -> Self {
+    pub(crate) fn new(request: Request, time: Span, slots: &Slots, homes: &Homes) -> Self {
         // Records of earlier versions were not checked when they were spawned.
         let is_whole = request.has_whole_cpus();
         let fit = slots.resolve(&request).filter(|_| is_whole);
         let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
-        Self { request, fit, kinds }
+        Self { request, time, fit, kinds }
     }
-    pub(crate) fn need(&self) -> Need<'_> {
-        self.fit.as_ref().map_or(Need::Never, Need::Fit)
+    /// The needs on this node; never, if the rest of its life is too short.
+    pub(crate) fn need(&self, life: Life) -> Need<'_> {
+        let fit = self.fit.as_ref().filter(|_| life.fits(self.time));
+        fit.map_or(Need::Never, Need::Fit)
     }
     pub(crate) fn fits_kind(&self, kind: usize) -> bool {
         self.kinds.get(kind).copied().unwrap_or(false)
@@ -64,6 +78,10 @@ pub(crate) struct Classes(
 impl Classes {
     pub(crate) fn get(&self, class: u64) -> Option<&Class> {
         self.0.as_ref()?.get(&class)
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Class)> {
+        let known = self.0.iter().flat_map(|known| known.iter());
+        known.map(|(&class, it)| (class, it))
     }
     /// Prepares the request of a task. `keep`: the classes that are queued here.
     pub(crate) fn note(
@@ -84,13 +102,13 @@ impl Classes {
         if known.len() >= CLASSES_KNOWN_MAX {
             known.retain(|&class, _| keep(class));
         }
-        let Ok(request) = Request::decode(&work.spec.request) else { return };
-        known.insert(class, Class::new(request, slots, homes));
+        let Some(request) = work.request() else { return };
+        known.insert(class, Class::new(request, work.time_request(), slots, homes));
     }
     /// The offers in the map have changed.
     pub(crate) fn rematch(&mut self, slots: &Slots, homes: &Homes) {
         for class in self.0.iter_mut().flat_map(|known| known.values_mut()) {
-            *class = Class::new(class.request.clone(), slots, homes);
+            *class = Class::new(class.request.clone(), class.time, slots, homes);
         }
     }
 }

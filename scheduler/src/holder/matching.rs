@@ -14,6 +14,7 @@ use resources::{PoolSet, Request};
 
 use crate::holder::Holder;
 use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
+use crate::holder::life::Life;
 use crate::holder::queues::Precedence;
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::{Need, Seat};
@@ -42,14 +43,20 @@ pub(crate) enum InLine {
 }
 
 /// The needs of a task by its class.
-fn need_of<'a>(classes: &'a Classes, work: &Work, class: u64, mutant: Option<Mutant>) -> Need<'a> {
+fn need_of<'a>(
+    classes: &'a Classes,
+    life: Life,
+    work: &Work,
+    class: u64,
+    mutant: Option<Mutant>,
+) -> Need<'a> {
     if work.is_instant() {
         return Need::Nothing;
     }
     if !work.has_request() {
         return Need::Cpus(work.cpus());
     }
-    let need = classes.get(class).map_or(Need::Never, Class::need);
+    let need = classes.get(class).map_or(Need::Never, |it| it.need(life));
     match need {
         Need::Never if mutant == Some(Mutant::ClassIgnored) => Need::Cpus(work.cpus()),
         need => need,
@@ -86,7 +93,7 @@ impl Holder {
     fn need_of_class(&self, class: u64) -> Need<'_> {
         match u32::try_from(class) {
             Ok(cpus) => Need::Cpus(cpus.max(1)),
-            Err(_) => self.classes.get(class).map_or(Need::Never, Class::need),
+            Err(_) => self.classes.get(class).map_or(Need::Never, |it| it.need(self.life)),
         }
     }
 
@@ -127,7 +134,7 @@ impl Holder {
             return true;
         }
         let staged = self.staging.values().filter(|it| it.class == class).count();
-        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(), staged);
+        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(self.life), staged);
         staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
     }
 
@@ -141,19 +148,19 @@ impl Holder {
     }
 
     pub(crate) fn need(&self, work: &Work) -> Need<'_> {
-        need_of(&self.classes, work, class_of(&work.spec), self.mutant)
+        need_of(&self.classes, self.life, work, class_of(&work.spec), self.mutant)
     }
 
     /// Whether the resources of a staged task are free.
     pub(crate) fn may_start(&self, staged: &Staged) -> bool {
-        let need = need_of(&self.classes, &staged.work, staged.class, self.mutant);
+        let need = need_of(&self.classes, self.life, &staged.work, staged.class, self.mutant);
         self.slots.fits(need, self.kept_from(staged.class))
     }
 
     /// Takes the resources of a task that may start.
     pub(crate) fn take_seat(&mut self, work: &Work, class: u64) -> Option<Seat> {
         let kept = self.kept_from(class);
-        let need = need_of(&self.classes, work, class, self.mutant);
+        let need = need_of(&self.classes, self.life, work, class, self.mutant);
         let seat = self.slots.take(need, kept)?;
         match &mut self.reservation {
             Some(own) if own.class == class => self.reservation = None,
@@ -320,8 +327,12 @@ impl Scheduler {
         self.holder.classes.note(work, &self.holder.slots, self.routing.homes(), keep);
     }
 
-    /// Whether the offer of a member is enough for the task.
+    /// Whether the offer of a member is enough for the task, and its life long enough.
     pub(crate) fn offers_enough(&self, node: NodeId, work: &Work) -> bool {
+        self.offers_ever(node, work) && self.outlives(node, work.time_request())
+    }
+    /// Whether the offer of a member is enough for the task, however long the member lives.
+    pub(crate) fn offers_ever(&self, node: NodeId, work: &Work) -> bool {
         match work.has_request() {
             false => self.routing.homes().slots_of(node) >= work.cpus(),
             true => {
@@ -345,7 +356,7 @@ impl Scheduler {
             return work.cpus() > self.options.slots.max(self.routing.homes().slots_max());
         }
         let mut members = self.routing.homes().not_removed();
-        !self.holder.fits_here(work) && !members.any(|node| self.offers_enough(node, work))
+        !self.holder.fits_here(work) && !members.any(|node| self.offers_ever(node, work))
     }
 
     /// The reason why no member runs a request, with the offers of the members.
@@ -380,12 +391,15 @@ impl Scheduler {
 
     /// The reason why a queued task with a request waits here.
     pub(crate) fn explain_request(&self, work: &Work) -> Option<String> {
+        if let Some(ends) = self.explain_end(work) {
+            return Some(ends);
+        }
         let number = class_of(&work.spec);
         let class = self.holder.classes.get(number)?;
         let fitting = |node: &NodeId| self.offers_enough(*node, work);
         let all = self.routing.homes().living().count();
         let fit = self.routing.homes().living().filter(fitting).count();
-        let short = self.holder.slots.names(self.holder.slots.short(class.need()));
+        let short = self.holder.slots.names(self.holder.slots.short(class.need(self.holder.life)));
         if short.is_empty() {
             let kept = self.holder.kept_from(number);
             if kept.is_empty() {

@@ -7,6 +7,7 @@ pub(crate) mod execution;
 mod gathering;
 pub(crate) mod job_cleanup;
 pub(crate) mod job_tallies;
+pub(crate) mod life;
 pub(crate) mod matching;
 pub(crate) mod no_space;
 mod push;
@@ -33,6 +34,7 @@ use crate::holder::execution::Running;
 use crate::holder::gathering::Gathering;
 use crate::holder::job_cleanup::LocalJobs;
 use crate::holder::job_tallies::JobTallies;
+use crate::holder::life::Life;
 use crate::holder::matching::Reservation;
 use crate::holder::no_space::NoSpace;
 use crate::holder::queues::Queues;
@@ -81,6 +83,7 @@ pub(crate) struct Holder {
     /// Tasks that wait until their homes know that they start.
     start_requests: StartRequests,
     slots: Slots,
+    life: Life,
     /// Boxed: most trees of a node are empty or nearly so, and keep room for more entries.
     running: BTreeMap<TaskId, Box<Running>>,
     stopping: bool,
@@ -112,6 +115,10 @@ impl Holder {
             left_over: false,
             start_requests: StartRequests::default(),
             slots: Slots::new(options.slots, options.offer.as_deref(), options.mutant),
+            life: Life::new(match options.mutant {
+                Some(Mutant::StartsPastItsEnd) => None,
+                _ => options.end,
+            }),
             running: BTreeMap::new(),
             stopping: false,
             recent_completions: RecentCompletions::default(),
@@ -130,6 +137,7 @@ impl Holder {
             self.gathering.deadline(),
             self.local_jobs.deadline(),
             self.start_requests.deadline(),
+            self.next_expiry(),
             self.next_repeated_turn(),
         ];
         due.into_iter().flatten().min()
@@ -137,6 +145,7 @@ impl Holder {
     /// A step begins.
     pub(crate) fn tick(&mut self, now: Time) {
         self.left_over = false;
+        self.set_now(now);
         self.space_timeout.tick(now);
     }
 

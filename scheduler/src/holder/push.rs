@@ -12,10 +12,11 @@ use crate::output::Out;
 impl Scheduler {
     /// Whether all nodes that are wide enough are down. They may return, unless they are removed.
     pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
-        let is_wide = |node: &NodeId| self.offers_enough(*node, work);
+        let mut living = self.routing.homes().living();
+        let mut members = self.routing.homes().members();
         !self.holder.fits_here(work)
-            && !self.routing.homes().living().any(|node| is_wide(&node))
-            && self.routing.homes().members().any(|node| is_wide(&node))
+            && !living.any(|node| self.offers_enough(node, work))
+            && members.any(|node| self.offers_ever(node, work))
     }
 
     /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is

@@ -176,6 +176,7 @@ impl Scheduler {
             self.holder.space_timeout.renew();
             self.holder.passed = None;
         }
+        self.drop_expired(out);
         self.holder.check_reservation();
         self.fill_slots(now, out);
         self.return_aside();

@@ -8,6 +8,8 @@ use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
 use resources::Request;
 
+use crate::holder::life::time_request;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) spec: Arc<wire::Spec>,
@@ -58,15 +60,23 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
-    /// Whether the task asks for more than cpus.
+    /// Whether the task asks for more than cpus, or for time.
     #[must_use]
     pub(crate) fn has_request(&self) -> bool {
-        !self.spec.request.is_empty()
+        !self.spec.request.is_empty() || self.spec.time_request_ns > 0
     }
     /// The request of the task, if it has one.
     #[must_use]
     pub(crate) fn request(&self) -> Option<Request> {
-        self.has_request().then(|| Request::decode(&self.spec.request).ok())?
+        match self.spec.request.is_empty() {
+            true => self.has_request().then(|| Request::cpus(self.cpus())),
+            false => Request::decode(&self.spec.request).ok(),
+        }
+    }
+    /// The time request by which the task is matched; zero without one.
+    #[must_use]
+    pub(crate) fn time_request(&self) -> Span {
+        time_request(&self.spec)
     }
     /// Whether only its home can run the task, since its files were uploaded there.
     #[must_use]

@@ -373,12 +373,14 @@ impl Scheduler {
         let work = self.home.ledger.work(task);
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
         let request = work.as_ref().and_then(Work::request);
+        let ends = work.as_ref().and_then(|work| self.explain_end(work));
         let is_bound = work.is_some_and(|work| work.is_bound());
         match self.routing.homes().all_keep() {
             true => KEEPERS_ALONE.to_owned(),
             false if is_bound => {
                 "its home is a keeper until a node that works is filled".to_owned()
             }
+            false if let Some(ends) = ends => ends,
             false if request.is_some() => {
                 let asked = request.map_or_else(String::new, |request| request.to_string());
                 format!("it waits for {asked}: the members that offer it are away")

@@ -63,7 +63,10 @@ impl Scheduler {
         let ignored = self.options.mutant == Some(Mutant::ClassIgnored);
         let fits = |class: u64| {
             let known = self.holder.class(class);
-            known.is_some_and(|it| ignored || it.fits_kind(kind) && free.fits(&it.request))
+            known.is_some_and(|it| {
+                let fits = || it.fits_kind(kind) && free.fits(&it.request);
+                ignored || fits() && self.outlives(thief, it.time)
+            })
         };
         let mut queued = self.shared_classes();
         queued.retain(|&class, _| fits(class) && !self.holder.may_start_class(class));
@@ -146,6 +149,7 @@ impl Scheduler {
             node != self.options.me
                 && self.routing.homes().fits(node, 1)
                 && known.fits_kind(self.routing.homes().kind_of(node))
+                && self.outlives(node, known.time)
         };
         self.routing.homes().living().filter(fits).collect()
     }

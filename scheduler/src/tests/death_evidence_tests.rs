@@ -30,7 +30,17 @@ fn node(homes: Homes) -> Scheduler {
     let former = (Incarnation(2), LifeEnd::LifeDied);
     let tuning = Tuning::of(Policy::Mlb);
     Scheduler::new(
-        Options { me, incarnation, slots: 1, offer: None, tuning, seed: 1, former, mutant: None },
+        Options {
+            me,
+            incarnation,
+            slots: 1,
+            offer: None,
+            end: None,
+            tuning,
+            seed: 1,
+            former,
+            mutant: None,
+        },
         homes,
     )
 }

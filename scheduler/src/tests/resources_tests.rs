@@ -44,6 +44,7 @@ fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
         incarnation: proto::Incarnation(1),
         slots: SLOTS,
         offer: Some(Arc::new(own.clone())),
+        end: None,
         tuning: Tuning::of(Policy::Mlb),
         seed: 1,
         former,

@@ -49,7 +49,17 @@ pub(crate) fn scheduler(me: u32, slots: u32, tuning: Tuning, homes: Homes) -> Sc
     let (me, incarnation) = (NodeId(me), Incarnation(1));
     let former = (Incarnation(0), wire::LifeEnd::LifeDied);
     Scheduler::new(
-        Options { me, incarnation, slots, offer: None, tuning, seed: 1, former, mutant: None },
+        Options {
+            me,
+            incarnation,
+            slots,
+            offer: None,
+            end: None,
+            tuning,
+            seed: 1,
+            former,
+            mutant: None,
+        },
         homes,
     )
 }

@@ -153,6 +153,7 @@ impl Cluster {
             incarnation: Incarnation(machine.incarnation),
             slots: self.weather.slots,
             offer: None,
+            end: None,
             tuning,
             seed: self.dice.number(),
             former: (Incarnation(machine.incarnation - 1), wire::LifeEnd::LifeDied),

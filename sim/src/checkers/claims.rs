@@ -1,11 +1,14 @@
 //! *Claims*: no attempt has an index, a part or an amount that another one has on the same node.
 //!
+//! *Ends*: no task starts on a node that ends before it.
+//!
 //! *Match*: a task runs only on a node that offers its request, with the amounts of one variant.
 
 use std::collections::BTreeMap;
 
+use proto::Time;
 use proto::work::{Granted, GrantedPool, Launch};
-use resources::{Amount, Name, Offer, Quantity, Request, Totals, Variant};
+use resources::{Amount, EndOfLife, Name, Offer, Quantity, Request, Totals, Variant};
 
 use super::{Verdict, Violation};
 
@@ -46,6 +49,18 @@ pub(crate) fn are_free<'a>(
         }
     }
     Ok(())
+}
+
+/// *Ends*: nothing starts that cannot end before its node does.
+pub(crate) fn ends_in_time(launch: &Launch, now: Time, end: Option<EndOfLife>) -> Verdict {
+    let request = launch.spec.time_request_ns;
+    match end {
+        Some(end) if request > 0 && !end.fits(now.0, request) => {
+            let text = format!("{} asks for {request} ns at {now:?}: {end:?}", launch.task);
+            Err(Violation::new("ends", text))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn matches(

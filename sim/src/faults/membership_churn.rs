@@ -33,7 +33,7 @@ impl World {
         let (store, slots) = (self.dice.number() | 1, self.dice.pick(&[1, 2, 4]));
         let keeper = self.joins_as_keeper();
         let slots = if keeper { 0 } else { slots };
-        let offer = self.options.offers.bytes(self.machines.len(), slots);
+        let offer = self.options.offer_bytes(self.machines.len(), slots);
         let join = wire::MemberJoin { store, slots, keeper, offer, ..Default::default() };
         self.propose(Body::Join(join));
     }
@@ -46,7 +46,7 @@ impl World {
         while self.now < until && self.violation.is_none() {
             // The store number distinguishes a repeated proposal from a second machine.
             let keeper = slots == 0;
-            let offer = self.options.offers.bytes(node, slots);
+            let offer = self.options.offer_bytes(node, slots);
             let join = wire::MemberJoin { store, slots, keeper, offer, ..Default::default() };
             self.propose(Body::Join(join));
             if self.run_until(self.now + ASKS_AGAIN, |world| world.machines.len() > node) {

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use proto::work::Launch;
-use proto::{Event, TaskId};
-use resources::{Amount, Name, Offer, Pool, Request, Totals};
+use proto::{Event, Span, TaskId};
+use resources::{Amount, EndOfLife, Name, Offer, Pool, Request};
 use scheduler::Mutant;
 
 use crate::checkers::claims;
 use crate::checkers::{Verdict, Violation};
 use crate::faults::clients::random_jobs::Draft;
 use crate::faults::options::WorldOptions;
-use crate::faults::world::World;
+use crate::faults::world::{BEGIN, World};
 use crate::rng::SimRng;
 
 /// A separate random stream, so that other draws of a seed stay as they are.
 const STREAM: u64 = 0x6e65_6564_7300_0000;
 /// The share of seeds in which tasks ask for resources.
 const ASKING_PERMILLE: u64 = 300;
+/// The share of seeds without faults in which nodes end and tasks ask for time.
+const ENDING_PERMILLE: u64 = 200;
 /// Mutants of resources show only in such seeds.
 const ASKING_PERMILLE_OF_MUTANTS: u64 = 1000;
 
@@ -73,17 +75,28 @@ impl NodeOffers {
         }
         Offer::new(pools.into_iter().flatten().collect(), Vec::new()).ok().map(Arc::new)
     }
-    /// The offer in the form of the map.
-    #[must_use]
-    pub fn bytes(self, node: usize, slots: u32) -> Vec<u8> {
-        let totals = self.of(node, slots).map(|offer| Totals::from(&*offer));
-        totals.map_or_else(Vec::new, |totals| totals.encode())
+}
+
+impl WorldOptions {
+    /// The known end of a node.
+    pub(crate) fn end_of(&self, node: usize) -> Option<EndOfLife> {
+        let (_, after, margin) = *self.ends.iter().find(|(it, ..)| *it == node)?;
+        Some(EndOfLife::from_parts((BEGIN + after).0, margin.0))
+    }
+    /// The offer of a node in the form of the map.
+    pub(crate) fn offer_bytes(&self, node: usize, slots: u32) -> Vec<u8> {
+        let offer = self.offers.of(node, slots);
+        node::offer_bytes(offer.as_deref(), slots, self.end_of(node))
     }
 }
 
 /// Gives the nodes of some seeds resources, and makes tasks ask for them.
 pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'d mut Draft>) {
     let mut dice = SimRng::new(world.seed ^ STREAM);
+    let ends = dice.chance(ENDING_PERMILLE) || world.mutant == Some(Mutant::StartsPastItsEnd);
+    if world.faultless && world.nodes > 1 && ends {
+        return draw_ends(world, &mut dice, drafts);
+    }
     let is_own = world.mutant.is_some_and(|mutant| Mutant::OF_RESOURCES.contains(&mutant));
     let share = if is_own { ASKING_PERMILLE_OF_MUTANTS } else { ASKING_PERMILLE };
     if !dice.chance(share) {
@@ -98,6 +111,23 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
         if dice.chance(asking) && task.cpus == 1 && !task.upload {
             let request: Request = dice.pick(&REQUESTS).parse().expect("it is a request");
             task.request = request.encode();
+        }
+    }
+}
+
+/// Nodes that end, and tasks that need some time. The first node never ends.
+fn draw_ends<'d>(
+    world: &mut WorldOptions,
+    dice: &mut SimRng,
+    drafts: impl Iterator<Item = &'d mut Draft>,
+) {
+    for node in 1..world.nodes as usize {
+        let after = Span::from_millis(dice.pick(&[50, 400, 2_000, 20_000]));
+        world.ends.push((node, after, Span::from_millis(dice.pick(&[0, 10, 100]))));
+    }
+    for task in drafts.flat_map(|draft| &mut draft.tasks) {
+        if dice.chance(500) && task.cpus == 1 && !task.upload {
+            task.time_request = Span::from_millis(dice.pick(&[1, 30, 200, 1_000]));
         }
     }
 }
@@ -152,6 +182,7 @@ impl World {
                     Violation::new("match", format!("{}: {error}", launch.task))
                 })?),
             };
+        claims::ends_in_time(launch, machine.local(self.now), self.options.end_of(node))?;
         claims::matches(launch, request.as_ref(), offer.as_deref())?;
         claims::are_free(launch, offer.as_deref(), others)
     }

@@ -19,6 +19,8 @@ pub struct WorldOptions {
     pub slots: Vec<u32>,
     /// The resources of the nodes besides their slots.
     pub offers: NodeOffers,
+    /// Nodes that end, each with its end after the begin of the world, and its margin.
+    pub ends: Vec<(usize, Span, Span)>,
     pub tuning: Tuning,
     pub mutant: Option<Mutant>,
     pub network: NetworkOptions,
@@ -76,6 +78,7 @@ impl WorldOptions {
             copies: 1,
             slots: vec![slots],
             offers: NodeOffers::None,
+            ends: Vec::new(),
             tuning: Tuning { bandwidth_bytes_per_s: 1e9, ..Tuning::of(Policy::Mlb) },
             mutant: None,
             network: NetworkOptions::flat(Span::from_micros(50), 1e9),

@@ -27,7 +27,7 @@ use crate::state::clock::Clock;
 use crate::state::machine::Machine;
 
 /// The begin of virtual time, high enough that a skewed clock never goes below zero.
-const BEGIN: Time = Time(1_000_000_000_000);
+pub(crate) const BEGIN: Time = Time(1_000_000_000_000);
 /// The longest time between two censuses of tasks, while events occur.
 const CENSUS_INTERVAL: Span = Span::from_secs(5);
 /// A run with more steps is in an endless loop.
@@ -122,7 +122,7 @@ impl World {
         let machines: Vec<_> = (0..nodes as usize).map(|node| machine(&options, node)).collect();
         for (member, machine) in map.members.iter_mut().zip(&machines) {
             member.slots = machine.slots;
-            member.offer = options.offers.bytes(member.node as usize, machine.slots);
+            member.offer = options.offer_bytes(member.node as usize, machine.slots);
             member.phase = wire::MemberPhase::Up as i32;
         }
         let map = Arc::new(map);
@@ -515,6 +515,7 @@ impl World {
             incarnation: Incarnation(incarnation),
             slots: machine.slots,
             offer: self.options.offers.of(index, machine.slots),
+            end: self.options.end_of(index),
             store: machine.store,
             tuning: self.options.tuning,
             seed: self.dice.number(),

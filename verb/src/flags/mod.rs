@@ -1,5 +1,6 @@
 //! The arguments that several verbs share, and the flags that pass them to another process.
 
+pub mod life;
 pub mod needs;
 pub mod tuning;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use daemon::CapturedRoom;
 
+use self::life::LifeArgs;
 use self::needs::OfferArgs;
 use self::tuning::{OrderName, PolicyName, TuningArgs};
 use crate::errors::Failure;
@@ -29,6 +31,8 @@ pub struct ClusterArgs {
     pub slots: Option<u32>,
     #[command(flatten)]
     pub offer: OfferArgs,
+    #[command(flatten)]
+    pub life: LifeArgs,
     /// Replicas of each partition, once there are R nodes; then R-1 of them may fail at once. With
     /// 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]

@@ -86,6 +86,8 @@ impl Cluster {
         let base = NodeOptions {
             slots: plan.slots,
             offers: plan.offer.offers(plan.nodes)?,
+            end: plan.life.end,
+            idle_timeout: plan.life.idle,
             tuning: plan.tuning,
             insecure: plan.insecure,
             replicas: Some(plan.replicas),

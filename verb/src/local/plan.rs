@@ -8,6 +8,7 @@ use scheduler::{Policy, Tuning};
 
 use crate::errors::Failure;
 use crate::flags::ClusterArgs;
+use crate::flags::life::LifePlan;
 use crate::flags::needs::OfferPlan;
 use crate::output::say;
 use crate::settings::Settings;
@@ -24,6 +25,7 @@ pub struct ClusterPlan {
     pub tuning: Tuning,
     /// The pools and labels of each node.
     pub offer: OfferPlan,
+    pub life: LifePlan,
     /// Replicas of each partition.
     pub replicas: u32,
     /// The interval at which a node reads all of its records; `None`: never.
@@ -109,7 +111,8 @@ impl ClusterPlan {
         let hides_slurm = args.slurm.hides(settings)?;
         let offer = args.offer.resolve(settings)?;
         offer.offer(0, 1)?; // Before a node starts.
-        Ok(Self { offer, insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
+        let life = args.life.resolve()?;
+        Ok(Self { offer, life, insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
     }
 
     pub fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
@@ -123,6 +126,7 @@ impl ClusterPlan {
             bandwidth,
             tuning,
             offer: OfferPlan::default(),
+            life: LifePlan::default(),
             replicas: 1,
             scrub_every,
             captured: CapturedRoom::default(),

@@ -83,6 +83,7 @@ pub fn spawn(
     };
     command.args(["--slots", &plan.slots.to_string()]);
     command.args(plan.offer.flags());
+    command.args(plan.life.flags());
     let of = plan.nodes.max(node + 1);
     command.args(["--share", &format!("{node}/{of}")]);
     command.args(ScrubArgs::flags(plan.scrub_every));

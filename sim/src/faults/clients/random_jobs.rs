@@ -56,6 +56,8 @@ pub struct DraftTask {
     /// Empty: cpus alone.
     pub request: Vec<u8>,
     pub priority: i32,
+    /// Zero: none.
+    pub time_request: Span,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -95,6 +97,7 @@ impl Draft {
             upload: false,
             request: Vec::new(),
             priority: 0,
+            time_request: Span::ZERO,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -401,6 +404,7 @@ impl DraftTask {
             retries: self.retries,
             request: self.request.clone(),
             priority: self.priority,
+            time_request_ns: self.time_request.0,
             body: Some(match (self.command, self.upload) {
                 (true, _) => wire::spec::Body::Command(wire::Command::default()),
                 (false, true) => wire::spec::Body::Upload(wire::Upload {}),
@@ -476,6 +480,7 @@ fn random_task(dice: &mut SimRng, job_mix: &JobMix) -> DraftTask {
         upload: false,
         request: Vec::new(),
         priority: 0,
+        time_request: Span::ZERO,
     }
 }
 

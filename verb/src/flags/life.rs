@@ -1,0 +1,135 @@
+//! The flags of a node's life: when it ends, and when it leaves by itself.
+
+use clap::Args;
+use resources::EndOfLife;
+
+use crate::errors::Failure;
+use crate::units::{Timespan, now_ns};
+
+/// The script of an allocation sets this to the end of its batch job, in seconds since the epoch.
+pub const ENDS_AT_VARIABLE: &str = "STARLING_ENDS_AT";
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct LifeArgs {
+    /// The node ends after this time: tasks with a time request start only where they can end, and
+    /// the node leaves in order before [default: the end of the batch job, if known]
+    #[arg(long, value_name = "DURATION", conflicts_with = "ends_at")]
+    time_limit: Option<Timespan>,
+    /// As --time-limit, by the clock: seconds since 1970, or 2026-11-27T10:00:00 in UTC
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    ends_at: Option<u64>,
+    /// A node without work for this long leaves in order. The last one stays
+    #[arg(long, value_name = "DURATION")]
+    idle_timeout: Option<Timespan>,
+}
+
+/// The life of the nodes of one start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LifePlan {
+    pub end: Option<EndOfLife>,
+    pub idle: Option<std::time::Duration>,
+}
+
+impl LifeArgs {
+    pub fn resolve(&self) -> Result<LifePlan, Failure> {
+        let now_ns = now_ns();
+        let read = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let limit = self.time_limit.map(|limit| limit.0.as_nanos() as u64);
+        let told = limit.map(|limit| now_ns.saturating_add(limit));
+        let told = told.or_else(|| self.ends_at.map(seconds_ns));
+        let is_task = std::env::var_os(client::DOOR_VARIABLE).is_some();
+        let found = if is_task { None } else { end_of_batch_job(read, now_ns) };
+        if let Some(at) = told.filter(|&at| at <= now_ns) {
+            let ago = (now_ns - at) / 1_000_000_000;
+            return Err(Failure::usage(format!("the node would have ended {ago} s ago")));
+        }
+        let found = found.filter(|&at| at > now_ns);
+        let end = told.or(found).map(|at| EndOfLife::of_life(now_ns, at));
+        Ok(LifePlan { end, idle: self.idle_timeout.map(|idle| idle.0) })
+    }
+}
+
+impl LifePlan {
+    /// The flags by which another process gets the same life.
+    #[must_use]
+    pub fn flags(&self) -> Vec<String> {
+        let end = self.end.map(|end| (end.at_ns() / 1_000_000_000).to_string());
+        let idle = self.idle.map(|idle| format!("{}ms", idle.as_millis()));
+        let pair = |name: &str, value: Option<String>| value.map(|value| [name.to_owned(), value]);
+        let pairs = [pair("--ends-at", end), pair("--idle-timeout", idle)];
+        pairs.into_iter().flatten().flatten().collect()
+    }
+}
+
+fn seconds_ns(seconds: u64) -> u64 {
+    seconds.saturating_mul(1_000_000_000)
+}
+
+/// The end of the batch job in nanoseconds since the epoch, as far as its environment shows it. PBS
+/// and OAR give a walltime alone, which then counts from the start of the node.
+fn end_of_batch_job(read: impl Fn(&str) -> Option<String>, now_ns: u64) -> Option<u64> {
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok().filter(|&it| it > 0);
+    let at = number(ENDS_AT_VARIABLE).or_else(|| number("SLURM_JOB_END_TIME"));
+    let walltime = || number("OAR_JOB_WALLTIME_SECONDS").or_else(|| number("PBS_WALLTIME"));
+    at.map(seconds_ns).or_else(|| Some(now_ns.saturating_add(seconds_ns(walltime()?))))
+}
+
+/// Seconds since 1970, or a date and a time of the day in UTC.
+fn parse_time(text: &str) -> Result<u64, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let wrong = || format!("'{text}' is neither seconds since 1970 nor 2026-11-27T10:00:00");
+    let (day, time) = text.trim_end_matches('Z').split_once(['T', ' ']).ok_or_else(wrong)?;
+    let numbers = |text: &str, at: char| -> Option<Vec<u64>> {
+        text.split(at).map(|part| part.parse().ok()).collect()
+    };
+    match (numbers(day, '-').as_deref(), numbers(time, ':').as_deref()) {
+        (Some(&[year, month, day]), Some(&[hour, minute, second]))
+            if (1970..=2200).contains(&year)
+                && (1..=12).contains(&month)
+                && (1..=31).contains(&day)
+                && hour < 24
+                && minute < 60
+                && second < 60 =>
+        {
+            Ok(((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Days from 1970 to a date.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    // The year begins in March, so that the leap day is its last day.
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(parse_time("1796000000"), Ok(1_796_000_000));
+        assert_eq!(parse_time("1970-01-01T00:00:00"), Ok(0));
+        assert_eq!(parse_time("2000-02-29T12:00:00Z"), Ok(951_825_600));
+        assert_eq!(parse_time("2026-11-27 10:00:00"), Ok(1_795_773_600));
+        for wrong in ["", "tomorrow", "2026-13-01T00:00:00", "2026-11-27", "-5"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_found_in_the_environment() {
+        let with = |name: &'static str, value: &'static str| {
+            end_of_batch_job(move |asked| (asked == name).then(|| value.to_owned()), 7)
+        };
+        assert_eq!(with("SLURM_JOB_END_TIME", "100"), Some(100_000_000_000));
+        assert_eq!(with(ENDS_AT_VARIABLE, "100"), Some(100_000_000_000));
+        assert_eq!(with("OAR_JOB_WALLTIME_SECONDS", "60"), Some(60_000_000_007));
+        assert_eq!(with("PBS_WALLTIME", "60"), Some(60_000_000_007));
+        assert_eq!(with("SLURM_JOB_END_TIME", "soon"), None);
+    }
+}
