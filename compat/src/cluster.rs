@@ -139,10 +139,6 @@ struct Worker {
 }
 
 /// The workers that were started through the front, by number.
-pub(crate) async fn workers(client: &Client) -> Result<Vec<(u64, Option<u32>)>, Failure> {
-    Ok(all(client).await?.into_iter().map(|worker| (worker.record.id, worker.node)).collect())
-}
-
 async fn all(client: &Client) -> Result<Vec<Worker>, Failure> {
     let records = records::workers(client).await?;
     let map = client.raw().newest_map(MAP_TIMEOUT).await;

@@ -16,7 +16,7 @@ use crate::records::{self, JobRecord};
 use crate::submit::JOB_NAME_BYTES_MAX;
 use crate::tasks::{self, TaskRow};
 use crate::words::{Ids, Selector, span};
-use crate::{cluster, ids, submit, table};
+use crate::{ids, submit, table};
 
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The pause between two looks at an open job.
@@ -73,10 +73,6 @@ impl Job {
     /// The word for tasks that were cancelled.
     pub(crate) fn cancelled_word(&self) -> &'static str {
         if self.is_stopped_by_failures() { "ABORTED" } else { "CANCELED" }
-    }
-
-    pub(crate) fn failures(&self) -> Vec<wire::Failure> {
-        self.counts().failures
     }
 }
 
@@ -485,6 +481,5 @@ async fn cat(
             }
         }
     }
-    let _ = cluster::workers;
     Ok(())
 }

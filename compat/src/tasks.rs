@@ -53,9 +53,16 @@ impl TaskRow {
 pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Failure> {
     let mut states: Vec<wire::TaskState> = Vec::new();
     client.raw().tasks(job.id, |task| states.push(task)).await?;
+    // A list of jobs has no failures.
+    let full = client.raw().job(job.id).await?;
     let workers: BTreeMap<u32, String> = cluster::names(client).await?;
-    let failures: BTreeMap<u64, wire::Failure> =
-        job.failures().into_iter().map(|failure| (failure.local, failure)).collect();
+    let failures: BTreeMap<u64, wire::Failure> = full
+        .sum
+        .unwrap_or_default()
+        .failures
+        .into_iter()
+        .map(|failure| (failure.local, failure))
+        .collect();
     let (mut rows, mut explained) = (Vec::new(), 0);
     for task in states {
         let state = match task.phase() {

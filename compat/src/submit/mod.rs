@@ -49,7 +49,7 @@ pub(crate) fn run(front: &Front, args: &SubmitArgs) -> Result<ExitCode, Failure>
     verb::block_on(async {
         let client = front.connect().await?;
         let job = match &args.job {
-            Some(selector) => add(front, &client, args, selector, ids, values.as_deref()).await?,
+            Some(selector) => add(&client, args, selector, ids, values.as_deref()).await?,
             None => {
                 let ids = ids.unwrap_or_else(|| vec![0]);
                 submit(&client, args, ids, values.as_deref()).await?
@@ -142,7 +142,6 @@ async fn submit(
 
 /// Adds tasks to an open job.
 async fn add(
-    front: &Front,
     client: &Client,
     args: &SubmitArgs,
     selector: &crate::words::Selector,
@@ -195,7 +194,6 @@ async fn add(
         handle.append(&spec, NewTask { entry, payload, ..NewTask::default() })?;
     }
     handle.flush().await?;
-    let _ = front;
     Ok(job)
 }
 
@@ -264,7 +262,7 @@ fn describe(
     let program = program.display().to_string();
     let argv = [&program, TASK_VERB, "{job}", "{i}", &order.text()];
     let spec = TaskSpec::command(argv).name("task-{i}").kind(&name_of(args)?);
-    let spec = spec.needs(&wanted.needs)?.priority(args.priority);
+    let spec = spec.needs(&wanted.needs)?.priority(args.priority).awaits_nodes();
     let spec = match args.time_limit {
         Some(limit) => spec.time_limit(limit.0),
         None => spec.time_limit(Duration::ZERO),
