@@ -92,7 +92,8 @@ pub(crate) fn server(front: &Front, verb: &ServerVerb) -> Result<ExitCode, Failu
         ServerVerb::Info => verb::block_on(async {
             let client = front.connect().await?;
             let map = client.raw().newest_map(MAP_TIMEOUT).await;
-            let first = map.members.iter().find(|member| member.keeper).or(map.members.first());
+            let first =
+                map.members.iter().find(|member| member.keeper).or_else(|| map.members.first());
             let pid = first.map_or(0, |member| member.pid);
             // Of the number of the cluster, which stays.
             let uid = format!("{:06x}", map.cluster & 0xff_ffff);

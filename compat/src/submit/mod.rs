@@ -272,7 +272,7 @@ fn describe(
 
 /// The command, after the interpreter that a script names.
 fn command_of(args: &SubmitArgs) -> Vec<String> {
-    let script = args.command.first().map(Path::new).unwrap_or(Path::new(""));
+    let script = args.command.first().map_or_else(|| Path::new(""), Path::new);
     let is_script = args.directives == crate::args::Where::File
         || script.extension().is_some_and(|ending| ending == "sh");
     let mut head = [0; 512];
