@@ -208,7 +208,7 @@ async fn list(
     let total = jobs.len();
     let is_shown = |job: &&Job| match filter.is_empty() {
         _ if all => true,
-        true => !job.is_ended(),
+        true => !job.is_ended() || job.openness == Openness::Open,
         false => is_wanted(filter, job.state()),
     };
     let shown: Vec<&Job> = jobs.iter().filter(is_shown).collect();

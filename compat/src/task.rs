@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -58,10 +59,14 @@ pub(crate) fn run(line: &[OsString]) -> ExitCode {
     let [job, task, order] = words[..] else { return ExitCode::from(2) };
     let Ok(order) = serde_json::from_str::<Order>(order) else { return ExitCode::from(2) };
     let names = Names { job, task, instance: instance() };
+    // A failed start leaves the streams of the command in the place of those of this process.
+    let captured = io::stderr().as_fd().try_clone_to_owned();
     match start(&order, &names) {
         Ok(code) => code,
         Err((code, reason)) => {
-            let _ = writeln!(io::stderr().lock(), "{REASON}{}", reason.replace('\n', "\\n"));
+            let line = format!("{REASON}{}\n", reason.replace('\n', "\\n"));
+            // Without the stream the exit code has to do.
+            let _ = captured.map(File::from).and_then(|mut file| file.write_all(line.as_bytes()));
             ExitCode::from(code)
         }
     }
