@@ -18,6 +18,7 @@ mod views;
 mod web;
 mod workload;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -27,7 +28,8 @@ use args::{Cli, Verb};
 use cluster::{config, job, kv, submit, task, token};
 use local::{doctor, example, node, run, up};
 use verb::Context;
-use verb::errors::{Done, Exit};
+use verb::directives;
+use verb::errors::{Done, Exit, Failure};
 use verb::output::{self, Output};
 use verb::settings::Settings;
 
@@ -41,8 +43,11 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|verb| verb == "__spawner") {
         executor::spawner::main()
     }
-    let failure = match Cli::try_parse() {
-        Ok(cli) => match dispatch(cli) {
+    if let Some(code) = compat_front() {
+        return code;
+    }
+    let failure = match Cli::try_parse().and_then(with_directives) {
+        Ok(cli) => match cli.and_then(dispatch) {
             Ok(exit) => return ExitCode::from(exit as u8),
             Err(failure) => usage::or_hint(failure, &words()),
         },
@@ -61,6 +66,43 @@ fn main() -> ExitCode {
         output::say_lines(failure.render().trim_end());
     }
     ExitCode::from(failure.exit as u8)
+}
+
+/// The front of another command line: by a link of that name, or as a verb.
+fn compat_front() -> Option<ExitCode> {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let program = std::path::Path::new(line.first()?).file_name();
+    if line.get(1).is_some_and(|verb| verb == compat::TASK_VERB) {
+        return Some(compat::task(&line[2..]));
+    }
+    if program.is_some_and(|name| name == compat::NAME) {
+        return Some(compat::run(line));
+    }
+    let is_verb = line.get(1).is_some_and(|verb| verb == compat::NAME);
+    is_verb.then(|| compat::run(line[1..].to_vec()))
+}
+
+/// Adds the options that a submitted script gives.
+fn with_directives(cli: Cli) -> Result<Result<Cli, Failure>, clap::Error> {
+    let options = match &cli.verb {
+        Verb::Submit(args) => args.directives(),
+        _ => Ok(Vec::new()),
+    };
+    let options = match options {
+        Ok(options) if options.is_empty() => return Ok(Ok(cli)),
+        Ok(options) => options,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let Some(verb) = line.iter().position(|word| word == "submit") else { return Ok(Ok(cli)) };
+    let parse = |line: &[OsString]| {
+        let matches = Cli::command().try_get_matches_from(line)?;
+        Ok(matches.subcommand().map(|(_, verb)| verb.clone()).unwrap_or_default())
+    };
+    let command = Cli::command();
+    let submit = command.find_subcommand("submit").cloned().unwrap_or_default();
+    let merged = directives::merge(&line, verb, &options, &submit, parse)?;
+    Cli::try_parse_from(merged).map(Ok)
 }
 
 /// The command line after the program's name.

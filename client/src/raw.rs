@@ -99,6 +99,11 @@ impl Raw<'_> {
         self.0.task_records(job, see).await
     }
 
+    /// Whether a task of the job runs.
+    pub async fn runs_some(self, job: JobId) -> Result<bool, ClientError> {
+        self.0.runs_some(job).await
+    }
+
     /// As [`Client::known_tasks`].
     pub async fn known_tasks(
         self,

@@ -57,6 +57,8 @@ pub struct JobSettings {
     pub transfer_ns_per_byte: f64,
     /// The maximum number of tasks, with those that tasks spawn; 0: the default.
     pub max_tasks: u64,
+    /// The job is cancelled when more tasks than this have failed; `None`: never.
+    pub max_fails: Option<u64>,
 }
 
 /// A job that the cluster has accepted durably.
@@ -77,6 +79,7 @@ impl JobSettings {
             real_data: self.real_data,
             transfer_ns_per_byte: self.transfer_ns_per_byte,
             max_tasks: self.max_tasks,
+            fails_limit: self.max_fails.map_or(0, |fails| fails.saturating_add(1)),
             ..wire::JobSettings::default()
         }
     }

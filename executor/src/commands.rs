@@ -50,7 +50,7 @@ pub(crate) type Numbered = (u64, Box<Launch>);
 
 enum Work {
     Launch(u64, Box<Launch>),
-    Request(SpawnerRequest),
+    Request(Box<SpawnerRequest>),
     /// The spawner ended before these orders were sent.
     Staged(Vec<u8>, Vec<(u64, Running)>),
     /// The spawner did not take all written bytes at once.
@@ -157,7 +157,7 @@ impl Commands {
 
     pub(crate) fn kill(&self, number: u64) {
         if let Some(Ok(threads)) = self.threads.get() {
-            self.inner.queue(&threads.sender, Work::Request(kill(number)));
+            self.inner.queue(&threads.sender, Work::Request(Box::new(kill(number))));
         }
     }
 
@@ -315,7 +315,7 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                 Work::Launch(number, launch) => {
                     stage(inner, number, launch, &mut batch, &mut staged)
                 }
-                Work::Request(request) => wire::encode(&mut batch, &request),
+                Work::Request(request) => wire::encode(&mut batch, &*request),
                 Work::Staged(orders, running) => {
                     batch.extend_from_slice(&orders);
                     staged.extend(running);
@@ -555,7 +555,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
             Ok(()) => printed.captured.add(*stderr, data.len() as u64),
             Err(loss) => {
                 if printed.lose(loss.clone()) {
-                    inner.queue(orders, Work::Request(kill(*number)));
+                    inner.queue(orders, Work::Request(Box::new(kill(*number))));
                 }
             }
         }

@@ -42,6 +42,14 @@ pub(crate) fn entry_of(launch: &Launch) -> Option<u64> {
     entry::is_template(&launch.spec.name).then_some(launch.entry)
 }
 
+/// The own value of a task, else its number.
+fn value_of(launch: &Launch, width: usize) -> String {
+    match launch.payload.strip_prefix(b"=") {
+        Some(value) => String::from_utf8_lossy(value).into_owned(),
+        None => entry::text(launch.entry, width),
+    }
+}
+
 pub(crate) fn environment(
     shared: &Shared,
     launch: &Launch,
@@ -56,7 +64,7 @@ pub(crate) fn environment(
     push_variable(&mut out, "STARLING_JOB_ID", scope.job);
     push_variable(&mut out, "STARLING_TASK_ID", scope.task);
     push_variable(&mut out, "STARLING_ATTEMPT", &launch.attempt.to_string());
-    push_variable(&mut out, "STARLING_ENTRY", &entry::text(launch.entry, width));
+    push_variable(&mut out, "STARLING_ENTRY", &value_of(launch, width));
     push_variable(&mut out, "STARLING_SUBMIT_DIR", &command.submit_dir);
     push_variable(&mut out, "STARLING_TASK_DIR", &directory_text);
     push_variable(&mut out, "STARLING_CPUS", &cpus);

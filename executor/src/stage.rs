@@ -144,6 +144,8 @@ fn build(
         cwd: bytes_of(cwd),
         submit_dir: command.submit_dir.clone().into_bytes(),
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
+        stdout: output_file(&scope, launch, &command.stdout, submit_dir)?,
+        stderr: output_file(&scope, launch, &command.stderr, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
         memory_limit_bytes: crate::resources::memory_limit_bytes(launch),
         mark: mark(shared, launch),
@@ -154,6 +156,24 @@ fn build(
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));
     let inputs = came_in.into_iter().flatten().collect();
     Ok((Ready { outputs: output_files, inputs, guards }, start))
+}
+
+/// The file for an output stream of the command; empty: a pipe.
+fn output_file(
+    scope: &Scope<'_>,
+    launch: &Launch,
+    template: &str,
+    submit_dir: &Path,
+) -> Result<Vec<u8>, String> {
+    match template {
+        "" => Ok(Vec::new()),
+        "none" => Ok(b"/dev/null".to_vec()),
+        template => {
+            let path = scope.expand(template)?;
+            let path = path.replace("%{INSTANCE_ID}", &launch.attempt.to_string());
+            Ok(bytes_of(submit_dir.join(path)))
+        }
+    }
 }
 
 /// True if an output of the task has this name.

@@ -13,6 +13,7 @@ No verb is here.
 
 pub mod cluster;
 mod context;
+pub mod directives;
 pub mod errors;
 pub mod files;
 pub mod flags;

@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("proto", &[]),
     ("resources", &[]),
     ("kvs", &[]),
@@ -59,11 +59,13 @@ const ARROWS: [(&str, &[&str]); 23] = [
         "lab",
         &["verb", "client", "security", "executor", "workloads", "analysis", "sim", "scheduler"],
     ),
+    ("compat", &["client", "verb"]),
     (
         "cli",
         &[
             "bench",
             "lab",
+            "compat",
             "verb",
             "daemon",
             "client",

@@ -211,7 +211,8 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
     let present: Vec<u64> = states.iter().map(|state| state.job).collect();
     let picked = selector.pick(&present).map_err(Failure::refused)?;
     states.retain(|state| picked.contains(&state.job));
-    let jobs: Vec<JobRow> = states.iter().map(JobRow::new).collect();
+    let mut jobs: Vec<JobRow> = states.iter().map(JobRow::new).collect();
+    jobs::note_waiting(client, &states, &mut jobs).await;
     if context.output.json {
         let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect();
         let (missing, away) = (names(&known.missing), names(&known.away));

@@ -2,6 +2,7 @@
 
 mod captured;
 pub(crate) mod config;
+mod entries;
 mod failures;
 mod fetch;
 mod forget;

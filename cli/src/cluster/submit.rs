@@ -9,14 +9,15 @@ use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs;
+use verb::directives::{self, Directives};
 use verb::errors::{Done, Exit, Failure, heard, plain};
 use verb::flags::needs::NeedsArgs;
 use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
 use workloads::Graph;
 
-use crate::cluster::open_job;
 use crate::cluster::replicas::{self, ReplicasOf};
+use crate::cluster::{entries, open_job};
 use crate::views::jobs;
 use crate::views::{submission, waiting};
 use crate::workload;
@@ -31,9 +32,16 @@ pub(crate) struct SubmitArgs {
     /// A function of a module here, instead of a command; its arguments follow as JSON values
     #[arg(long, value_name = "MODULE:NAME", conflicts_with_all = ["file", "stdin", "stage_in"])]
     function: Option<String>,
-    /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
+    /// One task for each number, for example 1-1000, 1-100:5 or 1,3,5-9; {i} becomes the number.
+    /// With --each-line or --from-json: only these entries
     #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
     array: Option<String>,
+    /// One task for each line of a file, counted from 0; STARLING_ENTRY is the line, {i} its number
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function"])]
+    each_line: Option<PathBuf>,
+    /// One task for each value of an array in a JSON file; STARLING_ENTRY is the value as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function", "each_line"])]
+    from_json: Option<PathBuf>,
     /// Files that the command reads; they appear in its directory
     #[arg(long = "in", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     inputs: Vec<String>,
@@ -61,12 +69,26 @@ pub(crate) struct SubmitArgs {
     /// The standard input of the command [default: nothing]
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     stdin: Option<String>,
+    /// A file for the standard output, below this directory, or none; it may have %{JOB_ID},
+    /// %{TASK_ID}, %{INSTANCE_ID}, %{CWD} and %{SUBMIT_DIR} [default: captured, see 'job output']
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function"])]
+    stdout: Option<String>,
+    /// The same for the standard error
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function"])]
+    stderr: Option<String>,
     /// Further attempts after a failed one
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
     retries: u32,
     /// A task that takes longer is killed and fails
     #[arg(long, value_name = "DURATION", conflicts_with = "file")]
     time_limit: Option<Timespan>,
+    /// Cancel the job when more than N tasks have failed [default: never]
+    #[arg(long, value_name = "N")]
+    max_fails: Option<u64>,
+    /// Where lines '#STARLING --OPTION ...' are read, which give options that this command line does
+    /// not: the script (auto: if its name ends with .sh), or nowhere
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = Directives::Auto)]
+    directives: Directives,
     /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it
     #[arg(long, conflicts_with = "wait")]
     open: bool,
@@ -104,11 +126,27 @@ struct Submitted {
     state: Option<&'static str>,
 }
 
+/// The marker of lines in a script that give options of this verb.
+const MARKER: &str = "#STARLING";
+
+impl SubmitArgs {
+    /// The options in the script that this command line submits; empty: none.
+    pub(crate) fn directives(&self) -> Result<Vec<String>, Failure> {
+        match self.command.first() {
+            Some(script) if self.function.is_none() => {
+                directives::of_script(self.directives, MARKER, Path::new(script))
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
 pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     check_added(args)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
+    options.settings.max_fails = args.max_fails;
     if args.open {
         return open(context, args, &options);
     }
@@ -163,6 +201,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
 fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
     let of_jobs = [
         ("--max-tasks", args.place.max_tasks.is_some()),
+        ("--max-fails", args.max_fails.is_some()),
         ("--data", args.place.data.is_some()),
         ("--placement", args.place.placement.is_some()),
         ("--submit", args.place.submit.is_some()),
@@ -226,6 +265,9 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let options = workloads::CommandOptions {
         array: args.array.clone(),
+        values: entries::read(args.each_line.as_deref(), args.from_json.as_deref())?,
+        stdout: args.stdout.clone(),
+        stderr: args.stderr.clone(),
         inputs: files(args),
         staged: args.stage_in.clone(),
         uploads: args.upload.clone(),

@@ -237,6 +237,28 @@ impl JobRow {
     }
 }
 
+/// The maximum of tasks of a job that are looked at for one that runs, and of such jobs.
+const LOOKED_AT_TASKS_MAX: u64 = 100_000;
+const LOOKED_AT_JOBS_MAX: usize = 1_000;
+
+/// Replaces the state of jobs of which no task has started by `waiting`.
+pub(crate) async fn note_waiting(client: &Client, states: &[JobState], rows: &mut [JobRow]) {
+    let may_wait = |state: &JobState| {
+        let counts = counts(state);
+        let started = counts.executions + counts.done + counts.failed;
+        state.phase() == JobPhase::Running
+            && started == 0
+            && (1..=LOOKED_AT_TASKS_MAX).contains(&state.total)
+    };
+    let candidates = states.iter().zip(rows).filter(|(state, _)| may_wait(state));
+    for (state, row) in candidates.take(LOOKED_AT_JOBS_MAX) {
+        // Without an answer it is not known that it waits.
+        if let Ok(false) = client.raw().runs_some(JobId(state.job)).await {
+            row.state = "waiting";
+        }
+    }
+}
+
 /// A failed task as JSON.
 #[derive(Serialize)]
 pub(crate) struct FailureRow {

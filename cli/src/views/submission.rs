@@ -31,6 +31,7 @@ pub(crate) fn submit_options(
             real_data,
             transfer_ns_per_byte,
             max_tasks: place.max_tasks.unwrap_or(0),
+            max_fails: None,
         },
         ..SubmitOptions::default()
     })

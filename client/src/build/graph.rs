@@ -52,6 +52,8 @@ pub struct GraphTask {
     pub output_sizes: Vec<u64>,
     /// The earliest start, in nanoseconds from the submission of the job.
     pub release_ns: u64,
+    /// Of a command: its variable STARLING_ENTRY. Default: the `entry`.
+    pub value: Option<String>,
 }
 
 impl GraphBuilder {
@@ -76,7 +78,9 @@ impl GraphBuilder {
                 builder.spec(spec.spec.as_ref().clone())
             });
         self.tasks.push((number, 0));
+        let payload = task.value.map_or(Vec::new(), |value| format!("={value}").into_bytes());
         builder.task(TaskInit {
+            payload: &payload,
             entry: task.entry,
             name: &task.name,
             duration_ns: task.duration_ns,

@@ -155,6 +155,12 @@ impl TaskSpec {
         }))
     }
 
+    /// The tasks are accepted even if no present node can run them, and wait for one that joins.
+    #[must_use]
+    pub fn awaits_nodes(self) -> Self {
+        self.with(|spec| spec.awaits_nodes = true)
+    }
+
     /// The number of further attempts after a failed one. Default: 0.
     #[must_use]
     pub fn retries(self, retries: u32) -> Self {

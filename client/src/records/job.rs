@@ -364,6 +364,15 @@ impl Client {
         }
     }
 
+    /// Whether a task of the job runs on some node that answers. Nodes list what they run for the
+    /// homes of others; a home lists its own.
+    pub(crate) async fn runs_some(&self, job: JobId) -> Result<bool, ClientError> {
+        let mut runs = false;
+        let see = |task: wire::TaskState| runs |= task.phase() == wire::TaskPhase::RunningTask;
+        self.task_records(job, see).await?;
+        Ok(runs)
+    }
+
     /// Tasks that run on another node than their home, with their attempts. Their homes know only
     /// the holders.
     async fn guests(&self, job: JobId) -> BTreeMap<u64, u64> {

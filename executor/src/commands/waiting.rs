@@ -12,7 +12,7 @@ impl Commands {
         if let Some(Ok(threads)) = self.threads.get() {
             let waiting = Some(Waiting { number, waits });
             let request = SpawnerRequest { waiting, ..SpawnerRequest::default() };
-            self.inner.queue(&threads.sender, Work::Request(request));
+            self.inner.queue(&threads.sender, Work::Request(Box::new(request)));
         }
     }
 

@@ -143,12 +143,21 @@ impl Starter {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
         let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
         let stdin = opened.as_ref().unwrap_or(&self.null);
+        let out_file = open_output(&start.stdout)?;
+        let err_file = match (&out_file, start.stderr == start.stdout) {
+            (Some(file), true) => Some(file.try_clone().map_err(failed)?),
+            _ => open_output(&start.stderr)?,
+        };
         let wanted = Wanted {
             program: &program,
             argv: &argv.iter().map(CString::as_c_str).collect(),
             environment: &environment,
             directory: &directory,
-            stdio: [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()],
+            stdio: [
+                stdin.as_fd(),
+                out_file.as_ref().map_or_else(|| their_stdout.as_fd(), AsFd::as_fd),
+                err_file.as_ref().map_or_else(|| their_stderr.as_fd(), AsFd::as_fd),
+            ],
             others,
         };
         match vfork::start(&mut self.stack, &wanted) {
@@ -166,6 +175,26 @@ impl Starter {
 fn open_input(path: &[u8]) -> Result<File, Failure> {
     File::open(OsStr::from_bytes(path)).map_err(|error| {
         let text = format!("standard input: {}", reason(&error));
+        Failure { code: CODE_CANNOT_RUN, text }
+    })
+}
+
+/// Makes or empties a file for output, and its directories. An empty path is no file.
+fn open_output(path: &[u8]) -> Result<Option<File>, Failure> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let path = Path::new(OsStr::from_bytes(path));
+    let make = || {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        // Each write goes to the end: both streams may share the file.
+        let _ = File::create(path)?;
+        File::options().append(true).open(path)
+    };
+    make().map(Some).map_err(|error| {
+        let text = format!("output file '{}': {}", path.display(), reason(&error));
         Failure { code: CODE_CANNOT_RUN, text }
     })
 }

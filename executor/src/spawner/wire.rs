@@ -44,6 +44,12 @@ pub(crate) struct Start {
     /// Empty: `/dev/null`.
     #[prost(bytes = "vec", tag = "6")]
     pub(crate) stdin: Vec<u8>,
+    /// Empty: a pipe to the node.
+    #[prost(bytes = "vec", tag = "21")]
+    pub(crate) stdout: Vec<u8>,
+    /// Empty: a pipe to the node.
+    #[prost(bytes = "vec", tag = "22")]
+    pub(crate) stderr: Vec<u8>,
     /// 0: none.
     #[prost(uint64, tag = "7")]
     pub(crate) time_limit_ns: u64,

@@ -167,7 +167,9 @@ impl Scheduler {
         for spec in distinct_requests(&chunk.specs) {
             self.check_request(spec)?;
         }
-        let is_wide = |spec: &&wire::Spec| spec.request.is_empty() && spec.cpus > widest;
+        let is_wide = |spec: &&wire::Spec| {
+            spec.request.is_empty() && spec.cpus > widest && !spec.awaits_nodes
+        };
         if let Some(spec) = chunk.specs.iter().find(is_wide) {
             if self.routing.homes().any_unknown() {
                 return Err(busy("some nodes have not said yet how many slots they have".into()));
@@ -392,6 +394,9 @@ impl Scheduler {
     /// Checks whether some member offers the request of a task.
     fn check_request(&self, spec: &wire::Spec) -> Result<(), wire::Error> {
         let request = check_shape(spec).map_err(refused)?;
+        if spec.awaits_nodes {
+            return Ok(());
+        }
         let mut members = self.routing.homes().not_removed();
         let fits = |node: NodeId| {
             let offer = self
@@ -530,7 +535,8 @@ fn is_call(spec: &wire::Spec) -> bool {
 pub(crate) fn distinct_requests(specs: &[wire::Spec]) -> impl Iterator<Item = &wire::Spec> {
     let mut known = BTreeSet::new();
     let with_request = specs.iter().filter(|spec| !spec.request.is_empty());
-    with_request.filter(move |spec| known.insert((&spec.request[..], is_call(spec))))
+    with_request
+        .filter(move |spec| known.insert((&spec.request[..], is_call(spec), spec.awaits_nodes)))
 }
 
 /// The request of a task. An error: the request is malformed, whatever the nodes offer.

@@ -14,6 +14,7 @@ mod full_disk;
 mod functions;
 mod growth;
 mod hosts;
+mod hq;
 mod inputs;
 mod job_history;
 mod kept_outputs;

@@ -21,6 +21,12 @@ const NEEDS_HINT: &str = "docs/resources.md describes requests";
 pub struct CommandOptions {
     /// `1-40`: one task per number, which replaces `{i}`.
     pub array: Option<String>,
+    /// One task for each value, which is its variable STARLING_ENTRY. They are numbered from 0;
+    /// with an array only those of its numbers.
+    pub values: Option<Vec<String>>,
+    /// Files for the output, below `submit_dir` unless absolute.
+    pub stdout: Option<String>,
+    pub stderr: Option<String>,
     /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
     pub inputs: Vec<String>,
     /// As `inputs`, copied once to each node that reads them.
@@ -110,6 +116,67 @@ fn output(key: String, mut file: Located<String>) -> OutputFile {
     OutputFile { key, file, keep, replicas, form, optional, size_bytes }
 }
 
+fn values_and_streams(table: &mut TaskTable, options: &CommandOptions) -> Result<(), String> {
+    if let Some(values) = &options.values {
+        take_values(table, values)?;
+    }
+    let is_array = table.array.is_some();
+    let path = |given: &Option<String>| {
+        output_path(given.as_deref().unwrap_or_default(), options, is_array)
+    };
+    table.stdout = path(&options.stdout)?;
+    table.stderr = path(&options.stderr)?;
+    Ok(())
+}
+
+/// One task for each value; the numbers of an array select some.
+fn take_values(table: &mut TaskTable, values: &[String]) -> Result<(), String> {
+    let last = values.len().checked_sub(1).ok_or("there are no entries")?;
+    let is_wanted =
+        |at: &u64| table.array.as_ref().is_none_or(|array| array.position(*at).is_some());
+    let numbers: Vec<u64> = (0..=last as u64).filter(is_wanted).collect();
+    if numbers.is_empty() {
+        return Err(format!("the array has none of the {} entries", values.len()));
+    }
+    let zero = values.iter().position(|value| value.contains('\0'));
+    if let Some(at) = zero {
+        return Err(format!("entry {at} has a zero byte, which no variable may have"));
+    }
+    table.array = Some(Array::of(&numbers));
+    table.values = numbers.iter().map(|&at| (at, values[at as usize].clone())).collect();
+    Ok(())
+}
+
+/// The template of a file for the output of a command.
+fn output_path(text: &str, options: &CommandOptions, is_array: bool) -> Result<String, String> {
+    let directory = options.submit_dir.to_string_lossy();
+    let cwd = options.cwd.as_deref().map(|cwd| options.submit_dir.join(cwd));
+    let cwd = cwd.map_or_else(|| directory.clone().into_owned(), |cwd| cwd.display().to_string());
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("%{") {
+        let (name, after) =
+            after.split_once('}').ok_or_else(|| format!("'{text}' has a %{{ without its }}"))?;
+        out.push_str(before);
+        match name {
+            "JOB_ID" => out.push_str("{job}"),
+            "TASK_ID" => out.push_str(if is_array { "{i}" } else { "{task}" }),
+            "INSTANCE_ID" => out.push_str("%{INSTANCE_ID}"),
+            "SUBMIT_DIR" => out.push_str(&directory),
+            "CWD" => out.push_str(&cwd),
+            _ => {
+                return Err(format!(
+                    "'{text}': there is no placeholder %{{{name}}}; there are {OUTPUT_PLACEHOLDERS}"
+                ));
+            }
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+const OUTPUT_PLACEHOLDERS: &str = "JOB_ID, TASK_ID, INSTANCE_ID, CWD and SUBMIT_DIR";
+
 fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
     let body = match &options.function {
         Some(function) => Body::Function(of_arguments(function, &argv)?),
@@ -119,6 +186,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     if let Some(text) = &options.array {
         table.array = Some(Array::parse(text).map_err(|reason| Fault::task(None, name, reason))?);
     }
+    values_and_streams(&mut table, options).map_err(|reason| Fault::task(None, name, reason))?;
     let keyed = |(at, text): (usize, &String)| match text.split_once('=') {
         Some((key, file)) => (key.to_owned(), Located::nowhere(file.to_owned())),
         None => ((at + 1).to_string(), Located::nowhere(text.clone())),

@@ -239,6 +239,7 @@ impl Jobs {
         job.count_submitted();
         job.stall_detector.moved(now);
         job.end_if_spawning_too_much(homes, out);
+        job.end_if_failing_too_much(homes, out);
         job.end_if_complete(now, homes, self.mutant, out);
         if job.state.ended_ns == 0 && !counts.removing {
             job.cancel_again_at(from, out);

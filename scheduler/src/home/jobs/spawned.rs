@@ -1,4 +1,4 @@
-//! Jobs with tasks that spawn tasks: the number of tasks, and its limit.
+//! The limits of a job: of its tasks, with those that tasks spawn, and of failed tasks.
 
 use proto::{JobId, wire};
 
@@ -18,12 +18,30 @@ impl Job {
         let chain = self.state.sum.as_ref().map(|sum| sum.spawn_chain.clone()).unwrap_or_default();
         let submitted = if self.is_of_open_job() { 0 } else { self.state.total };
         let is_over = !chain.is_empty() || self.total() > limit.max(submitted);
-        if self.state.phase() != wire::JobPhase::Running || !is_over {
+        if !is_over {
             return;
         }
         let chain = if chain.is_empty() { String::new() } else { format!(", spawned by {chain}") };
+        self.cancel_by(format!("the limit of {limit} tasks (--max-tasks){chain}"), homes, out);
+    }
+
+    /// Cancels a job with more failed tasks than its submitter wants.
+    pub(super) fn end_if_failing_too_much(&mut self, homes: &Homes, out: &mut Out) {
+        let limit = self.state.settings.as_ref().map_or(0, |settings| settings.fails_limit);
+        let failed = self.state.sum.as_ref().map_or(0, |sum| sum.failed);
+        if limit == 0 || failed < limit {
+            return;
+        }
+        let most = limit - 1;
+        self.cancel_by(format!("the limit of {most} failed tasks (--max-fails)"), homes, out);
+    }
+
+    fn cancel_by(&mut self, by: String, homes: &Homes, out: &mut Out) {
+        if self.state.phase() != wire::JobPhase::Running {
+            return;
+        }
         self.state.set_phase(wire::JobPhase::JobCancelled);
-        self.state.cancelled_by = format!("the limit of {limit} tasks (--max-tasks){chain}");
+        self.state.cancelled_by = by;
         if self.state.openness() == wire::Openness::Open {
             self.begin_closing(homes, out);
         }

@@ -210,7 +210,10 @@ impl<'t> Assembly<'t> {
                 }
             };
             let duration_ns = table.duration_ns;
-            let payload = self.own_arguments(table, &sources, element);
+            let payload = match table.values.get(&element) {
+                Some(value) => format!("={value}").into_bytes(),
+                None => self.own_arguments(table, &sources, element),
+            };
             let init = TaskInit { entry: element, duration_ns, ..TaskInit::of(spec) };
             self.builder.task(TaskInit { payload: &payload, ..init });
         }
@@ -444,6 +447,8 @@ impl<'t> Assembly<'t> {
                 .as_ref()
                 .map_or(String::new(), |cwd| path_text(&self.directory.join(cwd))),
             stdin,
+            stdout: table.stdout.clone(),
+            stderr: table.stderr.clone(),
             submit_dir: path_text(self.directory),
         })
     }

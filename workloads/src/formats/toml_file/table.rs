@@ -1,9 +1,11 @@
 //! One task of a workflow file, or an array of them, with all checks that need no other task.
 
+use std::collections::BTreeMap;
+use std::mem::take;
+
 use proto::entry;
 use proto::limits::{self, COPIES_MAX};
 use proto::wire::OutputForm;
-use std::mem::take;
 
 use super::array::{Array, expand_range, find_range};
 use super::function::{self, FunctionCall};
@@ -30,6 +32,11 @@ pub(crate) struct TaskTable {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<String>,
     pub(crate) stdin: Option<Located<String>>,
+    /// Files for the output of a command.
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// Of a command in an array: by element, the values of its variable STARLING_ENTRY.
+    pub(crate) values: BTreeMap<u64, String>,
     pub(crate) requested: Requested,
     pub(crate) priority: i32,
     pub(crate) time_request_ns: u64,
@@ -88,6 +95,9 @@ impl TaskTable {
             env: Vec::new(),
             cwd: None,
             stdin: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            values: BTreeMap::new(),
             requested: Requested { cpus: 1, ..Requested::default() },
             priority: 0,
             time_request_ns: 0,
@@ -154,6 +164,9 @@ impl TaskTable {
             env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
             cwd: raw.cwd.map(|cwd| cwd.into_inner()),
             stdin: raw.stdin.map(located),
+            stdout: String::new(),
+            stderr: String::new(),
+            values: BTreeMap::new(),
             requested,
             priority,
             time_request_ns: parse(raw.time_request, parse_duration_ns)?,
@@ -243,6 +256,7 @@ impl TaskTable {
         self.env.iter_mut().for_each(|(_, value)| pad(value));
         self.cwd.iter_mut().for_each(pad);
         self.stdin.iter_mut().for_each(|stdin| pad(&mut stdin.value));
+        [&mut self.stdout, &mut self.stderr].into_iter().for_each(pad);
         if let Body::Command(argv) = &mut self.body {
             argv.iter_mut().for_each(pad);
         }

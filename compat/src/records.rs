@@ -1,0 +1,145 @@
+//! What the front keeps in the key-value store.
+
+use client::{Cas, Client};
+use proto::JobId;
+use serde::{Deserialize, Serialize};
+use verb::errors::Failure;
+
+use crate::args::Pin;
+
+/// The texts of a submission. A job that was opened has several.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Submission {
+    pub(crate) ids: Vec<u64>,
+    pub(crate) command: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: String,
+    pub(crate) submit_dir: String,
+    /// Templates; `None`: no file.
+    pub(crate) stdout: Option<String>,
+    pub(crate) stderr: Option<String>,
+    pub(crate) resources: Vec<(String, String)>,
+    pub(crate) priority: i32,
+    pub(crate) time_limit_ns: u64,
+    pub(crate) crash_limit: String,
+    pub(crate) pin: Option<Pin>,
+    pub(crate) task_dir: bool,
+}
+
+/// The front's part of a job.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct JobRecord {
+    pub(crate) submissions: Vec<Submission>,
+    #[serde(default)]
+    pub(crate) cancel_reason: String,
+}
+
+impl JobRecord {
+    pub(crate) fn of_task(&self, task: u64) -> Option<&Submission> {
+        self.submissions.iter().find(|one| one.ids.contains(&task))
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct WorkerRecord {
+    pub(crate) id: u64,
+    pub(crate) pid: u32,
+    pub(crate) host: String,
+    pub(crate) group: String,
+    pub(crate) resources: Vec<(String, String)>,
+    pub(crate) heartbeat: String,
+    pub(crate) work_dir: String,
+    pub(crate) started_ns: u64,
+    /// 'worker stop' has asked it to end.
+    #[serde(default)]
+    pub(crate) is_stopped: bool,
+}
+
+fn job_key(job: JobId) -> Vec<u8> {
+    format!("hq/job/{}", job.0).into_bytes()
+}
+fn worker_key(id: u64) -> Vec<u8> {
+    format!("hq/worker/{id}").into_bytes()
+}
+const WORKERS_KEY: &[u8] = b"hq/workers";
+
+pub(crate) fn input_key(job: JobId) -> String {
+    format!("hq/stdin/{}", job.0)
+}
+
+fn bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("texts and numbers always serialise")
+}
+
+/// Changes a record; nothing is lost if others change it, too.
+async fn change<T: Default + Serialize + for<'de> Deserialize<'de>>(
+    client: &Client,
+    key: &[u8],
+    mut with: impl FnMut(&mut T),
+) -> Result<T, Failure> {
+    let kv = client.kv();
+    loop {
+        let old = kv.lookup(key).await?.map(|value| value.bytes);
+        let old = old.as_deref();
+        let mut record: T =
+            old.and_then(|old| serde_json::from_slice(old).ok()).unwrap_or_default();
+        with(&mut record);
+        if let Cas::Swapped { .. } = kv.cas(key, old, &bytes(&record)).await? {
+            return Ok(record);
+        }
+    }
+}
+
+async fn read<T: for<'de> Deserialize<'de>>(
+    client: &Client,
+    key: &[u8],
+) -> Result<Option<T>, Failure> {
+    let value = client.kv().lookup(key).await?;
+    Ok(value.and_then(|value| serde_json::from_slice(&value.bytes).ok()))
+}
+
+pub(crate) async fn job(client: &Client, job: JobId) -> Result<JobRecord, Failure> {
+    Ok(read(client, &job_key(job)).await?.unwrap_or_default())
+}
+
+pub(crate) async fn change_job(
+    client: &Client,
+    job: JobId,
+    with: impl FnMut(&mut JobRecord),
+) -> Result<JobRecord, Failure> {
+    change(client, &job_key(job), with).await
+}
+
+pub(crate) async fn forget_job(client: &Client, job: JobId) -> Result<(), Failure> {
+    let kv = client.kv();
+    kv.remove(&job_key(job)).await?;
+    kv.remove(input_key(job).as_bytes()).await?;
+    Ok(())
+}
+
+/// Adds a worker, and gives it the next number.
+pub(crate) async fn add_worker(client: &Client, mut worker: WorkerRecord) -> Result<u64, Failure> {
+    let mut id = 0;
+    change(client, WORKERS_KEY, |last: &mut u64| {
+        *last += 1;
+        id = *last;
+    })
+    .await?;
+    worker.id = id;
+    client.kv().insert(&worker_key(id), &bytes(&worker)).await?;
+    Ok(id)
+}
+
+pub(crate) async fn workers(client: &Client) -> Result<Vec<WorkerRecord>, Failure> {
+    let last: u64 = read(client, WORKERS_KEY).await?.unwrap_or_default();
+    let mut workers = Vec::new();
+    for id in 1..=last {
+        workers.extend(read(client, &worker_key(id)).await?);
+    }
+    Ok(workers)
+}
+
+pub(crate) async fn stop_worker(client: &Client, id: u64) -> Result<(), Failure> {
+    let stop = |worker: &mut WorkerRecord| worker.is_stopped = true;
+    change(client, &worker_key(id), stop).await.map(drop)
+}

@@ -1,0 +1,103 @@
+//! The front of HyperQueue's command line, and the options that it shares with `submit`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use starling_tests::{Instance, binary, wait_until};
+
+/// Runs the program by a link named `hq`, in a directory.
+fn hq(instance: &Instance, directory: &Path, arguments: &[&str]) -> String {
+    let link = directory.join("hq");
+    if !link.exists() {
+        symlink(binary(), &link).expect("a link to the program");
+    }
+    let ran = Command::new(&link)
+        .args(arguments)
+        .current_dir(directory)
+        .env("STARLING_DIR", instance.directory())
+        .output()
+        .expect("it starts");
+    let (out, errors) = (ran.stdout, String::from_utf8_lossy(&ran.stderr).into_owned());
+    assert!(ran.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(out).expect("it prints text")
+}
+
+/// The three calls by which Nextflow uses HyperQueue.
+#[test]
+fn the_calls_of_nextflow_are_answered() {
+    let instance = Instance::up(1, 2);
+    let work = instance.sandbox().path("work");
+    fs::create_dir_all(&work).expect("a directory");
+    let script = |name: &str, command: &str| {
+        let head = format!("#HQ --name nf-{name}\n#HQ --cwd {}\n#HQ --cpus 1\n", work.display());
+        let text = format!("#!/bin/bash\n{head}#HQ --time-limit 60sec\n{command}\n");
+        fs::write(work.join(name), text).expect("a script");
+    };
+    script("good", "echo $HQ_JOB_ID > result");
+    script("bad", "exit 3");
+    script("long", "sleep 600");
+    let submit = |name: &str| {
+        let answer =
+            hq(&instance, &work, &["--output-mode=quiet", "submit", "--directives=file", name]);
+        answer.trim().parse::<u32>().expect("the answer is one number")
+    };
+    let (good, bad, long) = (submit("good"), submit("bad"), submit("long"));
+    let states = || hq(&instance, &work, &["--output-mode=quiet", "job", "list", "--all"]);
+    let are = |expected: &[(u32, &str)]| {
+        let lines: Vec<String> =
+            expected.iter().map(|(job, state)| format!("{job} {state}")).collect();
+        let states = states();
+        let mut present: Vec<&str> = states.lines().collect();
+        present.sort_unstable();
+        present == lines
+    };
+    wait_until("the short jobs have ended, and the long one runs", || {
+        are(&[(good, "FINISHED"), (bad, "FAILED"), (long, "RUNNING")])
+    });
+    assert_eq!(fs::read_to_string(work.join("result")).expect("it ran"), format!("{good}\n"));
+    hq(&instance, &work, &["job", "cancel", &format!("{bad},{long}")]);
+    wait_until("the long job is cancelled", || {
+        are(&[(good, "FINISHED"), (bad, "FAILED"), (long, "CANCELED")])
+    });
+    instance.down();
+}
+
+#[test]
+fn entries_output_files_and_the_limit_of_failures() {
+    let instance = Instance::up(1, 1);
+    let sandbox = instance.sandbox();
+    let out = sandbox.path("out");
+    sandbox.write("lines", "one\n\nthree {job}\n");
+    let stdout = format!("{}/%{{JOB_ID}}-%{{TASK_ID}}", out.display());
+    let lines = sandbox.path("lines").display().to_string();
+    let echo = "echo \"<$STARLING_ENTRY> {i}\"";
+    let flags = ["submit", "--wait", "--each-line", &lines, "--stdout", &stdout];
+    instance.starling(&[&flags[..], &["--", "sh", "-c", echo]].concat()).ok();
+    for (number, text) in [(0, "<one> 0\n"), (1, "<> 1\n"), (2, "<three {job}> 2\n")] {
+        let path = out.join(format!("1-{number}"));
+        assert_eq!(fs::read_to_string(path).expect("the task has a file"), text);
+    }
+    // One task at a time: the job ends long before its last task.
+    let many = ["submit", "--wait", "--array", "1-3000:3", "--max-fails", "2", "--"];
+    let ran = instance.starling(&[&many[..], &["sh", "-c", "sleep 0.1; exit 1"]].concat());
+    let ran = ran.expect_code(1);
+    assert!(ran.stderr.contains("(--max-fails)"), "{ran:?}");
+    // Directives of a script; the command line counts more.
+    let script = sandbox.write("s.sh", "#!/bin/sh\n#STARLING --name theirs --priority 2\ntrue\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("it is executable");
+    let script = script.display().to_string();
+    instance.starling(&["submit", "--wait", &script]).ok();
+    instance.starling(&["submit", "--wait", "--name", "mine", &script]).ok();
+    let jobs = instance.json(&["job", "list"]);
+    let names: Vec<&str> = jobs["jobs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    assert_eq!(names[names.len() - 2..], ["theirs", "mine"]);
+    instance.down();
+}
