@@ -141,6 +141,7 @@ impl Scheduler {
             Body::StealLoad(load) => self.on_steal_load(now, from, &load, out),
             Body::StealHint(hint) => self.on_steal_hint(now, from, &hint, out),
             body => {
+                self.holder.set_now(now);
                 self.on_weighty_message(now, from, body, out);
                 true
             }
@@ -148,7 +149,6 @@ impl Scheduler {
     }
 
     fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
-        self.holder.set_now(now);
         let Some(body) = self.routing.keep_owned_bounce_rest(from, body, out) else { return };
         match body {
             Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {

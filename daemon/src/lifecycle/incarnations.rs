@@ -5,7 +5,6 @@ A stop request ends the node with its incarnation. A further one begins if the c
 one failed or had begun without it, or if its records are unreliable. It keeps only the objects.
 */
 
-use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,8 +12,7 @@ use std::time::Duration;
 
 use kvs::membership::wanted_copies;
 use node::{Config, Departs, Input, Node};
-use proto::{Incarnation, NodeId, Span, Time, limits, wire};
-use resources::EndOfLife;
+use proto::{Incarnation, NodeId, Span, limits, wire};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock::Clock;
@@ -31,7 +29,7 @@ use crate::lifecycle::instance::{
     self, AddressFile, ClusterFile, Instance, MembersWriter, StateDir,
 };
 use crate::lifecycle::rendezvous::{self, Formation, JoinCondition, RendezvousOptions};
-use crate::lifecycle::{Members, StoreRecovery};
+use crate::lifecycle::{Members, StoreRecovery, end_of_life};
 use crate::log::NodeLog;
 use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
 use crate::objects::{Transfers, captured, data, upload_search};
@@ -47,8 +45,6 @@ use crate::store::{RocksStore, StoreError};
 use crate::{door, open_files};
 
 /// The time that streams have to end after the node.
-/// The longest sleep of the timer before the node's end.
-const END_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The state that all incarnations of a node share.
@@ -305,7 +301,7 @@ impl RunningIncarnation {
         tokio::spawn(door::serve(Arc::clone(&self.shared)));
         tokio::spawn(tls_context::renew_certificates(Arc::clone(&self.shared)));
         if let Some(end) = context.options.end {
-            tokio::spawn(stop_before(end, context.clock, Arc::clone(&self.shared)));
+            tokio::spawn(end_of_life::stop_before(end, context.clock, Arc::clone(&self.shared)));
         }
         let mut stop = self.shared.stop.subscribe();
         let had_begun = context.instance.has_begun();
@@ -577,47 +573,5 @@ impl RunningIncarnation {
                 StoreError::Damaged { path, reason }.into()
             }),
         }
-    }
-}
-
-/// Stops the node in order just before its known end.
-async fn stop_before(end: EndOfLife, clock: Clock, shared: Arc<Shared>) {
-    let at = Time(end.stops_at_ns());
-    // The timer stands still while the machine is suspended.
-    while clock.now() < at {
-        let until = clock.instant(at).min(std::time::Instant::now() + END_LOOKED_AT_EVERY);
-        tokio::time::sleep_until(until.into()).await;
-    }
-    shared.log.line("its end is near: it stops");
-    shared.stop.send_replace(true);
-}
-
-impl NodeContext {
-    /// The founding nodes and those that joined later, as far as the directory shows.
-    fn known_nodes(&self) -> BTreeSet<NodeId> {
-        let first = (0..self.options.expect).map(NodeId);
-        match self.instance.read_members() {
-            Some(file) if self.moves() => {
-                let left = |node: &NodeId| file.nodes().all(|it| it != *node);
-                let own = self.options.node;
-                let first = first.filter(|node| *node == own || !left(node));
-                first.chain(file.nodes()).collect()
-            }
-            _ => first.collect(),
-        }
-    }
-
-    /// The initial map. Later maps are in the records.
-    fn first_map(&self, state: &StateDir) -> wire::ClusterMap {
-        match &self.known_map {
-            Some(map) if state.is_late() => map.clone(),
-            _ => self.map_at_first(),
-        }
-    }
-
-    pub(crate) fn map_at_first(&self) -> wire::ClusterMap {
-        let id = self.cluster.id().expect("checked when it was read");
-        let ClusterFile { nodes, partitions, replicas, .. } = self.cluster;
-        kvs::make_replicated_map(id, nodes, partitions, replicas)
     }
 }

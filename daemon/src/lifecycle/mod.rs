@@ -1,6 +1,8 @@
 //! The life of a node: its directory, its start, its place among the others, its incarnations.
 
 pub(crate) mod assembly;
+mod end_of_life;
+mod first_map;
 pub(crate) mod incarnations;
 pub mod instance;
 pub(crate) mod join;

@@ -38,7 +38,7 @@ use crate::holder::life::Life;
 use crate::holder::matching::Reservation;
 use crate::holder::no_space::NoSpace;
 use crate::holder::queues::Queues;
-use crate::holder::ready_queue::Presence;
+use crate::holder::ready_queue::{Presence, Ready};
 use crate::holder::recent_completions::RecentCompletions;
 use crate::holder::remote_tasks::RemoteTasks;
 use crate::holder::slots::Slots;
@@ -183,6 +183,16 @@ impl Holder {
     }
     pub(crate) fn remote_tasks_mut(&mut self) -> &mut RemoteTasks {
         &mut self.remote_tasks
+    }
+    /// `missing`: the larger inputs that are not here, each once.
+    pub(crate) fn enqueue(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        missing: &[(ObjectId, Presence)],
+    ) {
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.push(ready, missing);
     }
     pub(crate) fn send_pushes(&mut self, out: &mut Out) {
         if self.pushes.is_empty() {

@@ -113,17 +113,6 @@ impl Holder {
         }
     }
 
-    /// `missing`: the larger inputs that are not here, each once.
-    pub(crate) fn enqueue(
-        &mut self,
-        local_queue: bool,
-        ready: Ready,
-        missing: &[(ObjectId, Presence)],
-    ) {
-        let queue = if local_queue { &mut self.local } else { &mut self.shared };
-        queue.push(ready, missing);
-    }
-
     /// Whether other nodes may steal a task that does not fit here. A task that another node has
     /// sent back is not offered again: it would migrate without end.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
