@@ -223,7 +223,7 @@ fn one_command() {
         submit_dir,
         ..CommandOptions::default()
     });
-    assert_eq!(text, "task 'true': 'x' is not an array such as 1-40 or 1,3,5-9");
+    assert_eq!(text, "task 'true': 'x' is not an array such as 1-40, 1-40:5 or 1,3,5-9");
 }
 
 #[test]
