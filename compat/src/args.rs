@@ -278,7 +278,7 @@ pub(crate) enum WorkerVerb {
     Address {
         worker: u64,
     },
-    /// Wait until so many workers run
+    /// Wait until COUNT workers run
     Wait {
         count: usize,
     },

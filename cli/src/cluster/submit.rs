@@ -85,8 +85,8 @@ pub(crate) struct SubmitArgs {
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,
-    /// Where lines '#STARLING --OPTION ...' are read, which give options that this command line does
-    /// not: the script (auto: if its name ends with .sh), or nowhere
+    /// Where lines '#STARLING --OPTION ...' are read, which give options that this command line
+    /// does not: the script (auto: if its name ends with .sh), or nowhere
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = Directives::Auto)]
     directives: Directives,
     /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it

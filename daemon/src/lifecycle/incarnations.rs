@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kvs::membership::wanted_copies;
 use node::{Config, Departs, Input, Node};
-use proto::{Incarnation, NodeId, Span, limits, wire};
+use proto::{Incarnation, Span, limits, wire};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock::Clock;
