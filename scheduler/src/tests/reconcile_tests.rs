@@ -32,6 +32,7 @@ fn waiting_in(tasks: usize, openness: wire::Openness) -> Scheduler {
     let chunk = wire::Chunk {
         job: 1,
         partition: MINE.0,
+        open: openness == wire::Openness::Open,
         specs: vec![wire::Spec { body, ..Default::default() }],
         tasks: vec![wire::Task { slots: 1, ..Default::default() }; tasks],
         parents: (0..tasks as u64).map(parents).collect(),
