@@ -154,6 +154,9 @@ pub(crate) struct JobRow {
     /// Absent in the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) round: Option<u32>,
+    /// None of its tasks has started. Present only then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) waiting: bool,
 }
 
 /// The stall of a job.
@@ -216,6 +219,7 @@ impl JobRow {
             ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
             stall: StallRow::of(state),
             round: later_round(state),
+            waiting: false,
         }
     }
 
@@ -227,7 +231,7 @@ impl JobRow {
         vec![
             self.job.clone(),
             self.name.clone(),
-            self.state.to_owned(),
+            if self.waiting { "waiting" } else { self.state }.to_owned(),
             units::count(self.total),
             units::count(self.done),
             units::count(self.failed),
@@ -241,7 +245,7 @@ impl JobRow {
 const LOOKED_AT_TASKS_MAX: u64 = 100_000;
 const LOOKED_AT_JOBS_MAX: usize = 1_000;
 
-/// Replaces the state of jobs of which no task has started by `waiting`.
+/// Marks the running jobs of which no task has started.
 pub(crate) async fn note_waiting(client: &Client, states: &[JobState], rows: &mut [JobRow]) {
     let may_wait = |state: &JobState| {
         let counts = counts(state);
@@ -254,7 +258,7 @@ pub(crate) async fn note_waiting(client: &Client, states: &[JobState], rows: &mu
     for (state, row) in candidates.take(LOOKED_AT_JOBS_MAX) {
         // Without an answer it is not known that it waits.
         if let Ok(false) = client.raw().runs_some(JobId(state.job)).await {
-            row.state = "waiting";
+            row.waiting = true;
         }
     }
 }
