@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 mod crash_attribution;
 mod data;
+mod ends;
 mod evaluation;
 mod failing_disk;
 mod faults;
