@@ -145,7 +145,7 @@ async fn all(client: &Client) -> Result<Vec<Worker>, Failure> {
     let map = client.raw().newest_map(MAP_TIMEOUT).await;
     let mut out = Vec::new();
     for record in records {
-        let member = map.members.iter().rev().find(|member| member.pid == record.pid);
+        let member = map.members.iter().rev().find(|member| record.is_of(member));
         let state = match member {
             Some(member) if is_up(member) => "RUNNING",
             None if !record.is_stopped && is_recent(&record) => continue,
@@ -221,6 +221,7 @@ fn start(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure> {
     let host = args.hostname.clone().unwrap_or_else(host_name);
     let record = WorkerRecord {
         pid: std::process::id(),
+        machine: host_name(),
         host,
         group: args.group.clone().unwrap_or_else(|| "default".to_owned()),
         resources: pools
@@ -236,8 +237,13 @@ fn start(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure> {
     let by = verb::block_on(async {
         let client = front.connect().await?;
         let map = client.raw().newest_map(MAP_TIMEOUT).await;
-        // Workers that are gone never return, and hold nothing that others do not have.
-        for member in map.members.iter().filter(|it| it.phase() == MemberPhase::Down) {
+        // Workers that were stopped through the front never return.
+        let known = records::workers(&client).await?;
+        let is_stopped = |member: &&wire::Member| {
+            let stopped = known.iter().filter(|record| record.is_stopped);
+            member.phase() == MemberPhase::Down && stopped.into_iter().any(|it| it.is_of(member))
+        };
+        for member in map.members.iter().filter(is_stopped) {
             let remove = wire::MemberRemove { node: member.node };
             let _ = client.raw().propose(Body::Remove(remove)).await;
         }

@@ -79,6 +79,11 @@ impl Job {
 /// All jobs, by number.
 pub(crate) async fn states(client: &Client) -> Result<Vec<Job>, Failure> {
     let list = client.raw().jobs(LIST_TIMEOUT).await?;
+    if !list.missing.is_empty() {
+        let nodes: Vec<String> = list.missing.iter().map(ToString::to_string).collect();
+        let text = format!("the jobs of {} are not known: no answer", nodes.join(", "));
+        return Err(Failure::lost(text));
+    }
     let records = list.states.into_iter().filter(|record| record.forgotten_ns == 0);
     let job = |record: wire::JobState| Job {
         id: JobId(record.job),
@@ -92,7 +97,7 @@ pub(crate) async fn states(client: &Client) -> Result<Vec<Job>, Failure> {
     };
     let mut jobs: Vec<Job> = records.map(job).collect();
     for job in jobs.iter_mut().filter(|job| !job.is_ended() && job.record.total > 0) {
-        job.has_running = client.raw().runs_some(job.id).await.unwrap_or(false);
+        job.has_running = client.raw().runs_some(job.id).await?;
     }
     Ok(jobs)
 }

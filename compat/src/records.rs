@@ -44,6 +44,10 @@ impl JobRecord {
 pub(crate) struct WorkerRecord {
     pub(crate) id: u64,
     pub(crate) pid: u32,
+    /// The machine, as the map names it.
+    #[serde(default)]
+    pub(crate) machine: String,
+    /// The name that is shown.
     pub(crate) host: String,
     pub(crate) group: String,
     pub(crate) resources: Vec<(String, String)>,
@@ -55,6 +59,12 @@ pub(crate) struct WorkerRecord {
     pub(crate) is_stopped: bool,
 }
 
+impl WorkerRecord {
+    pub(crate) fn is_of(&self, member: &proto::wire::Member) -> bool {
+        self.pid == member.pid && self.machine == member.host
+    }
+}
+
 fn job_key(job: JobId) -> Vec<u8> {
     format!("hq/job/{}", job.0).into_bytes()
 }
@@ -63,8 +73,9 @@ fn worker_key(id: u64) -> Vec<u8> {
 }
 const WORKERS_KEY: &[u8] = b"hq/workers";
 
-pub(crate) fn input_key(job: JobId) -> String {
-    format!("hq/stdin/{}", job.0)
+/// The key of the standard input of a submission, which its first task names.
+pub(crate) fn input_key(job: JobId, ids: &[u64]) -> String {
+    format!("hq/stdin/{}/{}", job.0, ids.first().copied().unwrap_or_default())
 }
 
 fn bytes(value: &impl Serialize) -> Vec<u8> {
@@ -112,8 +123,10 @@ pub(crate) async fn change_job(
 
 pub(crate) async fn forget_job(client: &Client, job: JobId) -> Result<(), Failure> {
     let kv = client.kv();
+    for submission in self::job(client, job).await?.submissions {
+        kv.remove(input_key(job, &submission.ids).as_bytes()).await?;
+    }
     kv.remove(&job_key(job)).await?;
-    kv.remove(input_key(job).as_bytes()).await?;
     Ok(())
 }
 

@@ -30,6 +30,9 @@ pub(crate) struct Order {
     /// The key of the standard input.
     pub(crate) input: Option<String>,
     pub(crate) has_entries: bool,
+    /// Starling keeps the output.
+    #[serde(default)]
+    pub(crate) is_streamed: bool,
 }
 
 impl Order {
@@ -131,6 +134,8 @@ fn start(order: &Order, names: &Names<'_>) -> Result<ExitCode, Reason> {
                 let file = create(path).map_err(|error| cannot("output file", path, &error))?;
                 Stdio::from(file)
             }
+            // Starling keeps the output, as --stream asks for.
+            None if order.is_streamed => Stdio::inherit(),
             None => Stdio::null(),
         };
         match at {
@@ -276,7 +281,13 @@ mod tests {
     fn an_order_has_no_placeholders() {
         let command = ["a{job}", "\"{i}\"", "{{task}}\\"].map(str::to_owned).to_vec();
         let submission = Submission { command, ..Submission::default() };
-        let order = Order { submission, removes: [false; 2], input: None, has_entries: false };
+        let order = Order {
+            submission,
+            removes: [false; 2],
+            input: None,
+            has_entries: false,
+            is_streamed: false,
+        };
         let text = order.text();
         assert!(!text.contains("{job}") && !text.contains("{i}") && !text.contains("{task}"));
         assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);

@@ -63,13 +63,14 @@ fn has_successor(map: &wire::ClusterMap, me: NodeId, end: Option<EndOfLife>) -> 
     others.any(|it| end_of(it).is_none_or(|other| other.at_ns() > own.at_ns() + own.margin_ns()))
 }
 
-/// The node that never leaves because it is idle: one without a known end, then a keeper, then the
-/// first. So the last nodes of a cluster do not leave together.
+/// The node that never leaves because it is idle: one without a known end, else the one that lives
+/// longest; of these a keeper, then the first. So the last nodes do not leave together.
 fn stayer(map: &wire::ClusterMap, me: NodeId, end: Option<EndOfLife>) -> Option<NodeId> {
     let up = map.members.iter().filter(|it| is_up(it));
     let first = up.min_by_key(|it| {
         let end = if it.node == me.0 { end } else { end_of(it) };
-        (end.is_some(), !it.keeper, it.node)
+        let lasts = std::cmp::Reverse(end.map_or(u64::MAX, EndOfLife::at_ns));
+        (lasts, !it.keeper, it.node)
     });
     first.map(|it| NodeId(it.node))
 }
@@ -153,6 +154,14 @@ mod tests {
         assert_eq!(first.judge(Time(980), &together, NodeId(0)), Err(None), "all end");
         let down = map(&[(1000, false, Up), (0, false, Up), (0, false, wire::MemberPhase::Down)]);
         assert_eq!(first.judge(Time(980), &down, NodeId(0)), Err(None), "no majority");
+    }
+
+    #[test]
+    fn of_nodes_that_all_end_the_one_that_lives_longest_stays() {
+        let all = map(&[(1000, true, Up), (5000, false, Up), (5000, true, Up)]);
+        let own = |end| Some(EndOfLife::from_parts(end, 10));
+        assert_eq!(stayer(&all, NodeId(0), own(1000)), Some(NodeId(2)));
+        assert_eq!(stayer(&all, NodeId(1), own(9000)), Some(NodeId(1)));
     }
 
     #[test]

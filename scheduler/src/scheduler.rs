@@ -410,7 +410,8 @@ impl Scheduler {
         self.name_copies(task, &mut work.inputs);
         self.note_class(&work);
         let fits_nowhere = self.fits_nowhere(&work);
-        let may_come = self.routing.homes().any_unknown() || self.routing.homes().all_keep();
+        let homes = self.routing.homes();
+        let may_come = homes.any_unknown() || homes.all_keep() || work.spec.awaits_nodes;
         // An upload stays where its client has put it. If that home is a keeper, it waits until a
         // node with slots is home.
         let waits_for_home = work.is_bound() && self.options.slots == 0;

@@ -120,20 +120,15 @@ pub fn merge(
         }
         let occurrences = given.get_raw_occurrences(id).into_iter().flatten();
         for values in occurrences {
-            let values: Vec<&std::ffi::OsStr> = values.collect();
-            let mut option = OsString::from(format!("--{name}"));
-            match values[..] {
-                // A flag has its default value.
-                [] => merged.push(option),
-                [value] => {
-                    option.push("=");
-                    option.push(value);
-                    merged.push(option);
-                }
-                _ => {
-                    merged.push(option);
-                    merged.extend(values.into_iter().map(OsString::from));
-                }
+            let mut values = values.peekable();
+            if values.peek().is_none() {
+                merged.push(OsString::from(format!("--{name}"))); // A flag has its default value.
+            }
+            // The command follows, so each value gets a name of its own.
+            for value in values {
+                let mut option = OsString::from(format!("--{name}="));
+                option.push(value);
+                merged.push(option);
             }
         }
     }
@@ -150,6 +145,19 @@ mod tests {
         let all = |text: &str| words(text).unwrap();
         assert_eq!(all(" --a  b\t'c d' \"e'f\" g\\ h=\"\""), ["--a", "b", "c d", "e'f", "g h="]);
         assert!(words("a 'b").is_err() && words("a\\").is_err());
+    }
+
+    #[test]
+    fn each_value_of_a_directive_gets_a_name_of_its_own() {
+        use clap::{Arg, ArgAction, Command};
+        let verb = Command::new("submit")
+            .arg(Arg::new("in").long("in").num_args(1..).action(ArgAction::Append))
+            .arg(Arg::new("command").num_args(1..).required(true).last(false));
+        let line = ["submit", "./s.sh"].map(OsString::from);
+        let directives = ["--in", "a", "b"].map(str::to_owned);
+        let parse = |line: &[OsString]| verb.clone().try_get_matches_from(line);
+        let merged = merge(&line, 0, &directives, &verb, parse).expect("it is right");
+        assert_eq!(merged, ["submit", "--in=a", "--in=b", "./s.sh"].map(OsString::from));
     }
 
     #[test]

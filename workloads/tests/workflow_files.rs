@@ -220,10 +220,17 @@ fn one_command() {
     assert_eq!(text, format!("input file 'gone' cannot be used: {path}: no such file"));
     let text = refused(CommandOptions {
         array: Some("x".into()),
-        submit_dir,
+        submit_dir: submit_dir.clone(),
         ..CommandOptions::default()
     });
     assert_eq!(text, "task 'true': 'x' is not an array such as 1-40, 1-40:5 or 1,3,5-9");
+    let text = refused(CommandOptions {
+        array: Some("1-2".into()),
+        stdout: Some("out".into()),
+        submit_dir,
+        ..CommandOptions::default()
+    });
+    assert!(text.contains("all tasks of the array would write to 'out'"), "{text}");
 }
 
 #[test]

@@ -167,6 +167,13 @@ impl TaskSpec {
         self.with(|spec| spec.retries = retries)
     }
 
+    /// A task starts only on nodes that live at least this long. 0, the default: on all nodes.
+    #[must_use]
+    pub fn time_request(self, length: Duration) -> Self {
+        let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        self.with(|spec| spec.time_request_ns = length_ns)
+    }
+
     /// An attempt that takes longer is killed and fails. 0, the default: no limit.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {

@@ -135,8 +135,9 @@ async fn submit(
     let settings =
         JobSettings { real_data: true, max_fails: args.max_fails, ..JobSettings::default() };
     let options = SubmitOptions { name, job: Some(job), settings, ..SubmitOptions::default() };
+    let graph = graph.finish()?;
     note(client, args, job, submission).await?;
-    client.submit(&graph.finish()?, options).await?;
+    client.submit(&graph, options).await?;
     Ok(job)
 }
 
@@ -170,25 +171,31 @@ async fn add(
     let job = JobId(job);
     let record = records::job(client, job).await?;
     let known: BTreeSet<u64> = record.submissions.iter().flat_map(|it| &it.ids).copied().collect();
-    let next = known.last().map_or(0, |last| last + 1);
+    let too_high = || Failure::refused(format!("job {} has no number for a further task", job.0));
+    let next = match known.last() {
+        Some(last) => last.checked_add(1).ok_or_else(too_high)?,
+        None => 0,
+    };
     let ids = match ids {
         None => vec![next],
-        Some(ids) if values.is_none() || known.is_empty() => ids,
-        Some(ids) => ids.into_iter().map(|id| id + next).collect(),
+        Some(ids) if values.is_none() => ids,
+        Some(ids) => {
+            let later = ids.into_iter().map(|id| id.checked_add(next).ok_or_else(too_high));
+            later.collect::<Result<_, _>>()?
+        }
     };
     if let Some(twice) = ids.iter().find(|id| known.contains(id)) {
         let text = format!("Task {twice} already exists in job {}", job.0);
         return Err(Failure::refused(text));
     }
-    let first = ids.first().copied().unwrap_or(0);
     let (spec, submission) = describe(args, job, ids)?;
     let handle = client.join_job_for(job, submission.ids.len() as u64).await?;
     let entries = submission.ids.clone();
     note(client, args, job, submission).await?;
     for entry in entries {
-        // Entries are counted from the first new number.
-        let at = if known.is_empty() { entry } else { entry - first };
-        let payload = value_of(values, at).map(|value| format!("={value}"));
+        // Values are counted from the first new number.
+        let value = values.and_then(|_| value_of(values, entry - next));
+        let payload = value.map(|value| format!("={value}"));
         let payload = payload.unwrap_or_default().into_bytes().into();
         handle.room().await?;
         handle.append(&spec, NewTask { entry, payload, ..NewTask::default() })?;
@@ -205,10 +212,22 @@ async fn note(
     submission: Submission,
 ) -> Result<(), Failure> {
     if let Some(input) = &args.input {
-        client.kv().insert(records::input_key(job).as_bytes(), input).await?;
+        let key = records::input_key(job, &submission.ids);
+        client.kv().insert(key.as_bytes(), input).await?;
     }
-    let add = |record: &mut records::JobRecord| record.submissions.push(submission.clone());
-    records::change_job(client, job, add).await.map(drop)
+    // Another submission may have taken the numbers meanwhile.
+    let mut twice = None;
+    records::change_job(client, job, |record: &mut records::JobRecord| {
+        twice = submission.ids.iter().find(|&&id| record.of_task(id).is_some()).copied();
+        if twice.is_none() {
+            record.submissions.push(submission.clone());
+        }
+    })
+    .await?;
+    match twice {
+        None => Ok(()),
+        Some(id) => Err(Failure::refused(format!("Task {id} already exists in job {}", job.0))),
+    }
 }
 
 pub(crate) const JOB_NAME_BYTES_MAX: usize = 40;
@@ -251,10 +270,12 @@ fn describe(
         pin: args.pin,
         task_dir: args.task_dir,
     };
+    let input = args.input.as_ref().map(|_| records::input_key(job, &submission.ids));
     let order = task::Order {
         submission: Submission { ids: Vec::new(), ..submission.clone() },
         removes: [paths.removes_stdout, paths.removes_stderr],
-        input: args.input.as_ref().map(|_| records::input_key(job)),
+        input,
+        is_streamed: args.stream.is_some(),
         has_entries: args.each_line.is_some() || args.from_json.is_some(),
     };
     let program = std::env::current_exe()
@@ -263,6 +284,7 @@ fn describe(
     let argv = [&program, TASK_VERB, "{job}", "{i}", &order.text()];
     let spec = TaskSpec::command(argv).name("task-{i}").kind(&name_of(args)?);
     let spec = spec.needs(&wanted.needs)?.priority(args.priority).awaits_nodes();
+    let spec = spec.time_request(args.time_request.map_or(Duration::ZERO, |length| length.0));
     let spec = match args.time_limit {
         Some(limit) => spec.time_limit(limit.0),
         None => spec.time_limit(Duration::ZERO),

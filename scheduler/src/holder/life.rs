@@ -48,6 +48,10 @@ impl Holder {
     pub(crate) fn set_now(&mut self, now: Time) {
         self.life.now = now;
     }
+    /// Whether the task can still end here.
+    pub(crate) fn life_fits(&self, work: &Work) -> bool {
+        self.life.fits(work.time_request())
+    }
     /// The next time at which some class can no longer end here.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.life.end?;

@@ -147,9 +147,12 @@ impl Scheduler {
         let waits = |staged: &Staged| {
             staged.attempt == attempt && staged.start_permission == StartPermission::Requested
         };
-        if self.holder.stopping
-            || !self.holder.staging.get(&task).is_some_and(|staged| waits(staged))
-        {
+        let staged = self.holder.staging.get(&task).filter(|staged| waits(staged));
+        let Some(staged) = staged.filter(|_| !self.holder.stopping) else { return };
+        if !self.holder.life_fits(&staged.work) {
+            // The answer came after the latest start.
+            self.unstage(task, out);
+            self.report_dropped(task, attempt, out);
             return;
         }
         self.holder.start_requests.forget(task, StartPermission::Requested);

@@ -385,7 +385,7 @@ impl Scheduler {
             false if let Some(ends) = ends => ends,
             false if request.is_some() => {
                 let asked = request.map_or_else(String::new, |request| request.to_string());
-                format!("it waits for {asked}: the members that offer it are away")
+                format!("it waits for {asked}: no node that is there offers it")
             }
             false => format!("it needs {cpus} cpus, and no node that is there has that many slots"),
         }

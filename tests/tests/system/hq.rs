@@ -65,6 +65,26 @@ fn the_calls_of_nextflow_are_answered() {
 }
 
 #[test]
+fn tasks_wait_for_workers_and_streamed_output_is_kept() {
+    let instance = Instance::up(1, 1);
+    let here = instance.sandbox().path("here");
+    fs::create_dir_all(&here).expect("a directory");
+    let quiet = |arguments: &[&str]| {
+        hq(&instance, &here, &[&["--output-mode=quiet"], arguments].concat()).trim().to_owned()
+    };
+    let rare = quiet(&["submit", "--resource", "rare=1", "--", "true"]);
+    let streamed = quiet(&["submit", "--stream", "log", "--wait", "--", "echo", "kept"]);
+    let output = instance.starling(&["job", "output", &streamed]).ok().stdout;
+    assert!(output.contains("kept"), "{output}");
+    let states = quiet(&["job", "list", "--all"]);
+    let mut states: Vec<&str> = states.lines().collect();
+    states.sort_unstable();
+    assert_eq!(states, [format!("{rare} WAITING"), format!("{streamed} FINISHED")]);
+    hq(&instance, &here, &["job", "cancel", &rare]);
+    instance.down();
+}
+
+#[test]
 fn entries_output_files_and_the_limit_of_failures() {
     let instance = Instance::up(1, 1);
     let sandbox = instance.sandbox();

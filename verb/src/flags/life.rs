@@ -53,8 +53,8 @@ impl LifePlan {
     /// The flags by which another process gets the same life.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
-        let end = self.end.map(|end| (end.at_ns() / 1_000_000_000).to_string());
-        let idle = self.idle.map(|idle| format!("{}ms", idle.as_millis()));
+        let end = self.end.map(|end| end.at_ns().div_ceil(1_000_000_000).to_string());
+        let idle = self.idle.map(|idle| format!("{}ns", idle.as_nanos()));
         let pair = |name: &str, value: Option<String>| value.map(|value| [name.to_owned(), value]);
         let pairs = [pair("--ends-at", end), pair("--idle-timeout", idle)];
         pairs.into_iter().flatten().flatten().collect()

@@ -172,6 +172,12 @@ fn output_path(text: &str, options: &CommandOptions, is_array: bool) -> Result<S
         rest = after;
     }
     out.push_str(rest);
+    let is_own = ["{i}", "{task}"].iter().any(|own| out.contains(own));
+    if is_array && !is_own && !matches!(text, "" | "none") {
+        return Err(format!(
+            "all tasks of the array would write to '{text}'; hint: %{{TASK_ID}} in the path"
+        ));
+    }
     Ok(out)
 }
 
