@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! starling up --nodes 1
-//! cargo run --release -p client --example append -- "$XDG_RUNTIME_DIR/starling/default" 1000000
+//! cargo run --release -p starling-client --example append -- "$XDG_RUNTIME_DIR/starling/default" 1000000
 //! ```
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
 use std::time::Instant;
 
-use client::{Client, NewTask, OpenOptions, TaskSpec};
+use starling_client::{Client, NewTask, OpenOptions, TaskSpec};
 
 const USAGE: &str = "usage: append DIR TASKS";
 

@@ -4,7 +4,7 @@ task adds the counts.
 
 ```sh
 starling --dir /tmp/birds up --nodes 2
-cargo run -p client --example graph -- /tmp/birds
+cargo run -p starling-client --example graph -- /tmp/birds
 ```
 */
 
@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use client::{Client, Graph, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
+use starling_client::{Client, Graph, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
 
 const TEXTS: [&str; 3] = [
     "a starling learns the songs of other birds",

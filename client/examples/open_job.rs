@@ -7,7 +7,7 @@ and fails if it is too small. A last task reads the output of the task that foun
 
 ```sh
 starling --dir /tmp/birds up --nodes 2
-cargo run -p client --example open_job -- /tmp/birds
+cargo run -p starling-client --example open_job -- /tmp/birds
 ```
 */
 
@@ -16,7 +16,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use client::{
+use starling_client::{
     Client, EndsPosition, EndsWatch, JobSettings, LocalId, NewTask, OpenJob, OpenOptions, Parent,
     TaskSpec, Verdict,
 };

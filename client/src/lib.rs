@@ -18,7 +18,7 @@ client.
 ```no_run
 use std::path::Path;
 
-use client::{Client, ClientError, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
+use starling_client::{Client, ClientError, GraphBuilder, GraphTask, SubmitOptions, TaskSpec};
 
 # async fn example(dir: &Path) -> Result<(), ClientError> {
 let mut graph = GraphBuilder::new("squares");

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{
+use starling_client::{
     Cas, Client, ClientError, ClientOptions, Dialer, Instance, JobId, JobPhase, Keyring, KvKind,
     KvNumber, KvOp, KvStatus, LocalId, NodeId, PartitionId, Placement, SubmitOptions,
 };

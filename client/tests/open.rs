@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use client::{
+use starling_client::{
     ClientError, EndsPosition, JobId, JobPhase, LocalId, NewTask, OpenOptions, Openness, Parent,
     PartitionId, TaskSpec, Verdict,
 };

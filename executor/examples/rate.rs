@@ -1,6 +1,7 @@
 //! Measures the commands per second of an executor, and of starting them directly.
 //!
-//! `cargo run --release -p executor --example rate -- [ROUNDS] [COMMANDS] [SLOTS] [PROGRAM ARG..]`
+//! `cargo run --release -p starling-executor --example rate -- [ROUNDS] [COMMANDS] [SLOTS]
+//! [PROGRAM ARG..]`
 
 #![expect(clippy::print_stdout, reason = "a measurement says what it found")]
 

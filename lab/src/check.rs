@@ -172,9 +172,9 @@ pub fn run(context: &Context, args: &CheckArgs) -> Done {
 fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
     match mutant.found_by() {
         FoundBy::Simulator => None,
-        FoundBy::NodeTests => Some("cargo test -p node mutant_of_one_side"),
-        FoundBy::HomeTests => Some("cargo test -p scheduler mutant_of_one_home"),
-        FoundBy::TakeOverTests => Some("cargo test -p scheduler mutant"),
+        FoundBy::NodeTests => Some("cargo test -p starling-node mutant_of_one_side"),
+        FoundBy::HomeTests => Some("cargo test -p starling-scheduler mutant_of_one_home"),
+        FoundBy::TakeOverTests => Some("cargo test -p starling-scheduler mutant"),
     }
 }
 

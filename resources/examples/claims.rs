@@ -1,4 +1,4 @@
-//! Times of a claim and its return: `cargo run --release -p resources --example claims`
+//! Times of a claim and its return: `cargo run --release -p starling-resources --example claims`
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]

@@ -1,8 +1,8 @@
 //! Measures bags against plain loops over the same tree, in pairs that alternate.
 //!
 //! ```text
-//! cargo run --release -p searcher --example measure -- overhead T1 10
-//! cargo run --release -p searcher --example measure -- efficiency T3L 5
+//! cargo run --release -p starling-searcher --example measure -- overhead T1 10
+//! cargo run --release -p starling-searcher --example measure -- efficiency T3L 5
 //! ```
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]

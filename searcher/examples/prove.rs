@@ -2,7 +2,8 @@
 //! `scripts/verify-search`.
 //!
 //! ```text
-//! cargo run --release -p searcher --example prove -- --slots 2 --seconds 600 tsp:berlin52.tsp
+//! cargo run --release -p starling-searcher --example prove -- \
+//!     --slots 2 --seconds 600 tsp:berlin52.tsp
 //! ```
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]

@@ -1,6 +1,7 @@
 //! Checks that seeds take the rare paths. Checkers prove nothing about paths that no seed takes.
 //!
-//! The nightly run: `cargo test -p sim --test marks -- --ignored --nocapture`; `scripts/nightly`.
+//! The nightly run is `cargo test -p starling-sim --test marks -- --ignored --nocapture`, a part of
+//! `scripts/nightly`.
 
 use proto::marks::Mark;
 use sim::{CheckOptions, check};

@@ -57,7 +57,7 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(one(1), one(3), "the number of threads must not matter");
 }
 
-/// `SIM_FIRST_SEED=7 cargo test -p sim --test seeds story -- --ignored --nocapture`
+/// `SIM_FIRST_SEED=7 cargo test -p starling-sim --test seeds story -- --ignored --nocapture`
 #[test]
 #[ignore = "tells what happens in one seed, for a human"]
 fn story() {

@@ -1,6 +1,6 @@
 //! Measures the reading of a million tasks:
-//! `cargo test -p workloads --test large -- --ignored --nocapture FORMAT`, one format at a time,
-//! because the peak memory of a process only grows.
+//! `cargo test -p starling-workloads --test large -- --ignored --nocapture FORMAT`.
+//! It takes one format at a time, because the peak memory of a process only grows.
 //!
 //! Every graph has two edges into each task except those of the first level of 1,000.
 

@@ -25,15 +25,15 @@ const REASON_LINES_MAX: usize = 500;
 
 /// The numbers of seeds of a quick run: small enough for some seconds each.
 const QUICK_SEEDS: [(&str, &str, &str, &str); 2] = [
-    ("sim", "seeds", "no_seed_fails", "SIM_SEEDS"),
-    ("scheduler", "takeover", "", "TAKEOVER_SEEDS"),
+    ("starling-sim", "seeds", "no_seed_fails", "SIM_SEEDS"),
+    ("starling-scheduler", "takeover", "", "TAKEOVER_SEEDS"),
 ];
 
 /// All that `cargo test` compiles.
 const ALL: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
 
-/// Packages with another name than their folder: the folder, then the package.
-const RENAMED: [(&str, &str); 1] = [("tests", "starling-tests")];
+/// A package has the name of its folder with this prefix, except `xtask`.
+pub(crate) const PREFIX: &str = "starling-";
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
     let mut tally = Tally::default();
@@ -61,7 +61,8 @@ pub(crate) fn quick(root: &Path, crates: &[String]) -> ExitCode {
     tally.findings("tidy", || crate::tidy::check(root));
     tally.findings("purity", || crate::purity::check(root));
     tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
-    let changed = if crates.is_empty() { changed_crates(root) } else { crates.to_vec() };
+    let chosen = || crates.iter().map(|name| package(name)).collect();
+    let changed = if crates.is_empty() { changed_crates(root) } else { chosen() };
     for name in &changed {
         let mut command = cargo(root, &["test", "--quiet", "--bins", "--package", name]);
         // Cargo refuses `--lib` for a package without a library.
@@ -105,20 +106,24 @@ fn changed_packages(listed: &str, is_member: impl Fn(&str) -> bool) -> Vec<Strin
 
 /// The packages of folders, sorted, each once.
 fn packages<'f>(folders: impl Iterator<Item = &'f str>) -> Vec<String> {
-    let package = |name: &'f str| {
-        let renamed = RENAMED.iter().find(|(folder, _)| *folder == name);
-        renamed.map_or(name, |&(_, package)| package).to_owned()
-    };
     let mut packages: Vec<String> = folders.map(package).collect();
     packages.sort();
     packages.dedup();
     packages
 }
 
+/// The package of a folder, or of a name that is one already.
+pub(crate) fn package(folder: &str) -> String {
+    if folder == "xtask" || folder.starts_with(PREFIX) {
+        folder.to_owned()
+    } else {
+        format!("{PREFIX}{folder}")
+    }
+}
+
 /// The folder of a package.
 fn folder(package: &str) -> &str {
-    let renamed = RENAMED.iter().find(|(_, renamed)| *renamed == package);
-    renamed.map_or(package, |&(folder, _)| folder)
+    package.strip_prefix(PREFIX).unwrap_or(package)
 }
 
 /// All packages, unless the arguments choose some. What follows `--` goes to the test programs.
@@ -308,7 +313,10 @@ mod tests {
             test_arguments(&arguments).join(" ")
         };
         assert_eq!(of(""), "test --no-fail-fast --workspace -- --show-output");
-        assert_eq!(of("-p sim seeds"), "test --no-fail-fast -p sim seeds -- --show-output");
+        assert_eq!(
+            of("-p starling-sim seeds"),
+            "test --no-fail-fast -p starling-sim seeds -- --show-output"
+        );
         assert_eq!(
             of("recall -- --ignored"),
             "test --no-fail-fast --workspace recall -- --show-output --ignored"
@@ -321,7 +329,7 @@ mod tests {
             M docs/kv.md\n M Cargo.toml\n M \"kvs/caf\\303\\251\"\n";
         let is_member = |name: &str| ["cli", "kvs", "lens", "sim", "tests"].contains(&name);
         let changed = changed_packages(listed, is_member);
-        assert_eq!(changed, ["cli", "kvs", "sim", "starling-tests"]);
+        assert_eq!(changed, ["starling-cli", "starling-kvs", "starling-sim", "starling-tests"]);
         assert!(changed_packages("", is_member).is_empty());
         assert_eq!((folder("starling-tests"), folder("sim")), ("tests", "sim"));
     }

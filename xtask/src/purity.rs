@@ -138,11 +138,13 @@ fn wrong_arrows(package: &str, allowed: &[&str], direct: &[String]) -> Findings 
         .collect()
 }
 
-/// The names of a package's normal dependencies, direct ones or all.
+/// The names of a crate's normal dependencies, direct ones or all. Those of this repository have
+/// no prefix.
 fn dependencies(root: &Path, package: &str, direct: bool) -> Result<Vec<String>, String> {
+    let package = crate::ci::package(package);
     let depth = if direct { "1" } else { "1000" };
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])
+        .args(["tree", "--package", &package, "--edges", "normal", "--prefix", "none"])
         .args(["--depth", depth])
         .current_dir(root)
         .output()
@@ -152,7 +154,8 @@ fn dependencies(root: &Path, package: &str, direct: bool) -> Result<Vec<String>,
         return Err(format!("cargo tree --package {package} failed: {}", why.trim()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+    let names = text.lines().filter_map(|line| line.split(' ').next());
+    Ok(names.map(|name| name.strip_prefix(crate::ci::PREFIX).unwrap_or(name).to_owned()).collect())
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use client::Client;
 use daemon::{NodeHandle, NodeOptions};
 use proto::NodeId;
+use starling_client::Client;
 
 pub(crate) fn start(dir: &Path, nodes: u32) -> Vec<NodeHandle> {
     let base = NodeOptions { slots: 2, ..NodeOptions::new(dir, NodeId(0), nodes) };

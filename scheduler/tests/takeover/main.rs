@@ -315,7 +315,8 @@ fn every_mutant_of_take_over_is_found() {
     }
 }
 
-/// `TAKEOVER_SEED=7 cargo test -p scheduler --test takeover one -- --nocapture` prints a run.
+/// This prints a run:
+/// `TAKEOVER_SEED=7 cargo test -p starling-scheduler --test takeover one -- --nocapture`
 #[test]
 fn one_seed_in_words() {
     let Some(seed) = std::env::var("TAKEOVER_SEED").ok().and_then(|text| text.parse().ok()) else {

@@ -1,7 +1,8 @@
 //! Readable sequences of the messages of one situation each, in `sim/tests/transcripts/*.txt`.
 //!
 //! They show a newcomer the protocol, and a reviewer what a change does to it. After a change that
-//! is meant, write them again with `STARLING_BLESS=1 cargo test -p sim --test transcripts`.
+//! is meant, write them again:
+//! `STARLING_BLESS=1 cargo test -p starling-sim --test transcripts`.
 
 mod brief;
 
