@@ -8,6 +8,7 @@ mod cluster;
 mod common;
 mod generated;
 mod inside;
+mod limits;
 mod local;
 mod report;
 mod search;

@@ -30,6 +30,9 @@ use wire::task_ref;
 
 use crate::{TaskSpec, Verdict};
 
+/// The size of an answer: one verdict for each awaited task.
+const DOOR_ANSWER_BYTES_MAX: usize = 64 << 20;
+
 /// The variables of a task by which its commands find their node.
 pub const DOOR_VARIABLE: &str = "STARLING_DOOR";
 const TOKEN_VARIABLE: &str = "STARLING_TOKEN";
@@ -224,7 +227,7 @@ impl Door {
         let mut head = [0; 4];
         stream.read_exact(&mut head).map_err(|error| sent.err().unwrap_or(error))?;
         let length = u32::from_le_bytes(head) as usize;
-        if length > limits::DOOR_ANSWER_BYTES_MAX {
+        if length > DOOR_ANSWER_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
         }
         let mut body = vec![0; length];

@@ -78,6 +78,7 @@ mod error;
 mod info;
 mod instance;
 mod kv;
+mod limits;
 mod link;
 mod map;
 mod open;

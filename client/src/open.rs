@@ -16,13 +16,14 @@ use proto::{JobId, LocalId, PartitionId, limits};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::call::name_unknown;
+use crate::limits::{
+    OPEN_CHUNK_BYTES, OPEN_CHUNK_PAUSE, OPEN_CHUNK_SPECS_MAX, OPEN_CHUNK_TASKS, OPEN_UNSENT_MAX,
+    RELEASED_TASKS_MAX, RESERVED_CHUNKS, RESERVED_TASKS,
+};
 use crate::records::is_ended;
 use crate::retry::Target;
 use crate::{Client, ClientError, JobSettings, TaskSpec, link, now_ns};
 
-/// A chunk is sent when it has about this many bytes, or this many kinds of tasks.
-const CHUNK_BYTES: usize = 256 << 10;
-const CHUNK_SPECS_MAX: usize = 32;
 /// The maximum number of parents of a task that is added to a job.
 const PARENTS_MAX: usize = 1 << 17;
 /// The first and the longest pause of a client that waits until no task is open.
@@ -150,13 +151,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::UnknownJob`], or [`ClientError::Refused`]: the job is not open.
     pub async fn join_job(&self, job: JobId) -> Result<OpenJob, ClientError> {
-        let ids = self.reserve(job, limits::RESERVED_TASKS, limits::RESERVED_CHUNKS).await?;
+        let ids = self.reserve(job, RESERVED_TASKS, RESERVED_CHUNKS).await?;
         Ok(OpenJob::new(self.clone(), job, ids, true))
     }
 
     /// As [`Self::join_job`], for at most this number of tasks.
     pub async fn join_job_for(&self, job: JobId, tasks: u64) -> Result<OpenJob, ClientError> {
-        let chunks = u32::try_from(tasks).unwrap_or(u32::MAX).clamp(1, limits::RESERVED_CHUNKS);
+        let chunks = u32::try_from(tasks).unwrap_or(u32::MAX).clamp(1, RESERVED_CHUNKS);
         let ids = self.reserve(job, tasks.max(1), chunks).await?;
         Ok(OpenJob::new(self.clone(), job, ids, false))
     }
@@ -192,7 +193,7 @@ impl Client {
             by_partition.entry(task.partition()).or_default().push(task.0);
         }
         for (partition, locals) in by_partition {
-            for piece in locals.chunks(limits::RELEASED_TASKS_MAX) {
+            for piece in locals.chunks(RELEASED_TASKS_MAX) {
                 let locals = piece.to_vec();
                 let what = wire::ReleaseOutputs { partition: partition.0, locals };
                 self.ask_open(job, partition, What::Release(what)).await?;
@@ -309,7 +310,7 @@ impl OpenJob {
 
     /// Waits while too many tasks are not stored yet.
     pub async fn room(&self) -> Result<(), ClientError> {
-        self.wait(|state| state.unstored_tasks < limits::OPEN_UNSENT_MAX).await
+        self.wait(|state| state.unstored_tasks < OPEN_UNSENT_MAX).await
     }
 
     /// Waits until all tasks that were added before are stored, and the homes of their parents know
@@ -391,7 +392,7 @@ impl Shared {
     }
 
     async fn reserve_more(&self) {
-        let (tasks, chunks) = (limits::RESERVED_TASKS, limits::RESERVED_CHUNKS);
+        let (tasks, chunks) = (RESERVED_TASKS, RESERVED_CHUNKS);
         let reserved = self.client.reserve(self.job, tasks, chunks).await;
         match reserved {
             Ok(ids) => self.lock().spare = Some(ids),
@@ -416,9 +417,9 @@ impl State {
             + 24 * task.parents.len()
             + 8 * task.output_sizes.len();
         let is_full = |filling: &Filling| {
-            filling.chunk.tasks.len() >= limits::OPEN_CHUNK_TASKS
-                || filling.bytes + bytes > CHUNK_BYTES
-                || filling.specs.len() >= CHUNK_SPECS_MAX
+            filling.chunk.tasks.len() >= OPEN_CHUNK_TASKS
+                || filling.bytes + bytes > OPEN_CHUNK_BYTES
+                || filling.specs.len() >= OPEN_CHUNK_SPECS_MAX
         };
         if self.filling.as_ref().is_some_and(is_full) {
             self.finish_chunk();
@@ -468,8 +469,8 @@ impl State {
     fn needs_ids(&self) -> bool {
         let left = |now: u64, end: u64, all: u64| (end - now) < all / 4;
         let Ids { next, end, chunk, chunks_end } = self.ids;
-        let few = left(next, end, limits::RESERVED_TASKS)
-            || left(chunk.into(), chunks_end.into(), limits::RESERVED_CHUNKS.into());
+        let few = left(next, end, RESERVED_TASKS)
+            || left(chunk.into(), chunks_end.into(), RESERVED_CHUNKS.into());
         few && self.refills && self.spare.is_none() && self.failed.is_none()
     }
 }
@@ -535,7 +536,7 @@ async fn send(handle: Weak<Shared>) {
         }
         if has_some {
             if !idle {
-                tokio::time::sleep(Duration::from_nanos(limits::OPEN_CHUNK_PAUSE.0)).await;
+                tokio::time::sleep(Duration::from_nanos(OPEN_CHUNK_PAUSE.0)).await;
             }
             send_chunks(&shared, &window).await;
         }

@@ -40,6 +40,7 @@ mod event_loop;
 pub mod events;
 mod handle;
 mod lifecycle;
+mod limits;
 mod log;
 mod objects;
 mod open_files;

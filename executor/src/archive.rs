@@ -14,11 +14,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use proto::limits::{ARCHIVE_DEPTH_MAX, ARCHIVE_ENTRIES_MAX};
 use tar::{Builder, EntryType, Header};
 
 use crate::error::reason;
 use crate::names;
+
+/// The number of files in one output that is a directory or a pattern, and their depth.
+const ARCHIVE_ENTRIES_MAX: usize = 1_000_000;
+const ARCHIVE_DEPTH_MAX: usize = 256;
 
 /// Packs these paths below `root`: files, or whole directories.
 pub(crate) fn pack(root: &Path, paths: &[PathBuf], to: impl Write) -> Result<(), String> {

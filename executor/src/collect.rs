@@ -16,6 +16,7 @@ use crate::captured::{OutputLoss, Printed, too_much};
 use crate::deliver::ObjectWriter;
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::limits::{STOP_WAIT_MAX, STOP_WAIT_SHARE};
 use crate::objects::{IncomingObject, ObjectKind};
 use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
@@ -102,7 +103,7 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
 /// A command that handles a signal may end with any code. Then the doubt lasts for a share of its
 /// run time.
 pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
-    let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
+    let most = Duration::from_nanos(STOP_WAIT_MAX.0);
     let is_clear = exit.timed_out
         || exit.memory_bytes > 0
         || exit.printed_too_much_bytes > 0
@@ -111,7 +112,7 @@ pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
         _ if is_clear || outcome.is_done() => Duration::ZERO,
         // SIGHUP, SIGINT, SIGTERM.
         129 | 130 | 143 => most,
-        _ => most.min(ran / limits::STOP_WAIT_SHARE),
+        _ => most.min(ran / STOP_WAIT_SHARE),
     }
 }
 

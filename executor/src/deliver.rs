@@ -23,13 +23,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::ObjectId;
-use proto::limits::{COPIED_INPUT_BYTES_MAX, GUARDED_ENTRIES_MAX, PRIVATE_INPUT_BYTES_MAX};
 
 use crate::archive::{self, Modes};
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
 use crate::objects::ObjectError;
+
+/// The number of files in a user's directory that are compared after a task has read it.
+const GUARDED_ENTRIES_MAX: usize = 4096;
 
 /// The number of characters at the end of a file's name that a link to it keeps.
 const HELD_NAME_CHARS: usize = 48;

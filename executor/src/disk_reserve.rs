@@ -4,7 +4,10 @@
 use std::fs::File;
 use std::io;
 
-use proto::limits::{DISK_RESERVE_BYTES, DISK_RESERVE_SHARE};
+/// The space of the file system that objects leave to records and logs, and the share on a small
+/// one.
+const DISK_RESERVE_BYTES: u64 = 32 << 20;
+const DISK_RESERVE_SHARE: u64 = 16;
 
 /// From this size on, reserving space is worthwhile.
 const RESERVE_BYTES_MIN: u64 = 1 << 20;

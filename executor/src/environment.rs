@@ -6,9 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use proto::limits::{
-    ENVIRONMENT_LISTS_BYTES_MAX, ENVIRONMENT_NOTICES_BYTES_MAX, ENVIRONMENT_STRING_BYTES_MAX,
-};
+use proto::limits::ENVIRONMENT_NOTICES_BYTES_MAX;
 use proto::work::Launch;
 use proto::{entry, wire};
 
@@ -19,6 +17,11 @@ use crate::expand::{Named, Scope};
 use crate::names;
 use crate::resources::{cpus_of, push_resources};
 use crate::stage::text_of;
+
+/// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).
+const ENVIRONMENT_STRING_BYTES_MAX: usize = 128 << 10;
+/// The total size of path lists in all `STARLING_IN_` or `STARLING_OUT_` variables of a command.
+const ENVIRONMENT_LISTS_BYTES_MAX: usize = 64 << 10;
 
 /// The name of a file below a list of inputs. No such file can exist; the name points to the
 /// variable to use instead.

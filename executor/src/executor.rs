@@ -28,6 +28,11 @@ use crate::uploads::Uploads;
 use crate::workers::{FunctionStore, Workers};
 use crate::{orphan_processes, private, stage, synthetic};
 
+/// A spawner that answers no query for this long hangs, and the node replaces it.
+const SPAWNER_TIMEOUT: Span = Span::from_secs(10);
+/// The default size of all staged copies of files.
+const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
+
 /// The configuration of an executor.
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
@@ -77,7 +82,7 @@ impl ExecutorConfig {
             spawner_program: None,
             gpu_pools: Vec::new(),
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
-            max_staged_bytes: limits::STAGED_BYTES_DEFAULT,
+            max_staged_bytes: STAGED_BYTES_DEFAULT,
             captured_task_bytes: limits::CAPTURED_TASK_BYTES_DEFAULT,
             kill_grace: limits::KILL_GRACE,
             mark: String::new(),
@@ -85,7 +90,7 @@ impl ExecutorConfig {
             doorway: None,
             functions: None,
             hides_slurm: false,
-            spawner_silence: limits::SPAWNER_TIMEOUT,
+            spawner_silence: SPAWNER_TIMEOUT,
             say: |_| {},
         }
     }

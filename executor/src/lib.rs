@@ -61,6 +61,7 @@ mod executor;
 pub mod expand;
 pub mod inherited;
 mod inputs;
+mod limits;
 pub mod locks;
 mod names;
 pub mod objects;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use proto::{Span, limits};
+use proto::Span;
+
+/// While a node waits for a command, it queries a silent spawner at this interval.
+const SPAWNER_PROBE_INTERVAL: Span = Span::from_secs(1);
 
 /// Counts the node's consecutive waits without a report from its spawner. It counts waits and not
 /// the clock, so a suspended machine counts as one.
@@ -31,7 +34,7 @@ impl SpawnerLiveness {
 
     /// The length of one wait.
     pub(crate) fn wait() -> Duration {
-        Duration::from_nanos(limits::SPAWNER_PROBE_INTERVAL.0)
+        Duration::from_nanos(SPAWNER_PROBE_INTERVAL.0)
     }
 
     pub(crate) fn heard(&mut self) {

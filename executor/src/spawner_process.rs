@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use proto::limits;
-
 use crate::error::reason;
 use crate::executor::ExecutorConfig;
 use crate::names::is_hidden_variable;
@@ -17,6 +15,10 @@ use crate::private;
 use crate::spawner::shield::SHIELD_VARIABLE;
 use crate::spawner::{GRACE_VARIABLE, UMASK_VARIABLE, VERB};
 use crate::spawner_liveness::SpawnerLiveness;
+use proto::Span;
+
+/// The time that a spawner has to end its commands at its own stop.
+const SPAWNER_EXIT_TIMEOUT: Span = Span::from_secs(10);
 
 /// Starts the spawner of a node.
 pub(crate) fn start(
@@ -59,7 +61,7 @@ pub(crate) fn start(
 pub(crate) fn await_end(child: &mut Child) -> String {
     for is_last in [false, true] {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_nanos(limits::SPAWNER_EXIT_TIMEOUT.0) {
+        while start.elapsed() < Duration::from_nanos(SPAWNER_EXIT_TIMEOUT.0) {
             match child.try_wait() {
                 Ok(Some(status)) => return status.to_string(),
                 Ok(None) => std::thread::sleep(Duration::from_millis(2)),

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use proto::wire;
 use proto::wire::OutputForm;
 use proto::work::Launch;
-use proto::{limits, wire};
 
 use crate::collect;
 use crate::deliver::{self, LinkedInput};
@@ -17,6 +17,7 @@ use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::inputs::Staging;
+use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::names;
 use crate::orphan_processes::MARK_VARIABLE;
 use crate::shared_files::SharedFile;
@@ -189,8 +190,8 @@ pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result
 /// True if an external file may have to be copied to this node, which another thread then does.
 fn may_be_copied(external: &wire::External) -> bool {
     // 0: its size was unknown when the job was submitted.
-    let (size_bytes, most) = (external.size_bytes, limits::COPIED_INPUT_BYTES_MAX);
-    let fits = size_bytes == 0 || (limits::PRIVATE_INPUT_BYTES_MAX..=most).contains(&size_bytes);
+    let (size_bytes, most) = (external.size_bytes, COPIED_INPUT_BYTES_MAX);
+    let fits = size_bytes == 0 || (PRIVATE_INPUT_BYTES_MAX..=most).contains(&size_bytes);
     external.staged || (!external.path.is_empty() && fits)
 }
 

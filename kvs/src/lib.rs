@@ -38,6 +38,7 @@ mod batch;
 pub mod group;
 mod hash;
 pub mod keys;
+mod limits;
 mod map;
 pub mod membership;
 pub mod replica;

@@ -5,7 +5,7 @@
 
 use consistent_hash_ring::{Ring, RingBuilder};
 use proto::limits::{
-    COPIES_MAX, NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN, VOTERS_MAX,
+    COPIES_MAX, NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN,
 };
 use proto::{NodeId, PartitionId, wire};
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,6 +14,7 @@ use crate::hash::StableHash;
 use crate::membership::{first_copies, first_voters, wanted_copies};
 
 mod backups;
+use crate::limits::VOTERS_MAX;
 
 /// The number of points of all nodes on the ring. The ring inserts into a sorted vector, so its
 /// construction is quadratic in this number. [`level`] balances the table afterwards, so more

@@ -35,13 +35,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use proto::limits::{
-    KEY_BYTES_MAX, KV_NODE_BYTES_MAX, KV_NUMBERS_SHARE, KV_OPS_MAX, VALUE_BYTES_MAX,
-};
+use proto::limits::{KEY_BYTES_MAX, KV_OPS_MAX, VALUE_BYTES_MAX};
 use proto::{NodeId, PartitionId, wire};
 
 pub use error::{DamagedRecord, StoreError};
 
+use crate::limits::{KV_NODE_BYTES_MAX, KV_NUMBERS_SHARE};
 use crate::{Record, Write, home, key_partition, keys};
 use numbers::{Numbers, Room};
 
@@ -97,7 +96,7 @@ impl Store {
         }
     }
 
-    /// Replaces the memory budget, which is [`KV_NODE_BYTES_MAX`] by default.
+    /// Replaces the memory budget, which is `KV_NODE_BYTES_MAX` by default.
     #[must_use]
     pub fn with_budget(mut self, budget_bytes: u64) -> Self {
         self.budget_bytes = budget_bytes;

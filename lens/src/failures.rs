@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use proto::limits::{VIEW_EXAMPLES_MAX, VIEW_FAILURE_CHARS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::Merge;
+use crate::limits::VIEW_EXAMPLES_MAX;
+
+/// The length of the common text of alike failures, in characters.
+const VIEW_FAILURE_CHARS_MAX: usize = 200;
 
 /// Failures with an equal key are alike.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ pub mod failures;
 pub mod groups;
 pub mod histogram;
 pub mod join;
+mod limits;
 pub mod record;
 pub mod report;
 pub mod series;

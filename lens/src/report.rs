@@ -8,7 +8,6 @@ mod text;
 mod units;
 
 use proto::LocalId;
-use proto::limits::VIEW_EXAMPLES_MAX;
 use serde::Serialize;
 
 use crate::attempt::Outcome;
@@ -20,6 +19,7 @@ use crate::histogram::Percentiles;
 use crate::record::{MetaLink, Missing, Record, Tasks};
 use crate::view::{KindView, View};
 
+use crate::limits::VIEW_EXAMPLES_MAX;
 pub use compare::{Comparison, Difference};
 pub use units::count;
 

@@ -1,6 +1,7 @@
 //! Sums over time in a bounded number of buckets.
 
-use proto::limits::VIEW_BUCKETS_MAX;
+/// The number of buckets of a series. Beyond it neighbouring buckets merge and the width doubles.
+const VIEW_BUCKETS_MAX: usize = 512;
 
 /// The smallest width of a bucket, in microseconds.
 const WIDTH_START_US: u64 = 1_000;

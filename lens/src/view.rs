@@ -6,9 +6,7 @@ mod top;
 use std::collections::BTreeMap;
 
 use proto::event::End;
-use proto::limits::{
-    VIEW_FAILURES_MAX, VIEW_KINDS_MAX, VIEW_LINKS_MAX, VIEW_NODES_MAX, VIEW_SLOWEST_MAX,
-};
+use proto::limits::{VIEW_KINDS_MAX, VIEW_LINKS_MAX, VIEW_NODES_MAX};
 use proto::{Event, JobId, LocalId, NodeId, TaskId, Time};
 
 use crate::attempt::{AttemptRow, Outcome};
@@ -19,6 +17,11 @@ use crate::join::Joiner;
 use crate::series::Series;
 
 pub use top::{Shown, Top};
+
+/// The number of separate groups of alike failures; further ones are added together.
+const VIEW_FAILURES_MAX: usize = 1024;
+/// The number of attempts of a kind that a view has one by one: the longest.
+const VIEW_SLOWEST_MAX: usize = 32;
 
 /// The lanes of [`Busy`].
 pub const WORKING: usize = 0;

@@ -1,7 +1,8 @@
 //! Requests of clients to the key-value store, and their watches.
 
+use crate::limits::STEPS_HELD_RETRY;
 use kvs::{Store, StoreError, Write};
-use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, STEPS_HELD_RETRY, WATCHERS_MAX};
+use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, WATCHERS_MAX};
 use proto::wire::{ErrorCode, response};
 use proto::{ClientId, PartitionId, wire};
 

@@ -44,6 +44,7 @@ mod config;
 mod io;
 mod kv;
 mod leaving;
+mod limits;
 mod link;
 mod member;
 mod membership;

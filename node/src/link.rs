@@ -10,17 +10,21 @@ incarnation is known: otherwise two incarnations could both accept the same pack
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::link::limits::{
+    LINK_WINDOW_MESSAGES, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
+};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message as _;
-use proto::limits::{
-    FRAGMENT_BYTES, LINK_WINDOW_MESSAGES, LOAD_INTERVAL, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX,
-    RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX, RETRANSMIT_PER_PEER,
-};
+use proto::limits::{FRAGMENT_BYTES, LOAD_INTERVAL, PACKET_BYTES_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};
+
+/// The additional delay per peer that a node queries at the same time, since answers are handled
+/// one by one.
+const RETRANSMIT_PER_PEER: Span = Span::from_micros(50);
 
 /// A message that waits for its acknowledgement.
 #[derive(Debug)]
@@ -135,6 +139,7 @@ impl Link {
 }
 
 mod datagram;
+mod limits;
 mod receiving;
 mod sessionless_peers;
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use kvs::membership::{may_be_removed, member};
 use kvs::{Record, Store, Write};
-use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
+
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, response};
 use proto::{
@@ -27,6 +27,7 @@ use scheduler::{Answer, Homes, Options, Out, Scheduler, Usage};
 
 use crate::config::Own;
 use crate::kv::Watches;
+use crate::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use crate::link::Links;
 use crate::member::Member;
 use crate::moves::seen_from;

@@ -1,11 +1,11 @@
 //! Requests of clients: which part of the node answers each.
 
-use proto::limits::STEPS_HELD_RETRY;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, PartitionId, Time, wire};
 use scheduler::Request as SchedulerRequest;
 
 use crate::kv;
+use crate::limits::STEPS_HELD_RETRY;
 use crate::node::{Node, busy, refused};
 
 /// The part of a node that answers a request.

@@ -19,6 +19,7 @@ objects here → `objects/object_table.rs`, places of copies → `objects/direct
 
 mod holder;
 mod home;
+mod limits;
 mod mutant;
 mod objects;
 mod output;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_PER_MESSAGE_MAX};
+use crate::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_PER_MESSAGE_MAX};
 use proto::wire::message::Body;
 use proto::work::{Fetch, Launch, TurnAnswer};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};

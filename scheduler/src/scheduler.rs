@@ -21,13 +21,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proto::event::Reason;
-use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
+
 use proto::wire::message::Body;
 use proto::{Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::holder::Holder;
 use crate::holder::task::Work;
 use crate::home::Home;
+use crate::limits::{COUNTS_INTERVAL, COUNTS_NODES};
 use crate::objects::Objects;
 use crate::output::Out;
 use crate::policy::{Decision, PolicyState};
@@ -35,6 +36,11 @@ use crate::routing::Routing;
 use crate::routing::partition_owners::Homes;
 use crate::stealing::Stealing;
 use crate::{LedgerRecord, Mutant, RecordError, Tuning};
+
+/// The maximum numbers of edges credited, and of newly visible tasks handled, in one step of a
+/// node.
+const STEP_EDGES_MAX: usize = 65_536;
+const STEP_TASKS_MAX: usize = 16_384;
 
 /// The options of a scheduler at its start.
 #[derive(Clone, Debug)]

@@ -14,9 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use proto::limits;
+use proto::Span;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// A process asks the kernel for the addresses of its machine at this interval.
+const OWN_ADDRESSES_CHECK_INTERVAL: Span = Span::from_secs(5);
 
 /// One address of an interface that is up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,7 +97,7 @@ pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     type Known = Option<(Instant, Arc<BTreeSet<IpAddr>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let lasts = Duration::from_nanos(limits::OWN_ADDRESSES_CHECK_INTERVAL.0);
+    let lasts = Duration::from_nanos(OWN_ADDRESSES_CHECK_INTERVAL.0);
     match &*known {
         Some((at, own)) if at.elapsed() < lasts => Arc::clone(own),
         _ => {

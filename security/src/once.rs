@@ -15,8 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use proto::limits;
+use proto::Span;
 use rustix::io::Errno;
+
+/// On file systems without hard links, a process that has claimed a file name writes the file
+/// within this time.
+const CLAIM_TIMEOUT: Span = Span::from_secs(5);
 
 /// This process has found a file system without hard links.
 static LACKS_LINKS: AtomicBool = AtomicBool::new(false);
@@ -31,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Renames a complete file to `path` unless `path` exists. In both cases the old name is removed.
 pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
-    let patience = Duration::from_nanos(limits::CLAIM_TIMEOUT.0);
+    let patience = Duration::from_nanos(CLAIM_TIMEOUT.0);
     let named = give_name_with(whole, path, patience, |whole, path| fs::hard_link(whole, path));
     // The old name may be gone already.
     let _ = fs::remove_file(whole);

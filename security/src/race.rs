@@ -21,6 +21,12 @@ use proto::limits;
 use tokio::task::JoinSet;
 
 use crate::{interfaces, tls};
+use proto::Span;
+
+/// The next address of a node is tried after this delay, while earlier ones have not answered.
+const NEXT_ADDRESS_AFTER: Span = Span::from_millis(100);
+/// The number of good addresses that a process remembers.
+const ADDRESSES_GOOD_MAX: usize = 4096;
 
 /// Addresses that were successful, with the order of last use (larger is later).
 static GOOD: Mutex<BTreeMap<IpAddr, u64>> = Mutex::new(BTreeMap::new());
@@ -33,7 +39,7 @@ fn note_good(address: SocketAddr) {
     good(|known| {
         let next = known.values().max().map_or(0, |last| last + 1);
         known.insert(address.ip(), next);
-        if known.len() > limits::ADDRESSES_GOOD_MAX {
+        if known.len() > ADDRESSES_GOOD_MAX {
             let oldest = known.iter().min_by_key(|(_, at)| **at).map(|(ip, _)| *ip);
             oldest.map(|ip| known.remove(&ip));
         }
@@ -79,7 +85,7 @@ fn sorted(
 }
 
 fn stagger() -> Duration {
-    Duration::from_nanos(limits::NEXT_ADDRESS_AFTER.0)
+    Duration::from_nanos(NEXT_ADDRESS_AFTER.0)
 }
 
 /// The errors of a lost race. It reports another error rather than a failed verification of the

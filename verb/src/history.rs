@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use proto::Span;
-use proto::limits::HISTORY_BYTES_MIN;
 use scheduler::{UNLIMITED_AGE, UNLIMITED_BYTES};
 use workloads::quantity;
 
 use crate::units;
+
+/// No bound on history is smaller: a number without its unit is not one.
+const HISTORY_BYTES_MIN: u64 = 1 << 20;
 
 /// The bounds on events and records of ended jobs on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

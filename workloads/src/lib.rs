@@ -28,6 +28,7 @@ assert_eq!(submitted, 1000);
 mod formats;
 pub mod generate;
 mod graph;
+mod limits;
 pub mod lists;
 mod placement;
 

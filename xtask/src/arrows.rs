@@ -26,6 +26,7 @@ const ROOMS: [Rooms; 2] = [
     Rooms {
         package: "scheduler",
         order: &[
+            "limits",
             "mutant",
             "output",
             "policy",
@@ -54,6 +55,7 @@ const ROOMS: [Rooms; 2] = [
     Rooms {
         package: "daemon",
         order: &[
+            "limits",
             "clock",
             "open_files",
             "log",

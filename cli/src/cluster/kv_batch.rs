@@ -3,13 +3,22 @@
 use std::io::{BufRead, BufReader, Read as _};
 
 use client::{ClientError, Kv, KvKind, KvOp, KvResult, KvStatus};
-use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_LOOKUPS_AHEAD_MAX, KV_OPS_MAX};
+use proto::limits::KV_OPS_MAX;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard, plain};
 
 use crate::cluster::kv::KeyRow;
+use proto::limits::KEY_BYTES_MAX;
+use proto::limits::VALUE_BYTES_MAX;
+
+/// The maximum size of a line of operations as JSON, where any byte of a key or value may be
+/// escaped. `KV_LINES_AHEAD_BYTES` bounds such lines read ahead of their answers.
+const KV_LINE_BYTES_MAX: usize = 6 * (2 * VALUE_BYTES_MAX + KEY_BYTES_MAX) + 1024;
+const KV_LINES_AHEAD_BYTES: usize = 1 << 20;
+/// The number of lookups sent ahead of their answers, which may be long.
+const KV_LOOKUPS_AHEAD_MAX: usize = 64;
 
 /// A line of the input. Values that are no text are in hexadecimal.
 #[derive(Deserialize, Debug)]

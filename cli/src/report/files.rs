@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::limits::RECORDS_KEPT;
 use lens::Record;
 use lens::record::MAGIC;
-use proto::limits::RECORDS_KEPT;
 use verb::errors::Failure;
 
 /// The ending of a run record.

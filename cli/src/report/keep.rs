@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Client;
-use proto::limits::RECORDS_KEPT;
 use proto::wire::JobState;
 use proto::{JobId, Time};
 use verb::Context;
@@ -13,6 +12,7 @@ use verb::errors::Failure;
 use verb::output::say;
 
 use super::{collect, files};
+use crate::limits::RECORDS_KEPT;
 
 /// The records of an instance, in its directory.
 pub(crate) const DIRECTORY: &str = "records";

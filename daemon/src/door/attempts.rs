@@ -32,6 +32,7 @@ use tokio::sync::oneshot;
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::door::uncommitted::Children;
+use crate::limits::WAITING_COMMANDS_MAX;
 
 pub(crate) type Key = (TaskId, Attempt);
 
@@ -161,7 +162,7 @@ impl Attempts {
         token: Token,
         tasks: Vec<wire::TaskRef>,
     ) -> Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal> {
-        if self.parked.len() >= limits::WAITING_COMMANDS_MAX {
+        if self.parked.len() >= WAITING_COMMANDS_MAX {
             let text = format!("{} commands await tasks on this node", self.parked.len());
             return Err(Refusal::bad(text, "await fewer levels of tasks at once"));
         }

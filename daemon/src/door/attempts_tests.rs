@@ -6,6 +6,7 @@ use proto::{JobId, LocalId};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
+use crate::limits::WAITING_COMMANDS_MAX;
 
 const TASK: TaskId = TaskId { job: JobId(7), local: LocalId(3) };
 const KEY: Key = (TASK, Attempt(1));
@@ -259,7 +260,7 @@ fn a_yield_ends_the_attempt() {
 #[test]
 fn waiting_commands_are_bounded() {
     let mut attempts = Attempts::default();
-    for task in 0..limits::WAITING_COMMANDS_MAX as u64 {
+    for task in 0..WAITING_COMMANDS_MAX as u64 {
         let key = (TaskId::new(7, task), Attempt(1));
         let token = token();
         attempts.enter(key, token, None);

@@ -12,9 +12,11 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use executor::private;
-use proto::limits;
 
 use crate::error::reason;
+
+/// The length of a socket's path, with the zero byte at its end, that the kernel accepts.
+const SOCKET_PATH_BYTES_MAX: usize = 108;
 
 /// In the state directory of a node.
 const DIRECTORY: &str = "door";
@@ -157,7 +159,7 @@ fn file_of(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 fn fits(path: &Path) -> bool {
-    path.as_os_str().len() < limits::SOCKET_PATH_BYTES_MAX
+    path.as_os_str().len() < SOCKET_PATH_BYTES_MAX
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use node::Input;
 use proto::work::Outcome;
-use proto::{Span, limits, wire};
+use proto::{Span, wire};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
@@ -19,7 +19,18 @@ use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::door::{Door, frames};
 use crate::event_loop::inbox::Local;
+use crate::limits::DOOR_CONNECTIONS_MAX;
 use crate::rpc::service::Shared;
+
+/// The maximum number of frames that are read at the same time; further ones wait.
+const DOOR_READS_MAX: usize = 64;
+/// A connection that sends no complete frame within this time is closed.
+const DOOR_FRAME_TIMEOUT: Span = Span::from_secs(5);
+/// A connection without a request is closed after this time.
+const DOOR_IDLE_TIMEOUT: Span = Span::from_secs(60);
+/// A node ends an attempt this long after its waiting command has gone, if it has not ended by
+/// itself.
+const ABANDONED_WAIT_GRACE: Span = Span::from_millis(500);
 
 /// The wait after an accept that failed, for lack of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -56,8 +67,8 @@ pub(crate) async fn serve(host: Arc<impl Host>) {
         Ok(listener) => listener,
         Err(error) => return host.note(&format!("the door does not open: {error}")),
     };
-    let connections = Arc::new(Semaphore::new(limits::DOOR_CONNECTIONS_MAX));
-    let reads = Arc::new(Semaphore::new(limits::DOOR_READS_MAX));
+    let connections = Arc::new(Semaphore::new(DOOR_CONNECTIONS_MAX));
+    let reads = Arc::new(Semaphore::new(DOOR_READS_MAX));
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -98,21 +109,21 @@ async fn in_time<T>(limit: Span, future: impl Future<Output = io::Result<T>>) ->
 /// Answers the requests of one connection.
 async fn talk(host: &impl Host, reads: &Semaphore, stream: &mut UnixStream) -> io::Result<()> {
     loop {
-        let length = match timeout(span(limits::DOOR_IDLE_TIMEOUT), frames::length(stream)).await {
+        let length = match timeout(span(DOOR_IDLE_TIMEOUT), frames::length(stream)).await {
             Ok(length) => length?,
             Err(_) => return Ok(()),
         };
         let Some(length) = length else { return Ok(()) };
         let request: wire::DoorRequest = {
             let _turn = reads.acquire().await.expect("it is never closed");
-            in_time(limits::DOOR_FRAME_TIMEOUT, frames::read(stream, length)).await?
+            in_time(DOOR_FRAME_TIMEOUT, frames::read(stream, length)).await?
         };
         let body = match answer(host, stream, request).await {
             Some(Ok(body)) => wire::DoorResponse { body: Some(body) },
             Some(Err(refusal)) => refusal.into(),
             None => return Ok(()), // The command is gone, or ends.
         };
-        in_time(limits::DOOR_FRAME_TIMEOUT, frames::write(stream, &body)).await?;
+        in_time(DOOR_FRAME_TIMEOUT, frames::write(stream, &body)).await?;
     }
 }
 
@@ -162,7 +173,7 @@ async fn committed(
         Err(_) if yields => {
             // The command is being killed. It must not see an end of its connection before that,
             // which it would report.
-            let _ = timeout(span(limits::DOOR_IDLE_TIMEOUT), gone(stream)).await;
+            let _ = timeout(span(DOOR_IDLE_TIMEOUT), gone(stream)).await;
             return None;
         }
         // The attempt has ended.
@@ -207,7 +218,7 @@ async fn gone(stream: &UnixStream) {
 /// The `starling await` of an attempt has gone, and the attempt has no slot. Its other processes
 /// must not go on. If they have all gone with it, the executor reports that soon.
 async fn abandoned(host: &impl Host, token: Token) {
-    tokio::time::sleep(span(limits::ABANDONED_WAIT_GRACE)).await;
+    tokio::time::sleep(span(ABANDONED_WAIT_GRACE)).await;
     let door = host.door();
     let Some(((task, attempt), end)) = door.attempts().abandon(token) else { return };
     host.kill(task, attempt);

@@ -156,7 +156,7 @@ async fn a_door_without_a_socket_is_not_served() {
 async fn frames_are_bounded_and_garbage_ends_only_its_connection() {
     let (node, _inputs) = node();
     let path = path(&node);
-    let too_long = (limits::DOOR_FRAME_BYTES_MAX as u32 + 1).to_le_bytes().to_vec();
+    let too_long = (proto::limits::DOOR_FRAME_BYTES_MAX as u32 + 1).to_le_bytes().to_vec();
     let garbage = [&4u32.to_le_bytes()[..], &[0xff; 4]].concat();
     for bytes in [too_long, garbage] {
         let path = path.clone();

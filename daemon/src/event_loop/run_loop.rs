@@ -41,6 +41,9 @@ use crate::rpc::service::Shared;
 use crate::store::scrubber::ScrubPass;
 use crate::store::{RocksStore, StoreError};
 
+/// The minimum pause between two syncs of the log while no message of the node waits for one.
+const SYNC_GAP_IDLE: Span = Span::from_millis(20);
+
 /// The interval at which an ending node checks whether its commands have ended.
 const FAREWELL_LOOKS: Duration = Duration::from_millis(5);
 
@@ -71,7 +74,7 @@ impl Durability {
             _ if self.client_waits => Span::ZERO,
             SyncWish::Now => Span::ZERO,
             SyncWish::Soon => limits::SYNC_GAP,
-            SyncWish::None => limits::SYNC_GAP_IDLE,
+            SyncWish::None => SYNC_GAP_IDLE,
         };
         (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + gap)
     }

@@ -3,9 +3,12 @@
 
 use std::fs;
 
+use proto::Span;
 use proto::Time;
-use proto::limits::MEASURE_INTERVAL;
 use rustix::time::{ClockId, clock_gettime};
+
+/// The minimum interval of a node's resource measurements; shorter jobs share a measurement.
+const MEASURE_INTERVAL: Span = Span::from_millis(100);
 
 /// The last measurement of this process.
 #[derive(Debug, Default)]

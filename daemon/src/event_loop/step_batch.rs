@@ -2,8 +2,17 @@
 //! each replica as one message of bounded size.
 
 use node::Input;
-use proto::limits::{STEP_INPUT_BYTES, STEP_INPUTS_UNWEIGHED};
+
+use proto::limits::FRAME_BYTES_MAX;
+use proto::limits::MESSAGE_BYTES_MAX;
 use proto::wire::request;
+
+const _: () = assert!(STEP_INPUTS_UNWEIGHED * FRAME_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(STEP_INPUT_BYTES + FRAME_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
+/// The bytes of requests and packets in one step, and the number of inputs that are not weighed. So
+/// the writes of a step fit into one message to each replica.
+const STEP_INPUT_BYTES: usize = 256 << 20;
+const STEP_INPUTS_UNWEIGHED: usize = 32;
 
 /// The first inputs up to `STEP_INPUT_BYTES`. Up to `STEP_INPUTS_UNWEIGHED` inputs are taken
 /// unmeasured, which saves time.

@@ -6,11 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use proto::limits::{
-    EVENT_BLOCK_BYTES, EVENT_SEGMENT_BYTES, EVENT_SEGMENTS_MIN, HISTORY_LOOK_INTERVAL,
-    HISTORY_OPEN_FACTOR, HISTORY_RECORDS_SHARE,
-};
+use proto::limits::{EVENT_BLOCK_BYTES, HISTORY_LOOK_INTERVAL, HISTORY_RECORDS_SHARE};
 use proto::{Span, Time};
+
+const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
+/// The minimum number of segments in a log with a small bound.
+const EVENT_SEGMENTS_MIN: u64 = 8;
+/// Events of open jobs stay until they exceed the bound by this factor.
+const HISTORY_OPEN_FACTOR: u64 = 2;
 
 /// The maximum size and age of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -30,6 +30,7 @@ use crate::lifecycle::instance::{
 };
 use crate::lifecycle::rendezvous::{self, Formation, JoinCondition, RendezvousOptions};
 use crate::lifecycle::{Members, StoreRecovery, end_of_life};
+use crate::limits::{INBOX_FRAMES_MAX, LOCK_HEARTBEAT_TIMEOUT, UPLOAD_SEARCHES_MAX};
 use crate::log::NodeLog;
 use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
 use crate::objects::{Transfers, captured, data, upload_search};
@@ -122,7 +123,7 @@ impl NodeContext {
         let store = open_store(&state)?;
         self.warn_about_missing_locks(&state, &store);
         let (local_sender, local) = mpsc::unbounded_channel();
-        let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
+        let (inbox_sender, inbox) = mpsc::channel(INBOX_FRAMES_MAX);
         let (executor, door) = {
             let cluster = self.cluster.id().expect("checked when it was read");
             start_executor(options, &state, cluster, local_sender.clone())?
@@ -149,7 +150,7 @@ impl NodeContext {
             lines: DataConnectionPool::default(),
             small_objects: SmallObjectChannel::default(),
             uploading: Semaphore::new(limits::UPLOADS_IN_FLIGHT_MAX),
-            hunting: Semaphore::new(limits::UPLOAD_SEARCHES_MAX),
+            hunting: Semaphore::new(UPLOAD_SEARCHES_MAX),
             connection_limits: options.connection_limits,
             given: Registry::default(),
             data_permits: Arc::new(Semaphore::new(options.connection_limits.data_connections)),
@@ -181,7 +182,7 @@ impl NodeContext {
         let (locks, links) = (state.lacks_locks(), security::once::has_lacked_links());
         let (mut lacks, path) = (Vec::new(), state.path().display());
         if let Some(why) = &locks {
-            let watched_s = limits::LOCK_HEARTBEAT_TIMEOUT.0 / 1_000_000_000;
+            let watched_s = LOCK_HEARTBEAT_TIMEOUT.0 / 1_000_000_000;
             lacks.push(format!(
                 "the file system of {path} has no file locks ({why}): a second start of this node \
                  is kept out by a beat in a file, and one that was suspended for {watched_s} s is \

@@ -18,6 +18,9 @@ use proto::limits;
 use security::{Keyring, SECRET_BYTES, Token, tls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+/// The size of the keys that a node returns for a token.
+const JOIN_KEYS_BYTES_MAX: usize = 16 << 10;
+
 /// The side that sends the keys.
 pub(crate) async fn hand_over(
     keyring: &Keyring,
@@ -75,7 +78,7 @@ async fn ask_for_keys(address: &str, token: &Token) -> Result<String, String> {
             "it does not take the token: it was used, has ended, or is of another".to_owned()
         );
     }
-    if length > limits::JOIN_KEYS_BYTES_MAX {
+    if length > JOIN_KEYS_BYTES_MAX {
         return Err(format!("its answer of {length} bytes is too long for keys"));
     }
     let mut pem = vec![0; length];

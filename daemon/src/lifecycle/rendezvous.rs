@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::{NodeId, limits, wire};
+use proto::{NodeId, wire};
 use security::Dialer;
 use tokio_stream::StreamExt;
 
@@ -21,6 +21,11 @@ use crate::lifecycle::instance::Instance;
 use crate::rpc::links;
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// A node without records ends if for this long it has received only maps in which it is the only
+/// voter.
+const LOST_MAP_AFTER: Span = Span::from_secs(10);
 
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 const LOOK_AFTER_MAX: Duration = Duration::from_millis(200);
@@ -118,7 +123,7 @@ pub(crate) async fn wait_for_all(
                 Ok(Some(map)) if wait.lost_the_vote(&map) => {
                     // The node that sent the map may not know yet that others vote now.
                     let since: Instant = *lost_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= Duration::from_nanos(limits::LOST_MAP_AFTER.0) {
+                    if since.elapsed() >= Duration::from_nanos(LOST_MAP_AFTER.0) {
                         return Err(StartError::LostMap { path: wait.state.to_path_buf() });
                     }
                     let seen = "knows only a map by which this node alone votes";

@@ -18,6 +18,15 @@ use tonic::Status;
 use crate::clock::duration;
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// Copies of captured output on other nodes: the interval between transfers, and the delay after a
+/// failure. `CAPTURED_COPY_CHECK_INTERVAL` is the interval of searches for nodes while nothing is
+/// printed. `CAPTURED_COPY_TIMEOUT` is the timeout of an answer.
+const CAPTURED_COPY_GAP: Span = Span::from_millis(250);
+const CAPTURED_COPY_RETRY: Span = Span::from_secs(2);
+const CAPTURED_COPY_CHECK_INTERVAL: Span = Span::from_secs(10);
+const CAPTURED_COPY_TIMEOUT: Span = Span::from_secs(5);
 
 /// The state of a node that keeps copies of this node's packs.
 #[derive(Default)]
@@ -50,10 +59,10 @@ pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
     loop {
         let all_is_there = sender.round().await;
         // Output that is printed within the gap is sent together.
-        sleep(duration(limits::CAPTURED_COPY_GAP)).await;
+        sleep(duration(CAPTURED_COPY_GAP)).await;
         let patience = match all_is_there {
-            true => limits::CAPTURED_COPY_CHECK_INTERVAL,
-            false => limits::CAPTURED_COPY_RETRY,
+            true => CAPTURED_COPY_CHECK_INTERVAL,
+            false => CAPTURED_COPY_RETRY,
         };
         let _ = timeout(duration(patience), grown.notified()).await;
     }
@@ -175,7 +184,7 @@ impl Sender {
                 client.insert(peers::connect(Some(to), address, &dialer).await?)
             }
         };
-        let kept = timeout(duration(limits::CAPTURED_COPY_TIMEOUT), client.keep(part)).await;
+        let kept = timeout(duration(CAPTURED_COPY_TIMEOUT), client.keep(part)).await;
         let kept = kept.map_err(|_| "it does not answer")?;
         Ok(kept.map_err(|status| explain(&status))?.into_inner().length)
     }

@@ -21,6 +21,7 @@ use tonic::Status;
 
 use crate::event_loop::background::in_background;
 use crate::event_loop::inbox::{Incoming, Local};
+use crate::limits::{SMALL_OBJECTS_FRAME_BYTES, SMALL_OBJECTS_PER_FRAME_MAX};
 use crate::objects::data::{self, Wanted};
 use crate::rpc::service::{self, Shared};
 
@@ -104,13 +105,12 @@ impl Transfers {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {
             let bytes: u64 = wanted.iter().map(|wanted| wanted.size_bytes).sum();
-            if bytes > limits::SMALL_OBJECTS_FRAME_BYTES as u64 && self.shared.lines.are_free(from)
-            {
+            if bytes > SMALL_OBJECTS_FRAME_BYTES as u64 && self.shared.lines.are_free(from) {
                 data::bring(&self.shared, from, wanted);
                 continue;
             }
-            while wanted.len() > limits::SMALL_OBJECTS_PER_FRAME_MAX {
-                let rest = wanted.split_off(limits::SMALL_OBJECTS_PER_FRAME_MAX);
+            while wanted.len() > SMALL_OBJECTS_PER_FRAME_MAX {
+                let rest = wanted.split_off(SMALL_OBJECTS_PER_FRAME_MAX);
                 frames.push((from, std::mem::replace(&mut wanted, rest)));
             }
             frames.push((from, wanted));

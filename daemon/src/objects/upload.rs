@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use executor::{IncomingUpload, UploadError};
-use proto::{JobId, LocalId, TaskId, limits, wire};
+use proto::{JobId, LocalId, TaskId, wire};
 use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::event_loop::inbox::Incoming;
+use crate::limits::DATA_STALL_TIMEOUT;
 use crate::rpc::service::Shared;
 
 fn refused(error: &UploadError) -> Status {
@@ -71,7 +72,7 @@ async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), 
 }
 
 async fn next(parts: &mut Streaming<wire::UploadPart>) -> Result<wire::UploadPart, Status> {
-    let patience = Duration::from_nanos(limits::DATA_STALL_TIMEOUT.0);
+    let patience = Duration::from_nanos(DATA_STALL_TIMEOUT.0);
     let part = tokio::time::timeout(patience, parts.message()).await;
     let part = part.map_err(|_| Status::deadline_exceeded("the upload stalled"))??;
     part.ok_or_else(|| Status::invalid_argument("the file broke off"))

@@ -7,15 +7,27 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use executor::UploadError;
-use proto::{NodeId, TaskId, limits, wire};
+use proto::{NodeId, TaskId, wire};
 use security::dial::explain;
 use tokio::task::JoinSet;
 use tonic::Streaming;
 
 use crate::clock::duration;
 use crate::event_loop::inbox::Incoming;
+use crate::limits::{DATA_STALL_TIMEOUT, UPLOAD_SEARCH_NODES_MAX};
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// Search for a missing uploaded file. `UPLOAD_SEARCH_PAUSE` separates its rounds.
+/// `UPLOAD_SEARCH_DOWN_TIMEOUT` bounds the wait for nodes that are down and may be restarting.
+/// `UPLOAD_SEARCH_TIMEOUT` bounds the wait for silent nodes that are up.
+const UPLOAD_SEARCH_PAUSE: Span = Span::from_millis(200);
+const UPLOAD_SEARCH_DOWN_TIMEOUT: Span = Span::from_secs(60);
+const UPLOAD_SEARCH_TIMEOUT: Span = Span::from_secs(600);
+/// If a node that has the file breaks the transfer off, the waits start again, at most this many
+/// times.
+const UPLOAD_SEARCH_RESTARTS_MAX: u32 = 8;
 
 /// The interval at which a search checks whether the file is still wanted.
 const WANTED_LOOK: Duration = Duration::from_millis(50);
@@ -34,7 +46,7 @@ pub(crate) fn finder(shared: &Arc<Shared>) -> executor::UploadFinder {
                 Ok(runtime) => break runtime,
                 // Too many files are open at present.
                 Err(_) if !cancelled.load(Ordering::Acquire) => {
-                    std::thread::sleep(duration(limits::UPLOAD_SEARCH_PAUSE));
+                    std::thread::sleep(duration(UPLOAD_SEARCH_PAUSE));
                 }
                 Err(error) => return Err(format!("cannot look for its file: {error}")),
             }
@@ -83,7 +95,7 @@ async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<()
             return Err(format!("{NOWHERE} ({failed})"));
         }
         drop(shared);
-        tokio::time::sleep(duration(limits::UPLOAD_SEARCH_PAUSE)).await;
+        tokio::time::sleep(duration(UPLOAD_SEARCH_PAUSE)).await;
     }
 }
 
@@ -110,8 +122,8 @@ impl UploadSearch {
                 *since = (is_down, now);
             }
             let patience = match is_down {
-                true => limits::UPLOAD_SEARCH_DOWN_TIMEOUT,
-                false => limits::UPLOAD_SEARCH_TIMEOUT,
+                true => UPLOAD_SEARCH_DOWN_TIMEOUT,
+                false => UPLOAD_SEARCH_TIMEOUT,
             };
             goes_on |= now.duration_since(since.1) < duration(patience);
         }
@@ -125,7 +137,7 @@ impl UploadSearch {
         left.retain(|node| !self.without.contains(node));
         let (mut asked, mut failure) = (JoinSet::new(), None);
         loop {
-            while asked.len() < limits::UPLOAD_SEARCH_NODES_MAX
+            while asked.len() < UPLOAD_SEARCH_NODES_MAX
                 && let Some(node) = left.pop()
             {
                 let (shared, task) = (Arc::clone(shared), self.task);
@@ -140,7 +152,7 @@ impl UploadSearch {
                     asked = JoinSet::new();
                     left.clear();
                     self.begun += 1;
-                    if self.begun <= limits::UPLOAD_SEARCH_RESTARTS_MAX {
+                    if self.begun <= UPLOAD_SEARCH_RESTARTS_MAX {
                         self.since.clear();
                     }
                     match receive(shared, self.task, self.size_bytes, pieces).await {
@@ -229,7 +241,7 @@ async fn receive(
 }
 
 async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, String> {
-    let patience = duration(limits::DATA_STALL_TIMEOUT);
+    let patience = duration(DATA_STALL_TIMEOUT);
     tokio::time::timeout(patience, answer).await.map_err(|_| "no answer in time".to_owned())
 }
 

@@ -7,6 +7,11 @@ use std::time::{Duration, SystemTime};
 use proto::{NodeId, limits, wire};
 
 use crate::lifecycle::instance::{AddressFile, Instance};
+use proto::Span;
+
+/// The assumed clock difference between machines. A start failure written this long before a
+/// process began may belong to the same launch.
+const FAILURE_CLOCKS_DIFFER: Span = Span::from_secs(5);
 
 /// The addresses of the other nodes: from their files in the instance directory, or from messages
 /// where a file is missing or older. For a node with another instance directory only messages
@@ -79,7 +84,7 @@ impl AddressBook {
     pub(crate) fn failure(&self, node: NodeId, launch: &str) -> Option<String> {
         let (failure, written) = self.instance.read_failure(node)?;
         // The clock of the file system may be behind the clock of this machine.
-        let since = self.begun - Duration::from_nanos(limits::FAILURE_CLOCKS_DIFFER.0);
+        let since = self.begun - Duration::from_nanos(FAILURE_CLOCKS_DIFFER.0);
         let is_of_launch = failure.launch == launch && (!launch.is_empty() || written >= since);
         is_of_launch.then_some(failure.reason)
     }

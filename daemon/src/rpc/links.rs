@@ -28,6 +28,10 @@ use crate::objects::data;
 use crate::rpc::peers;
 use crate::rpc::service::Shared;
 
+/// Packets in the queue of one peer's stream. Further ones are dropped, and the link sends them
+/// again.
+const LINK_QUEUE_PACKETS: usize = 1024;
+
 /// A link that breaks sooner is followed by a pause: the peer may accept and close it again.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
@@ -90,7 +94,7 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
 async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
     let mut client = peers::connect(Some(peer), &address.address, &shared.tls.dialer()).await?;
-    let (queue, queued) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
+    let (queue, queued) = mpsc::channel(LINK_QUEUE_PACKETS);
     let outgoing = frames(shared.identity.hello(false), queued);
     let mut incoming = in_time("link", client.link(outgoing)).await?.into_inner();
     let hello = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
@@ -110,7 +114,7 @@ pub(crate) fn accept(
     incoming: Streaming<wire::LinkFrame>,
 ) -> Result<mpsc::Receiver<wire::LinkFrame>, Status> {
     shared.addresses.hear_hello(&hello);
-    let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
+    let (queue, packets) = mpsc::channel(LINK_QUEUE_PACKETS);
     if hello.probe {
         if hello.node > shared.identity.node.0 {
             shared.others.request_dial(NodeId(hello.node));

@@ -13,7 +13,12 @@ pub(crate) mod service;
 pub(crate) mod tls_context;
 pub(crate) mod unauthenticated;
 
-use proto::limits;
+/// The maximum number of data connections that a node serves.
+const DATA_CONNECTIONS_MAX: usize = 512;
+/// The maximum number of RPC connections of one node.
+const CONNECTIONS_MAX: usize = 4096;
+/// Of these, the connections of clients and observers, which leave the rest to nodes.
+const CLIENT_CONNECTIONS_MAX: usize = 3072;
 
 /// The maximum number of connections served at a time. Values below the default are for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,9 +34,9 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            connections: limits::CONNECTIONS_MAX,
-            client_connections: limits::CLIENT_CONNECTIONS_MAX,
-            data_connections: limits::DATA_CONNECTIONS_MAX,
+            connections: CONNECTIONS_MAX,
+            client_connections: CLIENT_CONNECTIONS_MAX,
+            data_connections: DATA_CONNECTIONS_MAX,
         }
     }
 }

@@ -11,6 +11,11 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 
+/// The size of a client's reply queue above which the node disconnects it.
+const CLIENT_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// A frame of replies is sent when it has this many bytes.
+const RESPONSES_BYTES: usize = 1 << 20;
+
 /// The end of the run loop.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
@@ -63,7 +68,7 @@ impl ReplySender {
     /// False if the client is gone, or reads so slowly that it must be disconnected.
     pub(crate) fn send(&self, mut response: wire::Response) -> bool {
         let mut bytes = response.encoded_len();
-        if bytes > limits::FRAME_BYTES_MAX - limits::RESPONSES_BYTES {
+        if bytes > limits::FRAME_BYTES_MAX - RESPONSES_BYTES {
             let text = format!("the answer has {bytes} bytes, a frame holds fewer: ask for less");
             let error =
                 wire::Error { code: wire::ErrorCode::Refused as i32, text, ..Default::default() };
@@ -71,7 +76,7 @@ impl ReplySender {
             bytes = response.encoded_len();
         }
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        queued <= limits::CLIENT_QUEUE_BYTES_MAX && self.queue.send((bytes, response)).is_ok()
+        queued <= CLIENT_QUEUE_BYTES_MAX && self.queue.send((bytes, response)).is_ok()
     }
 }
 
@@ -81,7 +86,7 @@ impl Stream for ReplyStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut responses = Vec::new();
         let mut bytes = 0;
-        while bytes < limits::RESPONSES_BYTES {
+        while bytes < RESPONSES_BYTES {
             match self.queue.poll_recv(cx) {
                 Poll::Ready(Some((of_one, response))) => {
                     bytes += of_one;
@@ -114,7 +119,7 @@ mod tests {
         for id in 0..100 {
             assert!(sender.send(answer(id, 10)));
         }
-        assert!(sender.send(answer(100, limits::RESPONSES_BYTES)));
+        assert!(sender.send(answer(100, RESPONSES_BYTES)));
         assert!(sender.send(answer(101, 10)));
         drop(sender);
         let first = stream.next().await.unwrap().unwrap();
@@ -129,7 +134,7 @@ mod tests {
         let (sender, _stream) = reply_queue();
         let one = 1 << 20;
         let sent = (0..1000).take_while(|&id| sender.send(answer(id, one))).count();
-        assert!(sent <= limits::CLIENT_QUEUE_BYTES_MAX / one + 1, "{sent}");
+        assert!(sent <= CLIENT_QUEUE_BYTES_MAX / one + 1, "{sent}");
     }
 
     #[tokio::test]

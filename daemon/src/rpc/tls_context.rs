@@ -20,6 +20,10 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// The interval at which a node checks whether its certificate must be renewed.
+const KEYS_CHECK_INTERVAL: Span = Span::from_secs(86_400);
 
 /// The read buffer of a connection for calls: an encrypted record has up to 16 KiB.
 const READ_AHEAD_BYTES: usize = 32 << 10;
@@ -193,7 +197,7 @@ impl TlsContext {
 /// Renews the certificate of a node while it runs.
 pub(crate) async fn renew_certificates(shared: Arc<Shared>) {
     loop {
-        tokio::time::sleep(Duration::from_nanos(limits::KEYS_CHECK_INTERVAL.0)).await;
+        tokio::time::sleep(Duration::from_nanos(KEYS_CHECK_INTERVAL.0)).await;
         let theirs = Arc::clone(&shared);
         let renewed = tokio::task::spawn_blocking(move || theirs.tls.renew()).await;
         if let Ok(Err(reason)) = renewed {

@@ -7,13 +7,21 @@
 
 use std::time::{Duration, Instant};
 
-use proto::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::spawn_blocking;
 
 use crate::clock::duration;
 use crate::event_loop::inbox::Local;
 use crate::store::{Piece, Scrubber, StoreError};
+use proto::Span;
+
+/// The scrubber reads at most this many bytes per second, in pieces of this size. It rests at least
+/// `SCRUB_REST_FACTOR` times as long as a piece took.
+const SCRUB_BYTES_PER_S: u64 = 8 << 20;
+const SCRUB_PIECE_BYTES: usize = 1 << 20;
+const SCRUB_REST_FACTOR: u32 = 3;
+/// A damaged piece is read again after this delay, and counts if it is still damaged.
+const SCRUB_RECHECK_AFTER: Span = Span::from_secs(1);
 
 /// The result of one pass over the store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -60,7 +68,7 @@ impl Scrub {
         self.surely(Scrubber::begin).await?;
         loop {
             let piece_start = Instant::now();
-            let read = |scrubber: &mut Scrubber| scrubber.piece(limits::SCRUB_PIECE_BYTES);
+            let read = |scrubber: &mut Scrubber| scrubber.piece(SCRUB_PIECE_BYTES);
             let Piece { records, bytes, is_last } = self.surely(read).await?;
             pass.records += records;
             pass.bytes += bytes;
@@ -80,7 +88,7 @@ impl Scrub {
         match self.once(look.clone()).await {
             Err(error) if error.is_loss() => {
                 (self.say)(&format!("{error}; it is looked at again"));
-                tokio::time::sleep(duration(limits::SCRUB_RECHECK_AFTER)).await;
+                tokio::time::sleep(duration(SCRUB_RECHECK_AFTER)).await;
                 self.once(move |scrubber| {
                     scrubber.look_at_the_disk();
                     look(scrubber)
@@ -115,8 +123,8 @@ fn first_wait(every: Duration, seed: u64) -> Duration {
 /// The pause after reading this number of bytes. It bounds the bytes per second, and the share of
 /// time even on a slow disk.
 fn rest(bytes: u64, took: Duration) -> Duration {
-    let allowed = Duration::from_secs_f64(bytes as f64 / limits::SCRUB_BYTES_PER_S as f64);
-    allowed.saturating_sub(took).max(took * limits::SCRUB_REST_FACTOR)
+    let allowed = Duration::from_secs_f64(bytes as f64 / SCRUB_BYTES_PER_S as f64);
+    allowed.saturating_sub(took).max(took * SCRUB_REST_FACTOR)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proto::{ObjectId, limits};
 
 use super::ObjectKind;
+use crate::limits::COPIES_IN_MEMORY_BYTES_MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -41,7 +42,7 @@ impl Index {
     /// True if an object of that size may stay in memory.
     pub(super) fn may_hold(&self, size_bytes: u64) -> bool {
         size_bytes <= limits::SMALL_OBJECT_BYTES
-            && self.held_bytes + size_bytes <= limits::COPIES_IN_MEMORY_BYTES_MAX
+            && self.held_bytes + size_bytes <= COPIES_IN_MEMORY_BYTES_MAX
     }
 
     /// Keeps an object in memory.

@@ -5,6 +5,7 @@ use std::io::Read;
 use proto::limits;
 
 use super::*;
+use crate::limits::COPIES_IN_MEMORY_BYTES_MAX;
 
 fn object(local: u64, output: u32) -> ObjectId {
     ObjectId { task: TaskId::new(9, local), attempt: Attempt(3 << 32 | 1), output }
@@ -145,7 +146,7 @@ fn an_ended_job_leaves_what_is_kept_also_after_a_restart() {
 
 /// As many small copies as memory holds, and one more.
 fn more_than_memory_takes() -> u64 {
-    limits::COPIES_IN_MEMORY_BYTES_MAX / limits::SMALL_OBJECT_BYTES + 1
+    COPIES_IN_MEMORY_BYTES_MAX / limits::SMALL_OBJECT_BYTES + 1
 }
 
 fn files_of(directory: &Path) -> usize {

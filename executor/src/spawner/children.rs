@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use proto::limits;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -13,6 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::orphans::Running;
 use super::program::{Failure, Process};
 use super::wire::{Exit, Output, Start};
+use crate::limits::STREAM_HELD_BYTES_MAX;
 
 /// The source of an event of the epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,13 +178,13 @@ impl Captured {
 
     /// The held bytes, if there are enough to send.
     fn take_if_much(&mut self) -> Option<Vec<u8>> {
-        let much = self.held.len() >= limits::STREAM_HELD_BYTES_MAX;
+        let much = self.held.len() >= STREAM_HELD_BYTES_MAX;
         much.then(|| std::mem::take(&mut self.held))
     }
 
     /// Reads the rest. A process outside the group may print forever, so only present bytes count.
     fn drain(&mut self, epoll: &OwnedFd, print: &mut PrintedBytes, buffer: &mut [u8]) -> Vec<u8> {
-        while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX
+        while self.held.len() < 4 * STREAM_HELD_BYTES_MAX
             && !print.is_too_much()
             && self
                 .pipe

@@ -32,11 +32,16 @@ use proto::limits;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
+use crate::limits::STREAM_HELD_BYTES_MAX;
 use children::{Children, Token, UNWATCHED};
 use descriptors::{Others, Received};
 use orphans::Orphans;
 use program::Failure;
+use proto::Span;
 use wire::{Frames, Output, Report, SpawnerRequest, Start, Waiting};
+
+/// The maximum time that captured output of a running command is in memory.
+const STREAM_HELD_TIME: Span = Span::from_secs(1);
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
@@ -238,7 +243,7 @@ impl<'a> Loop<'a> {
             crowd,
             has_ended: false,
             reports: Vec::new(),
-            buffer: vec![0; limits::STREAM_HELD_BYTES_MAX],
+            buffer: vec![0; STREAM_HELD_BYTES_MAX],
         }
     }
 
@@ -356,7 +361,7 @@ impl<'a> Loop<'a> {
             wire::encode(&mut self.reports, &Report { output: Some(output), ..Report::default() });
         } else if !self.will_flush {
             self.will_flush = true;
-            self.alarm(Duration::from_nanos(limits::STREAM_HELD_TIME.0), Alarm::Flush, 0);
+            self.alarm(Duration::from_nanos(STREAM_HELD_TIME.0), Alarm::Flush, 0);
         }
         if is_too_much {
             self.alarm(self.grace, Alarm::Kill, number);

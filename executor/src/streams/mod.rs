@@ -25,6 +25,7 @@ use proto::{Attempt, JobId, LocalId, TaskId, limits};
 
 use crate::captured::OutputLoss;
 use crate::error::{ExecutorError, reason};
+use crate::limits::STREAM_RECORD_BYTES_MAX;
 pub use copies::{CopiedPacks, CopiedRecords};
 pub use reader::{StreamPiece, StreamReader};
 use segment::Segment;
@@ -130,7 +131,7 @@ impl Streams {
     pub fn records_from(&self, pack: u32, offset: u64) -> io::Result<Vec<u8>> {
         let length = self.packs().iter().find(|(number, _)| *number == pack).map(|it| it.1);
         let left_bytes = length.unwrap_or(0).saturating_sub(offset);
-        let most = (limits::STREAM_RECORD_BYTES_MAX + record::HEADER_BYTES) as u64;
+        let most = (STREAM_RECORD_BYTES_MAX + record::HEADER_BYTES) as u64;
         let mut file = File::open(segment::path(&self.directory, pack))?;
         file.seek(SeekFrom::Start(offset))?;
         let mut data = Vec::new();
@@ -151,7 +152,7 @@ impl Streams {
         for piece in pieces {
             // A long piece becomes several records, because a reader never takes more than that at
             // once.
-            for data in piece.data.chunks(limits::STREAM_RECORD_BYTES_MAX) {
+            for data in piece.data.chunks(STREAM_RECORD_BYTES_MAX) {
                 let start = batch.len() as u64;
                 record::encode(&mut batch, piece, data);
                 spans.push((piece.task.job, start, batch.len() as u64));

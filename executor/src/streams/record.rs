@@ -9,9 +9,10 @@ bytes
 may trust the length of a record and skip it without reading its bytes.
 */
 
-use proto::{Attempt, JobId, LocalId, TaskId, limits};
+use proto::{Attempt, JobId, LocalId, TaskId};
 
 use super::Piece;
+use crate::limits::STREAM_RECORD_BYTES_MAX;
 
 pub(super) const HEADER_BYTES: usize = 44;
 const MAGIC: u32 = 0x5354_5231;
@@ -29,7 +30,7 @@ pub(super) struct Header {
 }
 
 pub(super) fn encode(out: &mut Vec<u8>, piece: &Piece<'_>, data: &[u8]) {
-    assert!(data.len() <= limits::STREAM_RECORD_BYTES_MAX, "the caller cuts long pieces");
+    assert!(data.len() <= STREAM_RECORD_BYTES_MAX, "the caller cuts long pieces");
     let start = out.len();
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
@@ -66,7 +67,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         length,
         crc: u32_at(4),
     };
-    (length <= limits::STREAM_RECORD_BYTES_MAX).then_some(header)
+    (length <= STREAM_RECORD_BYTES_MAX).then_some(header)
 }
 
 /// True if `data` is the data that the header was written with.

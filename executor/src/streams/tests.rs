@@ -1,6 +1,7 @@
 use super::*;
 use std::fs;
 
+use crate::limits::STREAM_RECORD_BYTES_MAX;
 use proto::NodeId;
 
 fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
@@ -159,7 +160,7 @@ fn segments_are_bounded_and_a_lost_sidecar_is_rebuilt() {
 fn long_output_is_cut_into_records() {
     let directory = tempfile::tempdir().unwrap();
     let streams = Streams::open(directory.path()).unwrap();
-    let long = vec![b'x'; limits::STREAM_RECORD_BYTES_MAX * 2 + 1];
+    let long = vec![b'x'; STREAM_RECORD_BYTES_MAX * 2 + 1];
     streams.append(&[piece(1, 1, true, &long)]).unwrap();
     let pieces: Vec<_> = streams.read(JobId(1), &[], true).map(Result::unwrap).collect();
     assert_eq!(pieces.len(), 3);
@@ -234,7 +235,7 @@ fn a_copy_grows_with_its_pack_and_survives_restarts() {
     drop(keeper);
     // Opened twice: records added after the first opening count at the second.
     let keeper = open();
-    let long = vec![b'x'; 2 * limits::STREAM_RECORD_BYTES_MAX];
+    let long = vec![b'x'; 2 * STREAM_RECORD_BYTES_MAX];
     maker.append(&[piece(1, 3, false, &long), piece(1, 4, false, b"c")]).unwrap();
     assert!(copy(&maker, &keeper, 5) >= 2, "in parts");
     drop(keeper);

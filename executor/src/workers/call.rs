@@ -17,6 +17,7 @@ use super::wire::{
 use crate::captured::{OutputLoss, Printed, too_much};
 use crate::collect;
 use crate::executor::Shared;
+use crate::limits::INLINE_RESULT_BYTES_MAX;
 use crate::objects::ObjectKind;
 use crate::stage::text_of;
 use crate::streams::Piece;
@@ -226,7 +227,7 @@ impl Call {
 /// The bytes of a value of a result, if it is there and small.
 fn small(result: &ResultRecord<'_>, slot: u16) -> Vec<u8> {
     let is_small = |value: &&Value<'_>| {
-        value.slot == slot && !value.is_path && value.bytes.len() <= limits::INLINE_BYTES_MAX
+        value.slot == slot && !value.is_path && value.bytes.len() <= INLINE_RESULT_BYTES_MAX
     };
     result.values.iter().find(is_small).map(|value| value.bytes.to_vec()).unwrap_or_default()
 }

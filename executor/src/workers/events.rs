@@ -14,6 +14,7 @@ use super::wire::{FromWorker, FromZygote, Malformed, records, zygote_packet};
 use super::worker::{Stage, Why, Worker};
 use crate::collect::signal_name;
 use crate::executor::AttemptOutcome;
+use crate::limits::STOP_WAIT_MAX;
 use crate::spawner::wire::Report;
 
 /// A call counts as the cause if its workers end that often before it begins.
@@ -360,7 +361,7 @@ impl Pool {
         let ended = self.shared.end(key, outcome)?;
         // SIGHUP, SIGINT and SIGTERM may be part of the stop of the whole node.
         let is_doubtful = worker.interrupted.is_none() && matches!(signal, 1 | 2 | 15);
-        let most = Duration::from_nanos(limits::STOP_WAIT_MAX.0);
+        let most = Duration::from_nanos(STOP_WAIT_MAX.0);
         Some(AttemptOutcome { doubt: if is_doubtful { most } else { ended.doubt }, ..ended })
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::{codec, limits};
+use proto::codec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
@@ -16,9 +16,13 @@ use super::starter::{Program, Starter};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
+use proto::Span;
+
+/// A worker process without calls, or the process that forks such workers, ends after this time.
+const WORKER_IDLE_TIME: Span = Span::from_secs(60);
 
 /// Workers and zygotes without work end after this time.
-pub(super) const IDLE_MAX: Duration = Duration::from_nanos(limits::WORKER_IDLE_TIME.0);
+pub(super) const IDLE_MAX: Duration = Duration::from_nanos(WORKER_IDLE_TIME.0);
 /// After this number of consecutive workers that ended before they were ready, calls fail.
 const BAD_STARTS_MAX: u32 = 3;
 

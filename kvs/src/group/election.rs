@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use proto::limits::{GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ELECTION_SOON};
+use proto::limits::GROUP_ELECTION_AFTER;
 use proto::wire::group_message::Body;
 use proto::{NodeId, Span, Time, wire};
 
 use super::mutant::Mutant;
 use super::{Group, Role, vote_reply};
+use crate::group::limits::{GROUP_ELECTION_SLOW, GROUP_ELECTION_SOON};
 use crate::membership::member;
 
 impl Group {

@@ -30,6 +30,7 @@ votes for no candidate without that index, even if it lacks the entries itself.
 
 mod dice;
 mod election;
+mod limits;
 mod log;
 mod mutant;
 mod records;
@@ -38,9 +39,7 @@ mod replicate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::{
-    GROUP_APPEND_ENTRIES_MAX, GROUP_ELECTION_AFTER, GROUP_ELECTION_SOON, GROUP_LOG_ENTRIES_MAX,
-};
+use proto::limits::GROUP_ELECTION_AFTER;
 use proto::wire::group_message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};
 
@@ -50,6 +49,7 @@ use dice::Dice;
 use log::Log;
 use mutant::Mutant;
 
+use crate::group::limits::{GROUP_APPEND_ENTRIES_MAX, GROUP_ELECTION_SOON, GROUP_LOG_ENTRIES_MAX};
 pub use records::is_record;
 
 /// A voter, or a node that may become one.

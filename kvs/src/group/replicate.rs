@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proto::limits::{
-    GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT,
-    GROUP_LEARNER_TIMEOUT, GROUP_SNAPSHOT_TIMEOUT,
-};
+use proto::limits::{GROUP_ELECTION_AFTER, GROUP_HEARTBEAT};
 use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
 use proto::wire::map_command;
@@ -15,7 +12,13 @@ use proto::{Span, Time, wire};
 use super::log::voters_of;
 use super::mutant::Mutant;
 use super::{Group, News, Progress, Role, append_reply, records};
+use crate::group::limits::{GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX};
 use crate::membership;
+
+/// The leader repeats a snapshot to a follower no earlier than this.
+const GROUP_SNAPSHOT_TIMEOUT: Span = Span::from_secs(2);
+/// The leader gives up a new voter that has not caught up after this time.
+const GROUP_LEARNER_TIMEOUT: Span = Span::from_secs(10);
 
 /// A follower without an answer for this long counts as unreachable.
 const LEADER_TIMEOUT: Span = Span(GROUP_ELECTION_AFTER.0 * 2);

@@ -4,11 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use proto::limits::PLAN_HANDOVERS_MAX;
 use proto::wire;
 use proto::wire::map_command::Body;
 
 use super::{command, is_fit, is_keeper};
+
+/// The maximum number of hand-overs of primaries in one plan, if they only improve the balance.
+const PLAN_HANDOVERS_MAX: usize = 16;
 
 /// The load of the fit nodes, including replicas that are being created.
 #[derive(Debug)]

@@ -23,7 +23,6 @@
 //! caught up. Meanwhile the old one counts as gone. So exactly the target number of replicas moves
 //! to a joining node.
 
-use proto::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
 use proto::wire::MemberPhase::Leaving;
 use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
@@ -31,8 +30,9 @@ use proto::{NodeId, wire};
 use super::balance::Loads;
 use super::growth::next_copies;
 use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_voters};
+use crate::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
 
-/// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty if the map is at its target, or if the
+/// The next commands, at most `PLAN_COMMANDS_MAX`. Empty if the map is at its target, or if the
 /// rest depends on nodes that have not answered yet.
 #[must_use]
 pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {

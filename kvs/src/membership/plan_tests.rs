@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
 use crate::{check_map, make_replicated_map};
 
 /// Applies plan after plan until the planner rests. Every primary activates and every learner
@@ -16,7 +17,7 @@ fn settle_where(map: &mut wire::ClusterMap, answers: impl Fn(u32, u32) -> bool) 
     let mut made = 0;
     for round in 0..2000 {
         let commands = plan(map);
-        assert!(commands.len() <= proto::limits::PLAN_COMMANDS_MAX + 1);
+        assert!(commands.len() <= PLAN_COMMANDS_MAX + 1);
         assert_eq!(commands, plan(map), "the same map has the same plan");
         let idle = commands.is_empty();
         for said in commands {
@@ -372,7 +373,7 @@ fn a_worker_beside_keepers_is_filled_with_no_more_copies_at_a_time_than_may_be_m
     for _ in 0..4 {
         plan(&map).iter().for_each(|said| _ = apply(&mut map, said));
         let learners: usize = map.partitions.iter().map(|entry| entry.learners.len()).sum();
-        assert!((1..=proto::limits::PLAN_LEARNERS_MAX).contains(&learners), "{learners}");
+        assert!((1..=PLAN_LEARNERS_MAX).contains(&learners), "{learners}");
     }
     settle(&mut map);
     assert!(map.partitions.iter().all(|entry| !is_keeper(&map, entry.replicas[0])));

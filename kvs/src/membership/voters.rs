@@ -1,9 +1,9 @@
 //! The choice of the voters, which agree on the map. The planner uses it.
 
-use proto::limits::VOTERS_MAX;
 use proto::wire;
 
 use super::{is_serving, is_up, member};
+use crate::limits::VOTERS_MAX;
 
 /// The wanted number of voters. It is odd, because one more voter would not survive more losses.
 fn wanted(up: usize) -> usize {

@@ -1,6 +1,5 @@
-use proto::limits::COPY_RECENT_CHANGES;
-
 use super::*;
+use crate::limits::COPY_RECENT_CHANGES;
 
 const P: PartitionId = PartitionId(3);
 

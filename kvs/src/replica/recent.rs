@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::PartitionId;
-use proto::limits::{
-    COPY_RECENT_BYTES, COPY_RECENT_BYTES_ALL, COPY_RECENT_CHANGES, COPY_RECENT_CHANGES_ALL,
-};
+
+use crate::limits::{COPY_RECENT_BYTES, COPY_RECENT_CHANGES};
 use proto::wire;
+
+/// The number and bytes of changes that all replicas of a node together keep in memory for others.
+const COPY_RECENT_CHANGES_ALL: usize = 1 << 16;
+const COPY_RECENT_BYTES_ALL: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Recent {

@@ -22,12 +22,11 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message;
-use proto::limits::{
-    KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERED_SCARCE, KV_NUMBERS_MAX,
-};
+use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERS_MAX};
 use proto::{PartitionId, wire};
 
 use super::StoreError;
+use crate::limits::KV_NUMBERED_SCARCE;
 use crate::{Write, keys};
 
 /// The memory cost of a remembered number besides its results.

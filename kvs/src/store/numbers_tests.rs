@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use prost::Message;
-use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NODE_BYTES_MAX};
+use proto::limits::KV_ANSWER_KEPT_BYTES;
 use proto::wire::{ErrorCode, KvBatch, KvKind, KvNumber, KvOp, KvResult, KvStatus};
 use proto::{NodeId, PartitionId, wire};
 
 use super::Room;
+use crate::limits::{KV_NODE_BYTES_MAX, KV_NUMBERS_SHARE};
 use crate::{Record, Store, StoreError, Write, make_map};
 
 const ROOM: Room = Room { clients: 3, numbers: 2, answer_bytes: KV_ANSWER_KEPT_BYTES };
@@ -252,7 +253,7 @@ fn refused_and_long_answers_are_remembered_without_their_results() {
 #[test]
 fn numbers_never_take_much_more_than_their_share_of_the_memory() {
     let budget_bytes = 1 << 20;
-    let share = budget_bytes / proto::limits::KV_NUMBERS_SHARE;
+    let share = budget_bytes / KV_NUMBERS_SHARE;
     let mut store = Disk::default().store(Room::default()).with_budget(budget_bytes);
     let long = "x".repeat(KV_ANSWER_KEPT_BYTES / 2);
     let insert = KvBatch { number: None, ..batch(1, 1, 0, vec![op(KvKind::Insert, &long)]) };

@@ -4,12 +4,13 @@
 //! the node's slots by last end: a free slot takes the next task, so the place is nearly always 0.
 //! A start is the pause after that end. An index is a step from the last one of its partition.
 
-use proto::limits::{RECORD_TIME_MAX_US, SLOTS_MAX};
+use proto::limits::SLOTS_MAX;
 use proto::{LocalId, PartitionId};
 
 use super::RecordError;
 use super::varint::{Reader, block, open_block, put, unzigzag, zigzag};
 use crate::attempt::{AttemptRow, Outcome, SLOT_UNKNOWN, code, of_code};
+use crate::limits::RECORD_TIME_MAX_US;
 
 /// The numbers of the columns.
 const RUNS: usize = 0;

@@ -5,12 +5,16 @@ use std::io::{Read as _, Write as _};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
-use proto::limits::{
-    RECORD_BLOCK_ROWS, RECORD_KINDS_MAX, RECORD_ROWS_MAX, RECORD_SECTION_BYTES_MAX,
-    RECORD_SECTIONS_MAX, RECORD_TIME_MAX_US,
-};
 
 use super::{Meta, Record, RecordError, VERSION, attempts, tasks};
+use crate::limits::{RECORD_BLOCK_ROWS, RECORD_SECTION_BYTES_MAX, RECORD_TIME_MAX_US};
+
+/// The number of attempts or tasks in a run record.
+const RECORD_ROWS_MAX: usize = 1 << 25;
+/// The number of sections of a run record.
+const RECORD_SECTIONS_MAX: usize = 4096;
+/// The number of kinds in a run record.
+const RECORD_KINDS_MAX: usize = 1024;
 
 /// The first bytes. They show a text conversion: one is no ASCII, and both kinds of line ends
 /// follow.

@@ -8,6 +8,7 @@ use proto::{LocalId, PartitionId};
 
 use super::varint::{Reader, block, open_block, put, unzigzag, zigzag};
 use super::{RecordError, TaskRow};
+use crate::limits::RECORD_SECTION_BYTES_MAX;
 
 const RUNS: usize = 0;
 const INDEX: usize = 1;
@@ -168,7 +169,7 @@ fn templates(column: &mut Reader<'_>, rows: usize) -> Result<Vec<(Template, u64)
             return Err(column.wrong("a template that no name has"));
         }
         if last.len() > proto::limits::NAME_BYTES_MAX + PLACE.len_utf8()
-            || bytes > proto::limits::RECORD_SECTION_BYTES_MAX
+            || bytes > RECORD_SECTION_BYTES_MAX
         {
             return Err(RecordError::TooLarge("the names of a block"));
         }

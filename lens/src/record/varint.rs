@@ -1,6 +1,7 @@
 //! Numbers of variable length.
 
 use super::RecordError;
+use crate::limits::RECORD_BLOCK_ROWS;
 
 pub(super) fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -97,7 +98,7 @@ pub(super) fn open_block<const N: usize>(
 ) -> Result<(usize, [Reader<'_>; N]), RecordError> {
     let mut reader = Reader::new(bytes, at);
     let rows = reader.number()? as usize;
-    if rows > proto::limits::RECORD_BLOCK_ROWS {
+    if rows > RECORD_BLOCK_ROWS {
         return Err(RecordError::TooLarge("a block has too many rows"));
     }
     let mut columns = Vec::with_capacity(N);

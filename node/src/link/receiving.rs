@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use prost::Message as _;
-use proto::limits::{LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, MESSAGE_BYTES_MAX};
+use proto::limits::MESSAGE_BYTES_MAX;
 use proto::marks::{Mark, mark};
 use proto::wire;
 use proto::wire::message::Body;
 
 use super::Link;
+use crate::link::limits::{LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES};
 
 pub(super) fn take_messages(
     link: &mut Link,

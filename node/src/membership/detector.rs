@@ -9,9 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{
-    PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR, TIMEOUT_STRETCH_MAX,
-};
+use crate::membership::limits::TIMEOUT_STRETCH_MAX;
+use proto::limits::{PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR};
 use proto::wire::membership_message::Body;
 use proto::{Span, Time, wire};
 

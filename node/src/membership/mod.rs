@@ -13,6 +13,7 @@ mod detector;
 mod flapping;
 mod founding;
 mod identity;
+mod limits;
 mod slow;
 
 use std::collections::VecDeque;
@@ -21,10 +22,7 @@ use std::sync::Arc;
 use kvs::group::{DamagedGroup, Group, News, Output, Start};
 use kvs::membership::{self, is_serving, member, would_change};
 use kvs::{Record, Write};
-use proto::limits::{
-    GROUP_ELECTION_AFTER, MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_UPDATES_SENT_MAX,
-    PROPOSALS_MAX, PROPOSE_AGAIN,
-};
+use proto::limits::GROUP_ELECTION_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::MemberPhase::{Down, Removed};
 use proto::wire::map_command;
@@ -32,6 +30,9 @@ use proto::wire::membership_message::Body;
 use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Mutant;
 
+use crate::membership::limits::{
+    MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_UPDATES_SENT_MAX, PROPOSALS_MAX, PROPOSE_AGAIN,
+};
 use detector::Detector;
 use flapping::Flapping;
 use founding::Founding;

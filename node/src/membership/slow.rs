@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvs::membership::{self, is_fit, is_serving, would_change};
-use proto::limits::{SLOW_REPORT_KEPT, SLOW_REPORTS_KEPT_MAX, SLOW_REPORTS_MIN};
+
 use proto::marks::{Mark, mark};
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
@@ -15,6 +15,7 @@ use proto::{NodeId, Time, wire};
 use scheduler::Mutant;
 
 use super::Membership;
+use crate::membership::limits::{SLOW_REPORT_KEPT, SLOW_REPORTS_KEPT_MAX, SLOW_REPORTS_MIN};
 
 /// The last reports that a node is slow, or that it is not, by reporting node.
 pub(super) type Reports = BTreeMap<(u32, bool), BTreeMap<u32, Time>>;

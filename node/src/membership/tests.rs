@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Span;
-use proto::limits::TIMEOUT_STRETCH_MAX;
 
 use super::*;
+use crate::membership::limits::TIMEOUT_STRETCH_MAX;
 
 const MILLI: u64 = 1_000_000;
 

@@ -18,13 +18,14 @@ use std::sync::Arc;
 
 use kvs::replica::{Position, position};
 use kvs::{Page, PageRequest, Record};
-use proto::limits::{ACTIVATION_LATE, COPY_PAGE_BYTES};
+use proto::limits::ACTIVATION_LATE;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind};
 use proto::{NodeId, PartitionId, Time};
 use scheduler::Mutant;
 
 use super::Replica;
+use crate::replica::limits::COPY_PAGE_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Activation {

@@ -7,10 +7,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::LOGGED_REPORT_AFTER;
 use proto::{NodeId, Time, wire};
 
 use crate::SyncWish;
+use proto::Span;
+
+/// A replica acknowledges that it has logged a change only if the sync that a client waits for
+/// takes longer than this. The acknowledgement of the sync implies the other one.
+const LOGGED_REPORT_AFTER: Span = Span::from_millis(2);
 
 /// The changes of one primary.
 #[derive(Debug, Default)]

@@ -7,8 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{LEASE, LEASE_GIVEN};
+use crate::replica::limits::LEASE_GIVEN;
 use proto::{Incarnation, NodeId, Span, Time};
+
+/// After its lease requests a primary may answer reads for this long.
+const LEASE: Span = Span::from_millis(300);
 
 /// The interval of a primary's requests.
 const ASK_EVERY: Span = Span(LEASE.0 / 4);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
-use proto::limits::REFUSAL_TIMEOUT;
 use proto::marks::{Mark, mark};
 use proto::{Incarnation, NodeId, PartitionId, Time, wire};
 use scheduler::Mutant;
@@ -13,6 +12,7 @@ use scheduler::Mutant;
 use super::Replica;
 use super::activation::{Activation, Stage};
 use super::primary::{Learner, Served};
+use crate::replica::limits::REFUSAL_TIMEOUT;
 
 /// A partition that this node serves from now on.
 #[derive(Debug)]

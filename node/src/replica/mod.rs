@@ -12,6 +12,7 @@
 mod activation;
 mod backup;
 mod lease;
+mod limits;
 mod map;
 mod pending_queries;
 mod primary;

@@ -1,12 +1,12 @@
 //! Mutants that seeds hardly ever show: each is wrong in one order of events at one node.
 
-use proto::limits::LEASE_GIVEN;
 use proto::wire::map_command::Body as Change;
 use proto::{NodeId, Span, Time, wire};
 use scheduler::Mutant;
 
 use super::ReplicaQueryKind;
 use super::tests::{P, Scenario};
+use crate::replica::limits::LEASE_GIVEN;
 
 /// A scenario that returns whether it succeeds.
 type ScenarioRun = fn(Option<Mutant>) -> bool;

@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 
-use proto::limits::COPY_ASKS_MAX;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind};
 use proto::{NodeId, PartitionId, Time};
 use scheduler::Mutant;
 
 use super::{Replica, map};
+
+/// The maximum number of queries about replicas that one node keeps until it can answer them.
+const COPY_ASKS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct PendingQueries {

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use kvs::keys::is_whole_job;
 use kvs::replica::{is_own_record, position};
 use kvs::{Page, PageRequest, Write};
-use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
+
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind, SnapshotChunk};
 use proto::{NodeId, PartitionId};
 use scheduler::Mutant;
 
 use super::Replica;
+use crate::replica::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
 
 /// A partition that this node serves.
 #[derive(Debug)]

@@ -14,14 +14,31 @@ use std::collections::{BTreeMap, VecDeque};
 use kvs::Write;
 use kvs::keys::{META, META_PARTITION};
 use kvs::membership::{is_fit, is_serving};
-use proto::limits::{
-    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBE_TIMEOUT, SLOW_PROBES_LOST_MAX,
-    SLOW_SAMPLES_MAX, SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
-};
+
 use proto::wire::message::Body;
 use proto::{NodeId, Span, Time, wire};
 
 use super::Replica;
+
+/// A node measures each peer's acknowledgements in windows of this length, with at most
+/// `SLOW_SAMPLES_MAX` samples.
+const SLOW_WINDOW: Span = Span::from_secs(1);
+const SLOW_SAMPLES_MAX: usize = 32;
+/// The maximum number of messages to one peer that await a timed acknowledgement.
+const SLOW_AWAITED_MAX: usize = 64;
+/// A window of a peer is slow if half of its acknowledgements take `SLOW_FACTOR` times as long as
+/// those of other peers, and at least `SLOW_ACK_MIN`.
+const SLOW_FACTOR: u64 = 5;
+const SLOW_ACK_MIN: Span = Span::from_millis(50);
+/// After this number of slow windows without a good one in between, a node reports the peer as
+/// slow.
+const SLOW_WINDOWS: u32 = 5;
+/// A slow node is probed once per window, unless a probe younger than this timeout is outstanding.
+/// It is well once good answers outnumber late ones by `SLOW_WELL_ANSWERS`. `SLOW_PROBES_LOST_MAX`
+/// lost answers in a row reset the count.
+const SLOW_PROBE_TIMEOUT: Span = Span::from_secs(5);
+const SLOW_WELL_ANSWERS: u32 = 30;
+const SLOW_PROBES_LOST_MAX: u32 = 2;
 
 /// The key that a probe writes. No code reads it.
 const PROBE_KEY: [u8; 2] = [META, b'p'];

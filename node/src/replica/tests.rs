@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use kvs::membership::{apply, command};
 use kvs::{Page, Write, make_replicated_map};
-use proto::limits::REFUSAL_TIMEOUT;
 use proto::wire::map_command::Body as Change;
 use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
 use scheduler::Mutant;
@@ -12,6 +11,7 @@ use scheduler::Mutant;
 use super::map::MapNews;
 use super::primary::Learner;
 use super::{Config, Replica, ReplicaQueryKind};
+use crate::replica::limits::REFUSAL_TIMEOUT;
 
 pub(super) const P: PartitionId = PartitionId(0);
 /// Leases of an earlier incarnation have expired by then.

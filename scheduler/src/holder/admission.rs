@@ -1,6 +1,6 @@
 //! Admission control for the disk: whether the inputs and outputs of a task fit on this node.
 
-use proto::limits::{STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT};
+use crate::limits::{STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT};
 use proto::{TaskId, Time};
 
 /// The decision about the next task.

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::CLASSES_KNOWN_MAX;
 use proto::{NodeId, Span, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
@@ -12,6 +11,10 @@ use crate::holder::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
 use crate::holder::task::Work;
 use crate::routing::partition_owners::Homes;
+
+/// The number of requests that a node keeps prepared. Beyond it, those without queued tasks are
+/// prepared again when they are needed.
+const CLASSES_KNOWN_MAX: usize = 512;
 
 /// Marks the number of a request, so that it differs from a number of cpus.
 const OF_REQUEST: u64 = 1 << 63;

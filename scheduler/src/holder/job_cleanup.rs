@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{OBJECTS_PER_MESSAGE_MAX, UPLOADS_QUERIED_AFTER, UPLOADS_QUERIED_MAX};
 use proto::wire::message::Body;
 use proto::{JobId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::limits::{OBJECTS_PER_MESSAGE_MAX, UPLOADS_QUERIED_AFTER};
 use crate::output::Out;
+
+/// The maximum number of jobs with uploads that a node asks about in a step.
+const UPLOADS_QUERIED_MAX: usize = 64;
 
 /// Jobs of which tasks were staged here, or objects fetched or stored.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{TALLIES_MAX, TALLY_UNSTARTED_MAX};
 use proto::tally::Tally;
 use proto::wire::TallyStage;
 use proto::wire::message::Body;
@@ -12,6 +11,12 @@ use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 use crate::Scheduler;
 use crate::holder::Holder;
 use crate::output::Out;
+use proto::Span;
+
+/// The number of jobs with a tally on one node, until their homes have stored the summary.
+const TALLIES_MAX: usize = 4096;
+/// How long a tally keeps events if the node has not received the beginning of its job.
+const TALLY_UNSTARTED_MAX: Span = Span::from_secs(3_600);
 
 /// The resources that a node has used since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,5 @@
 //! The rest of a node's life: a task with a time request starts only where it can end.
 
-use proto::limits::CLOCKS_APART_MAX;
 use proto::{Attempt, NodeId, Span, TaskId, Time, wire};
 use resources::EndOfLife;
 
@@ -10,6 +9,9 @@ use crate::holder::classes::Class;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::Work;
 use crate::output::Out;
+
+/// How far the clocks of two nodes may differ, where one judges when the other ends.
+const CLOCKS_APART_MAX: Span = Span::from_millis(1000);
 
 /// The time of the last step, and the end of this node.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,6 @@
 
 use std::cmp::Reverse;
 
-use proto::limits::{LINE_BLOCKED_MAX, LINE_SCAN_MAX, OFFERS_SHOWN_MAX, PASSES_PER_SLOT};
 use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
@@ -22,6 +21,16 @@ use crate::holder::staging::Staged;
 use crate::holder::task::Work;
 use crate::policy::rank;
 use crate::{Mutant, Scheduler};
+
+/// The number of tasks in line for a slot that are compared with the free resources.
+const LINE_SCAN_MAX: usize = 256;
+/// The number of tasks in line that wait for more free slots. Further tasks stay in their queue.
+const LINE_BLOCKED_MAX: usize = 4;
+/// The number of tasks per slot that may start before a reserved one and take the resources that it
+/// lacks.
+const PASSES_PER_SLOT: u32 = 2;
+/// The number of offers that a refusal lists.
+const OFFERS_SHOWN_MAX: usize = 4;
 
 /// The reservation of a node: there is at most one.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod gathering;
 pub(crate) mod job_cleanup;
 pub(crate) mod job_tallies;
 pub(crate) mod life;
+mod limits;
 pub(crate) mod matching;
 pub(crate) mod no_space;
 mod push;

@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::OFFERED_TASKS_MAX;
 use proto::{JobId, LocalId, TaskId};
+
+/// The number of tasks without space that a node has offered to other nodes and remembers. It
+/// offers each task once.
+const OFFERED_TASKS_MAX: usize = 1024;
 
 /// The history of a task that other nodes may have had.
 #[derive(Clone, Copy, Default, Debug)]

@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::ENDS_REMEMBERED_MAX;
 use proto::{Attempt, JobId, PartitionId, TaskId, wire};
+
+/// The number of completions reported to other homes that a node remembers for the next home.
+const ENDS_REMEMBERED_MAX: usize = 1024;
 
 /// The cache of reported ends. Filled only where homes may move.
 #[derive(Debug, Default)]

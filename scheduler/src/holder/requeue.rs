@@ -3,13 +3,19 @@
 //! not staged again before a slot is free.
 
 use proto::event::Reason;
-use proto::limits::{OFFER_AGAIN_AFTER, OFFER_AGAIN_FETCHES, STEP_POPS_MAX};
+
 use proto::{Event, Span, TaskId, Time};
 
 use crate::holder::staging::Staged;
 use crate::holder::start_permission::StartPermission;
+use crate::limits::STEP_POPS_MAX;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// A task with all inputs here that has waited for a slot this long, and for `OFFER_AGAIN_FETCHES`
+/// fetch times, returns to its queue.
+const OFFER_AGAIN_AFTER: Span = Span::from_secs(1);
+const OFFER_AGAIN_FETCHES: u64 = 4;
 
 impl Scheduler {
     /// How long a task waits for a slot with its inputs here. Other nodes would have to fetch

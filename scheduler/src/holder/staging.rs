@@ -2,12 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{
-    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
-    INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
-    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX, STORE_BYPASS_SCAN_MAX,
-    WAITING_PER_SLOT_MAX,
-};
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
@@ -16,11 +10,19 @@ use crate::holder::admission::{Admission, Passed, admit};
 use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
 use crate::holder::gathering::Gathering;
+use crate::holder::limits::{
+    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX,
+    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STORE_BYPASS_SCAN_MAX,
+};
 use crate::holder::matching::InLine;
 use crate::holder::ready_queue::{Presence, Ready};
 use crate::holder::slots::Seat;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::{Work, object_of};
+use crate::limits::{
+    GATHER_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX,
+    WAITING_PER_SLOT_MAX,
+};
 use crate::objects::data::{Reads, is_real};
 use crate::objects::fetch::FetchRequest;
 use crate::objects::shared_files::{self, SharedFile};

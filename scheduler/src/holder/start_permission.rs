@@ -9,13 +9,20 @@
 
 use std::collections::VecDeque;
 
-use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_TIMEOUT};
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
 
 use crate::holder::Holder;
 use crate::holder::staging::Staged;
+use crate::limits::START_ASK_TIMEOUT;
 use crate::output::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
+use proto::Span;
+
+/// The wait for permission doubles after each late answer, at most this many times.
+const START_ASK_DOUBLED_MAX: u32 = 3;
+/// After it has lost its slot, the holder repeats the request at this interval, to the present
+/// home.
+const START_ASK_AGAIN: Span = Span::from_secs(5);
 
 /// The state of a staged task's request to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

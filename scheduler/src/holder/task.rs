@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use proto::limits::{BUNDLE_TASKS_MAX, PACKET_BYTES_MAX};
+use proto::limits::PACKET_BYTES_MAX;
 use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
 use resources::Request;
 
 use crate::holder::life::time_request;
+use crate::limits::BUNDLE_TASKS_MAX;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Work {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use proto::event::{End as EventEnd, Event};
-use proto::limits::{REPEAT_MAX, TURN_AGAIN};
+
 use proto::wire::message::Body;
 use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::work::{Turn, TurnAnswer, TurnCommit};
@@ -14,6 +14,7 @@ use proto::{Attempt, LocalId, PartitionId, Span, TaskId, Time};
 
 use crate::holder::Holder;
 use crate::home::turns::check::check_turn;
+use crate::limits::{REPEAT_MAX, TURN_AGAIN};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 

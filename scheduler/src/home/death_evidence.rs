@@ -9,17 +9,24 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::{
-    DEATHS_TOGETHER, INCARNATION_ENDS_KEPT_MAX, INCARNATIONS_KEPT_MAX, WITNESSES_ASKED_AFTER,
-    WITNESSES_ASKED_INTERVAL, WITNESSES_MAX, WITNESSES_TIMEOUT,
-};
+use proto::limits::{INCARNATION_ENDS_KEPT_MAX, INCARNATIONS_KEPT_MAX};
 use proto::wire::message::Body;
 use proto::wire::{LifeEnd, StartFact};
 use proto::{Incarnation, NodeId, Time, wire};
 
 use crate::home::ledger::Death;
+use crate::limits::WITNESSES_ASKED_AFTER;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+use proto::Span;
+
+/// The interval between a home's queries to witnesses, and the time after which it stops them.
+const WITNESSES_ASKED_INTERVAL: Span = Span::from_millis(500);
+const WITNESSES_TIMEOUT: Span = Span::from_secs(3);
+/// A node that died within this span before counts among the possible witnesses of a death.
+const DEATHS_TOGETHER: Span = Span::from_secs(20);
+/// The maximum number of witnesses that a home asks.
+const WITNESSES_MAX: usize = 32;
 
 /// On most nodes nothing is known of any.
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! Jobs that are forgotten or thinned: the job's home asks every member to remove what it has of
 //! them.
 
-use proto::limits::{HISTORY_CLOCKS_DIFFER, HISTORY_START_GRACE};
 use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{JobId, Span, Time, wire};
@@ -10,6 +9,13 @@ use crate::holder::job_tallies::PendingErasure;
 use crate::home::jobs::retention;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// The bound on clock differences between nodes and clients. An event this much older than the
+/// oldest open job belongs to no open job.
+const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
+/// For this long after its start a node treats every event as one of an open job, because it may
+/// not know all open jobs.
+const HISTORY_START_GRACE: Span = Span::from_secs(60);
 
 impl Scheduler {
     /// The job's home asks this node to forget or thin a job. The answer is sent when the removal

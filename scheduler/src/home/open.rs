@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{
-    ENDS_PER_ANSWER_MAX, JOIN_CHUNKS_WAITING_MAX, JOIN_REPEAT, REPEAT_DOUBLINGS_MAX, WATCHERS_MAX,
-};
+use proto::limits::WATCHERS_MAX;
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
 use proto::wire::{Openness, Verdict, response};
@@ -19,8 +17,17 @@ use crate::home::jobs::open::{closed_text, not_open_text};
 use crate::home::ledger::Ledger;
 use crate::home::ledger::open::{LateKey, Standing};
 use crate::home::requests::{busy, refused, unknown_job, wrong_home};
+use crate::limits::REPEAT_DOUBLINGS_MAX;
 use crate::output::{Answer, Out};
 use crate::{Mutant, Scheduler};
+use proto::Span;
+
+/// A part asks the job's home again for weight after this time.
+const JOIN_REPEAT: Span = Span::from_secs(1);
+/// The maximum number of chunks, and of messages about edges, that wait in a part for its weight.
+const JOIN_CHUNKS_WAITING_MAX: usize = 256;
+/// The maximum number of ends in one answer.
+const ENDS_PER_ANSWER_MAX: usize = 1_000;
 
 /// A request of a client that is answered later.
 type Asker = (ClientId, u64);

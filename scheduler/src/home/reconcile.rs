@@ -9,17 +9,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{
-    RECONCILE_INTERVAL, RECONCILE_PARENTS_MAX, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX,
-};
 use proto::wire::message::Body;
 use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::home::Home;
 use crate::home::ledger::{Job, Ledger, State};
+use crate::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The maximum number of missing parents in the query of one task in one round.
+const RECONCILE_PARENTS_MAX: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct Reconciler {

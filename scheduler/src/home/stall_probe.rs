@@ -4,9 +4,7 @@
 use std::ops::RangeInclusive;
 
 use proto::event::Stall;
-use proto::limits::{
-    STALL_AFTER, STALL_ASKED_PER_HOLDER_MAX, STALL_PARENTS_SCAN_MAX, STALL_SCAN_MAX,
-};
+
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
@@ -14,8 +12,15 @@ use crate::Scheduler;
 use crate::holder::start_permission::StartPermission;
 use crate::home::Home;
 use crate::home::ledger::State;
+use crate::limits::STALL_AFTER;
 use crate::objects::fetch::Phase;
 use crate::output::{Out, task_attempt};
+
+/// The maximum numbers of records that a home examines for one answer, of parents that it looks up,
+/// and of tasks in its query to each holder.
+const STALL_SCAN_MAX: usize = 1 << 18;
+const STALL_PARENTS_SCAN_MAX: usize = 64;
+const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
 
 /// The result of a scan of one home's tasks of a job.
 struct Scanned {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::{OBJECTS_PER_MESSAGE_MAX, STEP_EVICTIONS_MAX};
 use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::ready_queue::Presence;
+use crate::limits::{COPY_REPORTED_BYTES_MIN, OBJECTS_PER_MESSAGE_MAX, STEP_EVICTIONS_MAX};
 use crate::objects::directory::{Directory, LocationRequest, Where};
 use crate::objects::drain::{AttemptKey, Drain};
 use crate::objects::fetch::{Ahead, InflightFetch};
@@ -18,6 +18,9 @@ use crate::objects::output_transfer::{self, IncomingTransfer};
 use crate::objects::shared_files::SharedFiles;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// The maximum number of copies named to the node that a task is sent to.
+const COPIES_NAMED_MAX: usize = 8;
 
 /// Counts of the inputs that attempts read, by source.
 #[derive(Clone, Copy, Default, Debug)]
@@ -215,7 +218,6 @@ impl Scheduler {
 
     /// Names known copies of large inputs to the node that receives the task.
     pub(crate) fn name_copies(&self, task: TaskId, inputs: &mut [wire::InputAt]) {
-        use proto::limits::{COPIES_NAMED_MAX, COPY_REPORTED_BYTES_MIN};
         let me = self.options.me;
         for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_REPORTED_BYTES_MIN) {
             let object = crate::holder::task::object_of(task, input);
@@ -247,7 +249,7 @@ impl Scheduler {
             self.object_changed(&object);
             out.evicted.push(object);
             let silent = self.options.mutant == Some(Mutant::NoFetchFallback);
-            let told = size_bytes >= proto::limits::COPY_REPORTED_BYTES_MIN && !silent;
+            let told = size_bytes >= COPY_REPORTED_BYTES_MIN && !silent;
             if let Some(home) = self.home_of_object(&object).filter(|_| told) {
                 let copies = out.copies.entry(home).or_default();
                 copies.removed.push(wire_object(object, size_bytes));

@@ -4,13 +4,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::{
-    COPIES_PER_OBJECT_MAX, DOWNLOADS_PER_OBJECT_SOURCE_MAX, DOWNLOADS_PER_SOURCE_MAX,
-    LOCATED_OBJECTS_MAX, LOCATED_WANTED_SCAN_MAX, READERS_WAITING_PER_OBJECT_MAX,
-};
 use proto::{JobId, NodeId, ObjectId, PartitionId, Span, Time};
 
 use crate::objects::object_table::remove_of_job;
+
+/// The maximum numbers of objects with known copies at one home, and of copies of each.
+const LOCATED_OBJECTS_MAX: usize = 1 << 16;
+const COPIES_PER_OBJECT_MAX: usize = 128;
+/// The maximum number of simultaneous downloads of one object from one source; further readers
+/// wait.
+const DOWNLOADS_PER_OBJECT_SOURCE_MAX: usize = 2;
+/// The same for all objects of one home together.
+const DOWNLOADS_PER_SOURCE_MAX: usize = 3;
+/// The maximum number of wanted objects that a home examines when a source becomes free.
+const LOCATED_WANTED_SCAN_MAX: usize = 64;
+const READERS_WAITING_PER_OBJECT_MAX: usize = 1024;
 
 /// A source delivers an object to a node that was sent there.
 #[derive(Debug)]

@@ -9,12 +9,13 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use proto::limits::{HANDOVER_PAUSE, HANDOVER_TRIES_MAX, HANDOVERS_AT_A_TIME_MAX, STEP_POPS_MAX};
 use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::execution::RemoteTask;
+use crate::limits::STEP_POPS_MAX;
 use crate::objects::Objects;
+use crate::objects::limits::{HANDOVER_PAUSE, HANDOVER_TRIES_MAX, HANDOVERS_AT_A_TIME_MAX};
 use crate::output::{Out, send_tasks_not_held, task_attempt};
 
 /// The outputs of one attempt, which stay together.

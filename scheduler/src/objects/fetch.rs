@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use proto::limits::{
-    COPY_REPORTED_BYTES_MIN, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
-    FETCH_TRIES_COPY_KNOWN_MAX, FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX,
-    FETCHES_AHEAD_IN_FLIGHT_MAX, FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT,
-    LOCATE_TIMEOUT_MAX, LOCATE_WAITS, STEP_POPS_MAX,
-};
+use proto::limits::FETCH_TRIES_COPY_KNOWN_MAX;
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::limits::{
+    COPY_REPORTED_BYTES_MIN, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
+    FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
+    FETCHES_AHEAD_WAITING_MAX, LOCATE_TIMEOUT_MAX, LOCATE_WAITS, STEP_POPS_MAX,
+};
 use crate::objects::Objects;
 use crate::objects::data::{Reads, Settings, wire_object};
+use crate::objects::limits::LOCATE_TIMEOUT;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// The timeout of a query for copies grows with the transfer time of the object by this factor, up
+/// to `LOCATE_TIMEOUT_MAX`, because readers queue for a source.
+const LOCATE_MOVES: u64 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::OBJECTS_PER_MESSAGE_MAX;
 use proto::wire::TransferStage;
 use proto::wire::message::Body;
 use proto::{NodeId, ObjectId, wire};
 
+use crate::limits::OBJECTS_PER_MESSAGE_MAX;
 use crate::objects::data::object_id;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};

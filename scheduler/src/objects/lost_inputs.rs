@@ -1,11 +1,11 @@
 //! Inputs with a failed maker: copies are looked for. If there is none, the homes of the tasks that
 //! read them are informed.
 
-use proto::limits::{FETCH_TRIES_REBUILT_MAX, OBJECTS_PER_MESSAGE_MAX};
 use proto::work::Outcome;
 use proto::{NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::limits::{FETCH_TRIES_REBUILT_MAX, OBJECTS_PER_MESSAGE_MAX};
 use crate::objects::data::{Reads, wire_object};
 use crate::objects::fetch::{InflightFetch, Phase};
 use crate::output::Out;

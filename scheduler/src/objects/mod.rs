@@ -6,6 +6,7 @@ mod directory;
 pub(crate) mod drain;
 pub(crate) mod fetch;
 mod last_copy;
+mod limits;
 mod lost_inputs;
 mod object_table;
 pub(crate) mod output_copies;

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::limits::OBJECTS_PER_MESSAGE_MAX;
 use proto::wire::TransferStage;
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::limits::OBJECTS_PER_MESSAGE_MAX;
 use crate::objects::Objects;
 use crate::objects::data::wire_object;
 use crate::objects::drain::AttemptKey;

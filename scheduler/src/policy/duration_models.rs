@@ -2,10 +2,14 @@
 
 use std::fmt;
 
-use proto::limits::{LENGTH_SHAPE_MAX, LENGTH_SHAPE_MIN, TUNED_SPAN_MAX};
 use proto::{Span, wire};
 
 use super::TuningError;
+use crate::policy::limits::TUNED_SPAN_MAX;
+
+/// The shape parameters of the gamma distribution of assumed task durations.
+const LENGTH_SHAPE_MIN: f64 = 1e-3;
+const LENGTH_SHAPE_MAX: f64 = 1e6;
 
 /// A distribution of task durations. Its mean and deviation are used.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -14,12 +14,17 @@ if this node could not start it within the time that it takes to move its inputs
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::{LOAD_KEPT, LOADS_KEPT_IDLE_MAX, PLACEMENT_COPIES_MAX};
+use proto::limits::LOAD_KEPT;
 use proto::{NodeId, Span, Time, wire};
 
 use super::Decision;
 use crate::Scheduler;
 use crate::holder::task::Work;
+
+/// The number of remembered peer loads on a node that has not placed tasks with inputs yet.
+const LOADS_KEPT_IDLE_MAX: usize = 7;
+/// The maximum number of copies of one object that placement considers.
+const PLACEMENT_COPIES_MAX: usize = 8;
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;

@@ -3,10 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{ESTIMATES_REPORTED_MAX, RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
 use super::duration_models::{Lengths, Moments};
+
+/// Objects of at least this size measure the bandwidth of the sending node. `RATES_KEPT_MAX` bounds
+/// the number of nodes with a remembered bandwidth.
+const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
+const RATES_KEPT_MAX: usize = 4096;
+/// The number of measured bandwidths, and of measured task kinds, in an answer about the node.
+const ESTIMATES_REPORTED_MAX: usize = 64;
 
 /// Durations of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
 #[derive(Clone, Default, Debug)]

@@ -7,6 +7,7 @@ mod earliest_finish;
 mod estimates;
 #[cfg(test)]
 mod example_tests;
+mod limits;
 mod priority;
 mod queue_monitor;
 mod rules;

@@ -2,15 +2,16 @@
 //! (section 2.2.4 of the paper).
 
 use proto::event::Reason;
-use proto::limits::{
-    ADAPT_DWELL_MAX, ADAPT_WINDOW, MONITOR_INTERVAL, STEP_SHIFTS_MAX, THROUGHPUT_WINDOW,
-    TUNED_SPAN_MAX,
-};
+
 use proto::{Event, Span, TaskId, Time};
 
 use super::Rules;
 use crate::holder::task::is_upload;
 use crate::output::Out;
+use crate::policy::limits::{
+    ADAPT_DWELL_MAX, ADAPT_WINDOW, MONITOR_INTERVAL, STEP_SHIFTS_MAX, THROUGHPUT_WINDOW,
+    TUNED_SPAN_MAX,
+};
 use crate::{Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.

@@ -4,14 +4,22 @@
 use std::str::FromStr;
 
 use proto::limits::{
-    CACHE_BYTES_DEFAULT, HISTORY_BYTES_DEFAULT, STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START,
-    STEAL_NEIGHBOURS_SET_MAX, STORE_HARD_PERCENT, STORE_SOFT_PERCENT, TUNED_SPAN_MAX,
-    WAIT_MAX_DEFAULT,
+    STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START, STORE_HARD_PERCENT, STORE_SOFT_PERCENT,
 };
 use proto::{Span, wire};
 
 use super::{Lengths, Rules};
 use crate::Policy;
+use crate::policy::limits::TUNED_SPAN_MAX;
+
+/// The largest number of neighbours that a user may set.
+const STEAL_NEIGHBOURS_SET_MAX: u32 = 4096;
+/// The default maximum wait of a dedicated task in FLDS (`tt`).
+const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
+/// The default size of the cache for copies of objects from other nodes.
+const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
+/// The default size of events and records of ended jobs on a node.
+const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
 
 /// The order of the tasks in a ready queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use prost::Message as _;
-use proto::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
+
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
 use crate::output::Out;
 use crate::routing::Routing;
 use crate::routing::partition_owners::Homes;

@@ -1,12 +1,17 @@
 //! Adaptive work stealing: how a node with a surplus of tasks announces it.
 
-use proto::limits::{HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS};
 use proto::wire::message::Body;
 use proto::{Span, Time, wire};
 use rand_chacha::rand_core::Rng;
 
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// A node with more shared tasks than slots sends hints to peers, with an interval that grows up to
+/// the maximum.
+const HINT_INTERVAL_START: Span = Span::from_millis(2);
+const HINT_INTERVAL_MAX: Span = Span::from_secs(1);
+const HINT_PEERS: usize = 2;
 
 /// The time of the next hint.
 #[derive(Debug, Default)]

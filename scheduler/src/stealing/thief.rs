@@ -11,10 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
-use proto::limits::{
-    COMMIT_WAIT, COUNTS_NODES, STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN,
-    STEAL_TIMEOUT,
-};
+use proto::limits::{STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
@@ -22,6 +19,7 @@ use rand_chacha::rand_core::Rng;
 
 use crate::holder::task::unpack;
 use crate::home::ledger::Job;
+use crate::limits::{COMMIT_WAIT, COUNTS_NODES, STEAL_TIMEOUT};
 use crate::output::{Out, task_attempt};
 use crate::stealing::Stealing;
 use crate::{Mutant, Scheduler, Tuning};

@@ -4,17 +4,21 @@
 use std::collections::BTreeSet;
 
 use proto::event::Reason;
-use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
+
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 
 use crate::holder::ready_queue::{PLAIN, Ready};
 use crate::holder::task::{BundleBuilder, Work, is_command};
+use crate::limits::STEP_POPS_MAX;
 use crate::output::{Out, task_attempt};
 use crate::stealing::Stealing;
 use crate::stealing::share::Share;
 use crate::{Mutant, Scheduler};
+
+/// The maximum number of tasks that a victim examines and keeps while it fills one grant.
+const STEAL_SCAN_MAX: usize = 1024;
 
 /// Remote tasks granted to a thief that has not confirmed yet that all their homes know.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Which nodes have lived through a death, and how the death of a single node counts.
 
-use proto::limits::WITNESSES_ASKED_AFTER;
 use proto::wire::message::Body;
 use proto::wire::{LifeEnd, MemberPhase};
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::limits::WITNESSES_ASKED_AFTER;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Homes, LedgerRecord, Options, Policy, Scheduler, Tuning};

@@ -2,13 +2,13 @@
 
 use prost::Message as _;
 use proto::event::{Reason, RetryReason};
-use proto::limits::PARKED_RETRY_AFTER;
 use proto::wire::message::Body;
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time,
     wire,
 };
 
+use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning};

@@ -1,11 +1,12 @@
 //! A node frees what it holds of a job when the job is over, and not because the job was once
 //! unknown.
 
-use proto::limits::{STAGED_JOB_TTL, STEP_EVICTIONS_MAX, UPLOADS_QUERIED_AFTER};
+use proto::limits::STAGED_JOB_TTL;
 use proto::wire::message::Body;
 use proto::work::Outcome;
 use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::limits::{STEP_EVICTIONS_MAX, UPLOADS_QUERIED_AFTER};
 use crate::output::Out;
 use crate::tests::staging_tests::{placed, push};
 use crate::tests::test_nodes;

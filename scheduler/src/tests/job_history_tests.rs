@@ -4,6 +4,7 @@ use proto::wire::message::Body;
 use proto::wire::{JobPhase, TallyStage, response};
 use proto::{ClientId, JobId, NodeId, PartitionId, Time, wire};
 
+use crate::limits::{FORGOTTEN_PER_BATCH, HISTORY_MORE_INTERVAL};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning, Usage};
@@ -365,7 +366,7 @@ fn a_member_confirms_when_its_shell_has_removed_what_it_has() {
 #[test]
 fn very_many_demands_are_made_again_in_portions() {
     let mut home = recorded(Tuning::of(Policy::Mlb));
-    let jobs = 1 + 2 * proto::limits::FORGOTTEN_PER_BATCH as u64;
+    let jobs = 1 + 2 * FORGOTTEN_PER_BATCH as u64;
     let forgotten = |job| wire::JobState { job, forgotten_ns: 9, members: vec![1], ..state() };
     (1..=jobs).for_each(|job| home.load_job(forgotten(job)));
     home.resume(Time(31 * S), &mut Out::default());
@@ -374,9 +375,9 @@ fn very_many_demands_are_made_again_in_portions() {
     let (mut now, mut all) = (Time(32 * S), Vec::new());
     for _ in 0..3 {
         let portion = asked(&std::mem::take(&mut out), TallyStage::Forget);
-        assert!((1..=2 * proto::limits::FORGOTTEN_PER_BATCH).contains(&portion.len()));
+        assert!((1..=2 * FORGOTTEN_PER_BATCH).contains(&portion.len()));
         all.extend(portion);
-        now = now + proto::limits::HISTORY_MORE_INTERVAL;
+        now = now + HISTORY_MORE_INTERVAL;
         home.act(now, &mut out);
     }
     assert_eq!(all.len() as u64, 2 * jobs, "both members hear of each");

@@ -1,16 +1,16 @@
 //! Inputs with makers that are away or do not have them: which node is asked next, and what is
 //! lost.
 
-use proto::limits::{
-    FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_REBUILT_MAX,
-    STAGING_PER_SLOT_MAX,
-};
 use proto::wire::message::Body;
 use proto::work::{Fetch, FetchError, Outcome};
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 
+use crate::limits::{
+    FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_REBUILT_MAX,
+    STAGING_PER_SLOT_MAX,
+};
 use crate::output::Out;
 use crate::tests::staging_tests::{
     input, placed, push, run_here, scheduler, scheduler_where, unreachable,

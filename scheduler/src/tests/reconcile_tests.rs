@@ -1,9 +1,9 @@
 //! The credits that the reconciler asks for, the times, and which of them are counted.
 
-use proto::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Time, wire};
 
+use crate::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Homes, LedgerRecord, Policy, Scheduler, Tuning};

@@ -1,14 +1,14 @@
 //! From queue to slot when makers fail, disks are full, and one step cannot do all.
 
-use proto::limits::{
-    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_PER_MESSAGE_MAX, STAGING_MIN, STAGING_PER_SLOT,
-    STEP_POPS_MAX, STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT, WAITING_PER_SLOT_MAX,
-};
 use proto::wire::MemberPhase;
 use proto::wire::message::Body;
 use proto::work::{Fetch, FetchError};
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
+use crate::limits::{
+    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_PER_MESSAGE_MAX, STAGING_MIN, STAGING_PER_SLOT,
+    STEP_POPS_MAX, STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT, WAITING_PER_SLOT_MAX,
+};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Policy, Request, Scheduler, Tuning};

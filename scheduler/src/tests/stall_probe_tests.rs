@@ -1,10 +1,10 @@
 //! The reports about a silent job while the homes of its tasks move.
 
 use proto::event::Stall;
-use proto::limits::STALL_LOOK_INTERVAL;
 use proto::wire::message::Body;
 use proto::{ClientId, Event, NodeId, Time, wire};
 
+use crate::limits::STALL_LOOK_INTERVAL;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Homes, Policy, Request, Scheduler, Tuning};

@@ -1,12 +1,12 @@
 //! A holder asks a task's home before it starts a suspect task: while it waits for the answer, and
 //! after a timeout.
 
-use proto::limits::START_ASK_TIMEOUT;
 use proto::wire::message::Body;
 use proto::{
     Attempt, ClientId, Event, Incarnation, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 
+use crate::limits::START_ASK_TIMEOUT;
 use crate::output::{Out, task_attempt};
 use crate::tests::test_nodes;
 use crate::{Policy, Request, Scheduler, Tuning};

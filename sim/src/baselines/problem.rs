@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use analysis::Kinds;
 use workloads::{Graph, expand};
 
+/// A workflow for a simulated global scheduler. Some of these compare all ready tasks at each step.
+const GLOBAL_TASKS_MAX: usize = 1 << 20;
+
 /// The maker of an object, or its place before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Maker {
@@ -137,7 +140,7 @@ impl Problem {
     /// # Errors
     /// When the graph does not fit the workers.
     pub fn of(graph: &Graph, workers: Vec<WorkerSpec>, loads: Loads) -> Result<Self, ProblemError> {
-        let most = proto::limits::GLOBAL_TASKS_MAX;
+        let most = GLOBAL_TASKS_MAX;
         if graph.len() > most {
             return Err(ProblemError::TooLarge { tasks: graph.len(), most });
         }

@@ -7,7 +7,6 @@
 
 use std::io::{BufRead, Read};
 
-use proto::limits;
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 
@@ -17,6 +16,10 @@ use crate::formats::file_graph::FileGraph;
 use crate::formats::recorded;
 use crate::formats::text::{Misread, Source, shown};
 use crate::graph::Graph;
+use crate::limits::WORKFLOW_WORD_BYTES_MAX;
+
+/// The nesting depth of elements in an XML file.
+const XML_DEPTH_MAX: usize = 256;
 
 pub(crate) fn read(
     source: &mut Source<'_>,
@@ -95,8 +98,8 @@ impl Reader {
     fn start(&mut self, element: &BytesStart<'_>, at: Place) -> Result<(), Misread> {
         self.text.clear();
         self.depth += 1;
-        if self.depth > limits::XML_DEPTH_MAX {
-            let reason = format!("more than {} elements in one another", limits::XML_DEPTH_MAX);
+        if self.depth > XML_DEPTH_MAX {
+            let reason = format!("more than {} elements in one another", XML_DEPTH_MAX);
             return Err(Misread::syntax(at.0, at.1, reason));
         }
         let attributes = Attributes { element, at };
@@ -298,7 +301,7 @@ impl Read for BoundedReader<'_, '_> {
 
 impl BufRead for BoundedReader<'_, '_> {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
-        let limit = limits::WORKFLOW_WORD_BYTES_MAX;
+        let limit = WORKFLOW_WORD_BYTES_MAX;
         if self.taken > limit {
             let reason = format!("one element or text is longer than {limit} bytes");
             return Err(std::io::Error::other(reason));

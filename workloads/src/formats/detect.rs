@@ -3,8 +3,6 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
 
-use proto::limits;
-
 use crate::formats::deviations::Deviations;
 use crate::formats::error::{LoadError, Problem};
 use crate::formats::text::{Limited, Misread, Source};
@@ -12,6 +10,11 @@ use crate::formats::unicode::{Order, Utf16};
 use crate::formats::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
+
+/// The maximum size of a workflow file after decompression.
+const WORKFLOW_BYTES_MAX: u64 = 8 << 30;
+/// The maximum size of a TOML file. The reader needs several times the text in memory.
+const WORKFLOW_TOML_BYTES_MAX: u64 = 256 << 20;
 
 /// A format of workflow texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +145,7 @@ pub fn read(
     let file = path.to_string_lossy();
     let read = || -> Result<Result<Graph, LoadError>, Misread> {
         let mut packed = BufReader::new(bytes);
-        let limit = limits::WORKFLOW_BYTES_MAX;
+        let limit = WORKFLOW_BYTES_MAX;
         let plain: Box<dyn Read> = if packed.fill_buf()?.starts_with(&GZIP_MAGIC) {
             Box::new(Limited::new(Gzip(flate2::bufread::MultiGzDecoder::new(packed)), limit))
         } else {
@@ -164,7 +167,7 @@ pub fn read(
             Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &deviations)?),
             Format::Toml => {
                 let mut bytes = Vec::new();
-                let limit = limits::WORKFLOW_TOML_BYTES_MAX;
+                let limit = WORKFLOW_TOML_BYTES_MAX;
                 Limited::new(&mut source, limit).read_to_end(&mut bytes)?;
                 let graph = toml_file::read(&bytes, path);
                 let is_named = path.extension().is_some_and(|ending| ending == "toml");

@@ -6,10 +6,12 @@
 use std::cell::Cell;
 use std::io::{BufReader, Error, Read, Result};
 
-use proto::limits::{WORKFLOW_ELEMENT_BYTES_MAX, WORKFLOW_WORD_BYTES_MAX};
-
 use crate::formats::detect::HEAD_BYTES;
 use crate::formats::text::Source;
+use crate::limits::WORKFLOW_WORD_BYTES_MAX;
+
+/// The maximum size of one task in JSON. The reader keeps the whole task in memory.
+const WORKFLOW_ELEMENT_BYTES_MAX: u64 = 32 << 20;
 
 /// The bytes read since the current task began. The reader of tasks resets it.
 #[derive(Debug, Default)]

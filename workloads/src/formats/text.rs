@@ -3,10 +3,9 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 
-use proto::limits;
-
 use crate::formats::error::{LoadError, Problem};
 use crate::graph::error::GraphError;
+use crate::limits::WORKFLOW_LINE_BYTES_MAX;
 
 /// A text that is read once, from its beginning.
 pub(crate) type Source<'a> = BufReader<Box<dyn Read + 'a>>;
@@ -81,7 +80,7 @@ impl<'s, 'a> Lines<'s, 'a> {
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, Misread> {
         self.bytes.clear();
         self.line += 1;
-        let limit = limits::WORKFLOW_LINE_BYTES_MAX;
+        let limit = WORKFLOW_LINE_BYTES_MAX;
         let taken =
             self.source.by_ref().take(limit as u64 + 1).read_until(b'\n', &mut self.bytes)?;
         if taken == 0 {

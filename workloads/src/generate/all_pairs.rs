@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use proto::{limits, wire};
+use proto::wire;
 
 use super::keys::Keys;
 use super::{Data, KIND_LOAD, STREAM_ORDER, STREAM_SIZE};
@@ -15,6 +15,7 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
 use crate::graph::error::GeneratorError;
 use crate::graph::quantity::parse_size_bytes;
+use crate::limits::GRAPH_TASKS_MAX;
 
 /// The default number of tiles along each side: 100 tiles, one for each node of the paper.
 const TILES_DEFAULT: u32 = 10;
@@ -29,8 +30,8 @@ enum Order {
 pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let files = keys.positive("files")?;
     let count = u64::from(files) * u64::from(files) + 2 * u64::from(files);
-    if count > limits::GRAPH_TASKS_MAX as u64 {
-        let reason = format!("that makes more than {} tasks", limits::GRAPH_TASKS_MAX);
+    if count > GRAPH_TASKS_MAX as u64 {
+        let reason = format!("that makes more than {} tasks", GRAPH_TASKS_MAX);
         return Err(keys.bad("files", reason));
     }
     let order = order(keys, files)?;

@@ -6,14 +6,15 @@
 
 use std::ops::Range;
 
-use proto::limits;
-
 use super::draw::Draw;
 use super::keys::Keys;
 use super::shapes::{self, Shape};
 use super::{Data, body_and_duration};
 use crate::graph::error::GeneratorError;
 use crate::graph::quantity::parse_size_bytes;
+
+/// A generated workflow that is only computed; its tasks are never stored.
+const IMPLICIT_TASKS_MAX: u64 = 1 << 36;
 
 /// A bag, pipelines or a tree, described by its text.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,8 +38,8 @@ impl Implicit {
         }
         shapes::preset(&mut keys)?;
         let tasks = keys.number("tasks")?;
-        if tasks == 0 || tasks > limits::IMPLICIT_TASKS_MAX {
-            let most = limits::IMPLICIT_TASKS_MAX;
+        if tasks == 0 || tasks > IMPLICIT_TASKS_MAX {
+            let most = IMPLICIT_TASKS_MAX;
             let reason = format!("a number of tasks without a graph is from 1 to {most}");
             return Err(keys.bad("tasks", reason));
         }
@@ -130,7 +131,7 @@ mod tests {
     fn it_is_larger_than_any_graph_and_not_boundless() {
         let tasks = |tasks: u64| Implicit::parse(&format!("bag:tasks={tasks}"));
         assert_eq!(tasks(10_000_000_000).unwrap().unwrap().tasks(), 10_000_000_000);
-        assert!(tasks(limits::IMPLICIT_TASKS_MAX + 1).is_err());
+        assert!(tasks(IMPLICIT_TASKS_MAX + 1).is_err());
         assert!(tasks(0).is_err());
         assert_eq!(Implicit::parse("all-pairs:files=3").unwrap(), None);
     }

@@ -1,6 +1,5 @@
 //! The benchmark shapes of the paper: bags, pipelines, trees.
 
-use proto::limits;
 use proto::wire::spec::Body;
 
 use super::draw::Draw;
@@ -12,6 +11,7 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
 use crate::graph::error::GeneratorError;
 use crate::graph::quantity::parse_size_bytes;
+use crate::limits::GRAPH_TASKS_MAX;
 
 /// The number of tasks per slot in the paper's table 3.
 const TABLE3_TASKS_PER_SLOT: u64 = 1000;
@@ -97,8 +97,8 @@ pub(super) fn preset(keys: &mut Keys<'_>) -> Result<(), GeneratorError> {
 /// Parses a valid number of tasks.
 pub(super) fn task_count(keys: &Keys<'_>, key: &str) -> Result<u32, GeneratorError> {
     let tasks = keys.number(key)?;
-    if tasks == 0 || tasks > limits::GRAPH_TASKS_MAX as u64 {
-        let reason = format!("a number of {key} is from 1 to {}", limits::GRAPH_TASKS_MAX);
+    if tasks == 0 || tasks > GRAPH_TASKS_MAX as u64 {
+        let reason = format!("a number of {key} is from 1 to {}", GRAPH_TASKS_MAX);
         return Err(keys.bad(key, reason));
     }
     Ok(tasks as u32)

@@ -8,7 +8,7 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, TaskInit};
 use crate::graph::error::GeneratorError;
 use crate::graph::quantity::parse_size_bytes;
-use proto::limits;
+use crate::limits::GRAPH_TASKS_MAX;
 
 /// The common parts of all tasks of such a graph.
 struct Stages<'k, 'a> {
@@ -67,8 +67,8 @@ pub(super) fn moldyn(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     }
     let per_molecule = 5 + u64::from(width) + u64::from(gather);
     let tasks = per_molecule.saturating_mul(molecules.into()).saturating_add(1);
-    if tasks > limits::GRAPH_TASKS_MAX as u64 {
-        let reason = format!("that makes more than {} tasks", limits::GRAPH_TASKS_MAX);
+    if tasks > GRAPH_TASKS_MAX as u64 {
+        let reason = format!("that makes more than {} tasks", GRAPH_TASKS_MAX);
         return Err(keys.bad("molecules", reason));
     }
     let mut stages = Stages::new(keys, tasks as usize, 8)?;
@@ -98,8 +98,8 @@ pub(super) fn moldyn(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
 pub(super) fn fmri(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let (volumes, length) = (task_count(keys, "volumes")?, keys.positive("length")?);
     let tasks = u64::from(volumes).saturating_mul(u64::from(length));
-    if tasks > limits::GRAPH_TASKS_MAX as u64 {
-        let reason = format!("that makes more than {} tasks", limits::GRAPH_TASKS_MAX);
+    if tasks > GRAPH_TASKS_MAX as u64 {
+        let reason = format!("that makes more than {} tasks", GRAPH_TASKS_MAX);
         return Err(keys.bad("volumes", reason));
     }
     let mut stages = Stages::new(keys, tasks as usize, length)?;

@@ -5,6 +5,7 @@ use proto::{limits, wire};
 
 use crate::graph::error::GraphError;
 use crate::graph::{Graph, NO_ESTIMATE};
+use crate::limits::{GRAPH_EDGES_MAX, GRAPH_TASKS_MAX, SPEC_BYTES_MAX};
 
 /// Collects a graph. The indices it returns are those of the finished graph.
 #[derive(Clone, Debug)]
@@ -113,7 +114,7 @@ impl GraphBuilder {
         let graph = &mut self.graph;
         assert!((task.spec as usize) < graph.specs.len(), "spec {} is not there", task.spec);
         let at = graph.task_spec.len();
-        if at >= limits::GRAPH_TASKS_MAX {
+        if at >= GRAPH_TASKS_MAX {
             self.too_many = Some(GraphError::TooManyTasks);
             return 0;
         }
@@ -195,7 +196,7 @@ impl GraphBuilder {
     /// child fill its slots in the order of their addition. An order edge beside another edge of
     /// the same two tasks is dropped.
     pub fn edge(&mut self, parent: u32, child: u32, output: u32) {
-        if self.edges.len() >= limits::GRAPH_EDGES_MAX {
+        if self.edges.len() >= GRAPH_EDGES_MAX {
             self.too_many = Some(GraphError::TooManyEdges);
             return;
         }
@@ -259,7 +260,7 @@ impl GraphBuilder {
         assert!(graph.name_text.len() <= u32::MAX as usize, "names exceed 4 GiB");
         for (index, spec) in graph.specs.iter().enumerate() {
             let size_bytes = spec.encoded_len();
-            if size_bytes > limits::SPEC_BYTES_MAX {
+            if size_bytes > SPEC_BYTES_MAX {
                 let user = graph.task_spec.iter().position(|spec| *spec as usize == index);
                 let task = user.map_or_else(String::new, |task| graph.task_name(task as u32));
                 return Err(GraphError::SpecTooLarge { task, size_bytes });

@@ -1,6 +1,7 @@
 //! The errors of graphs and of generators' texts. Each is one lower-case line with the problem and
 //! the reason, and a separate hint.
 
+use crate::limits::{GRAPH_EDGES_MAX, GRAPH_TASKS_MAX, SPEC_BYTES_MAX};
 use proto::limits;
 
 /// An invalid graph. Tasks have the user's names.
@@ -13,13 +14,13 @@ pub enum GraphError {
     SelfLoop { task: String },
     #[error("the tasks form a cycle: {path}")]
     Cycle { path: String },
-    #[error("the workflow has more than {} tasks", limits::GRAPH_TASKS_MAX)]
+    #[error("the workflow has more than {} tasks", GRAPH_TASKS_MAX)]
     TooManyTasks,
-    #[error("the workflow has more than {} edges", limits::GRAPH_EDGES_MAX)]
+    #[error("the workflow has more than {} edges", GRAPH_EDGES_MAX)]
     TooManyEdges,
     #[error(
         "task '{task}': its description takes {size_bytes} bytes, at most {} are allowed",
-        limits::SPEC_BYTES_MAX
+        SPEC_BYTES_MAX
     )]
     SpecTooLarge { task: String, size_bytes: usize },
     #[error("task '{start}...': its name is longer than {} bytes", limits::NAME_BYTES_MAX)]

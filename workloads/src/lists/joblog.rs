@@ -8,9 +8,11 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{BufRead, Read as _};
 
-use proto::limits::{JOBLOG_LINE_BYTES_MAX, JOBLOG_ROWS_MAX};
-
 use crate::lists::ListError;
+
+/// The maximum size of a line of a job log, and its maximum number of rows.
+const JOBLOG_LINE_BYTES_MAX: usize = 8 << 20;
+const JOBLOG_ROWS_MAX: usize = 1 << 26;
 
 /// The first line.
 pub const HEADER: &str =

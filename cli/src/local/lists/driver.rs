@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use client::{Client, ClientError, SubmitOptions};
 use proto::wire::{self, JobPhase, TaskPhase, TaskState};
-use proto::{JobId, LocalId, limits};
+use proto::{JobId, LocalId};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -23,6 +23,11 @@ use super::feed::Work;
 use super::journal::Journal;
 use super::printer::{EndedEntry, Printer, Style};
 use crate::views::jobs;
+
+/// The maximum number of entries of a list that are submitted and not ended.
+const LIST_ENTRIES_AHEAD_MAX: usize = 8192;
+/// The maximum number of ended entries that wait for the output of an earlier one.
+const LIST_ENTRIES_HELD_MAX: usize = 1 << 16;
 
 /// The interval at which the tasks of a batch that runs are listed.
 const LIST_EVERY: Duration = Duration::from_millis(200);
@@ -176,11 +181,11 @@ impl<'c> Driver<'c> {
 
     /// The number of entries that may be submitted now; 0 until a batch is worth it.
     fn room(&self) -> usize {
-        if self.printer.held() >= limits::LIST_ENTRIES_HELD_MAX {
+        if self.printer.held() >= LIST_ENTRIES_HELD_MAX {
             return 0;
         }
         let slots = self.setup.slots.max(1) as usize;
-        let ahead = (2 * slots).max(self.speed as usize).min(limits::LIST_ENTRIES_AHEAD_MAX);
+        let ahead = (2 * slots).max(self.speed as usize).min(LIST_ENTRIES_AHEAD_MAX);
         let room = ahead.saturating_sub(self.in_flight);
         let is_worth_it = room * 4 >= ahead || self.in_flight < slots;
         if is_worth_it { room.min(ahead.div_ceil(4).max(slots)) } else { 0 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufReader, IsTerminal as _, Read};
 
-use proto::limits::{ARGUMENT_BYTES_MAX, ARGUMENTS_BYTES_MAX, LIST_MEMORY_BYTES_MAX};
+use proto::limits::LIST_MEMORY_BYTES_MAX;
 use tokio::sync::mpsc;
 use verb::errors::Failure;
 use verb::output::say;
@@ -13,6 +13,10 @@ use workloads::lists::{
 };
 
 use super::ListArgs;
+
+/// The maximum size of one argument of a command (`MAX_ARG_STRLEN` of Linux), and of all together.
+const ARGUMENT_BYTES_MAX: usize = (128 << 10) - 1;
+const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
 
 /// Commands that are made before they are wanted.
 const MADE_AHEAD: usize = 256;

@@ -25,6 +25,16 @@ use proto::{Span, limits};
 
 use super::{random_u64, temporary, write_synced};
 use crate::error::StartError;
+use crate::limits::LOCK_HEARTBEAT_TIMEOUT;
+
+/// The interval at which a process writes a heartbeat into its directory, for file systems that may
+/// have no locks.
+const LOCK_HEARTBEAT_INTERVAL: Span = Span::from_secs(2);
+/// If two processes begin heartbeats at the same time, the one that remains after this has the
+/// directory.
+const LOCK_HEARTBEAT_SETTLE_TIME: Span = Span::from_millis(250);
+/// How often a process restarts a heartbeat that it wrote too slowly.
+const LOCK_HEARTBEAT_STARTS_MAX: u32 = 3;
 
 /// File systems of one machine, by their `statfs` numbers: ext, xfs, btrfs, tmpfs, zfs, overlayfs.
 const LOCAL: [u64; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1, 0x794C_7630];
@@ -193,8 +203,8 @@ impl Owner {
         let since = Instant::now();
         loop {
             match Self::read(path) {
-                Err(_) if since.elapsed() < duration(limits::LOCK_HEARTBEAT_TIMEOUT) => {
-                    std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+                Err(_) if since.elapsed() < duration(LOCK_HEARTBEAT_TIMEOUT) => {
+                    std::thread::sleep(duration(LOCK_HEARTBEAT_SETTLE_TIME));
                 }
                 found => return found,
             }
@@ -285,8 +295,8 @@ fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
         return Ok(lives);
     }
     let since = Instant::now();
-    while since.elapsed() < duration(limits::LOCK_HEARTBEAT_TIMEOUT) {
-        std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+    while since.elapsed() < duration(LOCK_HEARTBEAT_TIMEOUT) {
+        std::thread::sleep(duration(LOCK_HEARTBEAT_SETTLE_TIME));
         match Owner::read_soon(path)? {
             None => return Ok(false), // The writer has just ended.
             Some(now) if now != *owner => return Ok(true),
@@ -320,8 +330,8 @@ impl Heartbeat {
         path: &Path,
         name: impl Fn(TemporaryFile, &Path) -> Result<(), StartError>,
     ) -> Result<Option<Self>, StartError> {
-        let settled = duration(limits::LOCK_HEARTBEAT_SETTLE_TIME);
-        for _ in 0..limits::LOCK_HEARTBEAT_STARTS_MAX {
+        let settled = duration(LOCK_HEARTBEAT_SETTLE_TIME);
+        for _ in 0..LOCK_HEARTBEAT_STARTS_MAX {
             if look(path)? {
                 return Ok(None);
             }
@@ -336,7 +346,7 @@ impl Heartbeat {
             if since.elapsed() > settled {
                 owner.withdraw(path);
                 // A process that lost its beat to this one writes it again.
-                std::thread::sleep(duration(limits::LOCK_HEARTBEAT_INTERVAL) + settled);
+                std::thread::sleep(duration(LOCK_HEARTBEAT_INTERVAL) + settled);
                 continue;
             }
             std::thread::sleep(settled);
@@ -354,7 +364,7 @@ impl Heartbeat {
         let (end, ended) = mpsc::channel::<()>();
         let (lost, number, theirs) = (Arc::clone(&is_lost), owner.number, path.to_owned());
         let beat = move || {
-            let every = duration(limits::LOCK_HEARTBEAT_INTERVAL);
+            let every = duration(LOCK_HEARTBEAT_INTERVAL);
             while ended.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
                 match Owner::read(&theirs) {
                     Ok(Some(now)) if now.number != owner.number => {
@@ -426,7 +436,7 @@ mod tests {
         assert_eq!(is_seen_to_live(&there), None);
         let (theirs, mut goes_on) = (path.clone(), there.clone());
         let writer = std::thread::spawn(move || {
-            std::thread::sleep(duration(limits::LOCK_HEARTBEAT_INTERVAL));
+            std::thread::sleep(duration(LOCK_HEARTBEAT_INTERVAL));
             goes_on.beats += 1;
             goes_on.write(&theirs).unwrap();
         });
@@ -454,13 +464,13 @@ mod tests {
         let (theirs, mut goes_on) = (path.clone(), there);
         let writer = std::thread::spawn(move || {
             for _ in 0..2 {
-                std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+                std::thread::sleep(2 * duration(LOCK_HEARTBEAT_SETTLE_TIME));
                 goes_on.write(&theirs).unwrap();
-                std::thread::sleep(4 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+                std::thread::sleep(4 * duration(LOCK_HEARTBEAT_SETTLE_TIME));
                 make_unreadable(&theirs);
                 goes_on.beats += 1;
             }
-            std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+            std::thread::sleep(2 * duration(LOCK_HEARTBEAT_SETTLE_TIME));
             goes_on.write(&theirs).unwrap();
         });
         assert!(begin(&path).is_none(), "it goes on");
@@ -501,7 +511,7 @@ mod tests {
         let slow = |apart: TemporaryFile, path: &Path| {
             if others.borrow().is_none() {
                 *others.borrow_mut() = begin(path);
-                std::thread::sleep(duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+                std::thread::sleep(duration(LOCK_HEARTBEAT_SETTLE_TIME));
             }
             apart.give_name(path)
         };
@@ -509,7 +519,7 @@ mod tests {
         let other = others.into_inner().unwrap();
         assert!(ours.is_none() && !other.is_lost.load(Ordering::Relaxed));
         let always = |apart: TemporaryFile, path: &Path| {
-            std::thread::sleep(2 * duration(limits::LOCK_HEARTBEAT_SETTLE_TIME));
+            std::thread::sleep(2 * duration(LOCK_HEARTBEAT_SETTLE_TIME));
             apart.give_name(path)
         };
         drop((ours, other));

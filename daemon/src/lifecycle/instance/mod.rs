@@ -40,6 +40,7 @@ use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{NodeError, StartError};
+use crate::limits::STATE_CHECK_INTERVAL;
 pub(crate) use end_mark::EndMark;
 pub use lock::DirLock;
 pub use members_file::MembersFile;
@@ -47,6 +48,9 @@ pub(crate) use members_file::MembersWriter;
 use numbers::{last_incarnation, next_incarnation, number_line, number_of_line, store_id};
 pub(crate) use replaced_stores::{ReplacedRecords, ReplacedStores};
 pub use start_failure::FailureFile;
+
+/// The number of failed checks in a row after which the state directory counts as removed.
+const STATE_GONE_CHECKS: u32 = 2;
 
 /// The content of `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -318,8 +322,8 @@ impl StateDir {
     /// Returns when the directory is no longer the locked one.
     pub(crate) async fn gone(&self) {
         let mut looks = 0;
-        while looks < limits::STATE_GONE_CHECKS && !self.lock.is_taken() {
-            tokio::time::sleep(Duration::from_nanos(limits::STATE_CHECK_INTERVAL.0)).await;
+        while looks < STATE_GONE_CHECKS && !self.lock.is_taken() {
+            tokio::time::sleep(Duration::from_nanos(STATE_CHECK_INTERVAL.0)).await;
             looks = if self.is_there() { 0 } else { looks + 1 };
         }
     }

@@ -19,11 +19,15 @@ use super::frame::{self, HEAD_BYTES, Head};
 use super::receive::{Failure, receive};
 use super::socket::DataStream;
 use super::stream::{self, Known};
+use crate::limits::{DATA_BATCH_BYTES, DATA_BATCH_OBJECTS};
 use crate::rpc::service::Shared;
+
+/// A fetch from an unreachable node fails after this, and the core repeats it there or elsewhere.
+const FETCH_RETRY_FOR: Span = Span::from_secs(5);
 
 /// The time allowed for a node that does not answer.
 fn timeout_for() -> Duration {
-    Duration::from_nanos(limits::FETCH_RETRY_FOR.0)
+    Duration::from_nanos(FETCH_RETRY_FOR.0)
 }
 
 /// A thread without work ends after this time.
@@ -297,12 +301,12 @@ impl State {
         source.busy += 1;
         // The lines share the waiting objects: a batch is at most the share of one line.
         let lines = limits::DATA_CONNECTIONS_PER_NODE_MAX;
-        let share = source.waiting.len().div_ceil(lines).min(limits::DATA_BATCH_OBJECTS);
+        let share = source.waiting.len().div_ceil(lines).min(DATA_BATCH_OBJECTS);
         let mut batch = VecDeque::with_capacity(share);
         let mut bytes = 0_u64;
         while batch.len() < share
             && let Some(wanted) = source.waiting.front()
-            && (batch.is_empty() || bytes + wanted.size_bytes <= limits::DATA_BATCH_BYTES)
+            && (batch.is_empty() || bytes + wanted.size_bytes <= DATA_BATCH_BYTES)
         {
             bytes += wanted.size_bytes;
             batch.extend(source.waiting.pop_front());
@@ -393,7 +397,7 @@ fn fetch_over(
     while let Some(wanted) = batch.front() {
         let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head).map_err(broke)?;
-        let is_large = wanted.size_bytes > limits::DATA_BATCH_BYTES;
+        let is_large = wanted.size_bytes > DATA_BATCH_BYTES;
         if is_large {
             stream::fit_for_data(stream.socket()).map_err(broke)?;
         }

@@ -11,6 +11,9 @@ use super::Wanted;
 use super::frame::{CHECKSUM_BYTES, Head};
 use super::socket::DataStream;
 
+/// Objects of at least this size use one thread to read the socket and another one to write.
+const DATA_PIPELINE_BYTES: u64 = 8 << 20;
+
 /// The number of buffers between the thread that reads a large object and the one that writes it.
 const PIPE_BUFFERS: usize = 4;
 
@@ -63,7 +66,7 @@ pub(super) fn receive(
     incoming.set_executable(executable)?;
     incoming.reserve(size_bytes)?;
     let sink = ObjectSink { incoming, hash: Xxh3::new() };
-    let sink = if size_bytes >= limits::DATA_PIPELINE_BYTES {
+    let sink = if size_bytes >= DATA_PIPELINE_BYTES {
         pipe(stream, sink, size_bytes)?
     } else {
         pour(stream, sink, size_bytes, buffer)?
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn only_what_is_whole_is_published() {
-        for size in [0, 1, 60_000, 100_000, limits::DATA_PIPELINE_BYTES as usize + 12_345] {
+        for size in [0, 1, 60_000, 100_000, DATA_PIPELINE_BYTES as usize + 12_345] {
             let bytes: Vec<u8> = (0..size).map(|at| (at ^ (at >> 9)) as u8).collect();
             let sent = with_checksum(&bytes);
             assert_eq!(came(size, size, &sent), (None, true), "{size} bytes");
@@ -248,7 +251,7 @@ mod tests {
             let (error, is_here) = came(size + 1, size, &sent);
             assert!(error.unwrap().starts_with("object: it has") && !is_here, "{size} bytes");
         }
-        let half = vec![7; limits::DATA_PIPELINE_BYTES as usize];
+        let half = vec![7; DATA_PIPELINE_BYTES as usize];
         let (error, is_here) = came(2 * half.len(), 2 * half.len(), &half);
         assert!(error.unwrap().contains("broke off") && !is_here);
     }

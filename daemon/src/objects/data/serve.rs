@@ -12,7 +12,12 @@ use xxhash_rust::xxh3::Xxh3;
 use super::frame::{self, Head, REQUEST_BYTES};
 use super::not_given;
 use super::socket::DataStream;
+use crate::limits::DATA_BATCH_OBJECTS;
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// An unused data connection is closed after this.
+const DATA_IDLE_TIMEOUT: Span = Span::from_secs(60);
 
 /// Answers requests until the other side closes the connection.
 pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
@@ -26,9 +31,9 @@ pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
 
 fn answer_all(store: &ObjectStore, stream: DataStream) -> io::Result<()> {
     // The timeout between two requests.
-    let idle = Duration::from_nanos(limits::DATA_IDLE_TIMEOUT.0);
+    let idle = Duration::from_nanos(DATA_IDLE_TIMEOUT.0);
     stream.socket().set_read_timeout(Some(idle))?;
-    let mut requests = BufReader::with_capacity(REQUEST_BYTES * limits::DATA_BATCH_OBJECTS, stream);
+    let mut requests = BufReader::with_capacity(REQUEST_BYTES * DATA_BATCH_OBJECTS, stream);
     let mut gathered = Vec::new();
     loop {
         // Before this thread may wait for the other side, all gathered answers must be sent.
@@ -189,8 +194,7 @@ mod tests {
         let mut asking = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         asking.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let giving = DataStream::Plain(listener.accept().unwrap().0);
-        let many: Vec<u64> =
-            (0..2 * limits::DATA_BATCH_OBJECTS as u64).map(|at| at * 5 % 7).collect();
+        let many: Vec<u64> = (0..2 * DATA_BATCH_OBJECTS as u64).map(|at| at * 5 % 7).collect();
         std::thread::scope(|scope| {
             let answers = scope.spawn(|| answer_all(&store, giving));
             // First one by one: no answer is held back for the next request. Then many requests at

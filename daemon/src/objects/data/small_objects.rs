@@ -13,7 +13,12 @@ use proto::{NodeId, ObjectId, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Wanted, bring, not_given, object_of, request_of};
+use crate::limits::{SMALL_OBJECTS_FRAME_BYTES, SMALL_OBJECTS_PER_FRAME_MAX};
 use crate::rpc::service::Shared;
+use proto::Span;
+
+/// A small object that has not arrived within this time is fetched over a data connection.
+const SMALL_OBJECT_TIMEOUT: Span = Span::from_secs(5);
 
 /// The small objects that were requested and have not arrived.
 #[derive(Debug, Default)]
@@ -54,7 +59,7 @@ impl SmallObjectChannel {
     pub(crate) fn watch(shared: &Arc<Shared>, from: NodeId, asks: wire::SmallObjectRequests) {
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_nanos(limits::SMALL_OBJECT_TIMEOUT.0)).await;
+            tokio::time::sleep(Duration::from_nanos(SMALL_OBJECT_TIMEOUT.0)).await;
             Self::give_up(&shared, from, &asks.objects);
         });
     }
@@ -81,7 +86,7 @@ pub(crate) fn give(
     let mut open = wire::SmallObjects::default();
     let mut bytes = 0;
     // Nodes of this version never request more than this limit.
-    for request in asks.objects.iter().take(limits::SMALL_OBJECTS_PER_FRAME_MAX) {
+    for request in asks.objects.iter().take(SMALL_OBJECTS_PER_FRAME_MAX) {
         let given = read(store, object_of(request));
         bytes += given.as_ref().map_or(0, |(data, ..)| data.len());
         let object = Some(*request);
@@ -106,7 +111,7 @@ pub(crate) fn give(
                 }
             }
         });
-        if bytes >= limits::SMALL_OBJECTS_FRAME_BYTES {
+        if bytes >= SMALL_OBJECTS_FRAME_BYTES {
             frames.push(std::mem::take(&mut open));
             bytes = 0;
         }

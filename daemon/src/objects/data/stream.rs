@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
 use super::socket::{BufferedSocket, DataStream};
 use crate::clock::duration;
+use crate::limits::DATA_STALL_TIMEOUT;
 use crate::rpc::peers::Identity;
 use crate::rpc::service::Shared;
 
@@ -65,8 +66,8 @@ fn ask(
 /// Sets the timeouts of a stream that carries objects.
 pub(super) fn fit_for_data(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(duration(limits::DATA_STALL_TIMEOUT)))?;
-    stream.set_write_timeout(Some(duration(limits::DATA_STALL_TIMEOUT)))
+    stream.set_read_timeout(Some(duration(DATA_STALL_TIMEOUT)))?;
+    stream.set_write_timeout(Some(duration(DATA_STALL_TIMEOUT)))
 }
 
 fn hello(identity: &Identity, to: NodeId) -> Hello {

@@ -1,7 +1,6 @@
 //! Forgotten jobs at their homes. Of such a job a mark stays, so that it never returns: a member
 //! that was away is asked to forget it when it is back.
 
-use proto::limits::{FORGOTTEN_PER_BATCH, HISTORY_MORE_INTERVAL};
 use proto::marks::{Mark, mark};
 use proto::wire::TallyStage;
 use proto::wire::message::Body;
@@ -9,6 +8,7 @@ use proto::{JobId, NodeId, Time, wire};
 
 use super::{Job, Jobs};
 use crate::Mutant;
+use crate::limits::{FORGOTTEN_PER_BATCH, HISTORY_MORE_INTERVAL};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 

@@ -2,9 +2,8 @@
 //! The record of a thinned job stays with its summary; later it is removed too.
 
 use proto::limits::{
-    HISTORY_JOB_BYTES, HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE,
-    HISTORY_LOOK_INTERVAL, HISTORY_MORE_INTERVAL, HISTORY_PART_BYTES, HISTORY_RECORDS_SHARE,
-    HISTORY_TASK_BYTES,
+    HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE, HISTORY_LOOK_INTERVAL,
+    HISTORY_RECORDS_SHARE,
 };
 use proto::marks::{Mark, mark};
 use proto::{JobId, Span, Time, wire};
@@ -12,8 +11,15 @@ use proto::{JobId, Span, Time, wire};
 use super::forget::may_have;
 use super::{Job, Jobs};
 use crate::Tuning;
+use crate::limits::HISTORY_MORE_INTERVAL;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The assumed sizes, on disk and in memory, of the record of a task, of a job, and of a part of a
+/// summary.
+const HISTORY_TASK_BYTES: u64 = 160;
+const HISTORY_JOB_BYTES: u64 = 1024;
+const HISTORY_PART_BYTES: u64 = 96;
 
 /// The jobs of one home take on all nodes as much as the jobs of all homes take on one node. Jobs
 /// are spread evenly over the homes, and so are the tasks of each job.

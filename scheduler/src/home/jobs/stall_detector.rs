@@ -10,17 +10,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Stall;
-use proto::limits::{
-    STALL_AFTER, STALL_JOBS_PER_LOOK_MAX, STALL_LOOK_INTERVAL, STALL_SILENT_ROUNDS,
-};
+
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use super::retention::Retention;
 use super::{Job, Jobs};
+use crate::limits::{STALL_AFTER, STALL_JOBS_PER_LOOK_MAX, STALL_LOOK_INTERVAL};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// A node that misses this number of queries in a row counts as silent.
+const STALL_SILENT_ROUNDS: u32 = 2;
 
 /// A job's progress as its home knows it.
 #[derive(Debug, Default)]

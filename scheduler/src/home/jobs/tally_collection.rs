@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use proto::busy::BusySeries;
-use proto::limits::{BUSY_KEPT_MAX, JOB_PARTS_TIMEOUT, JOB_STARTS_NODES_MAX, PARTS_KEPT_MAX};
+use proto::limits::JOB_PARTS_TIMEOUT;
 use proto::marks::{Mark, mark};
 use proto::tally;
 use proto::wire::TallyStage;
@@ -15,6 +15,15 @@ use super::{Job, Jobs};
 use crate::Mutant;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The number of nodes with separate figures in a summary. The nodes that did least are added
+/// together.
+const PARTS_KEPT_MAX: usize = 64;
+/// The number of buckets of busy time in a summary.
+const BUSY_KEPT_MAX: usize = 64;
+/// In a larger cluster nodes are not informed of a job's beginning, so figures of whole nodes are
+/// missing from its summary.
+const JOB_STARTS_NODES_MAX: usize = 1024;
 
 /// A round that has ended, and has no summary yet.
 #[derive(Clone, Debug)]

@@ -19,10 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::{RetryReason, Spared};
-use proto::limits::{
-    CRASH_LIMIT_MAX, CRASHED_TASK_BACKOFF, CRASHED_TASK_BACKOFF_DOUBLINGS_MAX, CRASHES_ALONE_MIN,
-    CRASHES_MAX, DEATHS_KEPT_MAX,
-};
+use proto::limits::{CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX, DEATHS_KEPT_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
@@ -32,6 +29,11 @@ use super::{End, Ending, Ledger, RecordError};
 use crate::Mutant;
 use crate::holder::task::is_command;
 use crate::output::Out;
+
+/// A task with two deaths counted apart rests up to this long before it starts again. The maximum
+/// doubles each time, at most `CRASHED_TASK_BACKOFF_DOUBLINGS_MAX` times.
+const CRASHED_TASK_BACKOFF: Span = Span::from_secs(2);
+const CRASHED_TASK_BACKOFF_DOUBLINGS_MAX: usize = 3;
 
 /// An incarnation that has ended.
 pub(crate) type Death = (NodeId, Incarnation);

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::RetryReason;
-use proto::limits::{
-    COPY_REPORTED_BYTES_MIN, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
-};
+
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
@@ -15,9 +13,14 @@ use super::segment::{EdgeOut, End, State};
 use super::{Ledger, Part};
 use crate::Mutant;
 use crate::holder::task::object_of;
+use crate::limits::{COPY_REPORTED_BYTES_MIN, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN};
 use crate::objects::fetch::Ahead;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The maximum number of edges in one `Credit`. A larger fan-out is sent as several credits, as the
+/// link's window permits.
+const CREDIT_EDGES_MAX: usize = 8192;
 
 /// One entry of the outbox: an ended task, and how many of its edges have been credited.
 #[derive(Debug)]

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::RetryReason;
-use proto::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
+
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
@@ -17,6 +17,7 @@ use super::credit::Delivery;
 use super::segment::State;
 use super::{End, Ledger};
 use crate::Mutant;
+use crate::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 

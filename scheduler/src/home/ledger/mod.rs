@@ -35,7 +35,6 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::{COUNTS_INTERVAL, KEPT_WEIGHT_MAX, RETIRED_WEIGHT_MAX};
 use proto::work::Captured;
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
@@ -56,10 +55,15 @@ pub(crate) use times::Times;
 
 use crate::Mutant;
 use crate::home::turns::Born;
+use crate::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
 use crate::objects::fetch::Ahead;
 use crate::objects::reader_counts::ReaderCounts;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The number of tasks and edge ends of ended chunks kept in memory for jobs with tasks that may
+/// run again.
+const KEPT_WEIGHT_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {

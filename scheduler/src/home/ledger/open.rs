@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN, REPEAT_DOUBLINGS_MAX};
 use proto::wire::Openness;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
@@ -15,6 +14,7 @@ use super::credit::Delivery;
 use super::segment::{EdgeOut, State, edges_of};
 use super::{ChunkError, End, Ledger, Part};
 use crate::Mutant;
+use crate::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN, REPEAT_DOUBLINGS_MAX};
 use crate::output::Out;
 
 /// Spawned tasks of an open job have indices from here on, and their chunks numbers from

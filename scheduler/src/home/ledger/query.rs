@@ -1,9 +1,6 @@
 //! Queries of the ledger: names, listings, explanations.
 
-use proto::limits::{
-    ARGV_SHOWN_BYTES_MAX, OUTPUT_FILES_SHOWN_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX,
-    UNMET_PARENTS_REPORTED_MAX,
-};
+use proto::limits::{TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, codec, wire};
 
@@ -11,6 +8,13 @@ use super::packed::Brief;
 use super::segment::{End, State};
 use super::{Cell, Job, Ledger};
 use crate::routing::partition_owners::Homes;
+
+/// The maximum numbers of parents in the explanation of a skipped task, and of bytes of its
+/// command.
+const UNMET_PARENTS_REPORTED_MAX: usize = 4096;
+const ARGV_SHOWN_BYTES_MAX: usize = 4096;
+/// The maximum number of output names in an explanation of a task.
+const OUTPUT_FILES_SHOWN_MAX: usize = 1_000;
 
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.

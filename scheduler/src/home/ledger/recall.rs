@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 
 use proto::event::RetryReason;
-use proto::limits::REBUILDS_MAX;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
@@ -20,6 +19,7 @@ use super::lineage::{CreditAsks, send};
 use super::segment::State;
 use super::{End, Ledger};
 use crate::Mutant;
+use crate::limits::REBUILDS_MAX;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 

@@ -1,10 +1,11 @@
 //! The chunks that leave memory when a node keeps too many ended ones.
 
-use proto::limits::{CHUNK_TASKS_MAX, RETIRED_WEIGHT_MAX};
+use proto::limits::CHUNK_TASKS_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::{End, Ending, Ledger};
+use crate::limits::RETIRED_WEIGHT_MAX;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 use crate::tests::test_nodes;

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use proto::limits::BUNDLE_TASKS_MAX;
 use proto::wire::message::Body;
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::State;
 use super::{Job, Ledger, Part};
 use crate::Mutant;
+use crate::limits::BUNDLE_TASKS_MAX;
 use crate::output::{Out, task_attempt};
 
 /// Chunks to be examined: some tasks may be ready, and the credits of others may have to be sent

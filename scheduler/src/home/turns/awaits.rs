@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{AWAIT_AGAIN, REPEAT_MAX, TURN_AWAITS_MAX};
+use proto::limits::TURN_AWAITS_MAX;
 use proto::wire::message::Body;
 use proto::wire::task_ref::Task as Named;
 use proto::{LocalId, PartitionId, TaskId, Time, wire};
@@ -15,6 +15,7 @@ use super::state::TaskTurns;
 use crate::Scheduler;
 use crate::home::Home;
 use crate::home::ledger::{End, Ledger, State};
+use crate::limits::{AWAIT_AGAIN, REPEAT_MAX};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use proto::limits::{
-    CHILD_KEY_BYTES_MAX, CHILD_KEYS_MAX, CHILD_RANGES_MAX, CHUNK_EDGES_MAX, TURN_AWAITS_MAX,
-    TURN_BYTES_MAX, TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX,
+    CHILD_KEY_BYTES_MAX, CHILD_KEYS_MAX, CHUNK_EDGES_MAX, TURN_AWAITS_MAX, TURN_BYTES_MAX,
+    TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX,
 };
 use proto::wire::{self, TurnVerdict};
 
 use super::state::TaskTurns;
 use crate::home::requests::{check_shape, distinct_requests};
+
+/// The maximum number of ranges of children of one task.
+const CHILD_RANGES_MAX: usize = 1 << 16;
 
 /// Refuses a turn that exceeds a limit or contradicts itself. The holder checks it as well.
 pub(crate) fn check_turn(turn: &wire::Turn) -> Result<(), String> {

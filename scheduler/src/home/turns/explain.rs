@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use proto::limits::{CHILDREN_NAMED_MAX, CHILDREN_SCAN_MAX};
 use proto::wire::task_ref::Task as Named;
 use proto::{LocalId, TaskId, wire};
 
 use super::awaits::resolve;
 use super::state::TaskTurns;
 use crate::home::ledger::Ledger;
+
+/// Children that an explanation names, and tasks that are searched for the children of a done task.
+const CHILDREN_NAMED_MAX: usize = 16;
+const CHILDREN_SCAN_MAX: usize = 1 << 16;
 
 impl Ledger {
     /// The tasks that have not ended and that the task awaits since its last turn.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{CHUNK_TASKS_MAX, SHARED_CHUNK_SPECS_MAX, SPAWN_CHAIN_NAMED_MAX};
+use proto::limits::CHUNK_TASKS_MAX;
 use proto::wire::message::Body;
 use proto::{JobId, LocalId, PartitionId, TaskId, Time, wire};
 
@@ -13,6 +13,11 @@ use super::Born;
 use crate::home::ledger::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 use crate::home::ledger::{Ledger, Segment};
 use crate::output::Out;
+
+/// Turns of one step share a chunk while it has at most this number of task descriptions.
+const SHARED_CHUNK_SPECS_MAX: usize = 64;
+/// An error about too many tasks names at most this number of ancestors.
+const SPAWN_CHAIN_NAMED_MAX: usize = 8;
 
 impl Ledger {
     /// Refuses tasks beyond the job's limit. The job's home learns it and ends the job.

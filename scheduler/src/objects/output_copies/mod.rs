@@ -9,17 +9,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{
-    COPIES_FIRST_MAX, COPY_DOUBLINGS_MAX, COPY_RETURN_TIMEOUT, HANDOVER_PAUSE, HANDOVER_TRIES_MAX,
-    OBJECTS_PER_MESSAGE_MAX,
-};
+use proto::limits::{COPY_DOUBLINGS_MAX, COPY_RETURN_TIMEOUT};
 use proto::wire::TransferStage;
 use proto::work::{Outcome, Stay};
 use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::task::is_upload;
+use crate::limits::{COPIES_FIRST_MAX, OBJECTS_PER_MESSAGE_MAX};
 use crate::objects::data::{Reads, wire_object};
 use crate::objects::drain::AttemptKey;
+use crate::objects::limits::{HANDOVER_PAUSE, HANDOVER_TRIES_MAX};
 use crate::objects::output_transfer::{attempt_key, objects_of, send_output_transfer};
 use crate::output::Out;
 use crate::{Homes, Mutant, Scheduler};

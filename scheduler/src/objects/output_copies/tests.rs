@@ -1,11 +1,12 @@
 //! The nodes that are asked to take a replica, and the times.
 
-use proto::limits::LOCATE_TIMEOUT;
 use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, TaskId};
 
 use super::*;
+use crate::limits::COPIES_FIRST_MAX;
+use crate::objects::limits::LOCATE_TIMEOUT;
 use crate::tests::test_nodes;
 use crate::{Policy, Tuning};
 

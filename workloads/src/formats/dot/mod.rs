@@ -9,8 +9,6 @@ mod tokens;
 
 use std::mem::take;
 
-use proto::limits;
-
 use crate::formats::detect::LoadOptions;
 use crate::formats::deviations::Deviations;
 use crate::formats::error::Problem;
@@ -19,7 +17,11 @@ use crate::formats::text::{Misread, Source, shown};
 use crate::formats::weighted::{Weight, Weighted};
 use crate::graph::Graph;
 use crate::graph::error::GraphError;
+use crate::limits::{GRAPH_EDGES_MAX, GRAPH_TASKS_MAX};
 use tokens::{Token, Tokens};
+
+/// The nesting depth of subgraphs in a DOT file.
+const DOT_DEPTH_MAX: usize = 64;
 
 pub(crate) fn read(
     source: &mut Source<'_>,
@@ -109,8 +111,8 @@ impl Parser<'_, '_> {
 
     /// Reads statements up to and including the closing brace. Returns the nodes that were named.
     fn statements(&mut self, mut defaults: Defaults, depth: usize) -> Result<Vec<u32>, Misread> {
-        if depth > limits::DOT_DEPTH_MAX {
-            let reason = format!("more than {} subgraphs in one another", limits::DOT_DEPTH_MAX);
+        if depth > DOT_DEPTH_MAX {
+            let reason = format!("more than {} subgraphs in one another", DOT_DEPTH_MAX);
             return Err(self.tokens.syntax(reason));
         }
         let mut named = Vec::new();
@@ -161,7 +163,7 @@ impl Parser<'_, '_> {
             self.tokens.advance()?;
             let to = self.end(defaults, depth)?;
             let to = to.ok_or_else(|| self.tokens.expected("a node"))?;
-            if from.len().saturating_mul(to.len()) > limits::GRAPH_EDGES_MAX {
+            if from.len().saturating_mul(to.len()) > GRAPH_EDGES_MAX {
                 return Err(Misread::at(line, column, GraphError::TooManyEdges));
             }
             for (&parent, &child) in
@@ -171,7 +173,7 @@ impl Parser<'_, '_> {
                     let task = self.graph.names.name(parent).to_owned();
                     return Err(Misread::at(line, column, GraphError::SelfLoop { task }));
                 }
-                if self.graph.edges.len() >= limits::GRAPH_EDGES_MAX {
+                if self.graph.edges.len() >= GRAPH_EDGES_MAX {
                     return Err(Misread::at(line, column, GraphError::TooManyEdges));
                 }
                 self.graph.edges.push(Weight { parent, child, bytes: 0 });
@@ -218,7 +220,7 @@ impl Parser<'_, '_> {
     fn node(&mut self, name: &str, defaults: Defaults) -> Result<u32, Problem> {
         let (node, is_new) = self.graph.names.number(name);
         if is_new {
-            if self.graph.names.len() > limits::GRAPH_TASKS_MAX {
+            if self.graph.names.len() > GRAPH_TASKS_MAX {
                 return Err(GraphError::TooManyTasks.into());
             }
             let duration_ns = self.duration_ns(defaults.node_size.unwrap_or(0.0));

@@ -2,9 +2,8 @@
 
 use std::io::BufRead as _;
 
-use proto::limits;
-
 use crate::formats::text::{Misread, Source, shown};
+use crate::limits::WORKFLOW_WORD_BYTES_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
@@ -230,8 +229,8 @@ impl<'s, 'a> Tokens<'s, 'a> {
     }
 
     fn keep(&mut self, byte: u8) -> Result<(), Misread> {
-        if self.text.len() >= limits::WORKFLOW_WORD_BYTES_MAX {
-            let limit = limits::WORKFLOW_WORD_BYTES_MAX;
+        if self.text.len() >= WORKFLOW_WORD_BYTES_MAX {
+            let limit = WORKFLOW_WORD_BYTES_MAX;
             return Err(self.syntax(format!("the text is longer than {limit} bytes")));
         }
         self.text.push(byte);

@@ -1,6 +1,5 @@
 //! Sets of numbers: the elements of an array, `1-40` or `1,3,5-9`, and ranges in file names.
-
-use proto::limits;
+use crate::limits::GRAPH_TASKS_MAX;
 
 /// Disjoint, ascending ranges; small for any number of elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,8 +71,8 @@ impl Array {
         for range in &mut ranges {
             range.before = count as u32;
             count = count.saturating_add(range.count());
-            if count > limits::GRAPH_TASKS_MAX as u64 {
-                let most = limits::GRAPH_TASKS_MAX;
+            if count > GRAPH_TASKS_MAX as u64 {
+                let most = GRAPH_TASKS_MAX;
                 return Err(format!("array '{text}' has more than {most} elements"));
             }
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use proto::wire::OutputForm;
-use proto::{entry, limits, wire};
+use proto::{entry, wire};
 
 use super::Fault;
 use super::array::Array;
@@ -16,6 +16,7 @@ use crate::formats::error::Problem;
 use crate::graph::builder::{GraphBuilder, TaskInit};
 use crate::graph::error::GraphError;
 use crate::graph::{Graph, expand};
+use crate::limits::{GRAPH_EDGES_MAX, GRAPH_TASKS_MAX};
 
 /// Builds the graph; relative paths refer to `directory`.
 pub(crate) fn assemble(
@@ -30,7 +31,7 @@ pub(crate) fn assemble(
     for array in &arrays {
         first.push(total as u32);
         total += array.map_or(1, |array| array.count() as usize);
-        if total > limits::GRAPH_TASKS_MAX {
+        if total > GRAPH_TASKS_MAX {
             return Err(GraphError::TooManyTasks.into());
         }
     }
@@ -234,7 +235,7 @@ impl<'t> Assembly<'t> {
 
     /// Refuses too many further edges before they are made.
     fn check_edges(&self, further: u64) -> Result<(), Fault> {
-        match further + self.builder.edges() as u64 > limits::GRAPH_EDGES_MAX as u64 {
+        match further + self.builder.edges() as u64 > GRAPH_EDGES_MAX as u64 {
             true => Err(GraphError::TooManyEdges.into()),
             false => Ok(()),
         }
@@ -283,7 +284,7 @@ impl<'t> Assembly<'t> {
         if files.is_empty() {
             return Ok(());
         }
-        if self.uploads.first as usize + files.len() > limits::GRAPH_TASKS_MAX {
+        if self.uploads.first as usize + files.len() > GRAPH_TASKS_MAX {
             return Err(GraphError::TooManyTasks.into());
         }
         let (key, file) = ("file".to_owned(), "file".to_owned());
@@ -485,7 +486,7 @@ impl<'t> Assembly<'t> {
                 return Err(unknown(self.element(group, 0), parent.value.clone()));
             };
             let more = u64::from(parents) * u64::from(count);
-            if self.builder.edges() as u64 + more > limits::GRAPH_EDGES_MAX as u64 {
+            if self.builder.edges() as u64 + more > GRAPH_EDGES_MAX as u64 {
                 return Err(GraphError::TooManyEdges.into());
             }
             for child in self.first[group]..self.first[group] + count {

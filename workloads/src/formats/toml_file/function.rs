@@ -4,13 +4,16 @@
 //! an input file. Both become inputs of the task. In the arguments they are replaced by marks, and
 //! by the slots of the inputs once these are known.
 
-use proto::{codec, entry, limits, wire};
+use proto::{codec, entry, wire};
 use serde_json::{Map, Value, json};
 
 use super::array::{expand_range, find_range};
 use super::raw::{RawTask, located};
 use super::table::{ExternalFileUse, InputFile, OutputFile};
 use super::{Fault, Located};
+
+/// The maximum size of the arguments of a call in its task.
+const PAYLOAD_BYTES_MAX: usize = 16 << 10;
 
 /// The key of a reference to another task's result.
 pub(super) const RESULT: &str = "$result";
@@ -259,10 +262,10 @@ impl FunctionCall {
     /// The error of arguments that are too large.
     pub(crate) fn check_size(&self, told: &Located<String>) -> Result<(), Fault> {
         let bytes = self.arguments.to_string().len();
-        if bytes <= limits::PAYLOAD_BYTES_MAX {
+        if bytes <= PAYLOAD_BYTES_MAX {
             return Ok(());
         }
-        let most = limits::PAYLOAD_BYTES_MAX;
+        let most = PAYLOAD_BYTES_MAX;
         let reason = format!("its arguments take {bytes} bytes, at most {most} are allowed");
         let fault = Fault::task(told.at, &told.value, reason);
         Err(fault.with_hint("write them to a file, and pass its name"))

@@ -1,6 +1,7 @@
 //! What a part keeps for the clients of an open job.
 
 use super::*;
+use crate::limits::INLINE_HELD_BYTES_MAX;
 
 fn inline(part: &OpenPart, index: u64) -> Option<&[u8]> {
     part.inline.get(&index).map(Vec::as_slice)
