@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_allow_list_is_read() {
-        let list = allow_list("kvs/src/store.rs 640\n");
-        assert_eq!(list.get("kvs/src/store.rs"), Some(&640));
+        let list = allow_list("kvs/src/store/mod.rs 640\n");
+        assert_eq!(list.get("kvs/src/store/mod.rs"), Some(&640));
     }
 }
