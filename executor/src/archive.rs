@@ -16,8 +16,8 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
+use crate::commands::names;
 use crate::error::reason;
-use crate::names;
 
 /// The number of files in one output that is a directory or a pattern, and their depth.
 const ARCHIVE_ENTRIES_MAX: usize = 1_000_000;

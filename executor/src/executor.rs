@@ -12,21 +12,23 @@ use std::{fs, io};
 use proto::work::{Launch, Outcome};
 use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
 
-use crate::captured::{OutputLoss, no_room};
 use crate::commands::Commands;
-use crate::deliver::DeliveryMethods;
-use crate::dir_pool::DirPool;
-use crate::doorway::Doorway;
+use crate::commands::captured::{OutputLoss, no_room};
+use crate::commands::dir_pool::DirPool;
+use crate::commands::doorway::Doorway;
+use crate::commands::{orphan_processes, stage};
 use crate::error::{ExecutorError, reason};
+use crate::inputs::deliver::DeliveryMethods;
+use crate::inputs::shared_files::{SharedFile, SharedFiles};
+use crate::inputs::uploads::Uploads;
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
-use crate::shared_files::{SharedFile, SharedFiles};
+use crate::private;
 use crate::streams::{CopiedRecords, Piece, Streams};
+use crate::synthetic;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
-use crate::uploads::Uploads;
 use crate::workers::{FunctionStore, Workers};
-use crate::{orphan_processes, private, stage, synthetic};
 
 /// A spawner that answers no query for this long hangs, and the node replaces it.
 const SPAWNER_TIMEOUT: Span = Span::from_secs(10);
@@ -241,7 +243,7 @@ impl Executor {
             .map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
             spare_dirs: DirPool::new(&tasks_dir),
-            empty_list: crate::environment::make_empty_list(&state_dir).map_err(wrong)?,
+            empty_list: crate::commands::environment::make_empty_list(&state_dir).map_err(wrong)?,
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
             uploads: Uploads::open(&state_dir.join("uploads"), config.max_object_bytes)?,

@@ -11,6 +11,16 @@ The spawner starts with the first command. When it dies unexpectedly, the listen
 processes, fails its attempts, and starts another one.
 */
 
+pub(crate) mod captured;
+pub(crate) mod collect;
+pub(crate) mod dir_pool;
+pub(crate) mod doorway;
+pub(crate) mod environment;
+pub mod expand;
+pub(crate) mod names;
+pub(crate) mod orphan_processes;
+pub(crate) mod resources;
+pub(crate) mod stage;
 mod waiting;
 
 use std::collections::HashMap;
@@ -29,16 +39,16 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
-use crate::captured::Printed;
-use crate::deliver;
+use crate::commands::captured::Printed;
+use crate::commands::stage::Workspace;
 use crate::error::reason;
 use crate::executor::{AttemptOutcome, Shared};
+use crate::inputs::deliver;
+use crate::spawner::liveness::{SilenceAction, SpawnerLiveness};
+use crate::spawner::process;
 use crate::spawner::wire::{self, Exit, Report, SpawnerRequest};
-use crate::spawner_liveness::{SilenceAction, SpawnerLiveness};
-use crate::stage::{self, Workspace};
 use crate::streams::Piece;
 use crate::table::{Key, Phase};
-use crate::{collect, orphan_processes, spawner_process};
 
 /// Orders are written when their bytes reach this size, or when no more are queued.
 const BATCH_BYTES: usize = 64 << 10;
@@ -406,7 +416,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     while !inner.shared.is_stopping() {
         let means = &inner.shared.means;
         means.set_shielded(false); // Until the new spawner reports it.
-        let started = spawner_process::start(&inner.shared.config, means.to_shield());
+        let started = process::start(&inner.shared.config, means.to_shield());
         let (mut child, stream) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -453,7 +463,7 @@ fn reap_spawner(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: boo
         // commands.
         let _ = child.kill();
     }
-    let status = spawner_process::await_end(child);
+    let status = process::await_end(child);
     let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(session) = session {
         orphan_processes::kill_session(session, Duration::from_secs(5));

@@ -3,7 +3,7 @@
 use proto::work::Launch;
 
 use super::{Commands, Work};
-use crate::captured::OutputLoss;
+use crate::commands::captured::OutputLoss;
 use crate::spawner::wire::{SpawnerRequest, Waiting};
 use crate::table::Key;
 

@@ -13,10 +13,12 @@ epoll. A few more only spawn, because a spawn blocks until the new program runs.
 
 mod children;
 pub(crate) mod descriptors;
+pub(crate) mod liveness;
 mod memory;
 mod orphans;
+pub(crate) mod process;
 mod program;
-pub(crate) mod shield;
+mod shield;
 mod vfork;
 pub(crate) mod wire;
 
@@ -159,8 +161,11 @@ fn run() -> io::Result<()> {
         let _ = thread.join();
     }
     shared.children().signal_all(Signal::KILL);
-    crate::orphan_processes::kill_session(rustix::process::getpid(), Duration::from_secs(5));
-    crate::orphan_processes::kill_descendants(Duration::from_secs(5));
+    crate::commands::orphan_processes::kill_session(
+        rustix::process::getpid(),
+        Duration::from_secs(5),
+    );
+    crate::commands::orphan_processes::kill_descendants(Duration::from_secs(5));
     result
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::orphan_processes;
+use crate::commands::orphan_processes;
 
 /// The command that an orphan belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use rustix::process::Pid;
 use super::shield::SHIELD_VARIABLE;
 use super::vfork::{self, Stack, Wanted};
 use super::wire::{Exit, Start};
+use crate::commands::orphan_processes::MARK_VARIABLE;
 use crate::error::reason;
-use crate::orphan_processes::MARK_VARIABLE;
 
 const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use proto::{Attempt, JobId, LocalId, TaskId, limits};
 
-use crate::captured::OutputLoss;
+use crate::commands::captured::OutputLoss;
 use crate::error::{ExecutorError, reason};
 use crate::limits::STREAM_RECORD_BYTES_MAX;
 pub use copies::{CopiedPacks, CopiedRecords};

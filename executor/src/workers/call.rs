@@ -14,12 +14,12 @@ use super::wire::{
     ARGUMENTS, CallHead, FunctionId, INLINE_BYTES_MAX, Outgoing, ResultRecord, Status, Value,
     value_bytes,
 };
-use crate::captured::{OutputLoss, Printed, too_much};
-use crate::collect;
+use crate::commands::captured::{OutputLoss, Printed, too_much};
+use crate::commands::collect;
+use crate::commands::stage::text_of;
 use crate::executor::Shared;
 use crate::limits::INLINE_RESULT_BYTES_MAX;
 use crate::objects::ObjectKind;
-use crate::stage::text_of;
 use crate::streams::Piece;
 use crate::table::Key;
 

@@ -12,7 +12,7 @@ use super::pool::Pool;
 use super::runtime::{Runtime, Zygote, read_packet};
 use super::wire::{FromWorker, FromZygote, Malformed, records, zygote_packet};
 use super::worker::{Stage, Why, Worker};
-use crate::collect::signal_name;
+use crate::commands::collect::signal_name;
 use crate::executor::AttemptOutcome;
 use crate::limits::STOP_WAIT_MAX;
 use crate::spawner::wire::Report;

@@ -46,10 +46,10 @@ use self::call::Call;
 use self::pool::Pool;
 use self::runtime::{Runtime, RuntimeNumbers};
 use self::wire::FunctionId;
+use crate::commands::resources::memory_limit_bytes;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::private;
-use crate::resources::memory_limit_bytes;
 use crate::table::{Key, Phase};
 
 /// The Python worker and its libraries, as an archive that Python runs.

@@ -412,7 +412,7 @@ impl Pool {
             let path = self.results.join(format!("function-{name}"));
             std::fs::write(&path, bytes).map_err(|error| error.to_string())?;
             let size_bytes = bytes.len() as u64;
-            FunctionBytes::File { codec, path: crate::stage::text_of(&path), size_bytes }
+            FunctionBytes::File { codec, path: crate::commands::stage::text_of(&path), size_bytes }
         };
         let sum_bytes = self.function_bytes + kept.size_bytes();
         if self.functions.len() >= FUNCTIONS_MAX || sum_bytes > FUNCTION_BYTES_MAX {

@@ -9,9 +9,9 @@ use std::time::Instant;
 use proto::wire;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use crate::environment::push_variable;
+use crate::commands::environment::push_variable;
+use crate::commands::stage::text_of;
 use crate::executor::Shared;
-use crate::stage::text_of;
 
 /// The placeholder of the Python worker in the arguments of a runtime.
 const WORKER: &str = "{worker}";

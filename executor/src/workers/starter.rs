@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
+use crate::commands::orphan_processes;
 use crate::executor::ExecutorConfig;
 use crate::spawner::descriptors::send_with;
+use crate::spawner::process;
 use crate::spawner::wire::{self, Frames, Report, SpawnerRequest, Start};
-use crate::{orphan_processes, spawner_process};
 
 /// The bytes that one read takes.
 const READ_BYTES: usize = 64 << 10;
@@ -39,7 +40,7 @@ pub(super) struct Program<'a> {
 
 impl Starter {
     pub(super) fn start(config: &ExecutorConfig) -> Result<Self, String> {
-        let (child, socket) = spawner_process::start(config, None)?;
+        let (child, socket) = process::start(config, None)?;
         socket.set_read_timeout(None).map_err(|error| error.to_string())?;
         let mark = match config.mark.is_empty() {
             true => String::new(),
@@ -99,7 +100,7 @@ impl Starter {
     /// Ends the spawner with all its processes.
     pub(super) fn end(mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        spawner_process::await_end(&mut self.child);
+        process::await_end(&mut self.child);
         let session = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(session) = session {
             orphan_processes::kill_session(session, Duration::from_secs(5));

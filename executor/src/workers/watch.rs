@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::pool::{IDLE_MAX, Pool};
 use super::runtime::Zygote;
 use super::worker::{Stage, Why};
-use crate::captured::too_much;
-use crate::resources::{memory_limit_bytes, too_much_memory};
+use crate::commands::captured::too_much;
+use crate::commands::resources::{memory_limit_bytes, too_much_memory};
 
 /// The interval of looks at calls that run.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proto::work::Launch;
 use proto::{Attempt, TaskId};
 
-use crate::environment::push_variable;
+use crate::commands::environment::push_variable;
 use crate::error::reason;
 
 /// The file with the last committed state, in the task's directory.

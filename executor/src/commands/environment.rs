@@ -10,13 +10,13 @@ use proto::limits::ENVIRONMENT_NOTICES_BYTES_MAX;
 use proto::work::Launch;
 use proto::{entry, wire};
 
-use crate::doorway::push_entrance;
+use crate::commands::doorway::push_entrance;
+use crate::commands::expand::{Named, Scope};
+use crate::commands::names;
+use crate::commands::resources::{cpus_of, push_resources};
+use crate::commands::stage::text_of;
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::expand::{Named, Scope};
-use crate::names;
-use crate::resources::{cpus_of, push_resources};
-use crate::stage::text_of;
 
 /// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).
 const ENVIRONMENT_STRING_BYTES_MAX: usize = 128 << 10;

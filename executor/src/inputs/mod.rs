@@ -1,5 +1,9 @@
 //! Delivers the input files of a command, in the order in which the user listed them.
 
+pub(crate) mod deliver;
+pub(crate) mod shared_files;
+pub(crate) mod uploads;
+
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -9,12 +13,12 @@ use proto::ObjectId;
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, LaunchInput};
 
-use crate::deliver::{self, Delivered, InputTarget, LinkedInput};
+use crate::commands::expand::{Named, Scope};
+use crate::commands::names;
+use crate::commands::stage::{is_output, place, text_of};
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::expand::{Named, Scope};
-use crate::names;
-use crate::stage::{is_output, place, text_of};
+use crate::inputs::deliver::{Delivered, InputTarget, LinkedInput};
 
 /// An attempt with inputs that are linked into its directory.
 pub(crate) struct Staging<'a> {

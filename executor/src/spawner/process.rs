@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::commands::names::is_hidden_variable;
 use crate::error::reason;
 use crate::executor::ExecutorConfig;
-use crate::names::is_hidden_variable;
 use crate::private;
+use crate::spawner::liveness::SpawnerLiveness;
 use crate::spawner::shield::SHIELD_VARIABLE;
 use crate::spawner::{GRACE_VARIABLE, UMASK_VARIABLE, VERB};
-use crate::spawner_liveness::SpawnerLiveness;
 use proto::Span;
 
 /// The time that a spawner has to end its commands at its own stop.

@@ -9,18 +9,18 @@ use proto::wire;
 use proto::wire::OutputForm;
 use proto::work::Launch;
 
-use crate::collect;
-use crate::deliver::{self, LinkedInput};
-use crate::dir_pool::PooledDir;
-use crate::environment::{entry_of, environment, push_variable};
+use crate::commands::collect;
+use crate::commands::dir_pool::PooledDir;
+use crate::commands::environment::{entry_of, environment, push_variable};
+use crate::commands::expand::{Named, Scope};
+use crate::commands::names;
+use crate::commands::orphan_processes::MARK_VARIABLE;
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::expand::{Named, Scope};
-use crate::inputs::Staging;
+use crate::inputs::deliver::LinkedInput;
+use crate::inputs::shared_files::SharedFile;
+use crate::inputs::{Staging, deliver};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
-use crate::names;
-use crate::orphan_processes::MARK_VARIABLE;
-use crate::shared_files::SharedFile;
 use crate::spawner::wire::Start;
 
 /// The directory of an attempt and its expected outputs.
@@ -148,7 +148,7 @@ fn build(
         stdout: output_file(&scope, launch, &command.stdout, submit_dir)?,
         stderr: output_file(&scope, launch, &command.stderr, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
-        memory_limit_bytes: crate::resources::memory_limit_bytes(launch),
+        memory_limit_bytes: crate::commands::resources::memory_limit_bytes(launch),
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
         fds: Vec::new(),

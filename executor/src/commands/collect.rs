@@ -12,15 +12,16 @@ use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
-use crate::captured::{OutputLoss, Printed, too_much};
-use crate::deliver::ObjectWriter;
+use crate::commands::captured::{OutputLoss, Printed, too_much};
+use crate::commands::names;
+use crate::commands::stage::{OutputFile, Workspace};
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::inputs::deliver::ObjectWriter;
 use crate::limits::{STOP_WAIT_MAX, STOP_WAIT_SHARE};
 use crate::objects::{IncomingObject, ObjectKind};
+use crate::private;
 use crate::spawner::wire::Exit;
-use crate::stage::{OutputFile, Workspace};
-use crate::{names, private};
 
 /// The outcome of an attempt with this end.
 pub(crate) fn outcome(
@@ -85,7 +86,7 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
         return format!("exceeded its time limit of {limit_s} s and was killed");
     }
     if exit.memory_bytes > 0 {
-        return crate::resources::too_much_memory(exit.memory_bytes, launch);
+        return crate::commands::resources::too_much_memory(exit.memory_bytes, launch);
     }
     if exit.printed_too_much_bytes > 0 {
         return too_much(exit.printed_too_much_bytes, shared.print_limit_bytes());

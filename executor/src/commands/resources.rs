@@ -2,7 +2,7 @@
 
 use proto::work::{Granted, GrantedPool, Launch};
 
-use crate::environment::push_variable;
+use crate::commands::environment::push_variable;
 
 /// The pool of cpus, and that of memory in bytes.
 const CPUS: &str = "cpus";
