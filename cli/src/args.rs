@@ -53,7 +53,7 @@ pub(crate) enum Verb {
     Kv(crate::cluster::kv::KvVerb),
     /// Tokens for joining from machines that do not share the directory
     #[command(subcommand)]
-    Token(crate::cluster::token::TokenVerb),
+    Token(crate::cluster::node::token::TokenVerb),
     /// Workflow files: make, inspect, convert
     #[command(subcommand)]
     Workload(crate::workload::WorkloadVerb),

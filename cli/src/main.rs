@@ -26,7 +26,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Verb};
-use cluster::{config, job, kv, submit, task, token};
+use cluster::node::token;
+use cluster::{config, job, kv, submit, task};
 use local::{doctor, example, node, run, up};
 use verb::Context;
 use verb::directives;

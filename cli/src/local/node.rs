@@ -18,7 +18,8 @@ use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use verb::path_templates::{self, Scope};
 use verb::units::Timespan;
 
-use crate::cluster::{node_list, node_removal};
+use crate::cluster::node;
+use crate::cluster::node::removal;
 use crate::common::allocator;
 use crate::local::hardware::{self, HardwareArgs};
 use crate::local::launch_context;
@@ -159,21 +160,19 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
             start(context, args.start)
         }
         Some(NodeVerb::Hardware(args)) => hardware::run(context, args),
-        Some(NodeVerb::List) => node_list::list(context),
-        Some(NodeVerb::Info { node }) => node_list::info(context, node),
-        Some(NodeVerb::Set(args)) => {
-            crate::cluster::tuning::set(context, &args.nodes, &args.tuning)
-        }
+        Some(NodeVerb::List) => node::list(context),
+        Some(NodeVerb::Info { node }) => node::info(context, node),
+        Some(NodeVerb::Set(args)) => node::set::set(context, &args.nodes, &args.tuning),
         Some(NodeVerb::Drain { nodes, timeout }) => {
             let timeout: Option<Timespan> =
                 context.settings.pick_optional(timeout.timeout, "timeout")?;
-            node_removal::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+            removal::drain(context, &nodes, timeout.map(|timeout| timeout.0))
         }
         Some(NodeVerb::Remove { nodes, timeout }) => {
             let timeout = timeout.timeout.map(|timeout| timeout.0);
-            node_removal::remove(context, &nodes, timeout)
+            removal::remove(context, &nodes, timeout)
         }
-        Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
+        Some(NodeVerb::Stop { nodes }) => node::stop(context, &nodes),
     }
 }
 

@@ -18,7 +18,7 @@ use verb::local::plan::{ClusterLifetime, ClusterPlan};
 use verb::units::Timespan;
 use workloads::{Graph, Plan};
 
-use crate::cluster::results::{self, Delivery, Results};
+use crate::cluster::job::results::{self, Delivery, Results};
 use crate::common::summary;
 use crate::local::instance::InstanceFile;
 use crate::local::lists::{self, ListArgs};

@@ -185,7 +185,7 @@ impl Tables<'_> {
     }
 
     fn nodes(&self) -> Table {
-        let row = |node: &crate::cluster::node_list::NodeRow| {
+        let row = |node: &crate::cluster::node::NodeRow| {
             let state = format!("{}{}", node.state, if node.slow { ", slow" } else { "" });
             vec![
                 format!("n{}", node.id),

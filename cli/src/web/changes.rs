@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::cluster::node_list::NodeRow;
+use crate::cluster::node::NodeRow;
 use crate::views::jobs::JobRow;
 
 /// The changes that are kept.

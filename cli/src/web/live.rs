@@ -17,7 +17,7 @@ use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 use super::changes::{Change, Changes};
 use super::record_rows::Shown;
 use super::{REQUEST_TIMEOUT, metric_facts, task_rows};
-use crate::cluster::node_list::{NodeInfo, NodeList};
+use crate::cluster::node::{NodeInfo, NodeList};
 use crate::cluster::task;
 use crate::report::collect;
 use crate::views::job_info;

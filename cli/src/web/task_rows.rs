@@ -4,7 +4,7 @@ use kvs::membership::is_serving;
 use proto::wire::{ClusterMap, TaskState};
 use serde::Serialize;
 
-use crate::cluster::node_list::NodeList;
+use crate::cluster::node::NodeList;
 use crate::cluster::task::Explained;
 
 /// A task, with its explanation.

@@ -16,7 +16,7 @@ use workloads::lists::{Row, Tally};
 
 use super::feed::Work;
 use super::journal::Journal;
-use crate::cluster::streams::{Gathered, cannot_gather};
+use crate::cluster::job::output::{Gathered, cannot_gather};
 
 /// The maximum of entries in one fetch of output.
 const FETCHED_AT_ONCE: usize = 1024;

@@ -18,7 +18,8 @@ use verb::output::say;
 use verb::terminal_text::shown;
 use verb::units;
 
-use crate::cluster::{streams, task};
+use crate::cluster::job::output;
+use crate::cluster::task;
 use crate::common::selector::Selector;
 use crate::views::jobs;
 
@@ -230,13 +231,12 @@ impl Follower<'_> {
                 if keeper == maker || self.away.contains(&keeper) {
                     continue;
                 }
-                let mut copies =
-                    streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
+                let mut copies = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
                 let copies_of = Some(maker);
                 let tasks = self.tasks.clone();
                 let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
                 let see = |piece: StreamPiece| {
-                    copies.push(&piece).map_err(|error| streams::cannot_gather(&error))
+                    copies.push(&piece).map_err(|error| output::cannot_gather(&error))
                 };
                 match self.client.streams(keeper, self.job, &filter, see).await {
                     Err(failure) if failure.exit != Exit::Lost => return Err(failure),
@@ -251,7 +251,7 @@ impl Follower<'_> {
     /// Prints the parts of copies that were not read before.
     async fn print_rest(
         &mut self,
-        copies: &mut streams::Gathered,
+        copies: &mut output::Gathered,
         lacking: &[(NodeId, Stream)],
         stderr: bool,
     ) -> Result<(), Failure> {
@@ -279,14 +279,14 @@ impl Follower<'_> {
         stderr: bool,
         filter: &StreamFilter,
     ) -> Result<(), Failure> {
-        let mut gathered = streams::Gathered::new().map_err(|e| streams::cannot_gather(&e))?;
+        let mut gathered = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
         let (mut place, mut is_damaged) = (None, false);
         let see = |piece: StreamPiece| {
             is_damaged |= piece.damaged;
             if piece.end {
                 place = Some(piece.place);
             }
-            gathered.push(&piece).map_err(|error| streams::cannot_gather(&error))
+            gathered.push(&piece).map_err(|error| output::cannot_gather(&error))
         };
         self.client.streams(node, self.job, filter, see).await?;
         // An answer without its end is asked for again as a whole.

@@ -14,7 +14,7 @@ use verb::errors::{Done, Failure};
 use verb::output::say;
 use verb::units::number_of;
 
-use crate::cluster::streams;
+use crate::cluster::job::output;
 use crate::common::selector::Selector;
 use crate::views::jobs;
 
@@ -80,5 +80,5 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
         return Err(first);
     }
     let away: Vec<NodeId> = away.into_iter().collect();
-    streams::missing("the files that lie there were not fetched", &away)
+    output::missing("the files that lie there were not fetched", &away)
 }

@@ -11,7 +11,7 @@ use verb::cluster::survival::PATIENCE;
 use verb::errors::{Done, Exit, Failure};
 use verb::units;
 
-use crate::cluster::node_list::known;
+use crate::cluster::node::known;
 
 /// The default time for the nodes to agree on a removal.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);

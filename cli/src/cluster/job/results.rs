@@ -15,7 +15,7 @@ use verb::local::embed::Cluster;
 use verb::output::say;
 use verb::units::number_of;
 
-use crate::cluster::streams;
+use crate::cluster::job::output;
 
 /// Runs without `--output` put their results below this directory, in the current one.
 const RUNS: &str = "starling-runs";
@@ -162,7 +162,7 @@ impl Delivery<'_> {
         let away: Vec<_> = outcome.away.iter().copied().collect();
         unwritten
             .and_then(|()| outcome.check_lost())
-            .and_then(|()| streams::missing("the files that lie there were not copied", &away))
+            .and_then(|()| output::missing("the files that lie there were not copied", &away))
             .map(drop)
     }
 

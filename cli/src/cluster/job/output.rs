@@ -19,7 +19,7 @@ use verb::errors::{Done, Exit, Failure, heard, plain};
 use verb::output::say;
 use verb::units;
 
-use crate::cluster::captured::{self, IncompleteOutput, MissingReason, Records};
+use crate::cluster::job::captured::{self, IncompleteOutput, MissingReason, Records};
 use crate::cluster::task;
 use crate::common::selector::Selector;
 use crate::views::jobs;

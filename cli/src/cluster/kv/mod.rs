@@ -1,5 +1,7 @@
 //! `starling kv`: the key-value store.
 
+mod batch;
+
 use std::io::Read;
 
 use clap::{Args, Subcommand};
@@ -140,7 +142,7 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
                     kv.numbered()?.cas(pair.key.as_bytes(), expected, &pair.value()?).await?;
                 swapped(context, &pair.key, done)
             }
-            KvVerb::Batch => crate::cluster::kv_batch::run(context, &kv).await,
+            KvVerb::Batch => batch::run(context, &kv).await,
             KvVerb::Watch { key, count, after } => {
                 watch(context, kv.watch(key.as_bytes(), *after), key, *count).await
             }

@@ -1,5 +1,14 @@
 //! `starling job`: the jobs of a cluster.
 
+mod captured;
+mod fetch;
+mod forget;
+mod logs;
+pub(crate) mod open;
+pub(crate) mod output;
+pub(crate) mod results;
+mod retry;
+
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -12,13 +21,12 @@ use verb::flags::TimeoutArgs;
 use verb::units;
 use verb::units::Timespan;
 
-use crate::cluster::fetch::FetchArgs;
-use crate::cluster::forget::ForgetArgs;
-use crate::cluster::logs::LogsArgs;
-use crate::cluster::open_job::ReleaseArgs;
-use crate::cluster::retry::{self, RetryArgs};
-use crate::cluster::streams::OutputArgs;
-use crate::cluster::{fetch, forget, logs, open_job, streams};
+use crate::cluster::job::fetch::FetchArgs;
+use crate::cluster::job::forget::ForgetArgs;
+use crate::cluster::job::logs::LogsArgs;
+use crate::cluster::job::open::ReleaseArgs;
+use crate::cluster::job::output::OutputArgs;
+use crate::cluster::job::retry::RetryArgs;
 use crate::common::selector::Selector;
 use crate::report::offline;
 use crate::views::job_info;
@@ -123,8 +131,8 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 let timeout = context.settings.pick_optional(timeout.timeout, "timeout")?;
                 wait(context, &client, jobs, *without_close, timeout).await
             }
-            JobVerb::Close { jobs } => open_job::close(context, &client, jobs).await,
-            JobVerb::Release(args) => open_job::release(context, &client, args).await,
+            JobVerb::Close { jobs } => open::close(context, &client, jobs).await,
+            JobVerb::Release(args) => open::release(context, &client, args).await,
             JobVerb::Progress { jobs } => {
                 for job in jobs::select(&client, jobs).await? {
                     progress(context, &client, job).await?;
@@ -140,7 +148,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             }
             JobVerb::Retry(args) => retry::run(context, &client, args).await,
             JobVerb::Forget(args) => forget::run(context, &client, args).await,
-            JobVerb::Output(args) => streams::run(context, &client, args).await,
+            JobVerb::Output(args) => output::run(context, &client, args).await,
             JobVerb::Logs(args) => logs::run(context, &client, args).await,
             JobVerb::Fetch(args) => fetch::run(context, &client, args).await,
         }
@@ -160,7 +168,7 @@ async fn wait(
     let mut exit = Exit::Ok;
     for job in jobs::select(client, selector).await? {
         let state = match without_close {
-            true => open_job::wait_submitted(client, job, &deadline).await?,
+            true => open::wait_submitted(client, job, &deadline).await?,
             false => waiting::wait(context, client, job, 0, &deadline).await?,
         };
         jobs::tell_failures(&context.output, client, &state).await;
@@ -169,7 +177,7 @@ async fn wait(
         }
         jobs::tell_more(&state);
         let job_exit = match without_close {
-            true => open_job::exit_of(&state),
+            true => open::exit_of(&state),
             false => jobs::exit_of(&state),
         };
         if job_exit != Exit::Ok {

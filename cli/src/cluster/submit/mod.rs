@@ -1,5 +1,8 @@
 //! `starling submit`: a command or a workflow, to a running cluster.
 
+mod entries;
+mod replicas;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +19,8 @@ use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
 use workloads::Graph;
 
-use crate::cluster::replicas::{self, ReplicasOf};
-use crate::cluster::{entries, open_job};
+use crate::cluster::job::open;
+use crate::cluster::submit::replicas::ReplicasOf;
 use crate::views::jobs;
 use crate::views::{submission, waiting};
 use crate::workload;
@@ -167,9 +170,9 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         }
         if let Some(job) = args.job {
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
-            let what = open_job::Addition { graph: &graph, inputs, after };
+            let what = open::Addition { graph: &graph, inputs, after };
             let wait = args.wait.then(|| waiting::Deadline::after(timeout));
-            return open_job::add(context, &client, JobId(job), what, wait).await;
+            return open::add(context, &client, JobId(job), what, wait).await;
         }
         let job = kept_outputs::send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
@@ -229,13 +232,13 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     };
     verb::block_on(async {
         let client = context.connect().await?;
-        open_job::open(context, &client, options).await
+        open::open(context, &client, options).await
     })
 }
 
 /// The outputs of tasks of an open job that the new tasks read.
 fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
-    args.inputs.iter().filter_map(|text| open_job::output_input(text)).collect()
+    args.inputs.iter().filter_map(|text| open::output_input(text)).collect()
 }
 
 /// True for a file of tasks that no system can start as a program.
@@ -290,7 +293,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
 
 /// The files that the command reads, without the outputs of tasks of an open job.
 fn files(args: &SubmitArgs) -> Vec<String> {
-    let is_file = |text: &&String| args.job.is_none() || open_job::output_input(text).is_none();
+    let is_file = |text: &&String| args.job.is_none() || open::output_input(text).is_none();
     args.inputs.iter().filter(is_file).cloned().collect()
 }
 

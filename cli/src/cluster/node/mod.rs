@@ -1,5 +1,11 @@
 //! `starling node list | info | stop`.
 
+mod measurements;
+mod records;
+pub(crate) mod removal;
+pub(crate) mod set;
+pub(crate) mod token;
+
 use client::{Client, ClientError};
 use kvs::membership::awaited;
 use proto::NodeId;
@@ -11,8 +17,8 @@ use verb::errors::{Done, Exit, Failure};
 use verb::flags::tuning;
 use verb::units;
 
-use crate::cluster::measurements::Measured;
-use crate::cluster::records::Records;
+use crate::cluster::node::measurements::Measured;
+use crate::cluster::node::records::Records;
 
 #[derive(Clone, Serialize)]
 pub(crate) struct NodeList {

@@ -1,5 +1,8 @@
 //! `starling task`: the tasks of one job.
 
+mod failures;
+mod list;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -13,8 +16,8 @@ use verb::cluster::logs::Logs;
 use verb::errors::{Done, Exit, Failure};
 use verb::terminal_text::shown;
 
-use crate::cluster::failures::Cause;
-use crate::cluster::task_list::{self, ListArgs};
+use crate::cluster::task::failures::Cause;
+use crate::cluster::task::list::ListArgs;
 use crate::common::selector::Selector;
 use crate::report::offline;
 use crate::views::jobs;
@@ -148,7 +151,7 @@ fn of_one_array(wanted: &str, mut tasks: Vec<TaskState>) -> Result<Vec<TaskState
 
 pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     match verb {
-        TaskVerb::List(args) if args.from.is_some() => return task_list::offline(context, args),
+        TaskVerb::List(args) if args.from.is_some() => return list::offline(context, args),
         TaskVerb::Explain(ExplainArgs { named, from: Some(from) }) => {
             return offline::explain(context, from, &named.job, named.tasks.as_deref());
         }
@@ -157,7 +160,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     verb::block_on(async {
         let client = context.connect().await?;
         let named = match verb {
-            TaskVerb::List(args) => return task_list::run(context, &client, args).await,
+            TaskVerb::List(args) => return list::run(context, &client, args).await,
             TaskVerb::Explain(ExplainArgs { named, .. })
             | TaskVerb::Info(named)
             | TaskVerb::Cancel(named) => named,
