@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::link::{self, Link, LinkError};
 use crate::map;
+use crate::map::home_of;
 use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, Target};
 use crate::{ClientError, Instance};
 
@@ -500,11 +501,6 @@ pub(crate) enum Checked {
 /// The error of a numbered write, which is uncertain if it was sent before and not answered.
 fn doubted(in_doubt: bool, node: u32, error: ClientError) -> ClientError {
     if in_doubt { ClientError::Uncertain { node } } else { error }
-}
-
-pub(crate) fn home_of(map: &wire::ClusterMap, partition: PartitionId) -> u32 {
-    let entry = &map.partitions[partition.0 as usize];
-    *entry.replicas.first().expect("the map gives every partition a primary")
 }
 
 /// Adds the name to the error of an unknown job or task: the node's answer has none.

@@ -1,6 +1,13 @@
 //! The map that a client knows: fetched whole from a node, and corrected by redirects.
 
+use proto::PartitionId;
 use proto::wire::{ClusterMap, Member, Redirect};
+
+/// The node that is primary of a partition.
+pub(crate) fn home_of(map: &ClusterMap, partition: PartitionId) -> u32 {
+    let entry = &map.partitions[partition.0 as usize];
+    *entry.replicas.first().expect("the map gives every partition a primary")
+}
 
 /// Replaces the known map by a fetched one, unless that is older.
 ///

@@ -6,8 +6,8 @@ use proto::{PartitionId, wire};
 use tokio::time::Instant;
 
 use crate::ClientError;
-use crate::call::home_of;
 use crate::link::LinkError;
+use crate::map::home_of;
 
 pub(crate) const BACKOFF_START: Duration = Duration::from_millis(20);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use workloads::{Graph, Placement, Plan};
 
-use crate::call::home_of;
+use crate::map::home_of;
 use crate::retry::Target;
 use crate::{Cas, Client, ClientError, link};
 

@@ -8,7 +8,7 @@ use crate::imports::{Arrows, arrows};
 use crate::texts::texts;
 
 /// The crates without rings.
-const CRATES: [&str; 6] = ["bench", "cli", "lab", "sim", "verb", "workloads"];
+const CRATES: [&str; 7] = ["bench", "cli", "client", "lab", "sim", "verb", "workloads"];
 
 pub(crate) fn check(root: &Path) -> Findings {
     let mut findings = Findings::new();

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use proto::wire::{self, KvKind, request};
 use proto::{PartitionId, limits};
 
-use crate::call::{Repeat, home_of};
+use crate::call::Repeat;
 use crate::kv::numbered::Writes;
 use crate::link;
+use crate::map::home_of;
 
 /// The maximum size of an operation in a request without its key and value.
 const OP_BYTES: usize = 64;

@@ -75,6 +75,7 @@ pub const KIND_LOAD: &str = "load";
 pub struct TaskView<'g> {
     pub index: u32,
     pub spec_index: u32,
+    #[doc(hidden)]
     pub spec: &'g wire::Spec,
     pub entry: u64,
     pub duration_ns: u64,
@@ -121,6 +122,8 @@ impl Graph {
         0..self.task_spec.len() as u32
     }
 
+    /// For crates of this workspace: the messages that describe the tasks.
+    #[doc(hidden)]
     #[must_use]
     pub fn specs(&self) -> &[wire::Spec] {
         &self.specs
@@ -365,14 +368,11 @@ impl Graph {
     }
 
     /// Sets the number of nodes that must have each of these outputs before its task counts as
-    /// done. Returns the number of outputs in specs.
-    pub fn set_replicas(
-        &mut self,
-        replicas: u32,
-        is_meant: impl Fn(&wire::Output) -> bool,
-    ) -> usize {
+    /// done. `is_meant` gets the file of an output, and whether it is kept. Returns the number of
+    /// outputs in specs.
+    pub fn set_replicas(&mut self, replicas: u32, is_meant: impl Fn(&str, bool) -> bool) -> usize {
         let outputs = self.specs.iter_mut().flat_map(|spec| &mut spec.outputs);
-        let meant = outputs.filter(|output| is_meant(output));
+        let meant = outputs.filter(|output| is_meant(&output.file, output.keep));
         meant.map(|output| output.replicas = replicas).count()
     }
 

@@ -86,6 +86,7 @@ impl Requested {
     }
 
     /// The variants of a spec's request, as texts.
+    #[doc(hidden)]
     #[must_use]
     pub fn variants_of(spec: &wire::Spec) -> Vec<String> {
         let request = Request::decode(&spec.request).ok().filter(|_| !spec.request.is_empty());

@@ -55,12 +55,14 @@ impl<'g> Plan<'g> {
     }
 
     /// All chunks, created on demand and alternating between homes.
+    #[doc(hidden)]
     #[must_use]
     pub fn chunks(&self) -> Chunks<'_> {
         Chunks { cutter: Cutter::new(self) }
     }
 
     /// The commit, which makes the job visible once every chunk is accepted.
+    #[doc(hidden)]
     #[must_use]
     pub fn commit(
         &self,

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use glob::Pattern;
 use proto::limits::COPIES_MAX;
-use proto::wire;
 use verb::errors::Failure;
 use workloads::Graph;
 
@@ -44,11 +43,11 @@ impl FromStr for ReplicasOf {
 }
 
 impl ReplicasOf {
-    fn fits(&self, output: &wire::Output) -> bool {
+    fn fits(&self, file: &str, is_kept: bool) -> bool {
         match &self.class {
             Class::All => true,
-            Class::Kept => output.keep,
-            Class::Files(pattern) => pattern.matches(&output.file),
+            Class::Kept => is_kept,
+            Class::Files(pattern) => pattern.matches(file),
         }
     }
 }
@@ -57,7 +56,7 @@ impl ReplicasOf {
 /// an error.
 pub(crate) fn set(graph: &mut Graph, all: &[ReplicasOf]) -> Result<(), Failure> {
     for one in all {
-        if graph.set_replicas(one.replicas, |output| one.fits(output)) == 0 {
+        if graph.set_replicas(one.replicas, |file, is_kept| one.fits(file, is_kept)) == 0 {
             let text = format!("--replicas {}: no output is of that class", one.text);
             return Err(Failure::usage(text).hint(
                 "a class is 'all', 'kept', or files as tasks name them: --replicas '*.dat=2'",
@@ -74,15 +73,12 @@ mod tests {
     fn of(text: &str) -> ReplicasOf {
         text.parse().expect(text)
     }
-    fn output(file: &str, keep: bool) -> wire::Output {
-        wire::Output { file: file.to_owned(), keep, ..wire::Output::default() }
-    }
 
     #[test]
     fn a_class_is_all_or_what_is_kept_or_files_by_their_names() {
         let fits = |text: &str| {
-            let outputs = [output("a.dat", false), output("b.txt", true), output("x=y", false)];
-            outputs.map(|output| of(text).fits(&output))
+            let outputs = [("a.dat", false), ("b.txt", true), ("x=y", false)];
+            outputs.map(|(file, is_kept)| of(text).fits(file, is_kept))
         };
         assert_eq!(fits("2"), [true, true, true]);
         assert_eq!(fits("all=2"), [true, true, true]);
