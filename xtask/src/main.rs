@@ -19,6 +19,7 @@ Only `make-mosaic` changes the tree.
 
 mod arrows;
 mod ci;
+mod folders;
 mod imports;
 mod language;
 mod links;

@@ -28,6 +28,7 @@ pub(crate) fn check(root: &Path) -> Findings {
     for name in longer.into_keys() {
         findings.push(format!("{name}: is gone; take it off xtask/src/tidy_longer.txt"));
     }
+    findings.extend(crate::folders::check(&texts));
     findings.extend(crate::links::check(root, &texts));
     findings.extend(crate::language::check(&texts));
     findings
