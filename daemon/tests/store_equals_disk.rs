@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use daemon::store::RocksStore;
+use dice::Dice;
 use kvs::{Batch, Page, PageRequest, Record, Write};
 use proto::PartitionId;
 use sim::disk::Disk;
@@ -55,7 +56,7 @@ fn after_a_kill_it_holds_whole_batches_and_all_acknowledged_ones() {
     }
     for seed in 300..315u64 {
         let dir = tempfile::tempdir().unwrap();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut script = script(seed, 0, true);
         // Only numbered writes: the last number is then their count.
         script.retain(|step| matches!(step, Step::Write(_)));
@@ -113,7 +114,7 @@ fn power_cut(seed: u64, dir: &Path, run: &Run, disk: &mut Disk) -> usize {
     let log = last_log(dir);
     let length = std::fs::metadata(&log).unwrap().len();
     assert_eq!(run.ends.last().copied().unwrap_or(run.synced_end), length, "seed {seed}");
-    let cut = run.synced_end + Random(seed ^ length).below(length - run.synced_end + 1);
+    let cut = run.synced_end + Random::new(seed ^ length).below(length - run.synced_end + 1);
     std::fs::OpenOptions::new().write(true).open(log).unwrap().set_len(cut).unwrap();
     let kept = run.ends.iter().filter(|&&end| end <= cut).count();
     let inherited = disk.unsynced() - run.ends.len();
@@ -206,7 +207,7 @@ impl Step {
 
 /// The steps of one incarnation.
 fn script(seed: u64, life: u64, heavy: bool) -> Vec<Step> {
-    let mut random = Random(seed << 8 | life);
+    let mut random = Random::new(seed << 8 | life);
     let mut steps = Vec::new();
     for seq in 1..=random.below(40) + 10 {
         let writes = (0..random.below(6)).map(|_| random.write(heavy)).collect();
@@ -221,16 +222,15 @@ fn script(seed: u64, life: u64, heavy: bool) -> Vec<Step> {
     steps
 }
 
-/// SplitMix64: random enough to choose cases, and the child draws the same numbers.
-struct Random(u64);
+/// Writes from a seed; the child draws the same ones.
+struct Random(Dice);
 
 impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Dice::new(seed))
+    }
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut n = self.0;
-        n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (n ^ (n >> 31)) % end
+        self.0.below(end)
     }
     fn partition(&mut self) -> PartitionId {
         PartitionId(PARTITIONS[self.below(4) as usize])

@@ -1,28 +1,22 @@
 //! A node neither panics nor hangs, for any contents of a well-framed packet or request.
 
+use dice::Dice;
 use node::{Config, Effect, Input, Node};
 use prost::Message as _;
 use proto::wire::message::Body;
 use proto::{ClientId, NodeId, Span, Time, wire};
 use scheduler::Tuning;
 
-/// Splitmix64: the test's own random numbers.
-struct Dice(u64);
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, sides: u64) -> u64 {
-        self.next() % sides
+/// Values of fields.
+struct Values(Dice);
+impl Values {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0.below(end)
     }
     /// Mostly small, sometimes huge.
     fn number(&mut self) -> u64 {
         match self.below(8) {
-            0 => self.next(),
+            0 => self.0.number(),
             1 => u64::MAX,
             2 => self.below(1 << 26),
             _ => self.below(5),
@@ -36,15 +30,15 @@ impl Dice {
     }
 }
 
-fn task(dice: &mut Dice) -> wire::TaskAttempt {
+fn task(dice: &mut Values) -> wire::TaskAttempt {
     wire::TaskAttempt { job: dice.number(), local: dice.number(), attempt: dice.number() }
 }
-fn tasks(dice: &mut Dice) -> Vec<wire::TaskAttempt> {
+fn tasks(dice: &mut Values) -> Vec<wire::TaskAttempt> {
     (0..dice.below(4)).map(|_| task(dice)).collect()
 }
 
-fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
-    let placed = |dice: &mut Dice| wire::Placed {
+fn bundle(dice: &mut Values) -> Option<wire::Bundle> {
+    let placed = |dice: &mut Values| wire::Placed {
         job: dice.number(),
         local: dice.number(),
         attempt: dice.number(),
@@ -73,8 +67,8 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
     })
 }
 
-fn credits(dice: &mut Dice) -> wire::Credits {
-    let credit = |dice: &mut Dice| wire::Credit {
+fn credits(dice: &mut Values) -> wire::Credits {
+    let credit = |dice: &mut Values| wire::Credit {
         round: dice.below(3) as u32,
         job: dice.number(),
         parent: dice.number(),
@@ -94,8 +88,8 @@ fn credits(dice: &mut Dice) -> wire::Credits {
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
 }
 
-fn commit(dice: &mut Dice) -> wire::JobCommit {
-    let total = |dice: &mut Dice| wire::PartitionTotal {
+fn commit(dice: &mut Values) -> wire::JobCommit {
+    let total = |dice: &mut Values| wire::PartitionTotal {
         partition: dice.number() as u32,
         chunks: dice.number() as u32,
         tasks: dice.below(9),
@@ -105,7 +99,7 @@ fn commit(dice: &mut Dice) -> wire::JobCommit {
     wire::JobCommit { job: dice.number(), partitions, openness, ..Default::default() }
 }
 
-fn count(dice: &mut Dice) -> wire::PartitionCount {
+fn count(dice: &mut Values) -> wire::PartitionCount {
     wire::PartitionCount {
         partition: dice.number() as u32,
         version: dice.number(),
@@ -115,7 +109,7 @@ fn count(dice: &mut Dice) -> wire::PartitionCount {
     }
 }
 
-fn body(dice: &mut Dice) -> Body {
+fn body(dice: &mut Values) -> Body {
     match dice.below(25) {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
         2 => {
@@ -183,7 +177,7 @@ fn body(dice: &mut Dice) -> Body {
     }
 }
 
-fn credit_query(dice: &mut Dice) -> Body {
+fn credit_query(dice: &mut Values) -> Body {
     let (job, parent, child) = (dice.number(), dice.number(), dice.number());
     let (lost_attempt, runs_again) = (dice.below(2) * dice.number(), dice.below(2) == 0);
     let round = dice.below(3) as u32;
@@ -193,7 +187,7 @@ fn credit_query(dice: &mut Dice) -> Body {
 }
 
 /// A message of an open job.
-fn open_job(dice: &mut Dice, job: u64) -> Body {
+fn open_job(dice: &mut Values, job: u64) -> Body {
     match dice.below(4) {
         0 => Body::Join(wire::Join { job, partition: dice.below(9) as u32 }),
         1 => {
@@ -219,14 +213,14 @@ fn open_job(dice: &mut Dice, job: u64) -> Body {
     }
 }
 
-fn turn(dice: &mut Dice) -> Body {
+fn turn(dice: &mut Values) -> Body {
     let (job, local, attempt, seq) = (dice.number(), dice.number(), dice.number(), dice.number());
-    let ended = |dice: &mut Dice| wire::Awaited {
+    let ended = |dice: &mut Values| wire::Awaited {
         local: dice.number(),
         verdict: dice.below(6) as i32,
         ..Default::default()
     };
-    let name = |dice: &mut Dice| wire::task_ref::Task::Child(dice.number());
+    let name = |dice: &mut Values| wire::task_ref::Task::Child(dice.number());
     match dice.below(9) {
         5..=8 => open_job(dice, job),
         0 => Body::TurnReply(wire::TurnReply {
@@ -275,7 +269,7 @@ fn turn(dice: &mut Dice) -> Body {
     }
 }
 
-fn recall(dice: &mut Dice) -> Body {
+fn recall(dice: &mut Values) -> Body {
     let (job, parent, attempt) = (dice.number(), dice.number(), dice.number());
     let partition = dice.below(9) as u32;
     if dice.below(2) == 0 {
@@ -295,13 +289,13 @@ fn recall(dice: &mut Dice) -> Body {
     Body::Recall(wire::Recall { job, parent, attempt, partition, child, slot })
 }
 
-fn cancel(dice: &mut Dice) -> wire::Cancel {
+fn cancel(dice: &mut Values) -> wire::Cancel {
     let (job, locals, staged) = (dice.number(), dice.numbers(), dice.below(2) == 0);
     wire::Cancel { job, locals, by: "a user".to_owned(), staged, round: dice.below(3) as u32 }
 }
 
-fn chunk(dice: &mut Dice) -> wire::Chunk {
-    let task = |dice: &mut Dice| wire::Task {
+fn chunk(dice: &mut Values) -> wire::Chunk {
+    let task = |dice: &mut Values| wire::Task {
         spec: dice.below(3) as u32,
         slots: dice.number() as u32,
         output_sizes: dice.numbers(),
@@ -331,7 +325,7 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
     }
 }
 
-fn request(dice: &mut Dice) -> wire::request::Body {
+fn request(dice: &mut Values) -> wire::request::Body {
     use wire::open_request::What;
     use wire::request::Body;
     match dice.below(13) {
@@ -391,7 +385,7 @@ fn node() -> Node {
 #[test]
 fn garbage_in_every_field_is_survived() {
     for seed in 0..60 {
-        let mut dice = Dice(seed);
+        let mut dice = Values(Dice::new(seed));
         let mut node = node();
         let mut now = Time(1_000);
         let (mut seq, mut effects): (u64, Vec<Effect>) = (1, Vec::new());

@@ -28,7 +28,6 @@ candidate knows its disk. Each voter also stores the highest index that it knows
 votes for no candidate without that index, even if it lacks the entries itself.
 */
 
-mod dice;
 mod election;
 mod limits;
 mod log;

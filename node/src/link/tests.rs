@@ -1,19 +1,8 @@
 //! Two ends of a link over a network that loses, repeats and reorders packets.
 
 use super::*;
+use dice::Dice;
 use proto::wire::JobEnd;
-
-/// Splitmix64: the test's own random numbers.
-struct Dice(u64);
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-}
 
 struct End {
     links: Links,
@@ -36,7 +25,7 @@ impl End {
     fn step(&mut self, now: Time, dice: &mut Dice, air: &mut Vec<wire::Packet>) {
         self.batches += 1;
         self.links.note_batch(self.batches);
-        if dice.roll(3) == 0 {
+        if dice.below(3) == 0 {
             self.links.durable(self.batches);
         }
         self.links.flush(now, || None, |_, packet| air.push(packet));
@@ -51,9 +40,9 @@ fn message(number: u64) -> Body {
 fn deliver(air: &mut Vec<wire::Packet>, ends: &mut [End; 2], dice: &mut Dice) {
     let count = air.len() as u64;
     for _ in 0..count {
-        let at = dice.roll(air.len() as u64) as usize;
-        let packet = if dice.roll(5) == 0 { air[at].clone() } else { air.swap_remove(at) };
-        if dice.roll(4) != 0 {
+        let at = dice.below(air.len() as u64) as usize;
+        let packet = if dice.below(5) == 0 { air[at].clone() } else { air.swap_remove(at) };
+        if dice.below(4) != 0 {
             ends[packet.to as usize].take(packet);
         }
         if air.is_empty() {
@@ -65,7 +54,7 @@ fn deliver(air: &mut Vec<wire::Packet>, ends: &mut [End; 2], dice: &mut Dice) {
 #[test]
 fn every_message_arrives_once_and_in_order() {
     for seed in 0..200 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut ends = [End::new(0, 1), End::new(1, 1)];
         let mut air = Vec::new();
         let mut now = Time(0);
@@ -87,7 +76,7 @@ fn every_message_arrives_once_and_in_order() {
 #[test]
 fn undurable_messages_go_to_the_next_incarnation() {
     for seed in 0..200 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut ends = [End::new(0, 1), End::new(1, 1)];
         let (mut air, mut now) = (Vec::new(), Time(0));
         let mut durable_before = Vec::new();
@@ -196,7 +185,7 @@ fn packets_of_other_incarnations_are_not_taken() {
 fn a_link_without_messages_falls_silent() {
     let mut ends = [End::new(0, 1), End::new(1, 1)];
     ends[0].links.send(NodeId(1), message(1));
-    let (mut air, mut dice, mut now) = (Vec::new(), Dice(1), Time(0));
+    let (mut air, mut dice, mut now) = (Vec::new(), Dice::new(1), Time(0));
     let mut packets = 0;
     for _ in 0..1000 {
         now = now + Span::from_millis(50);

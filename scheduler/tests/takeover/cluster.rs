@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use dice::Dice;
 use prost::Message as _;
 use proto::wire::MemberPhase;
 use proto::wire::message::Body;
@@ -14,7 +15,6 @@ use proto::{
 };
 use scheduler::{Homes, Mutant, Options, Out, Policy, Request, Scheduler, Tuning, traits};
 
-use crate::dice::Dice;
 use crate::oracle::Oracle;
 use crate::records::{Records, keep, touched};
 

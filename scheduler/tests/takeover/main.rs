@@ -1,7 +1,6 @@
 //! Take-over simulation: schedulers with homes that move and nodes that die, over many seeds.
 
 mod cluster;
-mod dice;
 mod happen;
 mod oracle;
 mod records;
