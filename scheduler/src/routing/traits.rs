@@ -153,6 +153,10 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::LateEdgesKept(it)   => row(Partition(PartitionId(it.child_partition)),
                                                               YES, NO,  NO,  NO,   Reliable),
 
+        // Variables. A synced value waits for the sync at its home too: turns rest on it.
+        Body::VarSet(it)          => row(Job(JobId(it.job)),  NO,  YES, NO,  NO,   Reliable),
+        Body::VarPush(it)         => row(Node,         it.synced, NO, it.synced, NO, Reliable),
+
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
         Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
         Body::JobCounts(it)       => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),

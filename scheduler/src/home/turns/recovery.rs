@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proto::variable::add_sums;
 use proto::wire::{self, TurnVerdict};
 use proto::{Attempt, TaskId, Time};
 
@@ -22,8 +23,12 @@ impl Ledger {
             return Err(RecordError(format!("task {task} has a turn but is not stored")));
         };
         let (attempt, verdict) = (Attempt(record.attempt), record.verdict());
+        let forgets_sums = self.mutant == Some(Mutant::SumsForgotten);
         let Some(part) = self.part_mut(task) else { return Ok(()) };
         part.count.turns += record.seq;
+        if !forgets_sums {
+            add_sums(&mut part.count.sums, &record.sums, 1);
+        }
         let turns = part.turns.get_or_insert_default();
         if state == State::Ended(End::Done) {
             turns.sealed.insert(index);
