@@ -68,7 +68,9 @@ pub fn check_value(value: &VarValue) -> Result<(), String> {
         return Err(format!("the text of a variable has at most {VARIABLE_TEXT_BYTES_MAX} bytes"));
     }
     if value.witness.len() > WITNESS_BYTES_MAX {
-        return Err(format!("a witness has at most {WITNESS_BYTES_MAX} bytes; hint: a file's name"));
+        return Err(format!(
+            "a witness has at most {WITNESS_BYTES_MAX} bytes; hint: a file's name"
+        ));
     }
     Ok(())
 }
@@ -268,8 +270,17 @@ mod tests {
         assert_eq!(text_of(&note, note.initial.as_ref().unwrap()), "a=b");
         assert!(parse_declared("nodes:sum").is_ok());
         let bad = [
-            "best", "best:least", "best:min:text", "note:last:int", "nodes:sum:real",
-            "nodes:sum=3", "best:min=1.5", "best:min=", "a b:min", ":min", "x:max:real=inf",
+            "best",
+            "best:least",
+            "best:min:text",
+            "note:last:int",
+            "nodes:sum:real",
+            "nodes:sum=3",
+            "best:min=1.5",
+            "best:min=",
+            "a b:min",
+            ":min",
+            "x:max:real=inf",
             "x:min:int:int",
         ];
         for text in bad {

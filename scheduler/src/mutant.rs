@@ -300,22 +300,6 @@ mutants! {
         RoundIgnored "round-ignored",
     }
 
-    /// Mutants of variables.
-    OF_VARIABLES by Simulator {
-        /// Turns and ends do not wait for the values that their tasks have used.
-        UsedBeforeSynced "used-before-synced",
-        /// A home takes the last value that arrives, whether or not it is better.
-        StaleBoundWins "stale-bound-wins",
-        /// A home takes a better value and keeps the witness of the former one.
-        BoundWithoutWitness "bound-without-witness",
-        /// A home that restarts or takes over does not read the values of variables.
-        VariablesForgotten "var-forgotten-on-takeover",
-        /// A home that restarts or takes over does not read the sums of turns.
-        SumsForgotten "sums-forgotten",
-        /// An attempt's sums count when it sends its turn, and again when it is repeated.
-        SumBeforeCommit "sum-before-commit",
-    }
-
     /// Mutants of numbered batches of the key-value store.
     OF_NUMBERS by Simulator {
         /// A numbered batch of the key-value store is applied as often as it arrives.

@@ -13,10 +13,10 @@ use proto::wire::{VarRule, VarValue};
 use proto::work::{Outcome, Turn};
 use proto::{Attempt, JobId, Span, TaskId, Time, wire};
 
+use crate::Scheduler;
 use crate::holder::Holder;
 use crate::holder::task::Work;
 use crate::output::Out;
-use crate::{Mutant, Scheduler};
 
 /// The variables of the jobs that have tasks here.
 pub(crate) type Variables = BTreeMap<JobId, JobVariables>;
@@ -213,9 +213,6 @@ impl Scheduler {
     fn rests_on(&self, task: TaskId) -> Vec<(u32, VarValue)> {
         let jobs = self.holder.variables.as_ref();
         let Some(job) = jobs.and_then(|jobs| jobs.get(&task.job)) else { return Vec::new() };
-        if self.options.mutant == Some(Mutant::UsedBeforeSynced) {
-            return Vec::new();
-        }
         job.unsynced().map(|(index, value)| (index, value.clone())).collect()
     }
 

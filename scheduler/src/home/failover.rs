@@ -47,12 +47,7 @@ impl Scheduler {
         self.loading(partition).jobs.push(state);
     }
     /// As [`Self::adopt`], for the record of a variable.
-    pub fn adopt_variable(
-        &mut self,
-        partition: PartitionId,
-        job: JobId,
-        variable: wire::Variable,
-    ) {
+    pub fn adopt_variable(&mut self, partition: PartitionId, job: JobId, variable: wire::Variable) {
         self.loading(partition).variables.push((job, variable));
     }
     fn loading(&mut self, partition: PartitionId) -> &mut Loading {

@@ -12,7 +12,6 @@ use proto::wire::{VarDeclared, VarRule};
 use proto::{JobId, NodeId, variable, wire};
 
 use super::{Job, Jobs};
-use crate::Mutant;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 
@@ -50,24 +49,15 @@ impl JobVariables {
     }
 
     /// Takes a value if it is better. Returns whether it is.
-    fn take(&mut self, new: &wire::Variable, mutant: Option<Mutant>) -> bool {
+    fn take(&mut self, new: &wire::Variable) -> bool {
         let Some(cell) = self.cells.get_mut(new.index as usize) else { return false };
         let rule = cell.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
         let Some(value) = &new.value else { return false };
-        let is_better = match mutant {
-            Some(Mutant::StaleBoundWins) => cell.value.as_ref() != Some(value),
-            _ => improves(rule, cell.value.as_ref(), value),
-        };
+        let is_better = improves(rule, cell.value.as_ref(), value);
         if rule == VarRule::VarSum || !is_better || variable::check_value(value).is_err() {
             return false;
         }
-        let mut value = value.clone();
-        if mutant == Some(Mutant::BoundWithoutWitness)
-            && let Some(known) = &mut cell.value
-        {
-            value.witness = std::mem::take(&mut known.witness);
-        }
-        cell.value = Some(value);
+        cell.value = Some(value.clone());
         true
     }
 }
@@ -75,13 +65,6 @@ impl JobVariables {
 impl Jobs {
     /// Loads a record of a variable. That of its job is loaded before.
     pub(crate) fn load_variable(&mut self, job: JobId, variable: wire::Variable) {
-        if self.mutant == Some(Mutant::VariablesForgotten) && variable.value.is_some() {
-            let initial = variable.declared.as_ref().and_then(|it| it.initial.clone());
-            return self.load_cell(job, wire::Variable { value: initial, ..variable });
-        }
-        self.load_cell(job, variable);
-    }
-    fn load_cell(&mut self, job: JobId, variable: wire::Variable) {
         if let Some(job) = self.jobs.get_mut(&job) {
             job.variables.cells.push(variable);
         }
@@ -90,7 +73,6 @@ impl Jobs {
     /// A node has values, or wants them.
     pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
         let job_id = JobId(set.job);
-        let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if job.state.ended_ns != 0 {
             return out.reliable.push((from, Body::JobEnd(job.end())));
@@ -99,7 +81,7 @@ impl Jobs {
             return;
         }
         job.variables.readers.insert(from);
-        let taken = set.values.iter().filter(|it| job.variables.take(it, mutant));
+        let taken = set.values.iter().filter(|it| job.variables.take(it));
         let changed: Vec<u32> = taken.map(|it| it.index).collect();
         if changed.is_empty() {
             // The values here are at least as good. The answer waits until they are synced.

@@ -258,11 +258,6 @@ impl Scheduler {
             number: turn.number,
             ..wire::TurnReply::default()
         };
-        if self.options.mutant == Some(Mutant::SumBeforeCommit)
-            && let Some(part) = self.home.ledger.part_mut(task)
-        {
-            add_sums(&mut part.count.sums, &std::mem::take(&mut turn.sums), 1);
-        }
         match self.home.ledger.fence(task, &turn) {
             Fence::Next if self.home.ledger.is_removed(task.job) => {
                 self.home.ledger.give_up(now, task, End::Cancelled, "", out);
@@ -295,7 +290,9 @@ impl Scheduler {
         let before = self.home.ledger.turns_of(task);
         self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
-        if (turn.spawned.is_some() || !turn.sums.is_empty() || !ends) && self.home.ledger.is_rebuilt(task) {
+        if (turn.spawned.is_some() || !turn.sums.is_empty() || !ends)
+            && self.home.ledger.is_rebuilt(task)
+        {
             return Err("the task was done before and runs again for a lost output: it can \
                         neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());

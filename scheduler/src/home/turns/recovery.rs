@@ -23,12 +23,9 @@ impl Ledger {
             return Err(RecordError(format!("task {task} has a turn but is not stored")));
         };
         let (attempt, verdict) = (Attempt(record.attempt), record.verdict());
-        let forgets_sums = self.mutant == Some(Mutant::SumsForgotten);
         let Some(part) = self.part_mut(task) else { return Ok(()) };
         part.count.turns += record.seq;
-        if !forgets_sums {
-            add_sums(&mut part.count.sums, &record.sums, 1);
-        }
+        add_sums(&mut part.count.sums, &record.sums, 1);
         let turns = part.turns.get_or_insert_default();
         if state == State::Ended(End::Done) {
             turns.sealed.insert(index);
