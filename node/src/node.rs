@@ -265,10 +265,8 @@ impl Node {
                 self.scheduler.on_turn(now, task, attempt, *turn, &mut self.out);
             }
             Input::SetVariable { task, attempt, index, value, ticket } => {
-                let by = (task, attempt);
-                let out = &mut self.out;
-                let done = self.scheduler.on_set_variable(now, by, index, *value, out);
-                out.variables.get_or_insert_default().set.push((ticket, done));
+                let (by, out) = ((task, attempt), &mut self.out);
+                self.scheduler.on_set_variable(now, by, (index, *value), ticket, out);
             }
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);

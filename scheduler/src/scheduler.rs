@@ -194,9 +194,7 @@ impl Scheduler {
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),
             Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
-            Body::JobCounts(counts) => {
-                self.home.jobs.on_job_counts(now, from, counts, self.routing.homes(), out)
-            }
+            Body::JobCounts(counts) => self.on_job_counts(now, from, counts, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
             Body::Cancel(cancel) => _ = self.on_cancel(now, &cancel, out),
@@ -230,6 +228,10 @@ impl Scheduler {
             }
             Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
+    }
+
+    fn on_job_counts(&mut self, now: Time, from: NodeId, counts: wire::JobCounts, out: &mut Out) {
+        self.home.jobs.on_job_counts(now, from, counts, self.routing.homes(), out);
     }
 
     /// A peer runs under this incarnation: the first one known, or a later one. Returns whether

@@ -5,6 +5,7 @@
 //! sends that value again and again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use proto::limits::{REPEAT_MAX, VARIABLE_AGAIN};
 use proto::variable::{check_value, improves};
@@ -128,21 +129,32 @@ impl Scheduler {
             return;
         }
         let jobs = self.holder.variables.get_or_insert_default();
-        if !jobs.contains_key(&task.job) {
+        if let Entry::Vacant(entry) = jobs.entry(task.job) {
             let again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN));
-            jobs.insert(task.job, JobVariables { again, ..JobVariables::default() });
+            entry.insert(JobVariables { again, ..JobVariables::default() });
             self.send_variables(task.job, out);
         }
     }
 
-    /// An attempt that runs here sets a variable. Returns false if the attempt does not run, or if
-    /// the variable is unknown here.
+    /// An attempt that runs here sets a variable. It is answered with false if it does not run, or
+    /// if the variable is unknown here.
     pub fn on_set_variable(
         &mut self,
         now: Time,
+        by: (TaskId, Attempt),
+        set: (u32, VarValue),
+        ticket: u64,
+        out: &mut Out,
+    ) {
+        let done = self.set_variable(now, by, set, out);
+        out.variables.get_or_insert_default().set.push((ticket, done));
+    }
+
+    fn set_variable(
+        &mut self,
+        now: Time,
         (task, attempt): (TaskId, Attempt),
-        index: u32,
-        value: VarValue,
+        (index, value): (u32, VarValue),
         out: &mut Out,
     ) -> bool {
         let is_current = self.holder.running.get(&task).is_some_and(|it| it.attempt == attempt);

@@ -90,6 +90,9 @@ impl Channel {
     }
 }
 
+const YES: bool = true;
+const NO: bool = false;
+
 /// The row of a message.
 #[must_use]
 #[rustfmt::skip] // One row a message.
@@ -97,8 +100,6 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
     use AddressedTo::{Node, Parents, Partition, TasksMoved, TasksNotHeld, Turn};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
-    const YES: bool = true;
-    const NO: bool = false;
     let row = |addressed_to, durable, survives_restart, frees_data, gives_back, channel| {
         let durable_before_send = durable;
         MessageTraits {

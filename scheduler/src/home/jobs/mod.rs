@@ -117,7 +117,7 @@ impl Jobs {
             ended_ns: 0,
             settings: commit
                 .settings
-                .or((variables > 0).then(wire::JobSettings::default))
+                .or_else(|| (variables > 0).then(wire::JobSettings::default))
                 .map(|settings| wire::JobSettings { round: 0, variables, ..settings }),
             partitions: commit.partitions,
             openness: openness as i32,
