@@ -286,6 +286,9 @@ impl Holder {
 
 #[cfg(test)]
 impl Holder {
+    pub(crate) fn variables_mut(&mut self) -> &mut Variables {
+        self.variables.get_or_insert_default()
+    }
     pub(crate) fn slots_mut(&mut self) -> &mut Slots {
         &mut self.slots
     }
