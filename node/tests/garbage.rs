@@ -251,6 +251,7 @@ fn turn(dice: &mut Dice) -> Body {
             Body::ChunksBorn(wire::ChunksBorn { job, partition, chunks })
         }
         _ => Body::Turn(Box::new(wire::Turn {
+            sums: Vec::new(),
             job,
             local,
             attempt,

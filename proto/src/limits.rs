@@ -11,6 +11,7 @@ mod past;
 mod requests;
 mod shell;
 mod turns;
+mod variables;
 mod versions;
 mod views;
 pub use copies::*;
@@ -22,6 +23,7 @@ pub use past::*;
 pub use requests::*;
 pub use shell::*;
 pub use turns::*;
+pub use variables::*;
 pub use versions::*;
 pub use views::*;
 
