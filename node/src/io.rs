@@ -22,6 +22,14 @@ pub enum Input {
     /// An attempt that this node launched commits a turn. Its last turn comes with
     /// [`Input::Finished`]. One turn of an attempt at a time: the next one follows the answer.
     Turn { task: TaskId, attempt: Attempt, turn: Box<Turn> },
+    /// An attempt that this node launched sets a variable of its job. The answer repeats `ticket`.
+    SetVariable {
+        task: TaskId,
+        attempt: Attempt,
+        index: u32,
+        value: Box<wire::VarValue>,
+        ticket: u64,
+    },
     /// The fetch with this number has ended; the error is one line.
     Fetched { object: ObjectId, number: u64, result: Result<(), FetchError> },
     /// Objects of an earlier incarnation that the shell found when it started.
@@ -78,6 +86,16 @@ pub enum Effect {
         task: TaskId,
         attempt: Attempt,
         answer: TurnAnswer,
+    },
+    /// A variable of a job with tasks here: its value has changed, or has become known.
+    Variable {
+        job: JobId,
+        variable: Box<wire::Variable>,
+    },
+    /// The answer to [`Input::SetVariable`]; false: the attempt does not run.
+    VariableSet {
+        ticket: u64,
+        done: bool,
     },
     Fetch(Fetch),
     /// Report `Input::Measured`.

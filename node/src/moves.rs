@@ -132,6 +132,10 @@ impl Node {
                 self.scheduler.adopt_job(record.partition, *state);
                 Ok(())
             }
+            Loaded::Variable(job, variable) => {
+                self.scheduler.adopt_variable(record.partition, job, *variable);
+                Ok(())
+            }
             Loaded::User => self.load_user(record).map_err(|error| error.to_string()),
             Loaded::Meta => Ok(()),
         }

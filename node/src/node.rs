@@ -79,7 +79,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4528);
+const _: () = assert!(size_of::<Node>() <= 4552);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -197,9 +197,19 @@ impl Node {
                 self.scheduler.load_job(*state);
                 Ok(())
             }
+            Loaded::Variable(job, variable) => {
+                self.scheduler.load_variable(job, *variable);
+                Ok(())
+            }
             Loaded::User => self.load_user(record).map_err(|error| damaged(error.to_string())),
             Loaded::Meta => Ok(()),
         }
+    }
+
+    /// The values of the variables of a job that is homed here, by index.
+    #[must_use]
+    pub fn variables_of(&self, job: JobId) -> Option<&[wire::Variable]> {
+        self.scheduler.variables_of(job)
     }
 
     pub(crate) fn load_user(&mut self, record: &Record) -> Result<(), kvs::DamagedRecord> {
@@ -254,6 +264,10 @@ impl Node {
             }
             Input::Turn { task, attempt, turn } => {
                 self.scheduler.on_turn(now, task, attempt, *turn, &mut self.out);
+            }
+            Input::SetVariable { task, attempt, index, value, ticket } => {
+                let (by, out) = ((task, attempt), &mut self.out);
+                self.scheduler.on_set_variable(now, by, (index, *value), ticket, out);
             }
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);

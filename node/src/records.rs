@@ -14,6 +14,9 @@ const END: u8 = 4;
 const HOLDER: u8 = 5;
 const START: u8 = 6;
 const TURN: u8 = 7;
+// Kinds of records of a job at its home.
+const STATE: u8 = 0;
+const VARIABLE: u8 = 1;
 
 /// Appends the writes of a step's facts. `number` is never used twice in one partition, and grows.
 pub(crate) fn write_facts(
@@ -49,6 +52,17 @@ pub(crate) fn write_facts(
         let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
         writes.push(Write { partition, key, value: Some(state.encode_to_vec()) });
     }
+    let variables = facts.variables.as_deref();
+    for (&(job, index), variable) in variables.iter().flat_map(|all| all.changed.iter()) {
+        let partition = kvs::job_partition(job, partitions);
+        let key = keys::job_record(keys::JOB, job, VARIABLE, index.into()).to_vec();
+        writes.push(Write { partition, key, value: Some(variable.encode_to_vec()) });
+    }
+    for &(job, index) in variables.iter().flat_map(|all| all.dropped.iter()) {
+        let partition = kvs::job_partition(job, partitions);
+        let key = keys::job_record(keys::JOB, job, VARIABLE, index.into()).to_vec();
+        writes.push(Write { partition, key, value: None });
+    }
     for &job in &facts.dropped_jobs {
         let partition = kvs::job_partition(job, partitions);
         let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
@@ -76,6 +90,7 @@ fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> 
 pub(crate) enum Loaded {
     Ledger(JobId, LedgerRecord),
     Job(Box<wire::JobState>),
+    Variable(JobId, Box<wire::Variable>),
     /// A record of the user's key-value store: a key, or a numbered batch.
     User,
     /// A record of the shell.
@@ -88,8 +103,17 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
         Some(keys::USER | keys::NUMBERS) => Ok(Loaded::User),
         Some(keys::META) => Ok(Loaded::Meta),
         Some(keys::JOB) => {
-            let state = wire::JobState::decode(record.value.as_slice()).map_err(malformed)?;
-            Ok(Loaded::Job(Box::new(state)))
+            let (job, kind, _) =
+                keys::parse_job_record(&record.key).ok_or("a job record's key is malformed")?;
+            let value = record.value.as_slice();
+            Ok(match kind {
+                STATE => Loaded::Job(Box::new(wire::JobState::decode(value).map_err(malformed)?)),
+                VARIABLE => {
+                    let variable = wire::Variable::decode(value).map_err(malformed)?;
+                    Loaded::Variable(job, Box::new(variable))
+                }
+                other => return Err(format!("a job record has the unknown kind {other}")),
+            })
         }
         Some(keys::TASK) => {
             let (job, kind, _) =

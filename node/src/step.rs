@@ -250,6 +250,13 @@ impl Node {
             // The answer comes before the end of its attempt.
             Effect::TurnAnswer { task, attempt, answer }
         }));
+        if let Some(news) = out.variables.take() {
+            let changed = news.changed.into_iter();
+            effects
+                .extend(changed.map(|(job, it)| Effect::Variable { job, variable: Box::new(it) }));
+            let set = news.set.into_iter();
+            effects.extend(set.map(|(ticket, done)| Effect::VariableSet { ticket, done }));
+        }
         let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
         effects.extend(kills);
         let discards = out.discards.drain(..);

@@ -245,6 +245,7 @@ fn turn(dice: &mut Values) -> Body {
             Body::ChunksBorn(wire::ChunksBorn { job, partition, chunks })
         }
         _ => Body::Turn(Box::new(wire::Turn {
+            sums: Vec::new(),
             job,
             local,
             attempt,

@@ -27,6 +27,7 @@ pub mod spared;
 mod stall;
 pub mod tally;
 pub mod time;
+pub mod variable;
 pub mod work;
 
 /// The messages on the wire and on disk.

@@ -175,6 +175,8 @@ pub struct Turn {
     pub awaits: Vec<wire::TaskRef>,
     /// `None`: the state of the former turn stays.
     pub state: Option<Vec<u8>>,
+    /// Added to sums of the job.
+    pub sums: Vec<wire::VarSum>,
 }
 
 /// The answer to a turn. It comes once the turn is synced on its replicas.

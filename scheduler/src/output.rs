@@ -25,6 +25,8 @@ pub struct Facts {
     pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
     /// The last turns of tasks. Boxed as well.
     pub turns: Option<Box<Turns>>,
+    /// Variables of jobs homed here, by index. Boxed as well.
+    pub variables: Option<Box<VariableFacts>>,
     /// Records of jobs homed here.
     pub jobs: BTreeMap<JobId, wire::JobState>,
     /// Staged chunks to be removed, by number.
@@ -45,11 +47,28 @@ impl Facts {
             && self.holders.is_empty()
             && self.starts.is_none()
             && self.turns.is_none()
+            && self.variables.is_none()
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
             && self.forgotten.is_empty()
             && self.dropped_jobs.is_empty()
     }
+}
+
+/// The changed variables of the jobs homed here, by job and index.
+#[derive(Debug, Default)]
+pub struct VariableFacts {
+    pub changed: BTreeMap<(JobId, u32), wire::Variable>,
+    /// Records to be removed.
+    pub dropped: Vec<(JobId, u32)>,
+}
+
+/// Variables for the attempts that run on this node.
+#[derive(Debug, Default)]
+pub struct VariableNews {
+    pub changed: Vec<(JobId, wire::Variable)>,
+    /// Answers to attempts that set variables, by ticket.
+    pub set: Vec<(u64, bool)>,
 }
 
 /// The answer to one request of a client.
@@ -72,6 +91,8 @@ pub struct Out {
     pub discards: Vec<(TaskId, Attempt)>,
     /// Answers to the turns of attempts that run here.
     pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,
+    /// For attempts that run here. Boxed, because most nodes never have any.
+    pub variables: Option<Box<VariableNews>>,
     pub events: Vec<Event>,
     /// The shell is asked to measure the resources that this node has used.
     pub measure: bool,

@@ -122,12 +122,22 @@ impl Scheduler {
     pub fn load_job(&mut self, state: wire::JobState) {
         self.home.jobs.load(state);
     }
+    /// Loads the record of a variable, after that of its job.
+    pub fn load_variable(&mut self, job: JobId, variable: wire::Variable) {
+        self.home.jobs.load_variable(job, variable);
+    }
     /// Resumes all work that the loaded records imply; called after the last record.
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.home.ledger.resume(now, out);
         self.home.ledger.ask_for_rounds(|_| true, self.routing.homes(), out);
         self.holder.job_tallies_mut().started(now);
         self.home.jobs.resume(now, self.routing.homes(), out);
+    }
+
+    /// The values of the variables of a job that is homed here, by index.
+    #[must_use]
+    pub fn variables_of(&self, job: JobId) -> Option<&[wire::Variable]> {
+        self.home.jobs.variables_of(job)
     }
 
     #[must_use]
@@ -187,13 +197,13 @@ impl Scheduler {
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => self.on_visible(now, &visible, out),
+            Body::VarSet(set) => self.home.jobs.on_var_set(from, &set, out),
+            Body::VarPush(push) => self.on_var_push(now, push, out),
             Body::Join(join) => self.home.jobs.on_join(from, join, self.routing.homes(), out),
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),
             Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
-            Body::JobCounts(counts) => {
-                self.home.jobs.on_job_counts(now, from, counts, self.routing.homes(), out)
-            }
+            Body::JobCounts(counts) => self.on_job_counts(now, from, counts, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
             Body::Cancel(cancel) => _ = self.on_cancel(now, &cancel, out),
@@ -227,6 +237,10 @@ impl Scheduler {
             }
             Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
+    }
+
+    fn on_job_counts(&mut self, now: Time, from: NodeId, counts: wire::JobCounts, out: &mut Out) {
+        self.home.jobs.on_job_counts(now, from, counts, self.routing.homes(), out);
     }
 
     /// A peer runs under this incarnation: the first one known, or a later one. Returns whether
@@ -339,6 +353,7 @@ impl Scheduler {
         self.ask_for_awaited(now, out);
         self.tend_open_jobs(now, out);
         self.repeat_turns(now, out);
+        self.repeat_variables(now, out);
         self.return_tasks_if_keeper(out);
         self.dispatch(now, out);
         self.watch_queues(now, out);

@@ -362,7 +362,7 @@ impl Open {
     ) -> Turn {
         let spawned = self.children.take();
         self.leaving.clone_from(&spawned);
-        Turn { verdict, spawned, awaits, state }
+        Turn { verdict, spawned, awaits, state, sums: Vec::new() }
     }
 }
 

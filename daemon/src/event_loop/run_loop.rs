@@ -442,6 +442,8 @@ impl Loop {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.answer_turn(task, attempt, answer);
             }
+            // No client of this release declares variables.
+            Effect::Variable { .. } | Effect::VariableSet { .. } => {}
             Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {

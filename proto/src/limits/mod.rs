@@ -9,6 +9,7 @@ mod logs;
 mod past;
 mod shell;
 mod turns;
+mod variables;
 mod versions;
 mod views;
 pub use door::*;
@@ -17,6 +18,7 @@ pub use logs::*;
 pub use past::*;
 pub use shell::*;
 pub use turns::*;
+pub use variables::*;
 pub use versions::*;
 pub use views::*;
 

@@ -191,6 +191,7 @@ impl Scheduler {
             // Its home mostly learns of the start before a death; a task with deaths has asked.
             self.report_start(task_attempt(task, attempt), out);
         }
+        self.want_variables(now, task, &work, out);
         if let Some(resume) = work.resume.clone() {
             self.holder.continue_turns(task, attempt, &resume);
         }
@@ -224,8 +225,8 @@ impl Scheduler {
         out.launches.push(launch);
     }
 
-    /// An attempt launched here has ended.
-    pub fn on_finished(
+    /// The end of an attempt is reported.
+    pub(crate) fn end_attempt(
         &mut self,
         now: Time,
         task: TaskId,

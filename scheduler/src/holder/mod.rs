@@ -22,6 +22,7 @@ pub(crate) mod staging;
 pub(crate) mod start_permission;
 pub(crate) mod task;
 pub(crate) mod turns;
+pub(crate) mod variables;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +48,7 @@ use crate::holder::staging::{Aside, Staged};
 use crate::holder::start_permission::StartRequests;
 use crate::holder::task::BundleBuilder;
 use crate::holder::turns::TurnsOfAttempts;
+use crate::holder::variables::Variables;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 use crate::scheduler::Options;
@@ -93,6 +95,8 @@ pub(crate) struct Holder {
     job_tallies: Box<JobTallies>,
     /// The turns of attempts here, answered or not. Boxed, because most nodes never have any.
     attempt_turns: Option<Box<TurnsOfAttempts>>,
+    /// Boxed as well.
+    variables: Option<Box<Variables>>,
 }
 
 impl Holder {
@@ -126,6 +130,7 @@ impl Holder {
             local_jobs: LocalJobs::default(),
             job_tallies: Box::default(),
             attempt_turns: None,
+            variables: None,
         }
     }
 
@@ -140,6 +145,7 @@ impl Holder {
             self.start_requests.deadline(),
             self.next_expiry(),
             self.next_repeated_turn(),
+            self.next_variables(),
         ];
         due.into_iter().flatten().min()
     }
@@ -283,6 +289,7 @@ impl Holder {
     /// The job is over; its tasks have been dropped before.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         self.no_space.forget_job(job);
+        self.forget_variables(job);
         self.remote_tasks.forget_job(job);
         self.recent_completions.forget_job(job);
     }
@@ -302,6 +309,9 @@ impl Holder {
 
 #[cfg(test)]
 impl Holder {
+    pub(crate) fn variables_mut(&mut self) -> &mut Variables {
+        self.variables.get_or_insert_default()
+    }
     pub(crate) fn slots_mut(&mut self) -> &mut Slots {
         &mut self.slots
     }

@@ -105,8 +105,8 @@ impl Holder {
 }
 
 impl Scheduler {
-    /// An attempt that runs here commits a turn.
-    pub fn on_turn(
+    /// The turn of an attempt goes to the task's home.
+    pub(crate) fn begin_turn(
         &mut self,
         now: Time,
         task: TaskId,
@@ -317,7 +317,7 @@ fn wire_turn(
     turn: Turn,
     completion: Option<wire::Completion>,
 ) -> wire::Turn {
-    let Turn { verdict, spawned, awaits, state } = turn;
+    let Turn { verdict, spawned, awaits, state, sums } = turn;
     wire::Turn {
         job: task.job.0,
         local: task.local.0,
@@ -329,5 +329,6 @@ fn wire_turn(
         state,
         completion,
         number: 0,
+        sums,
     }
 }

@@ -27,6 +27,7 @@ use crate::{LedgerRecord, Mutant, RecordError, Scheduler};
 pub(crate) struct Loading {
     ledger: Ledger,
     jobs: Vec<wire::JobState>,
+    variables: Vec<(JobId, wire::Variable)>,
 }
 
 impl Scheduler {
@@ -45,12 +46,16 @@ impl Scheduler {
     pub fn adopt_job(&mut self, partition: PartitionId, state: wire::JobState) {
         self.loading(partition).jobs.push(state);
     }
+    /// As [`Self::adopt`], for the record of a variable.
+    pub fn adopt_variable(&mut self, partition: PartitionId, job: JobId, variable: wire::Variable) {
+        self.loading(partition).variables.push((job, variable));
+    }
     fn loading(&mut self, partition: PartitionId) -> &mut Loading {
         let options = &self.options;
         let fresh = || {
             let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
             ledger.homes_move = true;
-            Loading { ledger, jobs: Vec::new() }
+            Loading { ledger, jobs: Vec::new(), variables: Vec::new() }
         };
         let loading = self.home.loading.get_or_insert_default();
         loading.entry(partition).or_insert_with(fresh)
@@ -69,7 +74,7 @@ impl Scheduler {
         };
         self.loading(partition);
         let loaded = self.home.loading.as_mut().and_then(|loading| loading.remove(&partition));
-        let Loading { ledger, jobs } = loaded.expect("made above");
+        let Loading { ledger, jobs, variables } = loaded.expect("made above");
         self.routing.serve(partition, term);
         let concerned = self.home.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
@@ -87,7 +92,7 @@ impl Scheduler {
         if self.options.mutant != Some(Mutant::HoldersNotQueried) {
             self.ask_about_held(now, partition, &claimed, out);
         }
-        self.home.jobs.take_over(now, jobs, self.routing.homes(), out);
+        self.home.jobs.take_over(now, jobs, variables, self.routing.homes(), out);
         self.routing.served_here(partition);
         self.resend_undelivered(now, out);
         self.confirm_forgotten(out);

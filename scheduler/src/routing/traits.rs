@@ -90,6 +90,9 @@ impl Channel {
     }
 }
 
+const YES: bool = true;
+const NO: bool = false;
+
 /// The row of a message.
 #[must_use]
 #[rustfmt::skip] // One row a message.
@@ -97,8 +100,6 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
     use AddressedTo::{Node, Parents, Partition, TasksMoved, TasksNotHeld, Turn};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
-    const YES: bool = true;
-    const NO: bool = false;
     let row = |addressed_to, durable, survives_restart, frees_data, gives_back, channel| {
         let durable_before_send = durable;
         MessageTraits {
@@ -152,6 +153,10 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
                                                               YES, NO,  NO,  NO,   Reliable),
         Body::LateEdgesKept(it)   => row(Partition(PartitionId(it.child_partition)),
                                                               YES, NO,  NO,  NO,   Reliable),
+
+        // Variables. A synced value waits for the sync at its home too: turns rest on it.
+        Body::VarSet(it)          => row(Job(JobId(it.job)),  NO,  YES, NO,  NO,   Reliable),
+        Body::VarPush(it)         => row(Node,         it.synced, NO, it.synced, NO, Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
         Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),

@@ -22,3 +22,4 @@ pub(crate) mod test_nodes;
 mod thief_tests;
 mod turn_mutant_tests;
 mod turns_tests;
+mod variables_tests;

@@ -141,7 +141,7 @@ fn spawned(tasks: usize) -> wire::Spawned {
 
 pub(super) fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
     let state = Some(vec![7]);
-    Turn { verdict, spawned: spawned(tasks), state, awaits: Vec::new() }
+    Turn { verdict, spawned: spawned(tasks), state, awaits: Vec::new(), sums: Vec::new() }
 }
 
 fn wait(tasks: usize, ordinals: &[u64]) -> Turn {

@@ -269,6 +269,7 @@ impl World {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.turn_answered(index, task, attempt, answer);
             }
+            Effect::Variable { .. } | Effect::VariableSet { .. } => {} // No job has variables.
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));

@@ -160,7 +160,7 @@ impl World {
         let awaits = if verdict == wire::TurnVerdict::TurnWait { awaits } else { Vec::new() };
         let mut request =
             Request { children, durations, state: Some(state.clone()), ..Request::default() };
-        let mut turn = Turn { verdict, spawned, awaits, state: Some(state) };
+        let mut turn = Turn { verdict, spawned, awaits, state: Some(state), sums: Vec::new() };
         if let Some(extra) = extra {
             // A lost output of a task that has spawned others ends its job as lost.
             let with_outputs = self.fault_options.left_away == 0;

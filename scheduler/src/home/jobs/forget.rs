@@ -100,6 +100,7 @@ impl Jobs {
             members: may_have(true, homes),
             ..Default::default()
         };
+        job.drop_variables(out);
         job.collections.clear();
         job.counts.clear();
         out.facts.jobs.insert(job_id, job.state.clone());

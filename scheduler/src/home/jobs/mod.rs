@@ -8,6 +8,7 @@ mod spawned;
 mod stall_detector;
 mod sums;
 mod tally_collection;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,7 @@ use crate::routing::partition_owners::Homes;
 use stall_detector::{StallDetector, StallRounds};
 use sums::{add, subtract};
 use tally_collection::Collection;
+use variables::JobVariables;
 
 #[derive(Debug)]
 struct Job {
@@ -35,6 +37,7 @@ struct Job {
     stall_detector: StallDetector,
     /// The members' tallies of rounds that have no summary, by round.
     collections: BTreeMap<u32, Collection>,
+    variables: JobVariables,
 }
 
 /// The result of a request to watch a job.
@@ -92,6 +95,8 @@ impl Jobs {
         } else if total == 0 {
             return Err(format!("job {} has no tasks", commit.job));
         }
+        proto::variable::check_all(&commit.variables)?;
+        let variables = commit.variables.len() as u32;
         let mut seen = BTreeSet::new();
         if !commit.partitions.iter().all(|total| seen.insert(total.partition)) {
             return Err(format!("job {} names a partition twice", commit.job));
@@ -110,12 +115,17 @@ impl Jobs {
             submitted_ns: commit.submitted_ns,
             committed_ns: now.0,
             ended_ns: 0,
-            settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
+            settings: commit
+                .settings
+                .or_else(|| (variables > 0).then(wire::JobSettings::default))
+                .map(|settings| wire::JobSettings { round: 0, variables, ..settings }),
             partitions: commit.partitions,
             openness: openness as i32,
             ..Default::default()
         };
         let mut job = Job::new(state);
+        job.variables = JobVariables::declare(commit.variables);
+        job.record_all_variables(out);
         job.begin_parts(homes, out);
         out.facts.jobs.insert(job_id, job.state.clone());
         job.notify_homes(homes, out);
@@ -135,6 +145,7 @@ impl Jobs {
     pub(crate) fn resume(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
             job.resume(homes, out);
+            job.announce_variables(homes, out);
         }
         for job_id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.collect(now, job_id, homes, out);
@@ -149,9 +160,11 @@ impl Jobs {
         &mut self,
         now: Time,
         states: Vec<wire::JobState>,
+        variables: Vec<(JobId, wire::Variable)>,
         homes: &Homes,
         out: &mut Out,
     ) {
+        let taken: Vec<JobId> = states.iter().map(|state| JobId(state.job)).collect();
         for state in states {
             let job_id = JobId(state.job);
             let mut job = Job::new(state);
@@ -160,6 +173,14 @@ impl Jobs {
                 job.resume(homes, out);
             }
             self.jobs.insert(job_id, job);
+        }
+        for (job, variable) in variables {
+            self.load_variable(job, variable);
+        }
+        for job_id in taken {
+            if let Some(job) = self.jobs.get(&job_id).filter(|job| job.state.ended_ns == 0) {
+                job.announce_variables(homes, out);
+            }
             self.collect(now, job_id, homes, out);
             self.go_on_forgetting(job_id, homes);
         }
@@ -390,6 +411,7 @@ impl Job {
             told_partitions: 0,
             stall_detector: StallDetector::default(),
             collections: BTreeMap::new(),
+            variables: JobVariables::default(),
         }
     }
 
@@ -399,7 +421,9 @@ impl Job {
         // Fields that only the home needs, and that may be large, are left out.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
         let total = self.total();
-        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
+        let sums = self.state.sum.as_ref().map_or(&[][..], |sum| &sum.sums);
+        let variables = self.variables.seen(sums);
+        wire::JobState { total, stall, rounds, retried, members, variables, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
@@ -437,6 +461,7 @@ impl Job {
             partitions,
             edges: 0,
             openness: self.state.openness,
+            variables: Vec::new(),
         };
         Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
     }

@@ -180,7 +180,9 @@ impl Jobs {
         }
         for job_id in goes.dropped {
             mark(Mark::JobDropped);
-            self.jobs.remove(&job_id);
+            if let Some(mut job) = self.jobs.remove(&job_id) {
+                job.drop_variables(out);
+            }
             out.facts.dropped_jobs.push(job_id);
         }
     }

@@ -1,6 +1,7 @@
 //! The sums of the reports of all partitions of a job.
 
 use proto::limits::FAILURES_KEPT_PER_JOB;
+use proto::variable::add_sums;
 use proto::wire;
 
 /// Adds a report to the sum.
@@ -14,6 +15,7 @@ pub(super) fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) 
     sum.submitted += count.submitted;
     sum.held_bytes += count.held_bytes;
     sum.turns += count.turns;
+    add_sums(&mut sum.sums, &count.sums, 1);
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;
     sum.moved_bytes += count.moved_bytes;
@@ -55,6 +57,7 @@ pub(super) fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCo
     sum.submitted = sum.submitted.saturating_sub(count.submitted);
     sum.held_bytes = sum.held_bytes.saturating_sub(count.held_bytes);
     sum.turns = sum.turns.saturating_sub(count.turns);
+    add_sums(&mut sum.sums, &count.sums, -1);
     sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
     sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proto::limits::{
     CHILD_KEY_BYTES_MAX, CHILD_KEYS_MAX, CHUNK_EDGES_MAX, TURN_AWAITS_MAX, TURN_BYTES_MAX,
-    TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX,
+    TURN_SPAWNS_MAX, TURN_STATE_BYTES_MAX, VARIABLES_MAX,
 };
 use proto::wire::{self, TurnVerdict};
 
@@ -31,6 +31,10 @@ pub(crate) fn check_turn(turn: &wire::Turn) -> Result<(), String> {
     }
     if prost::Message::encoded_len(turn) > TURN_BYTES_MAX {
         return Err(format!("a turn may have at most {TURN_BYTES_MAX} bytes"));
+    }
+    let of_sum = |sum: &wire::VarSum| sum.variable as usize;
+    if turn.sums.len() > VARIABLES_MAX || turn.sums.iter().any(|it| of_sum(it) >= VARIABLES_MAX) {
+        return Err(format!("a job has at most {VARIABLES_MAX} variables"));
     }
     let Some(spawned) = &turn.spawned else { return Ok(()) };
     if turn.verdict() == TurnVerdict::TurnFailed && !spawned.tasks.is_empty() {

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::event::{Event, Turned};
+use proto::variable::add_sums;
 use proto::wire::message::Body;
 use proto::wire::{self, TurnResult, TurnVerdict};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
@@ -132,6 +133,8 @@ impl Ledger {
         own.keys.extend(named);
         (own.seq, own.attempt, own.verdict) = (turn.seq, Attempt(turn.attempt), turn.verdict());
         own.number = turn.number;
+        add_sums(&mut own.sums, &turn.sums, 1);
+        add_sums(&mut part.count.sums, &turn.sums, 1);
         own.awaits = std::mem::take(&mut turn.awaits);
         own.forget_other_ends();
         own.spawned = count;
@@ -287,7 +290,9 @@ impl Scheduler {
         let before = self.home.ledger.turns_of(task);
         self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
-        if (turn.spawned.is_some() || !ends) && self.home.ledger.is_rebuilt(task) {
+        if (turn.spawned.is_some() || !turn.sums.is_empty() || !ends)
+            && self.home.ledger.is_rebuilt(task)
+        {
             return Err("the task was done before and runs again for a lost output: it can \
                         neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());

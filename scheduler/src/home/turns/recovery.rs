@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proto::variable::add_sums;
 use proto::wire::{self, TurnVerdict};
 use proto::{Attempt, TaskId, Time};
 
@@ -24,6 +25,7 @@ impl Ledger {
         let (attempt, verdict) = (Attempt(record.attempt), record.verdict());
         let Some(part) = self.part_mut(task) else { return Ok(()) };
         part.count.turns += record.seq;
+        add_sums(&mut part.count.sums, &record.sums, 1);
         let turns = part.turns.get_or_insert_default();
         if state == State::Ended(End::Done) {
             turns.sealed.insert(index);

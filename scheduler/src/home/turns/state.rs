@@ -40,6 +40,8 @@ pub(super) struct TaskTurns {
     /// The node where the command of the last attempt waits, as far as this home knows. It is not
     /// recorded: on any other node the task runs from its beginning.
     pub(super) waits_at: Option<NodeId>,
+    /// Added to sums of the job by all turns.
+    pub(super) sums: Vec<wire::VarSum>,
 }
 
 impl TaskTurns {
@@ -73,7 +75,7 @@ impl TaskTurns {
         let named: BTreeSet<LocalId> = named.collect();
         self.known.retain(|local, _| named.contains(local));
     }
-    /// The record of the turn. A done task keeps only its number.
+    /// The record of the turn. A done task keeps only its number and sums.
     pub(super) fn record(&self, index: u64, is_done: bool) -> wire::TurnRecord {
         let bare = wire::TurnRecord {
             index,
@@ -82,6 +84,7 @@ impl TaskTurns {
             verdict: self.verdict as i32,
             spawned: self.spawned,
             number: self.number,
+            sums: self.sums.clone(),
             ..wire::TurnRecord::default()
         };
         if is_done {
@@ -114,6 +117,7 @@ impl TaskTurns {
             asks: None,
             known,
             waits_at: None,
+            sums: record.sums,
         }
     }
 }

@@ -263,6 +263,7 @@ impl Draft {
             partitions: totals,
             edges: self.edges.len() as u64,
             openness: 0,
+            variables: Vec::new(),
         };
         Submission { chunks, commit }
     }

@@ -1,0 +1,149 @@
+//! The variables of the jobs that are homed here.
+//!
+//! The home of a job is the home of its variables. A node that runs tasks of the job sends each
+//! improvement here. The home writes it, announces it at once to all such nodes, and announces it
+//! again when it is synced on all replicas.
+
+use std::collections::BTreeSet;
+
+use proto::variable::improves;
+use proto::wire::message::Body;
+use proto::wire::{VarDeclared, VarRule};
+use proto::{JobId, NodeId, variable, wire};
+
+use super::{Job, Jobs};
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+
+/// The variables of one job.
+#[derive(Debug, Default)]
+pub(super) struct JobVariables {
+    /// By index.
+    cells: Vec<wire::Variable>,
+    /// The nodes that run tasks of the job, or have run some.
+    readers: BTreeSet<NodeId>,
+}
+
+impl JobVariables {
+    pub(super) fn declare(declared: Vec<VarDeclared>) -> Self {
+        let cells = (0..).zip(declared).map(|(index, declared)| {
+            let value = declared.initial.clone();
+            wire::Variable { index, declared: Some(declared), value, sum: None }
+        });
+        Self { cells: cells.collect(), readers: BTreeSet::new() }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// As clients see them. `sums`: the sum of all reports.
+    pub(super) fn seen(&self, sums: &[wire::VarSum]) -> Vec<wire::Variable> {
+        let with_sum = |cell: &wire::Variable| {
+            let is_sum = cell.declared.as_ref().is_some_and(|it| it.rule() == VarRule::VarSum);
+            let known = sums.iter().find(|sum| sum.variable == cell.index).copied();
+            let sum = known.unwrap_or_else(|| wire::VarSum::new(cell.index, 0));
+            wire::Variable { sum: is_sum.then_some(sum), ..cell.clone() }
+        };
+        self.cells.iter().map(with_sum).collect()
+    }
+
+    /// Takes a value if it is better. Returns whether it is.
+    fn take(&mut self, new: &wire::Variable) -> bool {
+        let Some(cell) = self.cells.get_mut(new.index as usize) else { return false };
+        let rule = cell.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
+        let Some(value) = &new.value else { return false };
+        let is_better = improves(rule, cell.value.as_ref(), value);
+        if rule == VarRule::VarSum || !is_better || variable::check_value(value).is_err() {
+            return false;
+        }
+        cell.value = Some(value.clone());
+        true
+    }
+}
+
+impl Jobs {
+    /// Loads a record of a variable. That of its job is loaded before.
+    pub(crate) fn load_variable(&mut self, job: JobId, variable: wire::Variable) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.variables.cells.push(variable);
+        }
+    }
+
+    /// A node has values, or wants them.
+    pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
+        let job_id = JobId(set.job);
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        if job.state.ended_ns != 0 {
+            return out.reliable.push((from, Body::JobEnd(job.end())));
+        }
+        if job.variables.is_none() {
+            return;
+        }
+        job.variables.readers.insert(from);
+        let taken = set.values.iter().filter(|it| job.variables.take(it));
+        let changed: Vec<u32> = taken.map(|it| it.index).collect();
+        if changed.is_empty() {
+            // The values here are at least as good. The answer waits until they are synced.
+            let all = job.variables.cells.clone();
+            return out.reliable.push((from, job.push(all, true, false)));
+        }
+        job.record_variables(&changed, out);
+        let cells = &job.variables.cells;
+        let changed: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
+        for synced in [false, true] {
+            for &reader in &job.variables.readers {
+                out.reliable.push((reader, job.push(changed.clone(), synced, false)));
+            }
+        }
+        job.notify(out);
+    }
+
+    /// The values of the variables of a job, by index.
+    pub(crate) fn variables_of(&self, job: JobId) -> Option<&[wire::Variable]> {
+        Some(&self.jobs.get(&job)?.variables.cells)
+    }
+}
+
+impl Job {
+    fn push(&self, variables: Vec<wire::Variable>, synced: bool, asks: bool) -> Body {
+        Body::VarPush(wire::VarPush { job: self.state.job, variables, synced, asks })
+    }
+
+    fn record_variables(&self, changed: &[u32], out: &mut Out) {
+        let records = &mut out.facts.variables.get_or_insert_default().changed;
+        for &index in changed {
+            let cell = self.variables.cells[index as usize].clone();
+            records.insert((JobId(self.state.job), index), cell);
+        }
+    }
+
+    /// The job is new.
+    pub(super) fn record_all_variables(&self, out: &mut Out) {
+        if !self.variables.is_none() {
+            let all: Vec<u32> = (0..self.variables.cells.len() as u32).collect();
+            self.record_variables(&all, out);
+        }
+    }
+
+    /// The records of the variables are removed with that of the job.
+    pub(super) fn drop_variables(&mut self, out: &mut Out) {
+        let job = JobId(self.state.job);
+        let cells = std::mem::take(&mut self.variables.cells);
+        if !cells.is_empty() {
+            let dropped = &mut out.facts.variables.get_or_insert_default().dropped;
+            dropped.extend(cells.iter().map(|cell| (job, cell.index)));
+        }
+    }
+
+    /// This home is new, and does not know which nodes run tasks of the job.
+    pub(super) fn announce_variables(&self, homes: &Homes, out: &mut Out) {
+        if self.variables.is_none() {
+            return;
+        }
+        for member in homes.living_or_back() {
+            let all = self.variables.cells.clone();
+            out.reliable.push((member, self.push(all, true, true)));
+        }
+    }
+}
