@@ -1,5 +1,6 @@
 //! `starling node`: one node in the foreground; or the nodes of an instance.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::cluster::node::removal;
 use crate::common::allocator;
 use crate::local::hardware::{self, HardwareArgs};
 use crate::local::launch_context;
+use crate::web::beside_node::Page;
 
 const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -137,6 +139,9 @@ struct StartArgs {
     /// new one]
     #[arg(long, value_name = "R", value_parser = verb::flags::replicas_parser())]
     replicas: Option<u32>,
+    /// Serve the live page of the cluster at this address of loopback; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    web: Option<SocketAddr>,
     #[command(flatten)]
     slurm: SlurmArgs,
     #[command(flatten)]
@@ -194,6 +199,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let told = launch_context::LaunchOptions { rank: args.rank, expect: args.expect };
     let launcher =
         args.rendezvous.is_some().then(|| launch_context::find(told)).transpose()?.flatten();
+    let page = args.web.map(Page::bind).transpose()?;
     let with_parent = args.with_parent;
     let is_together = args.rendezvous.is_some();
     let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
@@ -207,6 +213,10 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let handle = daemon::start(options)?;
     let (node, address) = (handle.node(), handle.listens_on());
     context.output.note(&format!("node {node}{of} listens on {address}"));
+    if let Some(page) = page {
+        context.output.note(&format!("the live page: {}", page.url()));
+        page.serve(Context::new(context.output, context.settings.clone(), Some(dir)))?;
+    }
     live(handle, with_parent, claim)
 }
 

@@ -1,5 +1,6 @@
 //! `starling web`: a live page of a cluster or of run records, for browsers of this machine.
 
+pub(crate) mod beside_node;
 pub(crate) mod changes;
 mod files;
 pub(crate) mod live;

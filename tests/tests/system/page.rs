@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::Value;
-use starling_tests::{Instance, Running, Sandbox, repository, skip, wait_until};
+use starling_tests::{Foreground, Instance, Running, Sandbox, Shape, repository, skip, wait_until};
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
@@ -246,6 +246,35 @@ fn top_prints_all_views_once() {
     assert!(use_kind.split_whitespace().last() == Some("8"), "{use_kind}");
     let no_terminal = instance.starling(&["top"]).expect_code(2);
     assert!(no_terminal.stderr.contains("--once"), "{no_terminal:?}");
+}
+
+#[test]
+fn a_node_serves_the_page_of_its_cluster() {
+    let mut shape = Shape::new(2, 1, 2);
+    shape.flags.insert(0, vec!["--web".to_owned(), "127.0.0.1:0".to_owned()]);
+    let mut cluster = Foreground::up(Sandbox::new(), shape);
+    let said = cluster.said(0);
+    let line = said.lines().find_map(|line| line.split_once("the live page: ")).expect("a line");
+    let (at, token) = line.1.split_once("/#t=").expect("the token is in the fragment");
+    let at = at.strip_prefix("http://").expect("it is plain HTTP");
+    let bearer = format!("Authorization: Bearer {token}");
+    let shown = || -> Value {
+        let (status, body) = get(at, "/api/v1/overview", &[&bearer]);
+        if status == 200 { serde_json::from_str(&body).expect("JSON") } else { Value::Null }
+    };
+    wait_until("the page shows both nodes", || {
+        shown()["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2)
+    });
+    assert_eq!(get(at, "/api/v1/overview", &[]).0, 401, "it needs the token");
+    assert!(!cluster.said(1).contains("the live page"), "{}", cluster.said(1));
+    cluster.kill(1);
+    wait_until("the page shows that node 1 is lost", || shown()["nodes"][1]["state"] == "down");
+
+    let sandbox = cluster.sandbox();
+    let refused = sandbox.starling(&["node", "--web", "0.0.0.0:0"]).expect_code(2);
+    assert!(refused.stderr.contains("ssh -L"), "{refused:?}");
+    let taken = sandbox.starling(&["node", "--web", at]).expect_code(4);
+    assert!(taken.stderr.contains("127.0.0.1:0 takes a free port"), "{taken:?}");
 }
 
 /// Runs the page in a real browser. Skipped where node, the packages or Chromium are missing.
