@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::call::name_unknown;
 use crate::records::is_ended;
 use crate::retry::Target;
-use crate::{Client, ClientError, JobSettings, TaskSpec, link, now_ns};
+use crate::{Client, ClientError, DeclaredVariable, JobSettings, TaskSpec, link, now_ns};
 
 /// A chunk is sent when it has about this many bytes, or this many kinds of tasks.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -39,6 +39,8 @@ pub struct OpenOptions {
     pub settings: JobSettings,
     /// `None`: the next free number of the cluster.
     pub job: Option<JobId>,
+    /// Values that the tasks share.
+    pub variables: Vec<DeclaredVariable>,
 }
 
 /// An edge from a parent. `output`: the number of the output that the child reads; `None`: order
@@ -139,6 +141,7 @@ impl Client {
             submitted_ns: now_ns(),
             settings: Some(options.settings.to_record()),
             openness: Openness::Open as i32,
+            variables: DeclaredVariable::records(&options.variables),
             ..Default::default()
         };
         self.commit(&commit).await?;
