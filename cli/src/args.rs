@@ -42,6 +42,9 @@ pub(crate) enum Verb {
     Await(crate::inside::awaiting::AwaitArgs),
     /// Inside a task: make spawned tasks exist, and keep a state for another attempt
     Commit(crate::inside::commit::CommitArgs),
+    /// Variables of a job: values that its tasks share, inside a task or with --job
+    #[command(subcommand)]
+    Var(crate::inside::var::VarVerb),
     /// Jobs: list, inspect, wait, follow, cancel, read output
     #[command(subcommand)]
     Job(crate::cluster::job::JobVerb),

@@ -125,6 +125,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Spawn(args) => inside::spawn::run(context, &args),
         Verb::Await(args) => inside::awaiting::run(context, &args),
         Verb::Commit(args) => inside::commit::run(context, &args),
+        Verb::Var(verb) => inside::var::run(context, &verb),
         Verb::Job(verb) => job::run(context, &verb),
         Verb::Task(verb) => task::run(context, &verb),
         Verb::Kv(verb) => kv::run(context, &verb),

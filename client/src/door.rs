@@ -28,7 +28,7 @@ use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
 use wire::task_ref;
 
-use crate::{TaskSpec, Verdict};
+use crate::{TaskSpec, Variable, Verdict};
 
 /// The size of an answer: one verdict for each awaited task.
 const DOOR_ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -198,6 +198,61 @@ impl Door {
         }
     }
 
+    /// The value of a variable of the job as this node knows it.
+    ///
+    /// # Errors
+    /// The job has no such variable, or it is a sum, or the node is gone.
+    pub fn variable(&self, name: &str) -> Result<Variable, DoorError> {
+        self.get(name, None).map(|record| Variable::of_record(&record))
+    }
+
+    /// Follows a variable of the job: its value, then each later one.
+    #[must_use]
+    pub fn watch_variable<'d>(&'d self, name: &'d str) -> DoorVariableWatch<'d> {
+        DoorVariableWatch { door: self, name, last: None }
+    }
+
+    fn get(
+        &self,
+        name: &str,
+        unlike: Option<wire::DoorUnlike>,
+    ) -> Result<wire::Variable, DoorError> {
+        match self.call(Asked::Get(wire::DoorGet { name: name.to_owned(), unlike }))? {
+            Answered::Variable(record) => Ok(*record),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
+    /// Sets a variable of the job at once. Returns the value that the node knows then, which may be
+    /// a better one.
+    ///
+    /// # Errors
+    /// The job has no such variable, or the value does not fit it, or the node is gone.
+    pub fn set_variable(
+        &self,
+        name: &str,
+        value: &str,
+        witness: Vec<u8>,
+    ) -> Result<Variable, DoorError> {
+        let set = wire::DoorSet { name: name.to_owned(), value: value.to_owned(), witness };
+        match self.call(Asked::Set(set))? {
+            Answered::Variable(record) => Ok(Variable::of_record(&record)),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
+    /// Adds to a sum of the job. It counts when the attempt's next turn is committed.
+    ///
+    /// # Errors
+    /// The job has no such sum, or this is no integer, or the node is gone.
+    pub fn add_to_variable(&self, name: &str, number: &str) -> Result<(), DoorError> {
+        let add = wire::DoorAdd { name: name.to_owned(), value: number.to_owned() };
+        match self.call(Asked::Add(add))? {
+            Answered::Added(wire::DoorAdded {}) => Ok(()),
+            _ => Err(DoorError::BadAnswer),
+        }
+    }
+
     fn call(&self, body: Asked) -> Result<Answered, DoorError> {
         let request = wire::DoorRequest { token: self.token.to_vec(), body: Some(body) };
         let bytes = request.encoded_len();
@@ -234,6 +289,28 @@ impl Door {
         stream.read_exact(&mut body)?;
         wire::DoorResponse::decode(&body[..])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+/// The values of one variable, as [`Door::watch_variable`] follows it.
+#[derive(Debug)]
+pub struct DoorVariableWatch<'d> {
+    door: &'d Door,
+    name: &'d str,
+    last: Option<wire::DoorUnlike>,
+}
+
+impl DoorVariableWatch<'_> {
+    /// The present value at first, then the next one that differs from the last.
+    ///
+    /// # Errors
+    /// As [`Door::variable`]; also when the attempt has ended.
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> Result<Variable, DoorError> {
+        let record = self.door.get(self.name, self.last.take())?;
+        let variable = Variable::of_record(&record);
+        self.last = Some(wire::DoorUnlike { value: record.value });
+        Ok(variable)
     }
 }
 

@@ -88,6 +88,7 @@ mod records;
 mod results;
 mod retry;
 mod submit;
+mod variables;
 mod watch;
 
 pub use build::{GraphBuilder, GraphTask, TaskSpec};
@@ -108,5 +109,6 @@ pub use open::{NewTask, OpenJob, OpenOptions, Parent};
 pub use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId};
 pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
+pub use variables::{DeclaredVariable, Variable, VariablesWatch};
 pub use watch::JobWatch;
 pub use workloads::{Graph, Needs, Placement, Plan};

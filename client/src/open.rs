@@ -22,7 +22,7 @@ use crate::limits::{
 };
 use crate::records::is_ended;
 use crate::retry::Target;
-use crate::{Client, ClientError, JobSettings, TaskSpec, link, now_ns};
+use crate::{Client, ClientError, DeclaredVariable, JobSettings, TaskSpec, link, now_ns};
 
 /// The maximum number of parents of a task that is added to a job.
 const PARENTS_MAX: usize = 1 << 17;
@@ -40,6 +40,8 @@ pub struct OpenOptions {
     pub settings: JobSettings,
     /// `None`: the next free number of the cluster.
     pub job: Option<JobId>,
+    /// Values that the tasks share.
+    pub variables: Vec<DeclaredVariable>,
 }
 
 /// An edge from a parent. `output`: the number of the output that the child reads; `None`: order
@@ -140,6 +142,7 @@ impl Client {
             submitted_ns: now_ns(),
             settings: Some(options.settings.to_record()),
             openness: Openness::Open as i32,
+            variables: DeclaredVariable::records(&options.variables),
             ..Default::default()
         };
         self.commit(&commit).await?;

@@ -12,7 +12,7 @@ use workloads::{Graph, Placement, Plan};
 
 use crate::map::home_of;
 use crate::retry::Target;
-use crate::{Cas, Client, ClientError, link};
+use crate::{Cas, Client, ClientError, DeclaredVariable, link};
 
 /// The key with the next small consecutive job id.
 const NEXT_JOB: &[u8] = b"starling/next-job";
@@ -44,6 +44,8 @@ pub struct SubmitOptions {
     pub job: Option<JobId>,
     /// The start of the submission, if that was before this call. Nanoseconds since the Unix epoch.
     pub submitted_ns: Option<u64>,
+    /// Values that the tasks share.
+    pub variables: Vec<DeclaredVariable>,
 }
 
 /// The settings of a job.
@@ -174,7 +176,8 @@ impl Client {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
         }
-        let commit = plan.commit(&options.name, submitted_ns, options.settings.to_record());
+        let mut commit = plan.commit(&options.name, submitted_ns, options.settings.to_record());
+        commit.variables = DeclaredVariable::records(&options.variables);
         self.commit(&commit).await?;
         let tasks = commit.partitions.iter().map(|total| total.tasks).sum();
         Ok(JobHandle { job: JobId(commit.job), tasks, edges: commit.edges })

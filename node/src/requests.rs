@@ -45,6 +45,7 @@ fn owner_of(body: request::Body) -> Owner {
         Body::Forget(forget) => Owner::Scheduler(SchedulerRequest::Forget(forget)),
         Body::Open(request) => Owner::Scheduler(SchedulerRequest::Open(request)),
         Body::WatchEnds(query) => Owner::Scheduler(SchedulerRequest::WatchEnds(query)),
+        Body::SetVariable(write) => Owner::Scheduler(SchedulerRequest::SetVariable(write)),
         Body::Kv(batch) => Owner::Store(StoreRequest::Batch(batch)),
         Body::KvMany(batches) => Owner::Store(StoreRequest::Batches(batches)),
         Body::WatchKey(watch) => Owner::Store(StoreRequest::Watch(watch)),

@@ -86,18 +86,18 @@ pub fn rule_name(rule: VarRule) -> &'static str {
     }
 }
 
-/// Reads a declaration: `NAME:RULE`, where the rule is `min`, `max`, `last` or `sum`, then perhaps
-/// `:real` or `:int`, and perhaps `=INITIAL`.
+/// Reads a declaration: `NAME=RULE`, where the rule is `min`, `max`, `last` or `sum`, then perhaps
+/// `,real` or `,int`, and perhaps `:INITIAL`.
 pub fn parse_declared(text: &str) -> Result<VarDeclared, String> {
-    let (head, initial) = match text.split_once('=') {
-        Some((head, initial)) => (head, Some(initial)),
-        None => (text, None),
+    let malformed = || format!("'{text}' is not NAME=RULE[,real][:INITIAL]");
+    let (name, rest) = text.split_once('=').ok_or_else(malformed)?;
+    let (rule, initial) = match rest.split_once(':') {
+        Some((rule, initial)) => (rule, Some(initial)),
+        None => (rest, None),
     };
-    let mut parts = head.split(':');
-    let (name, rule) = (parts.next().unwrap_or_default(), parts.next());
-    let (kind, rest) = (parts.next(), parts.next());
-    let Some(rule) = rule.filter(|_| rest.is_none()) else {
-        return Err(format!("'{text}' is not NAME:RULE[:int|:real][=INITIAL]"));
+    let (rule, kind) = match rule.split_once(',') {
+        Some((rule, kind)) => (rule, Some(kind)),
+        None => (rule, None),
     };
     declared(name, rule, kind, initial)
 }
@@ -158,7 +158,7 @@ pub fn parse_value(declared: &VarDeclared, text: &str) -> Result<VarValue, Strin
             Ok(number) => Ok(VarValue { number, ..VarValue::default() }),
             Err(_) => Err(format!(
                 "'{text}' is no integer of 64 bits for the variable '{name}'; hint: declare it as \
-                 {name}:{}:real",
+                 {name}={},real",
                 rule_name(declared.rule())
             )),
         },
@@ -170,6 +170,17 @@ pub fn parse_value(declared: &VarDeclared, text: &str) -> Result<VarValue, Strin
             Err(format!("the variable '{name}' is a sum: it is not set; hint: starling var add"))
         }
     }
+}
+
+/// Reads a number that is added to a sum.
+pub fn parse_sum(declared: &VarDeclared, text: &str) -> Result<i64, String> {
+    let name = &declared.name;
+    if declared.rule() != VarRule::VarSum {
+        let rule = rule_name(declared.rule());
+        return Err(format!("the variable '{name}' has the rule {rule}, so nothing is added to it"));
+    }
+    let number = text.trim().parse();
+    number.map_err(|_| format!("'{text}' is no integer of 64 bits for the sum '{name}'"))
 }
 
 /// The text of a value.
@@ -262,31 +273,31 @@ mod tests {
 
     #[test]
     fn declarations_are_read_and_bad_ones_are_refused() {
-        let best = parse_declared("best:min=120").unwrap();
+        let best = parse_declared("best=min:120").unwrap();
         assert_eq!((best.rule(), best.initial), (VarRule::VarMin, Some(number(120))));
-        let gap = parse_declared("gap:max:real=-0.5").unwrap();
+        let gap = parse_declared("gap=max,real:-0.5").unwrap();
         assert_eq!(text_of(&gap, gap.initial.as_ref().unwrap()), "-0.5");
-        let note = parse_declared("note:last=a=b").unwrap();
-        assert_eq!(text_of(&note, note.initial.as_ref().unwrap()), "a=b");
-        assert!(parse_declared("nodes:sum").is_ok());
+        let note = parse_declared("note=last:a:b=c").unwrap();
+        assert_eq!(text_of(&note, note.initial.as_ref().unwrap()), "a:b=c");
+        assert!(parse_declared("nodes=sum").is_ok());
         let bad = [
             "best",
-            "best:least",
-            "best:min:text",
-            "note:last:int",
-            "nodes:sum:real",
-            "nodes:sum=3",
-            "best:min=1.5",
-            "best:min=",
-            "a b:min",
-            ":min",
-            "x:max:real=inf",
-            "x:min:int:int",
+            "best=least",
+            "best=min,text",
+            "note=last,int",
+            "nodes=sum,real",
+            "nodes=sum:3",
+            "best=min:1.5",
+            "best=min:",
+            "a b=min",
+            "=min",
+            "x=max,real:inf",
+            "x=min,int,int",
         ];
         for text in bad {
             assert!(parse_declared(text).is_err(), "{text}");
         }
-        let twice = [parse_declared("a:min").unwrap(), parse_declared("a:max").unwrap()];
+        let twice = [parse_declared("a=min").unwrap(), parse_declared("a=max").unwrap()];
         assert!(check_all(&twice).is_err());
     }
 

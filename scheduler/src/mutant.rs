@@ -137,6 +137,22 @@ mutants! {
         BornBeforeSync "born-before-sync",
     }
 
+    /// Mutants of the variables of jobs.
+    OF_VARIABLES by Simulator {
+        /// A turn does not wait for the values that it rests on.
+        EndBeforeBound "end-before-bound",
+        /// A node takes each announced value for a synced one.
+        UsedBeforeSynced "used-before-synced",
+        /// The home of a job keeps the value that came last.
+        StaleBoundWins "stale-bound-wins",
+        /// The home of a job keeps a value without its witness.
+        BoundWithoutWitness "bound-without-witness",
+        /// A later home of a job has forgotten the values.
+        VarForgottenOnTakeover "var-forgotten-on-takeover",
+        /// What a fenced turn adds counts as well.
+        SumBeforeCommit "sum-before-commit",
+    }
+
     /// More mutants of turns. Each is found by a test of one home
     /// (`src/tests/turn_mutant_tests.rs` of this crate).
     OF_ONE_HOME by HomeTests {

@@ -59,6 +59,13 @@ pub struct Options {
     pub mutant: Option<Mutant>,
 }
 
+impl Options {
+    /// The number of this incarnation as a writer of variables.
+    pub(crate) fn writer(&self) -> u64 {
+        u64::from(self.incarnation.0) << 32 | u64::from(self.me.0)
+    }
+}
+
 /// How long a home collects counts before it reports them.
 pub(crate) fn report_interval(homes: &Homes) -> Span {
     Span(COUNTS_INTERVAL.0 * homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64)

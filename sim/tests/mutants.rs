@@ -30,6 +30,7 @@ found! {
     every_mutant_of_the_past_is_found OF_THE_PAST,
     every_mutant_of_numbers_is_found OF_NUMBERS,
     every_mutant_of_turns_is_found OF_TURNS,
+    every_mutant_of_variables_is_found OF_VARIABLES,
     every_mutant_of_open_jobs_is_found OF_OPEN_JOBS,
     every_mutant_of_resources_is_found OF_RESOURCES,
 }

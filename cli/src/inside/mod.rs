@@ -5,6 +5,7 @@ pub(crate) mod awaiting;
 pub(crate) mod commit;
 pub(crate) mod handles;
 pub(crate) mod spawn;
+pub(crate) mod var;
 
 use client::{Door, DoorError, DoorRefusal};
 use verb::errors::{Failure, plain};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use analysis::RunReport;
-use client::{Client, now_ns};
+use client::{Client, Variable, now_ns};
 use proto::limits::JOB_PARTS_TIMEOUT;
 use proto::wire::{JobState, JobSummary, Openness};
 use proto::{JobId, NodeId, Span};
@@ -154,6 +154,10 @@ pub(crate) async fn info(
     }
     if let Some(stall) = jobs::stall_line(&state) {
         add("stalled", &stall);
+    }
+    for variable in state.variables.iter().map(Variable::of_record) {
+        let value = variable.value.as_deref().unwrap_or("no value");
+        add("variable", &format!("{} = {} ({})", variable.name, shown(value), variable.rule));
     }
     for failure in &jobs::counts(&state).failures {
         add("failure", &shown(&jobs::failure_line(failure)));

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use analysis::{Fold, Reads, RunFacts, RunReport};
+use client::Variable;
 use proto::wire::{JobState, NodeState, Openness};
 use proto::{Span, Time};
 use serde::Serialize;
 
+use crate::inside::var::VariableRow;
 use crate::views::{job_info, jobs};
 
 /// The facts of a job's state that are not in the log.
@@ -65,6 +67,8 @@ struct ReportWithFailures<'r> {
     open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variables: Vec<VariableRow>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     past: Option<job_info::PastRow>,
 }
@@ -85,6 +89,7 @@ pub(crate) fn json(
     let is_of_open_job = state.openness() != Openness::ClosedGraph;
     let open = is_of_open_job.then(|| state.openness() == Openness::Open && state.ended_ns == 0);
     let held_bytes = is_of_open_job.then(|| jobs::counts(state).held_bytes);
+    let variables = state.variables.iter().map(|it| Variable::of_record(it).into()).collect();
     let told = ReportWithFailures {
         report,
         cancelled_by,
@@ -94,6 +99,7 @@ pub(crate) fn json(
         results_dir,
         open,
         held_bytes,
+        variables,
         past,
     };
     serde_json::to_string(&told).expect("numbers and strings always serialise")

@@ -24,6 +24,7 @@ or if the command has died, the next attempt starts from the beginning, with the
 
 use std::collections::HashMap;
 
+use proto::variable::add_sums;
 use proto::wire::{self, TurnVerdict, task_ref};
 use proto::work::{Outcome, Turn, TurnAnswer};
 use proto::{Attempt, TaskId, limits};
@@ -108,6 +109,10 @@ struct Open {
     children: Children,
     /// The children of the turn under way.
     leaving: wire::Spawned,
+    /// Added to sums with the next turn, and with the turn under way.
+    sums: Vec<wire::VarSum>,
+    leaving_sums: Vec<wire::VarSum>,
+    has_variables: bool,
     phase: Phase,
 }
 
@@ -121,12 +126,41 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// An attempt starts: its commands are known by this token.
-    pub(crate) fn enter(&mut self, key: Key, token: Token, resume: Option<&wire::Resume>) {
+    pub(crate) fn enter(
+        &mut self,
+        key: Key,
+        token: Token,
+        has_variables: bool,
+        resume: Option<&wire::Resume>,
+    ) {
         let children = resume.map(Children::after).unwrap_or_default();
-        let (seq, leaving) = (resume.map_or(0, |resume| resume.seq), wire::Spawned::default());
+        let seq = resume.map_or(0, |resume| resume.seq);
         self.remove(key);
         self.by_token.insert(token, key);
-        self.open.insert(key, Open { token, seq, children, leaving, phase: Phase::Runs });
+        let open = Open {
+            token,
+            seq,
+            children,
+            leaving: wire::Spawned::default(),
+            sums: Vec::new(),
+            leaving_sums: Vec::new(),
+            has_variables,
+            phase: Phase::Runs,
+        };
+        self.open.insert(key, open);
+    }
+
+    /// The attempt of this token, and whether its job has variables.
+    pub(crate) fn of_token(&self, token: Token) -> Result<(Key, bool), Refusal> {
+        let key = *self.by_token.get(&token).ok_or_else(Refusal::no_token)?;
+        let open = self.open.get(&key).ok_or_else(Refusal::no_token)?;
+        Ok((key, open.has_variables))
+    }
+
+    /// Adds to a sum, with the next turn.
+    pub(crate) fn add(&mut self, token: Token, sum: wire::VarSum) -> Result<(), Refusal> {
+        add_sums(&mut self.idle(token)?.1.sums, &[sum], 1);
+        Ok(())
     }
 
     /// The attempt of this token, if it runs and has no turn under way.
@@ -200,6 +234,7 @@ impl Attempts {
     pub(crate) fn answered(&mut self, key: Key, answer: TurnAnswer) -> Order {
         let Some(open) = self.open.get_mut(&key) else { return Order::Nothing };
         let leaving = std::mem::take(&mut open.leaving);
+        let leaving_sums = std::mem::take(&mut open.leaving_sums);
         let phase = std::mem::replace(&mut open.phase, Phase::Runs);
         // The command may be gone, and then nothing waits for the answer.
         let send = |sender: oneshot::Sender<Answer>, answer| _ = sender.send(answer);
@@ -230,6 +265,7 @@ impl Attempts {
                 TurnAnswer::Refused(text),
             ) => {
                 open.children.put_back(leaving);
+                add_sums(&mut open.sums, &leaving_sums, 1);
                 let hint = "nothing of this turn counts; earlier turns of the task do";
                 send(sender, Err(Refusal::bad(text, hint)));
             }
@@ -340,7 +376,7 @@ impl Attempts {
             }
             Phase::Runs | Phase::Commits { .. } => {}
         }
-        if outcome.is_done() && open.children.has_uncommitted() {
+        if outcome.is_done() && (open.children.has_uncommitted() || !open.sums.is_empty()) {
             outcome.turn = Some(Box::new(open.turn(TurnVerdict::TurnDone, Vec::new(), None)));
         }
         End::Reported
@@ -362,7 +398,9 @@ impl Open {
     ) -> Turn {
         let spawned = self.children.take();
         self.leaving.clone_from(&spawned);
-        Turn { verdict, spawned, awaits, state, sums: Vec::new() }
+        let sums = std::mem::take(&mut self.sums);
+        self.leaving_sums.clone_from(&sums);
+        Turn { verdict, spawned, awaits, state, sums }
     }
 }
 

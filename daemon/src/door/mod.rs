@@ -13,6 +13,7 @@ mod refusal;
 mod server;
 mod token;
 mod uncommitted;
+mod variables;
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -40,6 +41,7 @@ pub(crate) struct Door {
     /// `None`: no place could hold it, and tasks of this node cannot spawn tasks.
     socket: Option<BoundSocket>,
     attempts: Mutex<Attempts>,
+    variables: variables::Known,
     /// To the run loop: at most one turn of each attempt.
     inputs: mpsc::UnboundedSender<Local>,
 }
@@ -55,7 +57,7 @@ impl Door {
             Ok(socket) => (Some(socket), None),
             Err(reason) => (None, Some(reason)),
         };
-        (Self { socket, attempts: Mutex::default(), inputs }, lacks)
+        (Self { socket, attempts: Mutex::default(), variables: variables::Known::default(), inputs }, lacks)
     }
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
@@ -85,6 +87,21 @@ impl Door {
     /// The answer of the core to a turn of an attempt.
     pub(crate) fn answered(&self, task: TaskId, attempt: Attempt, answer: TurnAnswer) -> Order {
         self.attempts().answered((task, attempt), answer)
+    }
+
+    /// A variable of a job has another value.
+    pub(crate) fn variable_changed(&self, job: JobId, variable: wire::Variable) {
+        self.variables.changed(job, variable);
+    }
+
+    /// The core has taken the value of this ticket, or not.
+    pub(crate) fn variable_set(&self, ticket: u64, done: bool) {
+        self.variables.set(ticket, done);
+    }
+
+    /// The job has ended.
+    pub(crate) fn forget_variables(&self, job: JobId) {
+        self.variables.forget(job);
     }
 
     /// True if the attempt is over, and its command waits here for the next one.
@@ -141,7 +158,8 @@ impl Doorway for Door {
         let socket = self.socket.as_ref().ok_or("this node has no socket for tasks")?;
         let token = Token::draw().map_err(|error| error.to_string())?;
         let resume = launch.resume.as_deref();
-        self.attempts().enter((launch.task, launch.attempt), token, resume);
+        let has_variables = launch.settings.variables > 0;
+        self.attempts().enter((launch.task, launch.attempt), token, has_variables, resume);
         let door = socket.path().to_string_lossy().into_owned();
         let state = resume.and_then(|resume| resume.state.clone());
         Ok(Entrance { door, token: token.text(), state })

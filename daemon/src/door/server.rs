@@ -154,10 +154,24 @@ async fn answer(
                 Err(refusal) => Some(Err(refusal)),
             }
         }
+        Some(Asked::Get(get)) => or_gone(stream, door.get(token, get)).await,
+        Some(Asked::Set(set)) => or_gone(stream, door.set(token, set)).await,
+        Some(Asked::Add(add)) => or_gone(stream, door.add(token, add)).await,
         None => Some(Err(Refusal::bad(
             "a request that this node does not know",
             "use the 'starling' of this node's version",
         ))),
+    }
+}
+
+/// Waits for an answer, as long as the command does.
+async fn or_gone(
+    stream: &UnixStream,
+    answer: impl Future<Output = Result<Answered, Refusal>>,
+) -> Option<Result<Answered, Refusal>> {
+    tokio::select! {
+        answer = answer => Some(answer),
+        () = gone(stream) => None,
     }
 }
 

@@ -442,8 +442,10 @@ impl Loop {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.answer_turn(task, attempt, answer);
             }
-            // No client of this release declares variables.
-            Effect::Variable { .. } | Effect::VariableSet { .. } => {}
+            Effect::Variable { job, variable } => {
+                self.shared.door.variable_changed(job, *variable);
+            }
+            Effect::VariableSet { ticket, done } => self.shared.door.variable_set(ticket, done),
             Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {
@@ -453,6 +455,7 @@ impl Loop {
             }
             Effect::Forget { job } => {
                 self.kill_parked(job);
+                self.shared.door.forget_variables(job);
                 // Nothing waits for the removal. Later files may be of a job that comes now.
                 let objects = executor.objects().clone();
                 let listed = objects.list_to_forget(job);

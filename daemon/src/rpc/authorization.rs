@@ -74,6 +74,7 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
             | Body::Cancel(_)
             | Body::Retry(_)
             | Body::Forget(_)
+            | Body::SetVariable(_)
             | Body::Tune(_)
             | Body::Propose(_),
         ) => false,

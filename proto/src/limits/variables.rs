@@ -10,3 +10,5 @@ pub const VARIABLE_TEXT_BYTES_MAX: usize = 1024;
 pub const WITNESS_BYTES_MAX: usize = 4096;
 /// A node repeats values that are not known to be synced after this time.
 pub const VARIABLE_AGAIN: Span = Span::from_secs(1);
+/// A command waits this long for the home of its job to say which variables there are.
+pub const VARIABLE_PATIENCE: Span = Span::from_secs(10);

@@ -14,10 +14,10 @@ use proto::wire::{VarRule, VarValue};
 use proto::work::{Outcome, Turn};
 use proto::{Attempt, JobId, Span, TaskId, Time, wire};
 
-use crate::Scheduler;
 use crate::holder::Holder;
 use crate::holder::task::Work;
 use crate::output::Out;
+use crate::{Mutant, Scheduler};
 
 /// The variables of the jobs that have tasks here.
 pub(crate) type Variables = BTreeMap<JobId, JobVariables>;
@@ -158,7 +158,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> bool {
         let is_current = self.holder.running.get(&task).is_some_and(|it| it.attempt == attempt);
-        let writer = u64::from(self.options.incarnation.0) << 32 | u64::from(self.options.me.0);
+        let writer = self.options.writer();
         let jobs = self.holder.variables.as_mut().filter(|_| is_current);
         let Some(job) = jobs.and_then(|jobs| jobs.get_mut(&task.job)) else { return false };
         let Some(cell) = job.cells.get_mut(&index) else { return false };
@@ -194,10 +194,13 @@ impl Scheduler {
     }
 
     /// The job's home announces values.
-    pub(crate) fn on_var_push(&mut self, now: Time, push: wire::VarPush, out: &mut Out) {
+    pub(crate) fn on_var_push(&mut self, now: Time, mut push: wire::VarPush, out: &mut Out) {
         let (job_id, asks) = (JobId(push.job), push.asks);
         let jobs = self.holder.variables.as_mut();
         let Some(job) = jobs.and_then(|jobs| jobs.get_mut(&job_id)) else { return };
+        if self.options.mutant == Some(Mutant::UsedBeforeSynced) {
+            push.synced = true;
+        }
         let changed = job.merge(push);
         if !changed.is_empty() {
             let news = out.variables.get_or_insert_default();
@@ -223,6 +226,9 @@ impl Scheduler {
 
     /// The values that a step of this task may rest on, and that are not known to be synced.
     fn rests_on(&self, task: TaskId) -> Vec<(u32, VarValue)> {
+        if self.options.mutant == Some(Mutant::EndBeforeBound) {
+            return Vec::new();
+        }
         let jobs = self.holder.variables.as_ref();
         let Some(job) = jobs.and_then(|jobs| jobs.get(&task.job)) else { return Vec::new() };
         job.unsynced().map(|(index, value)| (index, value.clone())).collect()

@@ -36,6 +36,7 @@ pub enum Request {
     Open(wire::OpenRequest),
     /// Answered on each end of a task until the job ends.
     WatchEnds(wire::EndsQuery),
+    SetVariable(wire::VarWrite),
 }
 
 impl Request {
@@ -51,6 +52,7 @@ impl Request {
             Self::Explain(query) => vec![LocalId(query.local).partition()],
             Self::Retry(retry) => of_job(retry.job),
             Self::Forget(forget) => of_job(forget.job),
+            Self::SetVariable(write) => of_job(write.job),
             Self::Cancel(cancel) if cancel.locals.is_empty() => of_job(cancel.job),
             Self::Cancel(cancel) => {
                 cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
@@ -116,6 +118,7 @@ impl Scheduler {
             Request::Explain(query) => self.explain(&query),
             Request::Cancel(cancel) => self.cancel(now, &cancel, out),
             Request::Tune(change) => self.tune(&change, out),
+            Request::SetVariable(write) => self.write_variable(&write, out),
         };
         let mut response = wire::Response { id, ..Default::default() };
         match answer {
@@ -214,6 +217,22 @@ impl Scheduler {
         match self.home.jobs.retry(now, retry, self.routing.homes(), out) {
             Some(state) => state.map(response::Body::Job).map_err(refused),
             None => Err(unknown_job(retry.job)),
+        }
+    }
+
+    fn write_variable(
+        &mut self,
+        write: &wire::VarWrite,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        let writer = self.options.writer();
+        match self.home.jobs.write_variable(write, writer, out) {
+            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Some(Err(text)) => Err(refused(text)),
+            None => Err(unknown_job(write.job)),
         }
     }
 

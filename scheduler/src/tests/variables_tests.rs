@@ -20,7 +20,7 @@ fn variable(index: u32, number: i64) -> wire::Variable {
 }
 
 fn declared() -> wire::VarDeclared {
-    parse_declared("best:min").expect("it is well formed")
+    parse_declared("best=min").expect("it is well formed")
 }
 
 /// The home of all jobs.

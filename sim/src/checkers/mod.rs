@@ -30,6 +30,7 @@ pub(crate) mod rounds;
 pub(crate) mod stall;
 pub(crate) mod starve;
 pub(crate) mod turns;
+pub(crate) mod variables;
 pub(crate) mod yields;
 
 use std::collections::BTreeMap;

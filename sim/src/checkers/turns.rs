@@ -26,6 +26,9 @@ pub(crate) struct Request {
     /// The output of the child before it that each child reads: 0 orders it only, 1 is the output.
     /// Empty if no child has an edge.
     pub edges: Vec<Option<u32>>,
+    /// The best value of the job that the node knew.
+    pub used: Option<i64>,
+    pub sums: Vec<proto::wire::VarSum>,
 }
 
 /// A turn as its home committed it.

@@ -269,7 +269,8 @@ impl World {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.turn_answered(index, task, attempt, answer);
             }
-            Effect::Variable { .. } | Effect::VariableSet { .. } => {} // No job has variables.
+            Effect::Variable { job, variable } => self.variable_heard(index, job, &variable),
+            Effect::VariableSet { .. } => {}
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));
@@ -298,7 +299,9 @@ impl World {
             Effect::Measure => self.measure(index),
             Effect::Read(request) => self.read(index, request),
             // The core deletes its own state.
-            Effect::Forget { .. } => {}
+            Effect::Forget { job } => {
+                self.variables.on_forgotten((index, self.machines[index].life), job);
+            }
             Effect::Erase { job, number } => {
                 let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
                 let life = self.machines[index].life;
@@ -444,9 +447,13 @@ impl World {
         if running.outcome.is_done() {
             running.outcome.output_sums = sums;
         }
+        let seq = running.script.as_ref().map(|script| script.seq);
         machine.running.insert((task, attempt), running);
         let (life, slowness) = (machine.life, machine.slowness * machine.slow_down);
         self.judge(verdict);
+        if let Some(seq) = seq {
+            self.set_variables(index, (task, attempt), seq + 1);
+        }
         let cpus = cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
         self.note_free_resources(index);

@@ -4,7 +4,7 @@
 use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
-use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet};
+use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet, variables};
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
 use crate::faults::clients::kv_client::KvClient;
@@ -179,6 +179,9 @@ impl World {
         }
         self.history.judge(&mut self.searched)?;
         captured::on_end(&self.jobs, &self.machines)?;
+        if let Some(number) = self.options.variables {
+            variables::on_end(number, &self.jobs, &self.turns)?;
+        }
         let is_fair = self.disks_went_fairly();
         if is_fair && self.homes_move() {
             self.must_keep()?;

@@ -21,4 +21,5 @@ mod seed_plan;
 pub(crate) mod spawned_extras;
 pub(crate) mod spawning;
 mod story_lines;
+mod variables;
 pub(crate) mod world;

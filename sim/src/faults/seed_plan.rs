@@ -27,6 +27,8 @@ const COMMANDS_PERMILLE: u64 = 300;
 const SPAWNING_PERMILLE: u64 = 250;
 /// The share of these seeds with outputs, names and edges of such tasks and with refused turns.
 const SPAWNING_MORE_PERMILLE: u64 = 500;
+/// Seeds with spawning tasks in which jobs have variables.
+const VARIABLES_PERMILLE: u64 = 500;
 /// The share of seeds with open jobs, and of jobs in them.
 const OPEN_SEEDS_PERMILLE: u64 = 250;
 const OPEN_JOBS_PERMILLE: u64 = 700;
@@ -49,6 +51,7 @@ const HOURS_APART_PERMILLE: u64 = 150;
 /// Constants of separate random streams of a seed.
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 const TURNS_STREAM: u64 = 0x7475_726e_7300_0000;
+const VARIABLES_STREAM: u64 = 0x7661_7269_6162_6c65;
 const MORE_TURNS_STREAM: u64 = 0x6d6f_7265_7475_726e;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
 const OPEN_STREAM: u64 = 0x6f70_656e_0000_0000;
@@ -349,6 +352,8 @@ fn spawn_some(
     // A separate stream, so that other draws of a seed stay as they are.
     let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
     world.more_turns = spawn_more(&mut more, faultless, jobs);
+    let mut variables = SimRng::new(seed.rotate_left(16) ^ VARIABLES_STREAM);
+    world.variables = variables.chance(VARIABLES_PERMILLE).then(|| variables.number());
 }
 
 /// Makes some tasks with outputs spawn others. Returns the number for names, edges and refusals.

@@ -55,7 +55,8 @@ impl World {
             return true;
         }
         let is_last = script.steps >= script.steps_max();
-        let Planned { turn, request } = self.plan_turn(task, attempt, &script, is_last);
+        let Planned { turn, mut request } = self.plan_turn(task, attempt, &script, is_last);
+        request.used = self.used_value(index, task.job);
         let by = (task, attempt, script.seq + 1);
         if !is_last && self.sends_refused(index, (task, attempt), &script, &turn) {
             return true;
@@ -63,9 +64,9 @@ impl World {
         let running = self.machines[index].running.get_mut(&(task, attempt));
         let Some(running) = running else { return false };
         if is_last {
-            if script.seq > 0 || !request.children.is_empty() {
-                running.outcome.turn =
-                    (!request.children.is_empty()).then(|| Box::new(turn.clone()));
+            let adds = !request.children.is_empty() || !request.sums.is_empty();
+            if script.seq > 0 || adds {
+                running.outcome.turn = adds.then(|| Box::new(turn.clone()));
                 let state = self.turns.committed.get(&task).and_then(|turns| {
                     turns.get(&script.seq).and_then(|turn| turn.request.state.clone())
                 });
@@ -158,9 +159,15 @@ impl World {
         let mut state = vec![script.steps + 1];
         state.extend(dice.to_le_bytes());
         let awaits = if verdict == wire::TurnVerdict::TurnWait { awaits } else { Vec::new() };
-        let mut request =
-            Request { children, durations, state: Some(state.clone()), ..Request::default() };
-        let mut turn = Turn { verdict, spawned, awaits, state: Some(state), sums: Vec::new() };
+        let sums = self.sums_of_turn((task, attempt), script.seq + 1);
+        let mut request = Request {
+            children,
+            durations,
+            state: Some(state.clone()),
+            sums: sums.clone(),
+            ..Request::default()
+        };
+        let mut turn = Turn { verdict, spawned, awaits, state: Some(state), sums };
         if let Some(extra) = extra {
             // A lost output of a task that has spawned others ends its job as lost.
             let with_outputs = self.fault_options.left_away == 0;
@@ -227,6 +234,7 @@ impl World {
                 let pause = Span(mix(script.own, commit.seq) % DURATION_MAX.0);
                 let verdict = self.turns.on_answered(task, &commit);
                 self.judge(verdict);
+                self.set_variables(index, (task, attempt), commit.seq + 1);
                 let (at, life) = (self.now + pause, self.machines[index].life);
                 self.schedule(at, SimEvent::Ended { node: index, life, task, attempt });
             }

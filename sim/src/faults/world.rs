@@ -12,7 +12,7 @@ use scheduler::Mutant;
 
 use crate::checkers::{
     Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
-    starve, turns,
+    starve, turns, variables,
 };
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
@@ -83,6 +83,7 @@ pub struct World {
     pub(crate) acked: copies::Acked,
     pub(crate) bytes: one_attempt::Bytes,
     pub(crate) turns: turns::Turns,
+    pub(crate) variables: variables::Variables,
     /// Where homes move: the facts written to each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::faults::consensus_log::Fact>>,
     /// The last homes of inactive partitions, and until when nodes served partitions that others
@@ -172,6 +173,7 @@ impl World {
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),
             turns: turns::Turns::default(),
+            variables: variables::Variables::default(),
             facts: BTreeMap::new(),
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
@@ -580,9 +582,7 @@ impl World {
     pub(crate) fn trace_event(&mut self, node: usize, event: &Event) {
         let mut encoder = proto::event::Encoder::default();
         encoder.push(Time::ZERO, event);
-        for byte in encoder.take() {
-            self.mix(u64::from(byte));
-        }
+        encoder.take().into_iter().for_each(|byte| self.mix(u64::from(byte)));
         self.tell(|| format!("n{node} {event:?}"));
         let cpus = |task: TaskId| {
             let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));

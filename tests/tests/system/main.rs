@@ -53,4 +53,5 @@ mod tuning;
 mod unauthenticated;
 mod upgrade;
 mod uploads;
+mod variables;
 mod witnesses;

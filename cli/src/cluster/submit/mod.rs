@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{JobSettings, OpenOptions, SubmitOptions};
+use client::{DeclaredVariable, JobSettings, OpenOptions, SubmitOptions};
 use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
@@ -88,6 +88,10 @@ pub(crate) struct SubmitArgs {
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,
+    /// A variable that the tasks share: RULE is min, max, last or sum; min,real and max,real have
+    /// reals
+    #[arg(long = "var", value_name = "NAME=RULE[:INITIAL]")]
+    variables: Vec<DeclaredVariable>,
     /// Where lines '#STARLING --OPTION ...' are read, which give options that this command line
     /// does not: the script (auto: if its name ends with .sh), or nowhere
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = Directives::Auto)]
@@ -150,6 +154,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
     options.settings.max_fails = args.max_fails;
+    options.variables.clone_from(&args.variables);
     if args.open {
         return open(context, args, &options);
     }
@@ -205,6 +210,7 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
     let of_jobs = [
         ("--max-tasks", args.place.max_tasks.is_some()),
         ("--max-fails", args.max_fails.is_some()),
+        ("--var", !args.variables.is_empty()),
         ("--data", args.place.data.is_some()),
         ("--placement", args.place.placement.is_some()),
         ("--submit", args.place.submit.is_some()),
@@ -229,6 +235,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
         // The tasks are not known yet, and commands read and write real bytes.
         settings: JobSettings { real_data: true, ..options.settings },
         job: options.job,
+        variables: options.variables.clone(),
     };
     verb::block_on(async {
         let client = context.connect().await?;

@@ -12,6 +12,7 @@ use proto::wire::{VarDeclared, VarRule};
 use proto::{JobId, NodeId, variable, wire};
 
 use super::{Job, Jobs};
+use crate::Mutant;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 
@@ -48,23 +49,49 @@ impl JobVariables {
         self.cells.iter().map(with_sum).collect()
     }
 
+    /// The value that a client sets.
+    fn value_of(&self, write: &wire::VarWrite, writer: u64) -> Result<wire::Variable, String> {
+        let named =
+            |cell: &&wire::Variable| cell.declared.as_ref().is_some_and(|it| it.name == write.name);
+        let cell = self.cells.iter().find(named).ok_or_else(|| {
+            format!("job {} has no variable '{}'", write.job, write.name.escape_debug())
+        })?;
+        let declared = cell.declared.clone().unwrap_or_default();
+        let mut value = variable::parse_value(&declared, &write.value)?;
+        value.witness.clone_from(&write.witness);
+        variable::check_value(&value)?;
+        if declared.rule() == VarRule::VarLast {
+            value.seq = cell.value.as_ref().map_or(0, |known| known.seq) + 1;
+            value.writer = writer;
+        }
+        Ok(wire::Variable { index: cell.index, value: Some(value), ..wire::Variable::default() })
+    }
+
     /// Takes a value if it is better. Returns whether it is.
-    fn take(&mut self, new: &wire::Variable) -> bool {
+    fn take(&mut self, new: &wire::Variable, mutant: Option<Mutant>) -> bool {
         let Some(cell) = self.cells.get_mut(new.index as usize) else { return false };
         let rule = cell.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
         let Some(value) = &new.value else { return false };
-        let is_better = improves(rule, cell.value.as_ref(), value);
+        let is_better = improves(rule, cell.value.as_ref(), value)
+            || mutant == Some(Mutant::StaleBoundWins);
         if rule == VarRule::VarSum || !is_better || variable::check_value(value).is_err() {
             return false;
         }
-        cell.value = Some(value.clone());
+        let mut value = value.clone();
+        if mutant == Some(Mutant::BoundWithoutWitness) {
+            value.witness.clear();
+        }
+        cell.value = Some(value);
         true
     }
 }
 
 impl Jobs {
     /// Loads a record of a variable. That of its job is loaded before.
-    pub(crate) fn load_variable(&mut self, job: JobId, variable: wire::Variable) {
+    pub(crate) fn load_variable(&mut self, job: JobId, mut variable: wire::Variable) {
+        if self.mutant == Some(Mutant::VarForgottenOnTakeover) {
+            variable.value = None;
+        }
         if let Some(job) = self.jobs.get_mut(&job) {
             job.variables.cells.push(variable);
         }
@@ -73,6 +100,7 @@ impl Jobs {
     /// A node has values, or wants them.
     pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
         let job_id = JobId(set.job);
+        let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if job.state.ended_ns != 0 {
             return out.reliable.push((from, Body::JobEnd(job.end())));
@@ -81,22 +109,36 @@ impl Jobs {
             return;
         }
         job.variables.readers.insert(from);
-        let taken = set.values.iter().filter(|it| job.variables.take(it));
+        let taken = set.values.iter().filter(|it| job.variables.take(it, mutant));
         let changed: Vec<u32> = taken.map(|it| it.index).collect();
         if changed.is_empty() {
             // The values here are at least as good. The answer waits until they are synced.
             let all = job.variables.cells.clone();
             return out.reliable.push((from, job.push(all, true, false)));
         }
-        job.record_variables(&changed, out);
-        let cells = &job.variables.cells;
-        let changed: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
-        for synced in [false, true] {
-            for &reader in &job.variables.readers {
-                out.reliable.push((reader, job.push(changed.clone(), synced, false)));
-            }
+        job.announce_changed(&changed, out);
+    }
+
+    /// A client sets a variable. `None`: there is no such job.
+    pub(crate) fn write_variable(
+        &mut self,
+        write: &wire::VarWrite,
+        writer: u64,
+        out: &mut Out,
+    ) -> Option<Result<(), String>> {
+        let mutant = self.mutant;
+        let job = self.jobs.get_mut(&JobId(write.job))?;
+        if job.state.ended_ns != 0 {
+            return Some(Err(format!("job {} has ended, and its variables stay", write.job)));
         }
-        job.notify(out);
+        let new = match job.variables.value_of(write, writer) {
+            Ok(new) => new,
+            Err(error) => return Some(Err(error)),
+        };
+        if job.variables.take(&new, mutant) {
+            job.announce_changed(&[new.index], out);
+        }
+        Some(Ok(()))
     }
 
     /// The values of the variables of a job, by index.
@@ -108,6 +150,19 @@ impl Jobs {
 impl Job {
     fn push(&self, variables: Vec<wire::Variable>, synced: bool, asks: bool) -> Body {
         Body::VarPush(wire::VarPush { job: self.state.job, variables, synced, asks })
+    }
+
+    /// Writes changed variables and announces them: at once, and when they are synced.
+    fn announce_changed(&mut self, changed: &[u32], out: &mut Out) {
+        self.record_variables(changed, out);
+        let cells = &self.variables.cells;
+        let cells: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
+        for synced in [false, true] {
+            for &reader in &self.variables.readers {
+                out.reliable.push((reader, self.push(cells.clone(), synced, false)));
+            }
+        }
+        self.notify(out);
     }
 
     fn record_variables(&self, changed: &[u32], out: &mut Out) {

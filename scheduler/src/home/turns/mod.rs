@@ -278,6 +278,11 @@ impl Scheduler {
                 {
                     self.home.ledger.bear(now, task, spawned, out);
                 }
+                if self.options.mutant == Some(Mutant::SumBeforeCommit)
+                    && let Some(part) = self.home.ledger.part_mut(task)
+                {
+                    add_sums(&mut part.count.sums, &turn.sums, 1);
+                }
                 out.events.push(Event::Stale { task, attempt: Attempt(turn.attempt) });
                 reply.set_result(TurnResult::Fenced);
             }

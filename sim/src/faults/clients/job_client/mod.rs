@@ -14,7 +14,9 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 pub use self::open::OpenPlan;
-use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
+use crate::checkers::{
+    Violation, bound, durable, one_attempt, past, progress, removal, variables,
+};
 use crate::faults::clients::random_jobs::Submission;
 use crate::faults::clients::stale_map_client::partition_of;
 use crate::faults::event_queue::{Connection, ExternalClient, SimEvent};
@@ -142,6 +144,9 @@ impl World {
     pub fn add_job(&mut self, mut submission: Submission, mut plan: ClientPlan) -> usize {
         let job = JobId(submission.commit.job);
         let real_data = submission.commit.settings.as_ref().is_some_and(|it| it.real_data);
+        if let Some(number) = self.options.variables {
+            submission.commit.variables = variables::declared(number);
+        }
         let mut truth = ExpectedJob::new(job, &submission.chunks, real_data);
         if plan.open.is_some() {
             truth.is_open = true;

@@ -1,0 +1,104 @@
+//! Variables of jobs: `submit --var` and `starling var`, inside tasks and from outside.
+
+use serde_json::Value;
+use starling_tests::{Instance, Sandbox, binary, repository, wait_until};
+
+/// Writes a script for the shell, in which `starling` is the tested program.
+fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
+    let program = binary().display();
+    let text = format!("set -e\nstarling() {{ {program} \"$@\"; }}\n{text}");
+    sandbox.write(name, text).display().to_string()
+}
+
+/// The value of a variable in the JSON of `job info`.
+fn value_of(info: &Value, name: &str) -> String {
+    let all = info["variables"].as_array().expect("the job has variables");
+    let found = all.iter().find(|it| it["name"] == name).expect("the job has this variable");
+    found["value"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn branch_and_bound_finds_the_best_value_although_a_node_dies() {
+    let mut instance = Instance::up_with_copies(3, 2, 2);
+    instance.wait_for_copies();
+    let example = repository().join("examples/spawn/knapsack.sh");
+    let text = std::fs::read_to_string(example).expect("the example exists");
+    let text = format!("sleep 0.1\n{text}");
+    let search = script(instance.sandbox(), "knapsack.sh", &text);
+    let job = instance.starling(&[
+        "submit", "--var", "best=max:0", "--var", "visited=sum", "--", "sh", &search,
+    ]);
+    let job = job.ok().stdout.trim().to_owned();
+    wait_until("a task has found a value", || {
+        let best = instance.starling(&["var", "get", "--job", &job, "best"]).ok().stdout;
+        best.trim().parse::<u64>().is_ok_and(|best| best > 0)
+    });
+    instance.kill(2);
+    instance.start_missing();
+    instance.starling(&["job", "wait", &job, "--timeout", "120s"]).ok();
+    let info = instance.json(&["job", "info", &job]);
+    assert_eq!(value_of(&info, "best"), "51");
+    let tasks = info["tasks"].as_u64().map(|tasks| tasks.to_string());
+    assert_eq!(Some(value_of(&info, "visited")), tasks, "each task counts once: {info}");
+    let best = instance.json(&["var", "get", "--job", &job, "best"]);
+    assert_eq!(best["witness"], " 1 2 3");
+    instance.down();
+}
+
+#[test]
+fn values_are_seen_inside_and_outside() {
+    let instance = Instance::up(1, 2);
+    let text = "starling var get note && exit 9\n\
+                starling var set note first\n\
+                starling var set gap -- -0.5\n\
+                starling var add count 3; starling var add count -1\n\
+                test \"$(starling var get gap)\" = -0.5\n\
+                starling var watch note | head -n 2 > seen\n\
+                test \"$(tr '\\n' ' ' < seen)\" = 'first second '\n";
+    let task = script(instance.sandbox(), "task.sh", text);
+    let declared = ["--var", "note=last", "--var", "gap=max,real:-2", "--var", "count=sum"];
+    let arguments = [&["submit"], &declared[..], &["--", "sh", &task]].concat();
+    let job = instance.starling(&arguments).ok().stdout.trim().to_owned();
+    let get = |name| instance.starling(&["var", "get", "--job", &job, name]);
+    wait_until("the task has set it", || get("gap").stdout.trim() == "-0.5");
+    assert_eq!(get("count").ok().stdout.trim(), "0", "the turn is not committed");
+    instance.starling(&["var", "set", "--job", &job, "note", "second"]).ok();
+    let watch = instance.start(&["var", "watch", "--job", &job, "count"]);
+    instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
+    let watched = watch.end().ok().stdout;
+    assert!(watched.ends_with("2\n"), "{watched}");
+    let info = instance.json(&["job", "info", &job]);
+    let values = ["note", "gap", "count"].map(|name| value_of(&info, name));
+    assert_eq!(values, ["second", "-0.5", "2"]);
+    let late = instance.starling(&["var", "set", "--job", &job, "note", "late"]);
+    assert!(late.expect_code(4).stderr.contains("has ended"));
+    instance.down();
+}
+
+#[test]
+fn bad_calls_are_refused_with_the_reason() {
+    let instance = Instance::up(1, 1);
+    let calls = [
+        ("get none", "has no variable 'none'"),
+        ("set best 1.5", "no integer of 64 bits"),
+        ("set sum 1", "is a sum"),
+        ("add best 1", "has the rule min"),
+        ("set best 1 --witness $(head -c 5000 /dev/zero | tr '\\0' x)", "at most 4096 bytes"),
+    ];
+    let lines = calls.map(|(call, _)| format!("if starling var {call} 2>> out; then exit 9; fi\n"));
+    let text = format!("{}cat out\n", lines.concat());
+    let task = script(instance.sandbox(), "task.sh", &text);
+    let arguments =
+        ["submit", "--wait", "--var", "best=min", "--var", "sum=sum", "--", "sh", &task];
+    instance.starling(&arguments).ok();
+    let said = instance.starling(&["job", "output", "last"]).ok().stdout;
+    for (call, reason) in calls {
+        assert!(said.contains(reason), "{call}: {said}");
+    }
+    for bad in ["best", "best=least", "best=min:x", "a b=min", "s=sum:1"] {
+        instance.starling(&["submit", "--var", bad, "--", "true"]).expect_code(2);
+    }
+    let twice = ["submit", "--var", "a=min", "--var", "a=max", "--", "true"];
+    assert!(instance.starling(&twice).expect_code(4).stderr.contains("declared twice"));
+    instance.down();
+}
