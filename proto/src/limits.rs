@@ -328,6 +328,14 @@ pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// After it has lost its slot, the holder repeats the request at this interval, to the present
 /// home.
 pub const START_ASK_AGAIN: Span = Span::from_secs(5);
+/// A part of a gang that waits, is held or is locked lapses unless its leader renews it.
+pub const GANG_LAPSE: Span = Span::from_secs(10);
+/// The leader of a gang renews the reservations of its parts at this interval.
+pub const GANG_RENEW: Span = Span::from_secs(3);
+/// Gangs that one node gathers nodes for at the same time.
+pub const GANGS_LED_MAX: usize = 4;
+/// The nodes of a gang.
+pub const GANG_NODES_MAX: u32 = 1024;
 /// A message that reached a wrong home is sent again after this delay, or when the map changes. The
 /// delay doubles with each failure for that partition, at most `PARKED_RETRY_DOUBLED_MAX` times.
 pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);

@@ -29,6 +29,8 @@ pub struct Launch {
     pub resume: Option<Arc<wire::Resume>>,
     /// The resources that the attempt has; absent on a node that offers cpus alone.
     pub granted: Option<Box<Granted>>,
+    /// The nodes of a gang, the node of the attempt first; empty for other tasks.
+    pub gang: Vec<NodeId>,
 }
 
 /// The resources of one attempt.

@@ -32,6 +32,7 @@ found! {
     every_mutant_of_turns_is_found OF_TURNS,
     every_mutant_of_open_jobs_is_found OF_OPEN_JOBS,
     every_mutant_of_resources_is_found OF_RESOURCES,
+    every_mutant_of_gangs_is_found OF_GANGS,
 }
 
 #[test]
