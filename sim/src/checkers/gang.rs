@@ -14,13 +14,13 @@ const NAME: &str = "gang";
 
 /// The attempt names as many nodes as it asked for, its own first.
 pub(crate) fn has_nodes(launch: &Launch, wanted: usize, node: NodeId) -> Verdict {
-    let distinct: BTreeSet<NodeId> = launch.gang.iter().copied().collect();
+    let distinct: BTreeSet<NodeId> = launch.gang.iter().map(|it| it.node).collect();
     let is_gang = wanted > 1;
     let right = match is_gang {
         true => {
             launch.gang.len() == wanted
                 && distinct.len() == wanted
-                && launch.gang.first() == Some(&node)
+                && launch.gang.first().map(|it| it.node) == Some(node)
         }
         false => launch.gang.is_empty(),
     };

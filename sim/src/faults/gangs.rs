@@ -71,9 +71,9 @@ impl World {
         if !self.options.faultless {
             return Ok(());
         }
-        for other in launch.gang.iter().skip(1) {
+        for other in launch.gang.iter().skip(1).map(|it| it.node) {
             if let Some(node) = &self.machines[other.0 as usize].node {
-                gang::is_held(launch, *other, node.gang_parts())?;
+                gang::is_held(launch, other, node.gang_parts())?;
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ mod failing_disk;
 mod faults;
 mod faults_data;
 mod formats;
+mod gangs;
 mod full_disk;
 mod functions;
 mod growth;

@@ -85,6 +85,10 @@ impl Lead {
     pub(crate) fn deadline(&self) -> Option<Time> {
         (self.phase == Phase::Gathering).then_some(self.renew_at)
     }
+    /// Whether nodes have been asked to start.
+    pub(crate) fn has_joined(&self) -> bool {
+        matches!(self.phase, Phase::Joining | Phase::Whole)
+    }
     fn all(&self, grip: Grip) -> bool {
         self.members.len() == self.size && self.members.values().all(|&(_, it)| it == grip)
     }

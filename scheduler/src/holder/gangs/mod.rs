@@ -5,6 +5,8 @@
 pub(crate) mod lead;
 pub(crate) mod line;
 mod tend;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use proto::{Attempt, Incarnation, NodeId, TaskId, Time, wire};
 use resources::Request;
 
 use crate::Scheduler;
-use crate::holder::gangs::lead::{Ask, Asks, Grip, Phase, Verdict};
+use crate::holder::gangs::lead::{Ask, Asks, Grip, Verdict};
 use crate::holder::gangs::line::{Answer, Stamp, Told};
 use crate::holder::gangs::{GangPart, NodeRoom};
 use crate::holder::slots::Slots;
@@ -237,7 +237,7 @@ impl Scheduler {
 
     fn tend_lead(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let lead = &self.holder.gangs_mut().leads[&task];
-        let (attempt, phase) = (lead.attempt, lead.phase);
+        let (attempt, has_joined) = (lead.attempt, lead.has_joined());
         let lives: Vec<Life> = lead.members().map(|(node, life, _)| (node, life)).collect();
         let staged =
             |it: &Staged| it.attempt == attempt && it.start_permission != StartPermission::Overdue;
@@ -247,7 +247,7 @@ impl Scheduler {
         if !is_staged && (running.is_none() || ended) {
             return self.release_gang(task, out);
         }
-        if matches!(phase, Phase::Joining | Phase::Whole) {
+        if has_joined {
             if lives.iter().any(|&life| self.is_life_over(life)) {
                 self.fail_gang(task, attempt, out);
             }
