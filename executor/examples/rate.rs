@@ -90,6 +90,7 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
             inputs: vec![],
             resume: None,
             granted: None,
+            gang: Vec::new(),
         });
     };
     // The spawner starts with the first command.

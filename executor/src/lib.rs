@@ -40,6 +40,7 @@ let launch = Launch {
     inputs: vec![],
     resume: None,
     granted: None,
+    gang: Vec::new(),
 };
 // A no-op with virtual data is answered at once; everything else goes through `launch`.
 let outcome = executor::Executor::run_inline(&launch).expect("nothing to wait for");

@@ -563,6 +563,11 @@ impl Node {
     pub fn census(&self) -> scheduler::Census {
         self.scheduler.census()
     }
+
+    /// The parts of gangs that hold this node or wait for it: for checks.
+    pub fn gang_parts(&self) -> impl Iterator<Item = scheduler::GangPart> + '_ {
+        self.scheduler.gang_parts()
+    }
 }
 
 fn options(config: &Config) -> Options {

@@ -29,6 +29,17 @@ pub struct Launch {
     pub resume: Option<Arc<wire::Resume>>,
     /// The resources that the attempt has; absent on a node that offers cpus alone.
     pub granted: Option<Box<Granted>>,
+    /// The nodes of a gang, the node of the attempt first; empty for other tasks.
+    pub gang: Vec<GangNode>,
+}
+
+/// A node of a gang.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GangNode {
+    pub node: NodeId,
+    pub host: String,
+    /// In the form of the map.
+    pub address: String,
 }
 
 /// The resources of one attempt.

@@ -30,6 +30,7 @@ mod stealing;
 #[cfg(test)]
 mod tests;
 
+pub use holder::gangs::GangPart;
 pub use holder::job_tallies::Usage;
 pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
 pub use home::requests::Request;

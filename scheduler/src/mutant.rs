@@ -348,6 +348,14 @@ mutants! {
         StartsPastItsEnd "starts-past-its-end",
     }
 
+    /// Mutants of gangs.
+    OF_GANGS by Simulator {
+        /// An older gang takes no node from a younger one that only holds it.
+        WoundIgnoresAge "wound-ignores-age",
+        /// A gang starts as soon as its nodes are held.
+        StartWithoutLock "start-without-lock",
+    }
+
     /// Mutants of the history of ended jobs.
     OF_THE_PAST by Simulator {
         /// A home that restarts or takes over makes the summaries of ended jobs again.

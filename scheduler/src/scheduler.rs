@@ -210,6 +210,7 @@ impl Scheduler {
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),
             Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
+            Body::Gang(said) => self.on_gang(now, from, &said, out),
             Body::JobCounts(counts) => self.on_job_counts(now, from, counts, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
@@ -443,7 +444,11 @@ impl Scheduler {
         // An upload stays where its client has put it. If that home is a keeper, it waits until a
         // node with slots is home.
         let waits_for_home = work.is_bound() && self.options.slots == 0;
-        if fits_nowhere && may_come || waits_for_home || self.waits_for_wide_node(&work) {
+        if fits_nowhere && may_come
+            || waits_for_home
+            || self.waits_for_wide_node(&work)
+            || self.lacks_nodes_for(&work)
+        {
             self.home.await_wide_node(task); // A wider node may be about to return.
             return;
         }
@@ -453,7 +458,8 @@ impl Scheduler {
         let ready = self.ready(task, attempt, &work);
         let rules = self.rules();
         let waiting = self.take_node_of_waiting(task, &work);
-        if !work.is_bound() && !self.holder.fits_here(&work) {
+        let goes = work.is_gang() && !self.leads_here(task, &work);
+        if !work.is_bound() && (goes || !self.holder.fits_here(&work)) {
             match waiting {
                 Some(Decision::Push(node)) => {
                     self.push(now, task, attempt, work, node, rules.goes, out);
@@ -480,7 +486,7 @@ impl Scheduler {
     }
 
     pub(crate) fn decide(&self, now: Time, work: &Work) -> Decision {
-        if work.is_bound() {
+        if work.is_bound() || work.is_gang() {
             return Decision::Local;
         }
         (self.rules().decide)(self, now, work)

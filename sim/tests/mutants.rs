@@ -33,6 +33,7 @@ found! {
     every_mutant_of_variables_is_found OF_VARIABLES,
     every_mutant_of_open_jobs_is_found OF_OPEN_JOBS,
     every_mutant_of_resources_is_found OF_RESOURCES,
+    every_mutant_of_gangs_is_found OF_GANGS,
 }
 
 #[test]

@@ -155,6 +155,13 @@ impl TaskSpec {
         }))
     }
 
+    /// The task holds so many nodes at once, and its needs are of each. Without needs it holds
+    /// whole nodes. The command runs on the first; `STARLING_NODEFILE` names all.
+    #[must_use]
+    pub fn nodes(self, nodes: u32) -> Self {
+        self.with(|spec| spec.nodes = if nodes > 1 { nodes } else { 0 })
+    }
+
     /// The tasks are accepted even if no present node can run them, and wait for one that joins.
     #[must_use]
     pub fn awaits_nodes(self) -> Self {

@@ -134,6 +134,7 @@ pub(crate) fn launch(local: u64, spec: wire::Spec) -> Launch {
         inputs: vec![],
         resume: None,
         granted: None,
+        gang: Vec::new(),
     }
 }
 

@@ -91,6 +91,8 @@ pub const INCARNATION_ENDS_KEPT_MAX: usize = 1024;
 pub const PEERS_KEPT_MAX: usize = 16;
 
 // Submission.
+/// The maximum number of nodes of a gang.
+pub const GANG_NODES_MAX: u32 = 1024;
 pub const CHUNK_TASKS_MAX: usize = 4096;
 /// The maximum size of one `Children` or `Parents` list in a chunk; longer lists span several
 /// chunks.

@@ -18,24 +18,35 @@ const CLASSES_KNOWN_MAX: usize = 512;
 
 /// Marks the number of a request, so that it differs from a number of cpus.
 const OF_REQUEST: u64 = 1 << 63;
+/// Marks the class of gangs with a request: their tasks do not start from the queues.
+const OF_GANG: u64 = 1 << 62;
+
+/// Whether tasks of the class need several nodes at once.
+pub(crate) fn is_gang_class(class: u64) -> bool {
+    class & (OF_REQUEST | OF_GANG) == OF_REQUEST | OF_GANG
+}
 
 /// The class of a task: its number of cpus, or the number of its request.
 pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
+    let (nodes, of_gang) = match spec.nodes {
+        0 | 1 => (&[][..], 0),
+        _ => (&spec.nodes.to_le_bytes()[..], OF_GANG),
+    };
+    let numbered = |bytes: &[u8]| OF_REQUEST | of_gang | class_of_bytes(bytes).0 & !OF_GANG;
     match (spec.request.is_empty(), spec.time_request_ns) {
-        (true, 0) => u64::from(spec.cpus.max(1)),
-        (false, 0) => OF_REQUEST | class_of_bytes(&spec.request).0,
+        (true, 0) if nodes.is_empty() => u64::from(spec.cpus.max(1)),
+        (false, 0) if nodes.is_empty() => numbered(&spec.request),
         (..) => {
             let cpus = if spec.request.is_empty() { spec.cpus.max(1) } else { 0 };
             let time = time_request(spec).0.to_le_bytes();
-            let bytes = [&spec.request[..], &cpus.to_le_bytes(), &time].concat();
-            OF_REQUEST | class_of_bytes(&bytes).0
+            numbered(&[&spec.request[..], &cpus.to_le_bytes(), &time, nodes].concat())
         }
     }
 }
 
 /// The class by which a task is queued: tasks without a request share one queue.
 pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
-    match spec.request.is_empty() && spec.time_request_ns == 0 {
+    match spec.request.is_empty() && spec.time_request_ns == 0 && spec.nodes <= 1 {
         true => PLAIN,
         false => class_of(spec),
     }

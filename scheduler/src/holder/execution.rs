@@ -218,6 +218,8 @@ impl Scheduler {
         let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
         let mut launch = Box::new(work.launch(task, attempt, slot));
         launch.granted = granted;
+        let gang = self.holder.gang_nodes(task);
+        launch.gang = gang.into_iter().map(|node| self.routing.homes().gang_node(node)).collect();
         self.holder.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
         let more = self.holder.slots.more(slot).iter().filter(|_| !is_instant);

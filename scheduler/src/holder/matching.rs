@@ -12,7 +12,8 @@ use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
 use crate::holder::Holder;
-use crate::holder::classes::{Class, Classes, class_of, queue_class_of};
+use crate::holder::classes::{Class, Classes, class_of, is_gang_class, queue_class_of};
+use crate::holder::gangs::line::Stamp;
 use crate::holder::life::Life;
 use crate::holder::queues::Precedence;
 use crate::holder::ready_queue::{PLAIN, Ready};
@@ -36,6 +37,8 @@ const OFFERS_SHOWN_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Reservation {
     class: u64,
+    /// The place of the task for which it was made, among all that hold resources back.
+    stamp: Stamp,
     /// The pools that were short since it was made.
     short: PoolSet,
     /// The starts since then that took something of these pools.
@@ -75,10 +78,35 @@ fn need_of<'a>(
 impl Holder {
     /// The pools that a class may not take, because another one has reserved them.
     fn kept_from(&self, class: u64) -> PoolSet {
+        let by_gang = self.kept_by_gang();
         match &self.reservation {
-            Some(other) if other.class != class && other.passes >= self.passes_max() => other.short,
-            _ => PoolSet::EMPTY,
+            Some(other) if other.class != class && other.passes >= self.passes_max() => {
+                other.short.with(by_gang)
+            }
+            _ => by_gang,
         }
+    }
+
+    /// The place of a task that waits here for more than one cpu, among all that hold resources
+    /// back: by the reservation, or because it runs alone.
+    pub(crate) fn first_to_wait(&self) -> Option<Stamp> {
+        let reserved = self.reservation.as_ref().filter(|own| own.class > 1).map(|own| own.stamp);
+        let first = self.awaiting_slot.front();
+        let alone = first.and_then(|&task| {
+            let work = &self.staging.get(&task)?.work;
+            work.alone.then(|| Stamp::new(work.spec.priority, task))
+        });
+        reserved.into_iter().chain(alone).min()
+    }
+
+    /// The highest priority of the tasks that could start here if no gang held this node.
+    pub(crate) fn waiting_priority(&self) -> Option<i32> {
+        let may = |class| !is_gang_class(class);
+        let queued = [self.local.first_here(may), self.shared.first_here(may)];
+        let queued = queued.into_iter().flatten().map(|((Reverse((priority, _)), _), _)| priority);
+        let in_line = self.awaiting_slot.iter().take(LINE_SCAN_MAX);
+        let in_line = in_line.filter_map(|task| Some(self.staging.get(task)?.work.spec.priority));
+        queued.chain(in_line).max()
     }
 
     fn passes_max(&self) -> u32 {
@@ -87,7 +115,8 @@ impl Holder {
 
     /// Whether the reservation lets no task of one cpu start.
     pub(crate) fn keeps_cpus(&self) -> bool {
-        self.reservation.is_some() && self.kept_from(PLAIN).meets(self.slots.cpus_set())
+        (self.reservation.is_some() || self.has_gangs())
+            && self.kept_from(PLAIN).meets(self.slots.cpus_set())
     }
 
     /// Whether the resources of a queued class are free. Of tasks without a request those of one
@@ -104,6 +133,20 @@ impl Holder {
             Ok(cpus) => Need::Cpus(cpus.max(1)),
             Err(_) => self.classes.get(class).map_or(Need::Never, |it| it.need(self.life)),
         }
+    }
+
+    /// The next gang in the queues. True if it is local, and true if its inputs are here.
+    pub(crate) fn pop_gang(&mut self) -> Option<(bool, bool, Ready)> {
+        for local in [true, false] {
+            let queue = if local { &mut self.local } else { &mut self.shared };
+            if let Some((_, class)) = queue.first_here(is_gang_class) {
+                return queue.pop_here_of(class).map(|ready| (local, true, ready));
+            }
+            if let Some((_, class)) = queue.first_absent(is_gang_class) {
+                return queue.pop_absent_of(class).map(|ready| (local, false, ready));
+            }
+        }
+        None
     }
 
     /// Whether a task of a class with a request is queued here with all larger inputs.
@@ -132,7 +175,8 @@ impl Holder {
             return plain;
         }
         let classes = self.local.classes().chain(self.shared.classes());
-        let startable = classes.filter(|&(class, _)| self.may_start_class(class));
+        let startable =
+            classes.filter(|&(class, _)| !is_gang_class(class) && self.may_start_class(class));
         plain + startable.map(|(_, tasks)| tasks).sum::<usize>()
     }
 
@@ -149,7 +193,10 @@ impl Holder {
 
     /// The next task of the queues with an input to be fetched. True if it is local.
     pub(crate) fn pop_absent(&mut self) -> Option<(bool, Ready)> {
-        let may = |class| self.may_stage(class, class == PLAIN || self.may_start_class(class));
+        let may = |class| {
+            !is_gang_class(class)
+                && self.may_stage(class, class == PLAIN || self.may_start_class(class))
+        };
         let first = earlier(self.local.first_absent(may), self.shared.first_absent(may));
         let (local, (_, class)) = first?;
         let queue = if local { &mut self.local } else { &mut self.shared };
@@ -182,7 +229,7 @@ impl Holder {
     /// A class is next and does not fit: unless another class has reserved, the short pools are
     /// reserved for it. Further pools are reserved once none of these is short: a task of one cpu
     /// that waits for a GPU keeps no cpu meanwhile.
-    fn reserve(&mut self, class: u64) {
+    fn reserve(&mut self, class: u64, stamp: Stamp) {
         if self.reservation.as_ref().is_some_and(|other| other.class != class)
             || self.mutant == Some(Mutant::ReservationForgotten)
         {
@@ -195,18 +242,24 @@ impl Holder {
         match &mut self.reservation {
             Some(own) if short.meets(own.short) => {}
             Some(own) => own.short = own.short.with(short),
-            None => self.reservation = Some(Box::new(Reservation { class, short, passes: 0 })),
+            None => {
+                let passes = 0;
+                self.reservation = Some(Box::new(Reservation { class, stamp, short, passes }));
+            }
         }
     }
 
     /// Ends the reservation of a class if no task of it has its inputs here; notes further short
     /// pools.
     pub(crate) fn check_reservation(&mut self) {
-        let Some(class) = self.reservation.as_ref().map(|own| own.class) else { return };
+        let Some((class, stamp)) = self.reservation.as_ref().map(|own| (own.class, own.stamp))
+        else {
+            return;
+        };
         let in_line =
             |task: &TaskId| self.staging.get(task).is_some_and(|staged| staged.class == class);
         match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
-            true => self.reserve(class),
+            true => self.reserve(class, stamp),
             false => self.reservation = None,
         }
     }
@@ -233,10 +286,10 @@ impl Holder {
                 starts = Some(at);
                 break;
             }
-            blocked.get_or_insert(staged.class);
+            blocked.get_or_insert((staged.class, Stamp::new(staged.work.spec.priority, *task)));
         }
-        if let Some(class) = blocked {
-            self.reserve(class);
+        if let Some((class, stamp)) = blocked {
+            self.reserve(class, stamp);
         }
         match starts.and_then(|at| self.awaiting_slot.remove(at)) {
             Some(task) => InLine::Starts(task),
@@ -280,9 +333,13 @@ impl Holder {
             return self.local.pop_here_of(PLAIN).map(|ready| (true, ready));
         }
         if self.local.has_requests() || self.shared.has_requests() {
-            let first = earlier(self.local.first_here(|_| true), self.shared.first_here(|_| true));
-            if let Some((_, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
-                self.reserve(class);
+            let may = |class| !is_gang_class(class);
+            let first = earlier(self.local.first_here(may), self.shared.first_here(may));
+            if let Some((local, (_, class))) = first.filter(|(_, it)| !self.may_start_class(it.1)) {
+                let queue = if local { &self.local } else { &self.shared };
+                if let Some((priority, task)) = queue.next_here_of(class) {
+                    self.reserve(class, Stamp::new(priority, task));
+                }
             }
         }
         // What never fits is taken out too, and staging reports it to its home.
@@ -290,6 +347,7 @@ impl Holder {
         let starts = |class| self.may_start_class(class) && self.may_stage(class, true);
         let own = self.reservation.as_ref().map(|own| own.class);
         let may = |class| match reserved {
+            _ if is_gang_class(class) => false,
             true => own == Some(class) && starts(class),
             false => never(class) || starts(class),
         };

@@ -4,6 +4,7 @@
 pub(crate) mod admission;
 pub(crate) mod classes;
 pub(crate) mod execution;
+pub(crate) mod gangs;
 mod gathering;
 pub(crate) mod job_cleanup;
 pub(crate) mod job_tallies;
@@ -33,6 +34,7 @@ use crate::Mutant;
 use crate::holder::admission::{Passed, SpaceTimeout};
 use crate::holder::classes::{Class, Classes};
 use crate::holder::execution::Running;
+use crate::holder::gangs::Gangs;
 use crate::holder::gathering::Gathering;
 use crate::holder::job_cleanup::LocalJobs;
 use crate::holder::job_tallies::JobTallies;
@@ -56,6 +58,7 @@ use crate::scheduler::Options;
 /// The tasks that this node holds, from queue to end, and what they occupy.
 #[derive(Debug)]
 pub(crate) struct Holder {
+    me: NodeId,
     mutant: Option<Mutant>,
     /// LReadyQ and SReadyQ of the paper.
     local: Queues,
@@ -97,11 +100,14 @@ pub(crate) struct Holder {
     attempt_turns: Option<Box<TurnsOfAttempts>>,
     /// Boxed as well.
     variables: Option<Box<Variables>>,
+    /// Boxed, because most nodes never have any.
+    gangs: Option<Box<Gangs>>,
 }
 
 impl Holder {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
+            me: options.me,
             mutant: options.mutant,
             local: Queues::new(options.me.0.into()),
             shared: Queues::new(options.me.0.into()),
@@ -131,6 +137,7 @@ impl Holder {
             job_tallies: Box::default(),
             attempt_turns: None,
             variables: None,
+            gangs: None,
         }
     }
 
@@ -146,6 +153,7 @@ impl Holder {
             self.next_expiry(),
             self.next_repeated_turn(),
             self.next_variables(),
+            self.gangs.as_ref().and_then(|gangs| gangs.deadline()),
         ];
         due.into_iter().flatten().min()
     }
@@ -230,10 +238,13 @@ impl Holder {
     }
     /// The task has all inputs and waits for a slot.
     pub(crate) fn join_line(&mut self, task: TaskId) {
-        self.awaiting_slot.push_back(task);
+        match self.staging.get(&task).is_some_and(|staged| staged.work.is_gang()) {
+            true => self.gather_gang(task),
+            false => self.awaiting_slot.push_back(task),
+        }
     }
     pub(crate) fn is_in_line(&self, task: TaskId) -> bool {
-        self.awaiting_slot.contains(&task)
+        self.awaiting_slot.contains(&task) || self.gathers_gang(task)
     }
     /// Whether tasks wait for a slot that do not wait for a request.
     pub(crate) fn is_line_blocked(&self) -> bool {

@@ -36,7 +36,13 @@ impl Scheduler {
             // A leaving node waits for it.
             fitting.extend(self.routing.homes().living().filter(fits));
         }
-        let turn = task.local.index() as usize;
+        let turn = match work.is_gang() {
+            true => {
+                self.leader_of(task, &work).and_then(|it| fitting.iter().position(|&n| n == it))
+            }
+            false => None,
+        };
+        let turn = turn.unwrap_or(task.local.index() as usize);
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {
                 self.push(now, task, attempt, work, node, Reason::TooWide, out);

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use proto::ObjectId;
+use proto::{ObjectId, TaskId};
 
 use crate::holder::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
 
@@ -79,6 +79,13 @@ impl Queues {
         let Some(classes) = &self.classes else { return plain };
         let classes = classes.iter().filter_map(|(&class, queue)| Some((peek(queue)?, class)));
         classes.filter(|&(_, class)| may(class)).chain(plain).min()
+    }
+    /// The next task of a class with all larger inputs here, and its priority.
+    pub(crate) fn next_here_of(&self, class: u64) -> Option<(i32, TaskId)> {
+        match class == PLAIN {
+            true => self.plain.next_here(),
+            false => self.classes.as_ref()?.get(&class)?.next_here(),
+        }
     }
     pub(crate) fn pop_here_of(&mut self, class: u64) -> Option<Ready> {
         self.pop_of(class, ReadyQueue::pop_here)

@@ -229,6 +229,14 @@ impl ReadyQueue {
             (ranked, unranked) => ranked.or(unranked),
         }
     }
+    /// The next task with all larger inputs here, and its priority.
+    pub(crate) fn next_here(&self) -> Option<(i32, TaskId)> {
+        let ranked = self.here.first_key_value().map(|(_, ready)| (ready.priority, ready.task));
+        match self.here.first_key_value() {
+            Some((key, _)) if key.0 <= UNRANKED || self.unranked.is_empty() => ranked,
+            _ => self.unranked.front().map(|it| (0, it.task)),
+        }
+    }
     /// The priority and rank of the first task, wherever its inputs are.
     pub(crate) fn peek(&self) -> Option<Order> {
         let firsts = [

@@ -81,7 +81,7 @@ impl Staged {
 
 /// The result of staging a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum StageOutcome {
+pub(crate) enum StageOutcome {
     Done,
     /// The task does not fit before others have ended. It stays in its queue, and no other task may
     /// pass it.
@@ -169,6 +169,7 @@ impl Scheduler {
         }
         self.drop_expired(out);
         self.holder.check_reservation();
+        self.tend_gangs(now, out);
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);
@@ -260,7 +261,7 @@ impl Scheduler {
     pub(crate) fn underway(&self) -> usize {
         let stalled = self.objects.failed_fetch_tasks + self.holder.start_requests.late();
         (self.holder.staging.len() - stalled.min(STALLED_TASKS_MAX))
-            .saturating_sub(self.holder.parked())
+            .saturating_sub(self.holder.parked() + self.holder.gangs_staged())
     }
 
     fn wants_more_staged(&self) -> bool {
@@ -306,7 +307,7 @@ impl Scheduler {
     }
 
     /// `fills_slots`: the line for slots has no task that fits, so a no-op may start at once.
-    fn take_and_stage(
+    pub(crate) fn take_and_stage(
         &mut self,
         now: Time,
         (local_queue, fills_slots): (bool, bool),
@@ -524,10 +525,11 @@ impl Scheduler {
             self.start(now, task, staged, out);
             return;
         }
-        if staged.complete {
-            self.holder.awaiting_slot.push_back(task);
-        }
+        let is_complete = staged.complete;
         self.holder.staging.insert(task, Box::new(staged));
+        if is_complete {
+            self.holder.join_line(task);
+        }
     }
 
     fn stage_input(

@@ -110,7 +110,7 @@ impl Holder {
         staged.start_permission = StartPermission::NotNeeded;
         staged.late += 1;
         self.start_requests.forget(task, StartPermission::Overdue);
-        self.awaiting_slot.push_back(task);
+        self.join_line(task);
     }
 }
 
@@ -126,10 +126,14 @@ impl Scheduler {
     pub(crate) fn request_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = &self.holder.staging[&task];
         let (work, class) = (staged.work.clone(), staged.class);
-        let seat = self.holder.take_seat(&work, class);
+        // The first part of a gang has its seat already.
+        let seat = match staged.seat.is_some() {
+            true => None,
+            false => self.holder.take_seat(&work, class),
+        };
         let staged = self.holder.staging.get_mut(&task).expect("a task in line is staged");
         staged.start_permission = StartPermission::Requested;
-        staged.seat = seat;
+        staged.seat = staged.seat.take().or(seat);
         if staged.work.alone {
             self.holder.start_requests.set_exclusive(task);
         }

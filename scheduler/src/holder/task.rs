@@ -64,7 +64,12 @@ impl Work {
     /// Whether the task asks for more than cpus, or for time.
     #[must_use]
     pub(crate) fn has_request(&self) -> bool {
-        !self.spec.request.is_empty() || self.spec.time_request_ns > 0
+        !self.spec.request.is_empty() || self.spec.time_request_ns > 0 || self.is_gang()
+    }
+    /// Whether the task needs several nodes at once.
+    #[must_use]
+    pub(crate) fn is_gang(&self) -> bool {
+        self.spec.nodes > 1
     }
     /// The request of the task, if it has one.
     #[must_use]
@@ -113,6 +118,7 @@ impl Work {
             inputs: self.inputs.iter().map(input).collect(),
             resume: self.resume.clone(),
             granted: None,
+            gang: Vec::new(),
         }
     }
 }

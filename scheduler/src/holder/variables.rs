@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use proto::limits::{REPEAT_MAX, VARIABLE_AGAIN};
+use proto::limits::VARIABLE_AGAIN;
 use proto::variable::{check_value, improves};
 use proto::wire::message::Body;
 use proto::wire::{VarRule, VarValue};
@@ -16,6 +16,7 @@ use proto::{Attempt, JobId, Span, TaskId, Time, wire};
 
 use crate::holder::Holder;
 use crate::holder::task::Work;
+use crate::limits::REPEAT_MAX;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 

@@ -395,6 +395,7 @@ impl Scheduler {
         let cpus = work.as_ref().map_or(1, |work| work.cpus());
         let request = work.as_ref().and_then(Work::request);
         let ends = work.as_ref().and_then(|work| self.explain_end(work));
+        let lacks = work.as_ref().and_then(|work| self.explain_lack(work));
         let is_bound = work.is_some_and(|work| work.is_bound());
         match self.routing.homes().all_keep() {
             true => KEEPERS_ALONE.to_owned(),
@@ -402,6 +403,7 @@ impl Scheduler {
                 "its home is a keeper until a node that works is filled".to_owned()
             }
             false if let Some(ends) = ends => ends,
+            false if let Some(lacks) = lacks => lacks,
             false if request.is_some() => {
                 let asked = request.map_or_else(String::new, |request| request.to_string());
                 format!("it waits for {asked}: no node that is there offers it")
@@ -466,6 +468,9 @@ impl Scheduler {
         }
         if let Some(staged) = self.holder.staging().get(&task) {
             return match staged.missing() {
+                0 if let Some(why) = self.explain_gang(task) => {
+                    format!("its inputs are on node {me}; {why}")
+                }
                 0 if staged.work.has_request() => {
                     let why = self.explain_request(&staged.work);
                     let why = why.unwrap_or_else(|| "it waits for a free slot there".into());

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use proto::work::GangNode;
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 use resources::Totals;
@@ -282,6 +283,13 @@ impl Homes {
             && !self.is_slow(node)
             && !self.is_keeper(node);
         cpus <= self.slots_of(node).max(1) && takes_work
+    }
+    /// The places of a node of a gang.
+    pub(crate) fn gang_node(&self, node: NodeId) -> GangNode {
+        let member = self.map.members.get(node.0 as usize);
+        let (host, address) =
+            member.map_or_else(Default::default, |it| (it.host.clone(), it.address.clone()));
+        GangNode { node, host, address }
     }
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -159,6 +159,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::VarPush(it)         => row(Node,         it.synced, NO, it.synced, NO, Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
+        Body::Gang(_)             => row(Node,                NO,  NO,  NO,  NO,   Reliable),
         Body::Visible(it)         => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
         Body::JobCounts(it)       => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),
         Body::Cancel(_)           => row(Node,                YES, YES, NO,  NO,   Reliable),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::{NodeId, wire};
 use resources::Totals;
 
-use crate::holder::classes::class_of;
+use crate::holder::classes::{class_of, is_gang_class};
 use crate::holder::task::Work;
 use crate::{Mutant, Scheduler};
 
@@ -69,7 +69,9 @@ impl Scheduler {
             })
         };
         let mut queued = self.shared_classes();
-        queued.retain(|&class, _| fits(class) && !self.holder.may_start_class(class));
+        queued.retain(|&class, _| {
+            !is_gang_class(class) && fits(class) && !self.holder.may_start_class(class)
+        });
         queued
     }
 

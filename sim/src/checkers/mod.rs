@@ -12,6 +12,7 @@ pub(crate) mod conservation;
 pub(crate) mod contents;
 pub(crate) mod copies;
 pub(crate) mod durable;
+pub(crate) mod gang;
 pub(crate) mod growth;
 pub(crate) mod inputs;
 pub(crate) mod kept;

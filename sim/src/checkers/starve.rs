@@ -21,6 +21,8 @@ const WAIT_MAX: Span = Span::from_secs(20);
 /// on before their homes know. Other thieves get nothing meanwhile, and the next one takes the
 /// whole queue again.
 const WAIT_MAX_OF_WHOLE_QUEUES: Span = Span::from_secs(60);
+/// Beside gangs the wait of one task is not bounded: *progress* demands that all end.
+const WAIT_MAX_BESIDE_GANGS: Span = Span::from_secs(1_000_000);
 const SYNC_SLOW: Span = Span::from_millis(50);
 
 /// A ready task in some queue.
@@ -108,6 +110,11 @@ impl Watch {
     pub(crate) fn expect_steals(&mut self, share: f64, sync_max: Span) {
         let circles = share >= 1.0 && sync_max >= SYNC_SLOW;
         self.wait_max = if circles { WAIT_MAX_OF_WHOLE_QUEUES } else { WAIT_MAX };
+    }
+
+    /// Nodes drain for gangs while narrow tasks wait.
+    pub(crate) fn expect_gangs(&mut self) {
+        self.wait_max = WAIT_MAX_BESIDE_GANGS;
     }
 
     /// Adds a machine.

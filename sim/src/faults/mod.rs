@@ -8,6 +8,7 @@ pub(crate) mod disk_faults;
 mod effects;
 mod event_queue;
 mod fetches;
+mod gangs;
 mod growth;
 pub(crate) mod injection;
 mod lifecycle;

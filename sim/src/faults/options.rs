@@ -59,6 +59,8 @@ pub struct WorldOptions {
     pub clients_learn: bool,
     /// Nodes join a cluster that was created with more replicas than nodes.
     pub grows: Option<GrowthPlan>,
+    /// Some tasks hold several nodes at once.
+    pub gangs: bool,
 }
 
 /// The growth of a cluster.
@@ -104,6 +106,7 @@ impl WorldOptions {
             variables: None,
             clients_learn: false,
             grows: None,
+            gangs: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use workloads::{Graph, Placement, generate};
 use crate::faults::clients::hot_key_client::HotKeyPlan;
 use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
+use crate::faults::gangs;
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
@@ -199,6 +200,7 @@ impl Plan {
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(seed, faultless, &mut world, &mut jobs);
         node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+        gangs::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {

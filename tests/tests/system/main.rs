@@ -13,6 +13,7 @@ mod faults_data;
 mod formats;
 mod full_disk;
 mod functions;
+mod gangs;
 mod growth;
 mod hosts;
 mod hq;

@@ -11,6 +11,8 @@ use crate::errors::Failure;
 use crate::settings::Settings;
 use crate::units::Timespan;
 
+const GANG_NODES_MAX: i64 = proto::limits::GANG_NODES_MAX as i64;
+
 /// The needs of the task of a command line.
 #[derive(Args, Clone, Debug)]
 pub struct NeedsArgs {
@@ -35,6 +37,10 @@ pub struct NeedsArgs {
     /// The task with the highest priority starts first [default: 0]
     #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
     priority: Option<i32>,
+    /// Nodes that the task holds at once; the other needs are of each, and without them it holds
+    /// whole nodes
+    #[arg(long, value_name = "K", conflicts_with_all = ["file", "function"], value_parser = clap::value_parser!(u32).range(1..=GANG_NODES_MAX))]
+    nodes: Option<u32>,
     /// The expected time from start to end
     #[arg(long, value_name = "DURATION", conflicts_with = "file")]
     time_request: Option<Timespan>,
@@ -79,6 +85,10 @@ impl NeedsArgs {
             labels: self.labels.clone(),
             variants: self.variants.clone(),
         }
+    }
+    /// 0: one node, shared with other tasks.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.unwrap_or(0)
     }
     pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)

@@ -41,6 +41,8 @@ pub struct CommandOptions {
     pub needs: Needs,
     /// The task with the highest priority is first.
     pub priority: i32,
+    /// Nodes that the task holds at once; 0 and 1: one.
+    pub nodes: u32,
     /// The expected time from start to end; 0: unknown.
     pub time_request_ns: u64,
     pub retries: u32,
@@ -229,8 +231,10 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     if needs.cpus.is_empty() && options.cpus > 1 {
         needs.cpus = options.cpus.to_string();
     }
+    needs.of_gang(options.nodes);
     table.requested =
         needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
+    table.nodes = options.nodes;
     (table.priority, table.time_request_ns) = (options.priority, options.time_request_ns);
     table.retries = options.retries;
     table.crash_limit = options.crash_limit;

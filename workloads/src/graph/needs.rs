@@ -48,6 +48,13 @@ impl Needs {
         Variant::new(wants, labels, 1).map(Some)
     }
 
+    /// A gang without needs holds whole nodes.
+    pub(crate) fn of_gang(&mut self, nodes: u32) {
+        if nodes > 1 && *self == Self::default() {
+            self.cpus = "all".to_owned();
+        }
+    }
+
     /// The request of these needs, or the reason why there is none.
     pub fn request(&self) -> Result<Requested, String> {
         let variants = || {

@@ -284,6 +284,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         outputs: args.outputs.clone(),
         needs: args.needs.needs(),
         priority: args.needs.priority(),
+        nodes: args.needs.nodes(),
         time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),
         cwd: text_of_cwd(args.cwd.as_deref())?,

@@ -72,8 +72,8 @@ impl JobVariables {
         let Some(cell) = self.cells.get_mut(new.index as usize) else { return false };
         let rule = cell.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
         let Some(value) = &new.value else { return false };
-        let is_better = improves(rule, cell.value.as_ref(), value)
-            || mutant == Some(Mutant::StaleBoundWins);
+        let is_better =
+            improves(rule, cell.value.as_ref(), value) || mutant == Some(Mutant::StaleBoundWins);
         if rule == VarRule::VarSum || !is_better || variable::check_value(value).is_err() {
             return false;
         }

@@ -58,6 +58,8 @@ pub struct DraftTask {
     pub priority: i32,
     /// Zero: none.
     pub time_request: Span,
+    /// Nodes that it holds at once; 0 and 1: one.
+    pub nodes: u32,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -98,6 +100,7 @@ impl Draft {
             request: Vec::new(),
             priority: 0,
             time_request: Span::ZERO,
+            nodes: 0,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -406,6 +409,7 @@ impl DraftTask {
             request: self.request.clone(),
             priority: self.priority,
             time_request_ns: self.time_request.0,
+            nodes: self.nodes,
             body: Some(match (self.command, self.upload) {
                 (true, _) => wire::spec::Body::Command(wire::Command::default()),
                 (false, true) => wire::spec::Body::Upload(wire::Upload {}),
@@ -482,6 +486,7 @@ fn random_task(dice: &mut SimRng, job_mix: &JobMix) -> DraftTask {
         request: Vec::new(),
         priority: 0,
         time_request: Span::ZERO,
+        nodes: 0,
     }
 }
 

@@ -37,6 +37,7 @@ const FORMS: &[(&str, &str)] = &[
     ("labels", "write labels = [\"avx512\"]"),
     ("variants", "write variants = [\"cpus=1, gpus=1\", \"cpus=8\"]"),
     ("priority", "write priority = 5"),
+    ("nodes", "write nodes = 2"),
     ("time_request", "write time_request = \"60s\""),
     ("retries", "write retries = 2"),
     ("crash_limit", "write crash_limit = 5, \"never-restart\" or \"unlimited\""),

@@ -86,6 +86,7 @@ pub(super) struct RawTask {
     #[serde(default)]
     pub(super) variants: Vec<String>,
     pub(super) priority: Option<Spanned<i64>>,
+    pub(super) nodes: Option<Spanned<i64>>,
     pub(super) time_request: Option<Spanned<String>>,
     pub(super) retries: Option<Spanned<i64>>,
     pub(super) crash_limit: Option<CrashLimit>,

@@ -39,6 +39,8 @@ pub(crate) struct TaskTable {
     pub(crate) values: BTreeMap<u64, String>,
     pub(crate) requested: Requested,
     pub(crate) priority: i32,
+    /// Nodes that the task holds at once; 0 and 1: one.
+    pub(crate) nodes: u32,
     pub(crate) time_request_ns: u64,
     pub(crate) retries: u32,
     pub(crate) crash_limit: u32,
@@ -100,6 +102,7 @@ impl TaskTable {
             values: BTreeMap::new(),
             requested: Requested { cpus: 1, ..Requested::default() },
             priority: 0,
+            nodes: 0,
             time_request_ns: 0,
             retries: 0,
             crash_limit: 0,
@@ -126,11 +129,16 @@ impl TaskTable {
             let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
+        let has_cpus = raw.cpus.is_some();
         let cpus = count(raw.cpus.take(), "cpus", 1, limits::SLOTS_MAX)?;
         let memory_bytes = parse(raw.memory.take(), parse_size_bytes)?;
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
-        let needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants);
+        let nodes = count(raw.nodes.take(), "nodes", 0, limits::GANG_NODES_MAX)?;
+        let mut needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants);
+        if !has_cpus {
+            needs.of_gang(nodes);
+        }
         let requested = needs.request().map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
         })?;
@@ -146,6 +154,12 @@ impl TaskTable {
         let (body, duration_ns) = body(&raw, at, &told, &mut inputs)?;
         if matches!(body, Body::Function(_)) {
             requested.check_function().map_err(|reason| wrong(at, reason))?;
+            if nodes > 1 {
+                return Err(wrong(
+                    at,
+                    "a function runs on one node; a command may have nodes".into(),
+                ));
+            }
         }
         let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
         let mut table = Self {
@@ -169,6 +183,7 @@ impl TaskTable {
             values: BTreeMap::new(),
             requested,
             priority,
+            nodes,
             time_request_ns: parse(raw.time_request, parse_duration_ns)?,
             retries: count(raw.retries, "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),

@@ -255,6 +255,9 @@ fn needs(text: &mut String, spec: &wire::Spec) {
             line(text, "memory", &quote(&spec.memory_bytes.to_string()));
         }
     }
+    if spec.nodes > 1 {
+        line(text, "nodes", &spec.nodes.to_string());
+    }
     if spec.priority != 0 {
         line(text, "priority", &spec.priority.to_string());
     }

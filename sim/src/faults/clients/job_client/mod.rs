@@ -14,9 +14,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 pub use self::open::OpenPlan;
-use crate::checkers::{
-    Violation, bound, durable, one_attempt, past, progress, removal, variables,
-};
+use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal, variables};
 use crate::faults::clients::random_jobs::Submission;
 use crate::faults::clients::stale_map_client::partition_of;
 use crate::faults::event_queue::{Connection, ExternalClient, SimEvent};

@@ -365,6 +365,7 @@ impl<'t> Assembly<'t> {
             memory_bytes: table.requested.memory_bytes,
             request: table.requested.request.clone(),
             priority: table.priority,
+            nodes: if table.nodes > 1 { table.nodes } else { 0 },
             time_request_ns: table.time_request_ns,
             retries: table.retries,
             crash_limit: table.crash_limit,

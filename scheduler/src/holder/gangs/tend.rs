@@ -1,0 +1,369 @@
+//! Gangs in the scheduler: messages, the choice of nodes, the start and the end.
+
+use crate::holder::limits::GANGS_LED_MAX;
+use proto::wire::message::Body;
+use proto::{Attempt, Incarnation, NodeId, TaskId, Time, wire};
+use resources::Request;
+
+use crate::Scheduler;
+use crate::holder::gangs::lead::{Ask, Asks, Grip, Verdict};
+use crate::holder::gangs::line::{Answer, Stamp, Told};
+use crate::holder::gangs::{GangPart, NodeRoom};
+use crate::holder::slots::Slots;
+use crate::holder::staging::{StageOutcome, Staged};
+use crate::holder::start_permission::StartPermission;
+use crate::holder::task::Work;
+use crate::output::Out;
+
+/// A life of a node.
+type Life = (NodeId, Incarnation);
+
+impl Scheduler {
+    /// The parts of gangs that hold this node or wait for it. For checkers only.
+    pub fn gang_parts(&self) -> impl Iterator<Item = GangPart> + '_ {
+        self.holder.gang_parts()
+    }
+
+    /// The latest known life of a node.
+    fn life_of(&self, node: NodeId) -> Life {
+        let listed = self.routing.homes().incarnation_of(node);
+        (node, self.incarnation_of(node).max(listed).max(Incarnation::FIRST))
+    }
+    fn is_life_over(&self, (node, incarnation): Life) -> bool {
+        node != self.options.me
+            && (self.routing.homes().is_gone(node) || self.life_of(node).1 > incarnation)
+    }
+
+    /// Nodes that may have a part of the gang.
+    fn nodes_for(&self, work: &Work) -> Vec<NodeId> {
+        let staying = self.routing.homes().staying();
+        staying.filter(|&node| self.offers_enough(node, work)).collect()
+    }
+    /// Whether the cluster has fewer nodes than the gang needs.
+    pub(crate) fn lacks_nodes_for(&self, work: &Work) -> bool {
+        if !work.is_gang() {
+            return false;
+        }
+        let members = self.routing.homes().not_removed();
+        let fitting = members.filter(|&node| self.offers_ever(node, work)).count();
+        fitting > 0 && fitting < work.spec.nodes as usize
+    }
+    /// The node that leads the gang. Gangs are spread, so that they can run beside each other.
+    pub(crate) fn leader_of(&self, task: TaskId, work: &Work) -> Option<NodeId> {
+        let fitting = self.nodes_for(work);
+        let number = task.job.0.wrapping_add(task.local.index());
+        let at = number.wrapping_mul(work.spec.nodes.into()) % fitting.len().max(1) as u64;
+        fitting.get(at as usize).copied()
+    }
+    pub(crate) fn leads_here(&self, task: TaskId, work: &Work) -> bool {
+        self.leader_of(task, work).is_none_or(|leader| leader == self.options.me)
+    }
+
+    pub(crate) fn on_gang(&mut self, now: Time, from: NodeId, said: &wire::Gang, out: &mut Out) {
+        use wire::GangStep as Step;
+        let (task, attempt) = (TaskId::new(said.job, said.local), Attempt(said.attempt));
+        let answer = match said.step() {
+            Step::GangReserve => return self.on_reserve(now, from, said),
+            Step::GangLock if !self.holder.has_gangs() => Answer::Refused(said.round),
+            Step::GangJoin if !self.holder.has_gangs() => Answer::Refused(0),
+            Step::GangLock => self.holder.gangs_mut().line.lock(now, task, attempt, said.round),
+            Step::GangJoin => self.holder.gangs_mut().line.join(task, attempt),
+            Step::GangUnlock | Step::GangRelease => {
+                let Some(gangs) = &mut self.holder.gangs else { return };
+                if said.step() == Step::GangUnlock {
+                    return gangs.line.unlock(now, task, attempt);
+                }
+                let seat = gangs.line.release(task, attempt);
+                return self.holder.slots.give_back(seat);
+            }
+            Step::GangHeld => return self.on_answer(now, from, (task, attempt), Answer::Held, out),
+            Step::GangRevoked => {
+                return self.on_answer(now, from, (task, attempt), Answer::Revoked, out);
+            }
+            Step::GangLocked => {
+                let answer = Answer::Locked(said.round);
+                return self.on_answer(now, from, (task, attempt), answer, out);
+            }
+            Step::GangRefused => {
+                let answer = Answer::Refused(said.round);
+                return self.on_answer(now, from, (task, attempt), answer, out);
+            }
+            Step::GangJoined => {
+                return self.on_answer(now, from, (task, attempt), Answer::Joined, out);
+            }
+        };
+        send_answers([(from, (task, attempt), answer)], out);
+    }
+
+    /// A leader asks for this node, or renews that.
+    fn on_reserve(&mut self, now: Time, from: NodeId, said: &wire::Gang) {
+        let (task, attempt) = (TaskId::new(said.job, said.local), Attempt(said.attempt));
+        // The leader sees in the map that this node leaves, and chooses another one.
+        if self.holder.stopping || self.objects.drain.is_some() {
+            return;
+        }
+        let Ok(request) = Request::decode(&said.request) else { return };
+        let Some(need) = self.holder.slots.resolve(&request) else { return };
+        let leader = (attempt, self.life_of(from));
+        let stamp = Stamp::new(said.priority, task);
+        let seat = self.holder.gangs_mut().line.reserve(now, stamp, leader, need);
+        self.holder.slots.give_back(seat);
+    }
+
+    fn on_answer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (task, attempt): (TaskId, Attempt),
+        answer: Answer,
+        out: &mut Out,
+    ) {
+        let life = self.life_of(from);
+        let Some(gangs) = &mut self.holder.gangs else { return };
+        let lead = gangs.leads.get_mut(&task).filter(|lead| lead.attempt == attempt);
+        let Some(lead) = lead else { return };
+        let mut asks = Asks::new();
+        let verdict = lead.on_answer(life, answer, &mut asks);
+        self.send_asks((task, attempt), asks, out);
+        match verdict {
+            Verdict::Waits => {}
+            Verdict::Starts => self.start_gang(now, task, out),
+            Verdict::Fails => self.fail_gang(task, attempt, out),
+        }
+    }
+
+    fn send_asks(&self, (task, attempt): (TaskId, Attempt), asks: Asks, out: &mut Out) {
+        use wire::GangStep as Step;
+        if asks.is_empty() {
+            return;
+        }
+        let work = self.holder.staging.get(&task).map(|staged| &staged.work);
+        let bare = wire::Gang {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            ..<_>::default()
+        };
+        for (node, ask) in asks {
+            let (step, round) = match ask {
+                Ask::Reserve => (Step::GangReserve, 0),
+                Ask::Lock(round) => (Step::GangLock, round),
+                Ask::Unlock => (Step::GangUnlock, 0),
+                Ask::Join => (Step::GangJoin, 0),
+                Ask::Release => (Step::GangRelease, 0),
+            };
+            let mut gang = wire::Gang { step: step as i32, round, ..bare.clone() };
+            if let Some(work) = work.filter(|_| ask == Ask::Reserve) {
+                gang.priority = work.spec.priority;
+                gang.request = work.request().map(|it| it.encode()).unwrap_or_default();
+            }
+            out.reliable.push((node, Body::Gang(gang)));
+        }
+    }
+
+    /// All parts have joined: the task starts with the seat of the first part.
+    fn start_gang(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let lead = &self.holder.gangs_mut().leads[&task];
+        let (attempt, no_lock) = (lead.attempt, lead.starts_without_lock);
+        let line = &mut self.holder.gangs_mut().line;
+        if no_lock {
+            line.lock(now, task, attempt, 0);
+            line.join(task, attempt);
+        }
+        let seat = line.take_seat(task, attempt);
+        let staged = self.holder.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
+        let (Some(staged), Some(seat)) = (staged, seat) else {
+            return self.fail_gang(task, attempt, out);
+        };
+        staged.seat = Some(seat);
+        let life_fits = {
+            let staged = &self.holder.staging[&task];
+            self.holder.life_fits(&staged.work)
+        };
+        if self.holder.stopping || !life_fits {
+            return self.fail_gang(task, attempt, out);
+        }
+        match self.needs_start_permission(task) {
+            true => self.request_start(now, task, out),
+            false => self.start_staged(now, task, out),
+        }
+    }
+
+    /// The attempt ends without a strike, and its home begins the next one.
+    fn fail_gang(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        self.release_gang(task, out);
+        self.drop_task(task, attempt, out);
+        self.report_dropped(task, attempt, out);
+    }
+
+    /// Frees all nodes of a gang.
+    fn release_gang(&mut self, task: TaskId, out: &mut Out) {
+        let Some(gangs) = &mut self.holder.gangs else { return };
+        gangs.chosen_by.remove(&task);
+        let Some(lead) = gangs.leads.remove(&task) else { return };
+        let asks = lead.members().map(|(node, ..)| (node, Ask::Release)).collect();
+        self.send_asks((task, lead.attempt), asks, out);
+    }
+
+    /// Lets gangs out of the queues, chooses nodes, and gives this node to the oldest part.
+    pub(crate) fn tend_gangs(&mut self, now: Time, out: &mut Out) {
+        self.lead_more(now, out);
+        if !self.holder.has_gangs() {
+            return;
+        }
+        let led: Vec<TaskId> = self.holder.gangs_mut().leads.keys().copied().collect();
+        for task in led {
+            self.tend_lead(now, task, out);
+        }
+        self.settle_line(now, out);
+        if self.holder.gangs_mut().is_empty() {
+            self.holder.gangs = None;
+        }
+    }
+
+    /// Takes gangs out of the queues.
+    fn lead_more(&mut self, now: Time, out: &mut Out) {
+        while !self.holder.stopping
+            && (self.holder.local.has_requests() || self.holder.shared.has_requests())
+            && self.holder.staging.values().filter(|it| it.work.is_gang()).count() < GANGS_LED_MAX
+        {
+            let Some((local, here, ready)) = self.holder.pop_gang() else { return };
+            let stage = (local, here);
+            if self.take_and_stage(now, stage, ready, out) == StageOutcome::Stop {
+                return;
+            }
+        }
+    }
+
+    fn tend_lead(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let lead = &self.holder.gangs_mut().leads[&task];
+        let (attempt, has_joined) = (lead.attempt, lead.has_joined());
+        let lives: Vec<Life> = lead.members().map(|(node, life, _)| (node, life)).collect();
+        let staged =
+            |it: &Staged| it.attempt == attempt && it.start_permission != StartPermission::Overdue;
+        let is_staged = self.holder.staging.get(&task).is_some_and(|it| staged(it));
+        let running = self.holder.running.get(&task).filter(|it| it.attempt == attempt);
+        let ended = self.objects.output_copies.holds_back(&(task, attempt));
+        if !is_staged && (running.is_none() || ended) {
+            return self.release_gang(task, out);
+        }
+        if has_joined {
+            if lives.iter().any(|&life| self.is_life_over(life)) {
+                self.fail_gang(task, attempt, out);
+            }
+            return;
+        }
+        self.choose_nodes(now, task, &lives, out);
+    }
+
+    /// Chooses nodes for a gang that has not joined, if something has changed.
+    fn choose_nodes(&mut self, now: Time, task: TaskId, lives: &[Life], out: &mut Out) {
+        let epoch = self.routing.homes().map_epoch();
+        let gangs = self.holder.gangs_mut();
+        let lead = &gangs.leads[&task];
+        let (attempt, is_due) = (lead.attempt, lead.deadline().is_some_and(|at| at <= now));
+        let same_map = gangs.chosen_by.get(&task) == Some(&epoch);
+        if same_map && !is_due && !lives.iter().any(|&life| self.is_life_over(life)) {
+            return;
+        }
+        let me = self.options.me;
+        let nodes = self.nodes_for(&self.holder.staging[&task].work);
+        let stopping = self.holder.stopping || !nodes.contains(&me);
+        // This node first, then those that follow it.
+        let after = nodes.iter().filter(|&&node| node >= me);
+        let fits = after.chain(nodes.iter().filter(|&&node| node < me));
+        let fits: Vec<Life> = fits.filter(|_| !stopping).map(|&node| self.life_of(node)).collect();
+        let mut asks = Asks::new();
+        let gangs = self.holder.gangs_mut();
+        gangs.chosen_by.insert(task, epoch);
+        let lead = gangs.leads.get_mut(&task).expect("it is led here");
+        lead.choose(now, &fits, &mut asks);
+        self.send_asks((task, attempt), asks, out);
+    }
+
+    /// Gives this node to the oldest parts.
+    fn settle_line(&mut self, now: Time, out: &mut Out) {
+        let first_to_wait = self.holder.first_to_wait();
+        let waiting_priority = self.holder.waiting_priority();
+        let exclusive = self.holder.start_requests.any_exclusive();
+        let Some(mut gangs) = self.holder.gangs.take() else { return };
+        let mut slots = std::mem::replace(&mut self.holder.slots, Slots::new(0, None, None));
+        let mut room = NodeRoom {
+            slots: &mut slots,
+            exclusive,
+            first_to_wait,
+            waiting_priority,
+            kept: gangs.kept,
+            keeps: None,
+        };
+        let told = gangs.line.settle(now, &mut room, |life| self.is_life_over(life));
+        gangs.kept = room.keeps;
+        self.holder.slots = slots;
+        self.holder.gangs = Some(gangs);
+        send_answers(told, out);
+    }
+
+    /// The cluster has fewer nodes than the gang needs.
+    pub(crate) fn explain_lack(&self, work: &Work) -> Option<String> {
+        if !self.lacks_nodes_for(work) {
+            return None;
+        }
+        let members = self.routing.homes().not_removed();
+        let fitting = members.filter(|&node| self.offers_ever(node, work)).count();
+        let (nodes, all) = (work.spec.nodes, self.routing.homes().not_removed().count());
+        Some(format!(
+            "it needs {nodes} nodes at once, and {fitting} of the {all} nodes of the cluster fit: \
+             it waits for more to join"
+        ))
+    }
+
+    /// The reason why a gang waits here.
+    pub(crate) fn explain_gang(&self, task: TaskId) -> Option<String> {
+        let lead = self.holder.gangs.as_ref()?.leads.get(&task)?;
+        if self.holder.is_whole(task) {
+            return None;
+        }
+        let named = |of: fn(Grip) -> bool| {
+            let nodes = lead.members().filter(|&(_, _, grip)| of(grip));
+            nodes.map(|(node, ..)| node.to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let held = named(|grip| grip != Grip::Asked);
+        let asked = named(|grip| grip == Grip::Asked);
+        let size = lead.size;
+        let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+        match lead.members().next().is_none() {
+            true => {
+                let work = &self.holder.staging.get(&task)?.work;
+                let fitting = self.nodes_for(work).len();
+                Some(format!("it needs {size} nodes at once, and {fitting} that fit are there"))
+            }
+            false => Some(format!(
+                "it needs {size} nodes at once: it holds {}, and waits for {}",
+                or_none(held),
+                or_none(asked)
+            )),
+        }
+    }
+}
+
+fn send_answers(told: impl IntoIterator<Item = Told>, out: &mut Out) {
+    use wire::GangStep as Step;
+    for (leader, (task, attempt), answer) in told {
+        let (step, round) = match answer {
+            Answer::Held => (Step::GangHeld, 0),
+            Answer::Revoked => (Step::GangRevoked, 0),
+            Answer::Locked(round) => (Step::GangLocked, round),
+            Answer::Refused(round) => (Step::GangRefused, round),
+            Answer::Joined => (Step::GangJoined, 0),
+        };
+        let gang = wire::Gang {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            step: step as i32,
+            round,
+            ..Default::default()
+        };
+        out.reliable.push((leader, Body::Gang(gang)));
+    }
+}

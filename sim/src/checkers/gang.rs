@@ -1,0 +1,71 @@
+//! *Gang*: a task of several nodes starts only when all of them have joined its attempt, and what a
+//! gang holds of a node is free for nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::work::Launch;
+use proto::{Attempt, NodeId, TaskId};
+use scheduler::GangPart;
+
+use super::{Verdict, Violation};
+use crate::state::machine::{Running, cpus_of};
+
+const NAME: &str = "gang";
+
+/// The attempt names as many nodes as it asked for, its own first.
+pub(crate) fn has_nodes(launch: &Launch, wanted: usize, node: NodeId) -> Verdict {
+    let distinct: BTreeSet<NodeId> = launch.gang.iter().map(|it| it.node).collect();
+    let is_gang = wanted > 1;
+    let right = match is_gang {
+        true => {
+            launch.gang.len() == wanted
+                && distinct.len() == wanted
+                && launch.gang.first().map(|it| it.node) == Some(node)
+        }
+        false => launch.gang.is_empty(),
+    };
+    match right {
+        true => Ok(()),
+        false => {
+            let text = format!("{} starts on {:?}, of {wanted}", launch.task, launch.gang);
+            Err(Violation::new(NAME, text))
+        }
+    }
+}
+
+/// The parts of gangs and the attempts that run take no more than the slots of a node.
+pub(crate) fn fits_beside(
+    launch: &Launch,
+    slots: u32,
+    running: &BTreeMap<(TaskId, Attempt), Running>,
+    parts: impl Iterator<Item = GangPart>,
+) -> Verdict {
+    let busy: u32 = running.values().map(|it| it.cpus).sum::<u32>() + cpus_of(launch);
+    let held: u32 = parts.map(|part| part.slots).sum();
+    match busy + held <= slots {
+        true => Ok(()),
+        false => {
+            let text = format!(
+                "{} starts: {busy} slots run and gangs hold {held}, of {slots}",
+                launch.task
+            );
+            Err(Violation::new(NAME, text))
+        }
+    }
+}
+
+/// The node holds a part of this attempt.
+pub(crate) fn is_held(
+    launch: &Launch,
+    node: NodeId,
+    mut parts: impl Iterator<Item = GangPart>,
+) -> Verdict {
+    let is_it = |part: &GangPart| (part.task, part.attempt) == (launch.task, launch.attempt);
+    match parts.any(|part| is_it(&part) && part.joined && part.slots > 0) {
+        true => Ok(()),
+        false => {
+            let text = format!("{} starts, and {node} has not joined it", launch.task);
+            Err(Violation::new(NAME, text))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Tasks that hold several nodes at once.
+
+use starling_tests::{Instance, wait_until};
+
+use crate::cluster::submit;
+
+/// The explanation of the only task of a job.
+fn explained(instance: &Instance, job: &str) -> String {
+    let tasks = instance.json(&["task", "list", job]);
+    let id = tasks["tasks"][0]["id"].as_str().expect("an id").to_owned();
+    instance.starling(&["task", "explain", job, &id]).ok().stdout
+}
+
+#[test]
+fn a_gang_runs_alone_on_its_nodes_and_names_them() {
+    let instance = Instance::up(3, 2);
+    let sandbox = instance.sandbox();
+    let (narrow, gang) = (sandbox.path("narrow"), sandbox.path("gang"));
+    let note = format!("echo $STARLING_NODE $(date +%s%N) >> {}", narrow.display());
+    let narrow_job =
+        submit(&instance, &["--array", "1-60", "--", "sh", "-c", &format!("sleep 0.2; {note}")]);
+    let command = format!(
+        "echo $STARLING_NODES; cat $STARLING_NODEFILE $STARLING_HOSTFILE; echo $(date +%s%N) > {0}; \
+         sleep 2; echo $(date +%s%N) >> {0}",
+        gang.display()
+    );
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &command]);
+    instance.starling(&["job", "wait", &job]).ok();
+    instance.starling(&["job", "wait", &narrow_job]).ok();
+    let output = instance.starling(&["job", "output", &job]).ok().stdout;
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines.contains(&"2"), "{output}");
+    assert_eq!(lines.iter().filter(|line| line.contains("127.0.0.1")).count(), 2, "{output}");
+    // Tasks that ended while the gang ran were on the third node.
+    let times = std::fs::read_to_string(&gang).expect("it ran");
+    let times: Vec<u64> = times.lines().map(|line| line.parse().expect("a time")).collect();
+    let ends = std::fs::read_to_string(&narrow).expect("they ran");
+    let inside: std::collections::BTreeSet<&str> = ends
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(_, at)| (times[0]..times[1]).contains(&at.parse().expect("a time")))
+        .map(|(node, _)| node)
+        .collect();
+    assert!(inside.len() <= 1, "they ran beside the gang on {inside:?}");
+    instance.down();
+}
+
+#[test]
+fn a_gang_runs_again_after_the_death_of_a_member() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let sandbox = instance.sandbox();
+    let (runs, go) = (sandbox.path("runs"), sandbox.path("go"));
+    let command = format!(
+        "echo $STARLING_NODE >> {}; [ -e {} ] || exec sleep 600",
+        runs.display(),
+        go.display()
+    );
+    let job =
+        submit(&instance, &["--nodes", "2", "--crash-limit", "1", "--", "sh", "-c", &command]);
+    let ran = || std::fs::read_to_string(&runs).unwrap_or_default();
+    wait_until("the gang runs", || ran().lines().count() == 1);
+    let first: u32 = ran().trim().parse().expect("a node");
+    // Of two nodes after the first one the gang has the next.
+    let member = (first + 1) % 3;
+    std::fs::write(&go, "").expect("a file");
+    instance.kill(member);
+    instance.starling(&["job", "wait", &job]).ok();
+    assert_eq!(ran().lines().count(), 2, "{}", ran());
+    instance.start_missing();
+    instance.down();
+}
+
+#[test]
+fn a_gang_larger_than_the_cluster_waits_and_says_so() {
+    let instance = Instance::up(3, 1);
+    let job = submit(&instance, &["--nodes", "4", "--", "true"]);
+    let mut why = String::new();
+    wait_until("it is explained", || {
+        why = explained(&instance, &job);
+        why.contains("it needs 4 nodes at once, and 3 of the 3 nodes")
+    });
+    instance.starling(&["submit", "--wait", "--nodes", "3", "--", "true"]).ok();
+    instance.starling(&["job", "cancel", &job]).ok();
+    instance.down();
+}
+
+#[test]
+fn a_gang_that_waits_names_its_nodes() {
+    let instance = Instance::up(2, 1);
+    let busy = submit(&instance, &["--", "sleep", "600"]);
+    wait_until("it runs", || explained(&instance, &busy).contains("runs on node"));
+    let job = submit(&instance, &["--nodes", "2", "--", "true"]);
+    wait_until("it is explained", || {
+        let why = explained(&instance, &job);
+        why.contains("it needs 2 nodes at once: it holds n") && why.contains("waits for n")
+    });
+    instance.starling(&["job", "cancel", &busy]).ok();
+    instance.starling(&["job", "wait", &job]).ok();
+    instance.down();
+}
