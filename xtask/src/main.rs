@@ -10,6 +10,7 @@ Maintenance commands of the repository, as one small program without dependencie
 - `cargo run -p xtask -- purity` checks the dependencies between crates, and the imports between the
   rooms of `scheduler` and `daemon`, against tables; and that the rooms of six further crates import
   each other in no ring.
+- `cargo run -p xtask -- dist` makes the packages of a release, by `scripts/dist`.
 - `cargo run -p xtask -- make-mosaic` writes the example workflow `examples/mosaic.json` again.
 
 Only `make-mosaic` changes the tree.
@@ -19,6 +20,7 @@ Only `make-mosaic` changes the tree.
 
 mod arrows;
 mod ci;
+mod dist;
 mod folders;
 mod imports;
 mod language;
@@ -47,9 +49,11 @@ fn main() -> ExitCode {
         "tidy" => tidy::check(&root),
         "purity" => purity::check(&root),
         "make-mosaic" => mosaic::write(&root),
+        "dist" => return dist::run(&root, &rest),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- ci | quick | tidy | language | purity | make-mosaic"
+                "usage: cargo run -p xtask -- ci | quick | tidy | language | purity | make-mosaic | \
+                 dist"
             );
             return ExitCode::from(2);
         }
