@@ -109,4 +109,4 @@ pub use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId};
 pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
 pub use watch::JobWatch;
-pub use workloads::{Graph, Needs, Placement, Plan};
+pub use workloads::{CrashLimit, Graph, Needs, Placement, Plan};

@@ -12,12 +12,15 @@ mod args;
 mod cluster;
 mod ids;
 mod jobs;
+mod json;
 mod records;
 mod submit;
 mod table;
 mod task;
 mod tasks;
 mod words;
+mod worker_start;
+mod workers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -113,6 +116,6 @@ fn dispatch(args: Hq) -> Result<ExitCode, Failure> {
         Verb::Job { verb } => jobs::run(&front, verb),
         Verb::Task { verb } => tasks::run(&front, &verb),
         Verb::Server { verb } => cluster::server(&front, &verb),
-        Verb::Worker { verb } => cluster::worker(&front, verb),
+        Verb::Worker { verb } => workers::run(&front, verb),
     }
 }
