@@ -52,6 +52,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: TaskVerb,
     },
+    /// The output of jobs that were submitted with --stream
+    OutputLog {
+        directory: PathBuf,
+        #[command(subcommand)]
+        verb: LogVerb,
+    },
     /// The first node, which runs no tasks
     Server {
         #[command(subcommand)]
@@ -257,6 +263,31 @@ pub(crate) enum Stream {
 }
 
 #[derive(Subcommand, Debug)]
+pub(crate) enum LogVerb {
+    Summary,
+    /// The numbers of the jobs
+    Jobs,
+    /// Lines with job, task and stream in front
+    Show {
+        #[arg(long, value_enum)]
+        channel: Option<Stream>,
+    },
+    Cat {
+        job: u64,
+        #[arg(value_enum)]
+        stream: Stream,
+        #[arg(long)]
+        task: Option<Ids>,
+    },
+    /// The standard output of tasks as JSON
+    Export {
+        job: u64,
+        #[arg(long)]
+        task: Option<Ids>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
 pub(crate) enum TaskVerb {
     List {
         jobs: Selector,
@@ -266,6 +297,11 @@ pub(crate) enum TaskVerb {
     Info {
         job: Selector,
         tasks: Ids,
+    },
+    /// The workers on which a task can run
+    Explain {
+        job: Selector,
+        task: u64,
     },
 }
 

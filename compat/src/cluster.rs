@@ -126,12 +126,16 @@ pub(crate) fn server(front: &Front, verb: &ServerVerb) -> Result<ExitCode, Failu
     }
 }
 
+/// Of the number of the cluster, which stays.
+pub(crate) fn uid(map: &wire::ClusterMap) -> String {
+    format!("{:06x}", map.cluster & 0xff_ffff)
+}
+
 /// The record of the first node.
 fn info(front: &Front, map: &wire::ClusterMap) -> Result<(), Failure> {
     let first = map.members.iter().find(|member| member.keeper).or_else(|| map.members.first());
     let pid = first.map_or(0, |member| member.pid);
-    // Of the number of the cluster, which stays.
-    let uid = format!("{:06x}", map.cluster & 0xff_ffff);
+    let uid = uid(map);
     let address = first.and_then(|member| member.address.split(',').next()).unwrap_or_default();
     // Clients and nodes use one port.
     let port: u16 = address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);

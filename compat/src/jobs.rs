@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::raw::is_ended;
 use client::{Client, JobPhase, JobSettings, OpenOptions, Openness, now_ns};
-use proto::{JobId, wire};
+use proto::{JobId, LocalId, wire};
 use verb::errors::Failure;
 
 use crate::args::{Form, JobVerb, Stream};
@@ -376,7 +376,7 @@ async fn cancel(
             None => failed("job not found"),
             Some(_) if ended => failed("job is already finished"),
             Some(job) => {
-                let count = client.cancel(job.id, &[]).await?.cancelled;
+                let count = cancel_tasks(client, job).await?;
                 if let Some(reason) = reason {
                     let set = |record: &mut JobRecord| reason.clone_into(&mut record.cancel_reason);
                     records::change_job(client, job.id, set).await?;
@@ -387,6 +387,19 @@ async fn cancel(
         front.context.output.line(&text)?;
     }
     Ok(())
+}
+
+/// Cancels the tasks of a job; one that is open gets further tasks afterwards.
+async fn cancel_tasks(client: &Client, job: &Job) -> Result<u64, Failure> {
+    let mut tasks: Vec<LocalId> = Vec::new();
+    if job.openness == Openness::Open {
+        let mut see = |task: wire::TaskState| tasks.push(LocalId(task.local));
+        client.raw().tasks(job.id, &mut see).await?;
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+    }
+    Ok(client.cancel(job.id, &tasks).await?.cancelled)
 }
 
 async fn close(front: &Front, client: &Client, selector: &Selector) -> Result<(), Failure> {

@@ -31,6 +31,9 @@ pub(crate) struct Submission {
     /// Templates; `None`: no file.
     pub(crate) stdout: Option<String>,
     pub(crate) stderr: Option<String>,
+    /// The directory of `--stream`: only a name, Starling keeps the output.
+    #[serde(default)]
+    pub(crate) stream: Option<String>,
     /// Of the first way.
     pub(crate) resources: Vec<(String, String)>,
     #[serde(default)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use client::{Attempt, Client};
+use client::{Attempt, Client, ClientError, NodeId, StreamFilter, StreamPiece};
 use proto::wire::TaskPhase;
-use proto::{LocalId, wire};
+use proto::{JobId, LocalId, wire};
 use verb::errors::Failure;
 
 use crate::args::{Form, TaskVerb};
@@ -14,7 +14,7 @@ use crate::jobs::{self, Job};
 use crate::records::{self, Submission, Way};
 use crate::task::REASON;
 use crate::words::{Ids, Selector, span, time_of_day};
-use crate::{json, table, workers};
+use crate::{explain, json, table, workers};
 
 /// The maximum of failed tasks of a job of which a reason is looked up.
 const EXPLAINED_MAX: usize = 100;
@@ -30,6 +30,10 @@ pub(crate) struct TaskRow {
     pub(crate) ended_ns: u64,
     pub(crate) error: String,
     pub(crate) has_started: bool,
+    pub(crate) local: LocalId,
+    /// The node that ran the last attempt.
+    node: Option<NodeId>,
+    attempt: Attempt,
     job: u64,
     instance: u64,
 }
@@ -58,7 +62,7 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         .into_iter()
         .map(|failure| (failure.local, failure))
         .collect();
-    let (mut rows, mut explained) = (Vec::new(), 0);
+    let (mut rows, mut unexplained) = (Vec::new(), Vec::new());
     for task in states {
         let state = match task.phase() {
             TaskPhase::Waiting | TaskPhase::Ready => "WAITING",
@@ -69,15 +73,12 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         };
         let mut error = String::new();
         if state == "FAILED" {
-            error = match failures.get(&task.local) {
-                Some(failure) => reason(failure),
-                None => format!("Program terminated with exit code {}.", task.exit_code),
-            };
-            if !failures.contains_key(&task.local) && explained < EXPLAINED_MAX {
-                explained += 1;
-                let of = client.raw().explain(job.id, LocalId(task.local)).await?;
-                error = of.lines.first().cloned().unwrap_or(error);
+            let failure = failures.get(&task.local);
+            if failure.is_none() && unexplained.len() < EXPLAINED_MAX {
+                unexplained.push(task.clone());
             }
+            let code = wire::Failure { exit_code: task.exit_code, ..wire::Failure::default() };
+            error = reason(failure.unwrap_or(&code));
         }
         let has_started = matches!(state, "RUNNING" | "FINISHED" | "FAILED");
         let worker = match task.placed && has_started {
@@ -93,13 +94,61 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
             started_ns: task.started_ns,
             ended_ns: task.ended_ns,
             error,
+            local: LocalId(task.local),
+            node: task.placed.then_some(NodeId(task.node)),
+            attempt: Attempt(task.attempt),
             job: job.id.0,
             instance: last.unwrap_or(1).saturating_sub(1),
             has_started,
         });
     }
+    if !unexplained.is_empty() {
+        let of = |row: &&TaskRow| unexplained.iter().any(|task| task.local == row.local.0);
+        let wanted: Vec<&TaskRow> = rows.iter().filter(of).collect();
+        let (printed, _) = printed(client, job.id, &wanted, true).await;
+        for row in &mut rows {
+            let tail = printed.get(&row.local).map_or(&[][..], |bytes| bytes);
+            if let Some(text) = own_reason(tail) {
+                row.error = text;
+            }
+        }
+    }
     rows.sort_unstable_by_key(|row| row.id);
     Ok(rows)
+}
+
+/// The captured output of the last attempts of tasks, and the nodes that do not answer.
+pub(crate) async fn printed(
+    client: &Client,
+    job: JobId,
+    tasks: &[&TaskRow],
+    stderr: bool,
+) -> (BTreeMap<LocalId, Vec<u8>>, Vec<NodeId>) {
+    let mut away = Vec::new();
+    let mut by_node: BTreeMap<NodeId, Vec<&TaskRow>> = BTreeMap::new();
+    for task in tasks {
+        if let Some(node) = task.node {
+            by_node.entry(node).or_default().push(task);
+        }
+    }
+    let mut printed: BTreeMap<LocalId, Vec<u8>> = BTreeMap::new();
+    for (node, tasks) in by_node {
+        let attempts: BTreeMap<LocalId, Attempt> =
+            tasks.iter().map(|task| (task.local, task.attempt)).collect();
+        let filter =
+            StreamFilter { tasks: attempts.keys().copied().collect(), stderr, ..Default::default() };
+        let see = |piece: StreamPiece| {
+            let is_last = attempts.get(&piece.task) == Some(&piece.attempt);
+            if is_last && piece.stderr == stderr {
+                printed.entry(piece.task).or_default().extend_from_slice(&piece.data);
+            }
+            Ok::<(), ClientError>(())
+        };
+        if client.streams(node, job, &filter, see).await.is_err() {
+            away.push(node);
+        }
+    }
+    (printed, away)
 }
 
 /// The number of running tasks of a job.
@@ -112,11 +161,17 @@ pub(crate) async fn running(client: &Client, job: &Job) -> Result<u64, Failure> 
     Ok(count)
 }
 
+/// The reason that the start of a command has left in the captured standard error.
+fn own_reason(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let reason = text.lines().find_map(|line| line.strip_prefix(REASON))?;
+    Some(reason.replace("\\n", "\n"))
+}
+
 /// The reason of a failure in the words of HyperQueue.
 fn reason(failure: &wire::Failure) -> String {
-    let tail = String::from_utf8_lossy(&failure.stderr_tail).into_owned();
-    if let Some(reason) = tail.lines().find_map(|line| line.strip_prefix(REASON)) {
-        return reason.replace("\\n", "\n");
+    if let Some(reason) = own_reason(&failure.stderr_tail) {
+        return reason;
     }
     let error = &failure.error;
     if error.contains("time limit") {
@@ -174,6 +229,9 @@ pub(crate) fn run(front: &Front, verb: &TaskVerb) -> Result<ExitCode, Failure> {
         match verb {
             TaskVerb::List { jobs, verbose } => list(front, &client, jobs, *verbose).await?,
             TaskVerb::Info { job, tasks } => info(front, &client, job, tasks).await?,
+            TaskVerb::Explain { job, task } => {
+                return explain::run(front, &client, job, *task).await;
+            }
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -65,6 +65,12 @@ fn is_recent(record: &WorkerRecord) -> bool {
     Duration::from_nanos(since) < START_TIMEOUT
 }
 
+/// The records of the workers that run.
+pub(crate) async fn running(client: &Client) -> Result<Vec<WorkerRecord>, Failure> {
+    let workers = all(client).await?.into_iter();
+    Ok(workers.filter(|it| it.state == RUNNING).map(|it| it.record).collect())
+}
+
 /// The names of workers by their nodes.
 pub(crate) async fn names(client: &Client) -> Result<BTreeMap<u32, String>, Failure> {
     let workers = all(client).await?.into_iter();

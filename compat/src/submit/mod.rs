@@ -22,7 +22,7 @@ use crate::args::{Form, SubmitArgs};
 use crate::cluster::Front;
 use crate::records::{self, Submission};
 use crate::words::Selector;
-use crate::{TASK_VERB, jobs, task};
+use crate::{TASK_VERB, cluster, jobs, task};
 
 /// The maximum of the standard input that is given to tasks: a value of the store.
 const INPUT_BYTES_MAX: u64 = 8 << 20;
@@ -231,7 +231,7 @@ async fn send(client: &Client, tasks: Tasks, open: Option<Open>) -> Result<JobId
         let of = || tasks.tasks.iter().filter(|task| task.batch == at);
         let mut ids: Vec<u64> = of().map(|task| task.id).collect();
         ids.sort_unstable();
-        let (spec, mut submission) = describe(args, job, ids)?;
+        let (spec, mut submission) = describe(client, args, job, ids)?;
         let waits = of().filter(|task| !task.after.is_empty());
         submission.deps = waits.map(|task| (task.id, task.after.clone())).collect();
         described.push((spec, submission));
@@ -355,6 +355,7 @@ fn name_of(args: &SubmitArgs) -> Result<String, Failure> {
 
 /// What the tasks do, for Starling and for the front.
 fn describe(
+    client: &Client,
     args: &SubmitArgs,
     job: JobId,
     ids: Vec<u64>,
@@ -362,7 +363,7 @@ fn describe(
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let here = here.display().to_string();
-    let paths = templates::Paths::of(args, &here, job)?;
+    let paths = templates::Paths::of(args, &here, job, &cluster::uid(&client.raw().map()))?;
     let wanted = request::Wanted::of(args)?;
     let submission = Submission {
         ids,
@@ -372,6 +373,7 @@ fn describe(
         submit_dir: here,
         stdout: paths.stdout,
         stderr: paths.stderr,
+        stream: paths.stream,
         resources: wanted.ways[0].amounts.clone(),
         ways: wanted.ways.clone(),
         deps: BTreeMap::new(),
@@ -398,8 +400,7 @@ fn describe(
     let limit = CrashLimit::from_str(&args.crash_limit);
     let spec = spec.crash_limit(limit.map_err(|why| Failure::usage(format!("--crash-limit: {why}")))?);
     let longest = wanted.ways.iter().map(|way| way.time_request_ns).max().unwrap_or(0);
-    let longest = Duration::from_nanos(longest);
-    let spec = spec.time_request(args.time_request.map_or(longest, |length| length.0));
+    let spec = spec.time_request(Duration::from_nanos(longest));
     let spec = match args.time_limit {
         Some(limit) => spec.time_limit(limit.0),
         None => spec.time_limit(Duration::ZERO),

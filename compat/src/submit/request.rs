@@ -48,7 +48,8 @@ fn of_flags(args: &SubmitArgs) -> Result<Way, Failure> {
         }
         amounts.push((name.to_owned(), amount(wanted)?));
     }
-    Ok(Way { amounts, weight: args.weight, ..Way::default() })
+    let time_request_ns = args.time_request.map_or(0, |length| length.0.as_nanos() as u64);
+    Ok(Way { amounts, weight: args.weight, time_request_ns })
 }
 
 fn units(weight: Option<f64>) -> u16 {
