@@ -75,7 +75,11 @@ impl Front {
     }
 
     /// A node takes the place of this process. `sums`: its pools that are amounts.
-    pub(crate) fn become_node(&self, arguments: &[String], sums: &str) -> Result<ExitCode, Failure> {
+    pub(crate) fn become_node(
+        &self,
+        arguments: &[String],
+        sums: &str,
+    ) -> Result<ExitCode, Failure> {
         let error = self.node_command()?.args(arguments).env(SUMS, sums).exec();
         Err(Failure::lost(format!("the node does not start: {}", plain(&error))))
     }
@@ -167,4 +171,3 @@ fn info(front: &Front, map: &wire::ClusterMap) -> Result<(), Failure> {
 pub(crate) fn is_up(member: &wire::Member) -> bool {
     matches!(member.phase(), MemberPhase::Up | MemberPhase::Leaving)
 }
-

@@ -21,8 +21,15 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, PartialEq, Debug)]
 enum Need {
     /// Of the remaining life, if that has an end.
-    Time { left_ns: u64, asked_ns: u64 },
-    Pool { name: String, has: f64, asked: String },
+    Time {
+        left_ns: u64,
+        asked_ns: u64,
+    },
+    Pool {
+        name: String,
+        has: f64,
+        asked: String,
+    },
 }
 
 impl Need {

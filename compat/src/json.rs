@@ -62,7 +62,6 @@ fn submission(of: &Submission) -> Value {
         of.crash_limit.parse::<u64>().map_or_else(|_| of.crash_limit.as_str().into(), Value::from);
     let limit = of.time_limit_ns;
     json!({
-        "ids": of.ids,
         "resources": of.ways().iter().map(way).collect::<Vec<_>>(),
         "priority": of.priority,
         "program": {

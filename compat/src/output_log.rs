@@ -32,7 +32,9 @@ pub(crate) fn run(front: &Front, directory: &Path, verb: &LogVerb) -> Result<Exi
         match verb {
             LogVerb::Summary => summary(front, &client, &found).await?,
             LogVerb::Jobs => {
-                found.iter().try_for_each(|job| front.context.output.line(&job.id.0.to_string()))?;
+                found
+                    .iter()
+                    .try_for_each(|job| front.context.output.line(&job.id.0.to_string()))?;
             }
             LogVerb::Show { channel } => show(front, &client, &found, *channel).await?,
             LogVerb::Cat { job, stream, task } => {

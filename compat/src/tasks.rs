@@ -135,8 +135,11 @@ pub(crate) async fn printed(
     for (node, tasks) in by_node {
         let attempts: BTreeMap<LocalId, Attempt> =
             tasks.iter().map(|task| (task.local, task.attempt)).collect();
-        let filter =
-            StreamFilter { tasks: attempts.keys().copied().collect(), stderr, ..Default::default() };
+        let filter = StreamFilter {
+            tasks: attempts.keys().copied().collect(),
+            stderr,
+            ..Default::default()
+        };
         let see = |piece: StreamPiece| {
             let is_last = attempts.get(&piece.task) == Some(&piece.attempt);
             if is_last && piece.stderr == stderr {

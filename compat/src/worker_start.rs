@@ -314,7 +314,8 @@ pub(crate) fn deploy(front: &Front, args: &DeployArgs) -> Result<ExitCode, Failu
     let mut running = Vec::new();
     for host in &hosts {
         let mut ssh = Command::new("ssh");
-        let (host, port) = host.split_once(':').map_or((host.as_str(), None), |(h, p)| (h, Some(p)));
+        let (host, port) =
+            host.split_once(':').map_or((host.as_str(), None), |(h, p)| (h, Some(p)));
         ssh.arg(host).args(["-t", "-t"]);
         if let Some(port) = port {
             ssh.args(["-p", port]);

@@ -48,8 +48,7 @@ async fn all(client: &Client) -> Result<Vec<Worker>, Failure> {
 /// Why a node has left is not on record: what the worker was told to do counts.
 fn state(record: &WorkerRecord, member: Option<&wire::Member>) -> &'static str {
     let lived_ns = now_ns().saturating_sub(record.started_ns);
-    let has_left =
-        member.is_none_or(|member| member.phase() == wire::MemberPhase::Removed);
+    let has_left = member.is_none_or(|member| member.phase() == wire::MemberPhase::Removed);
     match member {
         Some(member) if is_up(member) => RUNNING,
         _ if record.is_stopped => "STOPPED",
@@ -193,10 +192,7 @@ fn optional_span(ns: u64) -> String {
     if ns == 0 { "None".to_owned() } else { span(ns) }
 }
 
-fn info_rows(
-    worker: &Worker,
-    state: Option<&wire::NodeState>,
-) -> Vec<(&'static str, String)> {
+fn info_rows(worker: &Worker, state: Option<&wire::NodeState>) -> Vec<(&'static str, String)> {
     let of = &worker.record;
     let is_coupled = |name: &str| of.couplings.iter().any(|it| it.ends().any(|end| end.0 == name));
     let pool = |(name, text): &(String, String)| {
@@ -204,7 +200,8 @@ fn info_rows(
     };
     let pools: Vec<String> = of.resources.iter().map(pool).collect();
     let runtime = state.map(tasks).map_or_else(String::new, |(assigned, running)| {
-        let running = if running > 0 { format!("; running tasks: {running}") } else { String::new() };
+        let running =
+            if running > 0 { format!("; running tasks: {running}") } else { String::new() };
         format!("assigned tasks: {assigned}{running}")
     });
     let (manager, job) = manager(of);
@@ -229,7 +226,8 @@ fn info_rows(
 fn json(worker: &Worker, state: Option<&wire::NodeState>) -> Value {
     let of = &worker.record;
     let seconds = |ns: u64| if ns == 0 { Value::Null } else { json!(ns as f64 / 1e9) };
-    let allocation = of.manager.as_ref().map(|(manager, id)| json!({ "manager": manager, "id": id }));
+    let allocation =
+        of.manager.as_ref().map(|(manager, id)| json!({ "manager": manager, "id": id }));
     let runtime = state.map(tasks).map(|(assigned, running)| {
         let tasks = json!({
             "assigned_tasks": assigned, "running_tasks": running, "is_reserved": false,

@@ -62,7 +62,11 @@ enum PinWord {
 #[serde(untagged)]
 enum Path {
     Text(String),
-    Full { path: String, #[serde(alias = "mode")] on_close: Option<String> },
+    Full {
+        path: String,
+        #[serde(alias = "mode")]
+        on_close: Option<String>,
+    },
 }
 
 #[derive(Deserialize, Debug)]
@@ -223,8 +227,9 @@ fn in_order(tasks: Vec<Task>) -> Result<Vec<Task>, Failure> {
 
 /// The options of a submission with this configuration.
 fn arguments(table: toml::Table) -> Result<SubmitArgs, Failure> {
-    let config: Config =
-        toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| wrong(error.message()))?;
+    let config: Config = toml::Value::Table(table)
+        .try_into()
+        .map_err(|error: toml::de::Error| wrong(error.message()))?;
     let mut args = SubmitArgs::plain(&config.command)?;
     args.env = config.env.into_iter().collect();
     args.stdout = config.stdout.map(Path::flag);

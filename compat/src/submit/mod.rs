@@ -12,8 +12,8 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use client::{
-    Client, CrashLimit, GraphBuilder, GraphTask, JobSettings, LocalId, NewTask, Openness, Parent,
-    SubmitOptions, TaskSpec,
+    Client, ClientError, CrashLimit, GraphBuilder, GraphTask, JobSettings, LocalId, NewTask,
+    Openness, Parent, SubmitOptions, TaskSpec,
 };
 use proto::JobId;
 use verb::errors::{Exit, Failure, plain};
@@ -153,7 +153,8 @@ fn entries(args: &SubmitArgs) -> Result<Entries, Failure> {
         }
         (None, None) => None,
     };
-    let chosen: Option<BTreeSet<u64>> = args.array.as_ref().map(|ids| ids.0.iter().copied().collect());
+    let chosen: Option<BTreeSet<u64>> =
+        args.array.as_ref().map(|ids| ids.0.iter().copied().collect());
     let ids: Option<Vec<u64>> = match (&values, chosen) {
         (Some(values), chosen) => {
             let all = 0..values.len() as u64;
@@ -222,6 +223,7 @@ fn refuse_for_open(has_name: bool, has_max_fails: bool) -> Result<(), Failure> {
 /// Submits tasks as a job, or adds them to an open one. If Starling refuses them, nothing of them
 /// is left.
 async fn send(client: &Client, tasks: Tasks, open: Option<Open>) -> Result<JobId, Failure> {
+    let is_new = open.is_none();
     let job = match &open {
         Some(open) => open.job,
         None => client.next_job().await?,
@@ -240,27 +242,23 @@ async fn send(client: &Client, tasks: Tasks, open: Option<Open>) -> Result<JobId
     let inputs = tasks.batches.iter().map(|args| args.input.clone());
     let submissions: Vec<(Submission, Option<Vec<u8>>)> =
         described.into_iter().map(|(_, submission)| submission).zip(inputs).collect();
-    let withdraw = async |failure: Failure| {
-        // Nothing is known of tasks whose fate is unknown; their texts stay.
-        if failure.exit == Exit::Refused {
-            for (submission, _) in &submissions {
-                let _ = records::withdraw(client, job, &submission.ids).await;
-            }
-        }
-        failure
-    };
-    let noted = note(client, job, &submissions, tasks.max_fails).await;
-    if let Err(failure) = noted {
-        return Err(failure);
-    }
+    note(client, job, &submissions, tasks.max_fails).await?;
     let sent = match open {
         Some(_) => append(client, &tasks, job, &specs).await,
         None => submit(client, &tasks, job, &specs).await,
     };
-    match sent {
-        Ok(()) => Ok(job),
-        Err(failure) => Err(withdraw(failure).await),
+    let Err(failure) = sent else { return Ok(job) };
+    // Without an answer they may be there; then their texts stay.
+    let is_away = match is_new {
+        true => matches!(client.raw().job(job).await, Err(ClientError::UnknownJob(_))),
+        false => failure.exit == Exit::Refused,
+    };
+    if is_away {
+        for (submission, _) in &submissions {
+            records::withdraw(client, job, &submission.ids).await?;
+        }
     }
+    Err(failure)
 }
 
 async fn submit(
@@ -398,7 +396,8 @@ fn describe(
     let spec = TaskSpec::command(argv).name("task-{i}").kind(&name_of(args)?);
     let spec = spec.needs(&wanted.needs)?.priority(args.priority).awaits_nodes();
     let limit = CrashLimit::from_str(&args.crash_limit);
-    let spec = spec.crash_limit(limit.map_err(|why| Failure::usage(format!("--crash-limit: {why}")))?);
+    let spec =
+        spec.crash_limit(limit.map_err(|why| Failure::usage(format!("--crash-limit: {why}")))?);
     let longest = wanted.ways.iter().map(|way| way.time_request_ns).max().unwrap_or(0);
     let spec = spec.time_request(Duration::from_nanos(longest));
     let spec = match args.time_limit {
