@@ -7,6 +7,7 @@ use verb::directives::{self, Directives};
 use verb::errors::Failure;
 use verb::units::Timespan;
 
+use crate::records::Way;
 use crate::words::{Ids, Selector};
 
 /// The command line of HyperQueue for a Starling cluster.
@@ -51,6 +52,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: TaskVerb,
     },
+    /// The output of jobs that were submitted with --stream
+    OutputLog {
+        directory: PathBuf,
+        #[command(subcommand)]
+        verb: LogVerb,
+    },
     /// The first node, which runs no tasks
     Server {
         #[command(subcommand)]
@@ -63,7 +70,7 @@ pub(crate) enum Verb {
     },
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct SubmitArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -94,6 +101,9 @@ pub(crate) struct SubmitArgs {
     pub(crate) time_limit: Option<Timespan>,
     #[arg(long)]
     pub(crate) time_request: Option<Timespan>,
+    /// Shown only: it orders the variants of one task, of which a file may give several
+    #[arg(long)]
+    pub(crate) weight: Option<f64>,
     #[arg(long)]
     pub(crate) max_fails: Option<u64>,
     #[arg(long, default_value = "5")]
@@ -118,6 +128,12 @@ pub(crate) struct SubmitArgs {
     /// What the standard input had.
     #[arg(skip)]
     pub(crate) input: Option<Vec<u8>>,
+    /// In the place of --cpus, --resource and --weight.
+    #[arg(skip)]
+    pub(crate) ways: Vec<Way>,
+    /// The tasks have values.
+    #[arg(skip)]
+    pub(crate) has_entries: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -138,6 +154,16 @@ pub(crate) enum Pin {
 const MARKER: &str = "#HQ";
 
 impl SubmitArgs {
+    /// A command without options.
+    pub(crate) fn plain(command: &[String]) -> Result<Self, Failure> {
+        let head = ["hq", "submit", "--directives=off", "--"].map(str::to_owned);
+        let parsed = Hq::try_parse_from(head.iter().chain(command));
+        match parsed.map(|hq| hq.verb) {
+            Ok(Verb::Submit(args)) => Ok(*args),
+            Ok(_) | Err(_) => Err(Failure::usage("a task has no command")),
+        }
+    }
+
     pub(crate) fn directives_of(&self, input: Option<&[u8]>) -> Result<Vec<String>, Failure> {
         let script = self.command.first().map(PathBuf::from).unwrap_or_default();
         let mode = match (self.directives, input) {
@@ -168,6 +194,13 @@ fn variable(text: &str) -> Result<(String, String), String> {
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
     Submit(Box<SubmitArgs>),
+    /// Submit the tasks of a job definition file
+    SubmitFile {
+        path: PathBuf,
+        /// Add the tasks to an open job
+        #[arg(long, value_name = "JOB")]
+        job: Option<Selector>,
+    },
     List {
         #[arg(long)]
         all: bool,
@@ -230,6 +263,31 @@ pub(crate) enum Stream {
 }
 
 #[derive(Subcommand, Debug)]
+pub(crate) enum LogVerb {
+    Summary,
+    /// The numbers of the jobs
+    Jobs,
+    /// Lines with job, task and stream in front
+    Show {
+        #[arg(long, value_enum)]
+        channel: Option<Stream>,
+    },
+    Cat {
+        job: u64,
+        #[arg(value_enum)]
+        stream: Stream,
+        #[arg(long)]
+        task: Option<Ids>,
+    },
+    /// The standard output of tasks as JSON
+    Export {
+        job: u64,
+        #[arg(long)]
+        task: Option<Ids>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
 pub(crate) enum TaskVerb {
     List {
         jobs: Selector,
@@ -240,6 +298,11 @@ pub(crate) enum TaskVerb {
         job: Selector,
         tasks: Ids,
     },
+    /// The workers on which a task can run
+    Explain {
+        job: Selector,
+        task: u64,
+    },
 }
 
 #[derive(Subcommand, Debug)]
@@ -249,6 +312,9 @@ pub(crate) enum ServerVerb {
         /// No effect: Starling keeps its records always
         #[arg(long, value_name = "FILE")]
         journal: Option<PathBuf>,
+        /// The idle timeout of workers that have none of their own
+        #[arg(long)]
+        idle_timeout: Option<Timespan>,
     },
     Stop,
     Info,
@@ -283,7 +349,24 @@ pub(crate) enum WorkerVerb {
         count: usize,
     },
     /// What a worker of this machine would offer
-    Hwdetect,
+    Hwdetect {
+        #[arg(long)]
+        no_hyper_threading: bool,
+    },
+    /// Start a worker on each host of a file, by ssh
+    DeploySsh(Box<DeployArgs>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DeployArgs {
+    /// Print what the workers print
+    #[arg(long)]
+    pub(crate) show_output: bool,
+    /// A line HOST or HOST:PORT for each worker
+    pub(crate) hostfile: PathBuf,
+    /// Arguments of 'hq worker start'
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -292,6 +375,15 @@ pub(crate) struct WorkerArgs {
     pub(crate) cpus: Option<String>,
     #[arg(long)]
     pub(crate) resource: Vec<String>,
+    #[arg(long)]
+    pub(crate) coupling: Option<String>,
+    #[arg(long)]
+    pub(crate) time_limit: Option<Timespan>,
+    #[arg(long)]
+    pub(crate) idle_timeout: Option<Timespan>,
+    /// One cpu for each core
+    #[arg(long)]
+    pub(crate) no_hyper_threading: bool,
     #[arg(long)]
     pub(crate) hostname: Option<String>,
     #[arg(long)]
@@ -304,7 +396,10 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) on_server_lost: Option<String>,
     #[arg(long, default_value = "8s")]
-    pub(crate) heartbeat: String,
+    pub(crate) heartbeat: Timespan,
+    /// No effect: nodes hand tasks over by themselves
+    #[arg(long, hide = true)]
+    pub(crate) retract_check_interval: Option<Timespan>,
     #[arg(long)]
     pub(crate) manager: Option<String>,
 }

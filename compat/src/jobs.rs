@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::raw::is_ended;
 use client::{Client, JobPhase, JobSettings, OpenOptions, Openness, now_ns};
-use proto::{JobId, wire};
+use proto::{JobId, LocalId, wire};
 use verb::errors::Failure;
 
 use crate::args::{Form, JobVerb, Stream};
@@ -16,7 +16,7 @@ use crate::records::{self, JobRecord};
 use crate::submit::JOB_NAME_BYTES_MAX;
 use crate::tasks::{self, TaskRow};
 use crate::words::{Ids, Selector, span};
-use crate::{ids, submit, table};
+use crate::{ids, json, submit, table};
 
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The pause between two looks at an open job.
@@ -27,12 +27,12 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Job {
     pub(crate) id: JobId,
     pub(crate) openness: Openness,
-    record: wire::JobState,
+    pub(crate) record: wire::JobState,
     has_running: bool,
 }
 
 impl Job {
-    fn counts(&self) -> wire::PartitionCount {
+    pub(crate) fn counts(&self) -> wire::PartitionCount {
         self.record.sum.clone().unwrap_or_default()
     }
 
@@ -103,13 +103,15 @@ pub(crate) async fn states(client: &Client) -> Result<Vec<Job>, Failure> {
 }
 
 pub(crate) fn run(front: &Front, verb: JobVerb) -> Result<ExitCode, Failure> {
-    if let JobVerb::Submit(args) = &verb {
-        return submit::run(front, args);
+    match &verb {
+        JobVerb::Submit(args) => return submit::run(front, args),
+        JobVerb::SubmitFile { path, job } => return submit::run_file(front, path, job.as_ref()),
+        _ => {}
     }
     verb::block_on(async {
         let client = front.connect().await?;
         match verb {
-            JobVerb::Submit(_) => {}
+            JobVerb::Submit(_) | JobVerb::SubmitFile { .. } => {}
             JobVerb::List { all, filter, verbose } => {
                 list(front, &client, all, &filter, verbose).await?;
             }
@@ -215,7 +217,7 @@ async fn list(
     let jobs = states(client).await?;
     let total = jobs.len();
     let is_shown = |job: &&Job| match filter.is_empty() {
-        _ if all => true,
+        _ if all || front.form == Form::Json => true,
         true => !job.is_ended() || job.openness == Openness::Open,
         false => is_wanted(filter, job.state()),
     };
@@ -227,7 +229,10 @@ async fn list(
             }
         }
         Form::Json => {
-            let rows: Vec<serde_json::Value> = shown.into_iter().map(json_of).collect();
+            let mut rows: Vec<serde_json::Value> = Vec::new();
+            for job in shown {
+                rows.push(json::job(job, tasks::running(client, job).await?));
+            }
             front.context.output.raw_line(&serde_json::Value::from(rows).to_string())?;
         }
         Form::Cli => {
@@ -262,24 +267,16 @@ async fn list(
     Ok(())
 }
 
-fn json_of(job: &Job) -> serde_json::Value {
-    let counts = job.counts();
-    serde_json::json!({
-        "id": job.id.0,
-        "name": job.record.name,
-        "task_count": job.record.total,
-        "task_stats": {
-            "finished": counts.done,
-            "failed": counts.failed,
-            "canceled": counts.cancelled + counts.skipped,
-        },
-    })
-}
-
 async fn summary(front: &Front, client: &Client) -> Result<(), Failure> {
     let jobs = states(client).await?;
     let words = ["RUNNING", "WAITING", "FINISHED", "FAILED", "ABORTED", "CANCELED"];
     let count = |word: &str| jobs.iter().filter(|job| job.state() == word).count();
+    if front.form == Form::Json {
+        let name = |word: &str| format!("{}{}", &word[..1], word[1..].to_lowercase());
+        let counts: serde_json::Map<String, serde_json::Value> =
+            words.iter().map(|word| (name(word), count(word).into())).collect();
+        return front.context.output.raw_line(&serde_json::Value::from(counts).to_string());
+    }
     let rows: Vec<Vec<String>> =
         words.iter().map(|word| vec![(*word).to_owned(), count(word).to_string()]).collect();
     front.context.output.text(&table::horizontal(&["Status", "Count"], &rows))
@@ -291,10 +288,7 @@ async fn info(front: &Front, client: &Client, selector: &Selector) -> Result<(),
         let record = records::job(client, job.id).await?;
         let rows = tasks::rows(client, &job).await?;
         if front.form == Form::Json {
-            let tasks: Vec<serde_json::Value> = rows.iter().map(TaskRow::json).collect();
-            let mut value = serde_json::json!({ "info": json_of(&job), "tasks": tasks });
-            value["id"] = job.id.0.into();
-            all_json.push(value);
+            all_json.push(json::job_detail(&job, &record, &rows));
             continue;
         }
         let mut text = table::vertical(&info_rows(&job, &record, &rows));
@@ -385,7 +379,7 @@ async fn cancel(
             None => failed("job not found"),
             Some(_) if ended => failed("job is already finished"),
             Some(job) => {
-                let count = client.cancel(job.id, &[]).await?.cancelled;
+                let count = cancel_tasks(client, job).await?;
                 if let Some(reason) = reason {
                     let set = |record: &mut JobRecord| reason.clone_into(&mut record.cancel_reason);
                     records::change_job(client, job.id, set).await?;
@@ -396,6 +390,19 @@ async fn cancel(
         front.context.output.line(&text)?;
     }
     Ok(())
+}
+
+/// Cancels the tasks of a job; one that is open gets further tasks afterwards.
+async fn cancel_tasks(client: &Client, job: &Job) -> Result<u64, Failure> {
+    let mut tasks: Vec<LocalId> = Vec::new();
+    if job.openness == Openness::Open {
+        let mut see = |task: wire::TaskState| tasks.push(LocalId(task.local));
+        client.raw().tasks(job.id, &mut see).await?;
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+    }
+    Ok(client.cancel(job.id, &tasks).await?.cancelled)
 }
 
 async fn close(front: &Front, client: &Client, selector: &Selector) -> Result<(), Failure> {

@@ -10,14 +10,19 @@ Start at `args.rs`, then `submit/mod.rs`; `task.rs` runs on a node, between Star
 
 mod args;
 mod cluster;
+mod explain;
 mod ids;
 mod jobs;
+mod json;
+mod output_log;
 mod records;
 mod submit;
 mod table;
 mod task;
 mod tasks;
 mod words;
+mod worker_start;
+mod workers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -97,9 +102,13 @@ fn parse(mut line: Vec<OsString>) -> Result<Result<Hq, Failure>, clap::Error> {
     };
     let verb = Hq::command().find_subcommand("submit").cloned().unwrap_or_default();
     let merged = directives::merge(&line, place, &options, &verb, parse)?;
+    // Entries of the command line are taken in the place of an array of the script.
+    let has_own_entries =
+        submit.array.is_none() && (submit.each_line.is_some() || submit.from_json.is_some());
     let mut args = Hq::try_parse_from(merged)?;
     if let Verb::Submit(submit) | Verb::Job { verb: JobVerb::Submit(submit) } = &mut args.verb {
         submit.input = input;
+        submit.array = submit.array.take().filter(|_| !has_own_entries);
     }
     Ok(Ok(args))
 }
@@ -112,7 +121,8 @@ fn dispatch(args: Hq) -> Result<ExitCode, Failure> {
         Verb::Submit(submit) => submit::run(&front, &submit),
         Verb::Job { verb } => jobs::run(&front, verb),
         Verb::Task { verb } => tasks::run(&front, &verb),
+        Verb::OutputLog { directory, verb } => output_log::run(&front, &directory, &verb),
         Verb::Server { verb } => cluster::server(&front, &verb),
-        Verb::Worker { verb } => cluster::worker(&front, verb),
+        Verb::Worker { verb } => workers::run(&front, verb),
     }
 }

@@ -1,11 +1,24 @@
 //! What the front keeps in the key-value store.
 
+use std::collections::BTreeMap;
+
 use client::{Cas, Client};
 use proto::JobId;
 use serde::{Deserialize, Serialize};
 use verb::errors::Failure;
 
 use crate::args::Pin;
+
+/// One way to run a task.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// Names and amounts with their policies.
+    pub(crate) amounts: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) weight: Option<f64>,
+    #[serde(default)]
+    pub(crate) time_request_ns: u64,
+}
 
 /// The texts of a submission. A job that was opened has several.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -18,12 +31,31 @@ pub(crate) struct Submission {
     /// Templates; `None`: no file.
     pub(crate) stdout: Option<String>,
     pub(crate) stderr: Option<String>,
+    /// The directory of `--stream`: only a name, Starling keeps the output.
+    #[serde(default)]
+    pub(crate) stream: Option<String>,
+    /// Of the first way.
     pub(crate) resources: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) ways: Vec<Way>,
+    /// By task, the tasks that it waits for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) deps: BTreeMap<u64, Vec<u64>>,
     pub(crate) priority: i32,
     pub(crate) time_limit_ns: u64,
     pub(crate) crash_limit: String,
     pub(crate) pin: Option<Pin>,
     pub(crate) task_dir: bool,
+}
+
+impl Submission {
+    /// All ways to run a task, in the order of preference.
+    pub(crate) fn ways(&self) -> Vec<Way> {
+        match self.ways.is_empty() {
+            true => vec![Way { amounts: self.resources.clone(), ..Way::default() }],
+            false => self.ways.clone(),
+        }
+    }
 }
 
 /// The front's part of a job.
@@ -32,12 +64,32 @@ pub(crate) struct JobRecord {
     pub(crate) submissions: Vec<Submission>,
     #[serde(default)]
     pub(crate) cancel_reason: String,
+    #[serde(default)]
+    pub(crate) max_fails: Option<u64>,
 }
 
 impl JobRecord {
     pub(crate) fn of_task(&self, task: u64) -> Option<&Submission> {
         self.submissions.iter().find(|one| one.ids.contains(&task))
     }
+}
+
+/// A pool of a worker.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    pub(crate) amount: f64,
+    /// The names of the indices by group; empty: a sum.
+    #[serde(default)]
+    pub(crate) groups: Vec<Vec<String>>,
+}
+
+/// Two groups that are near each other: `cpus[0]` and `gpus[1]`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Coupling {
+    pub(crate) left: String,
+    pub(crate) right: String,
+    pub(crate) weight: u16,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -50,8 +102,24 @@ pub(crate) struct WorkerRecord {
     /// The name that is shown.
     pub(crate) host: String,
     pub(crate) group: String,
+    /// Names and sizes, as a list of workers shows them.
     pub(crate) resources: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) pools: Vec<Pool>,
+    #[serde(default)]
+    pub(crate) couplings: Vec<Coupling>,
     pub(crate) heartbeat: String,
+    #[serde(default)]
+    pub(crate) heartbeat_s: f64,
+    #[serde(default)]
+    pub(crate) time_limit_ns: u64,
+    #[serde(default)]
+    pub(crate) idle_timeout_ns: u64,
+    #[serde(default)]
+    pub(crate) on_server_lost: String,
+    /// The batch system, and its number of the job.
+    #[serde(default)]
+    pub(crate) manager: Option<(String, String)>,
     pub(crate) work_dir: String,
     pub(crate) started_ns: u64,
     /// 'worker stop' has asked it to end.
@@ -119,6 +187,17 @@ pub(crate) async fn change_job(
     with: impl FnMut(&mut JobRecord),
 ) -> Result<JobRecord, Failure> {
     change(client, &job_key(job), with).await
+}
+
+/// Removes a submission that was refused; the first one of a job with the job.
+pub(crate) async fn withdraw(client: &Client, job: JobId, ids: &[u64]) -> Result<(), Failure> {
+    client.kv().remove(input_key(job, ids).as_bytes()).await?;
+    let keep = |record: &mut JobRecord| record.submissions.retain(|it| it.ids != ids);
+    let left = change_job(client, job, keep).await?;
+    match left == JobRecord::default() {
+        true => forget_job(client, job).await,
+        false => Ok(()),
+    }
 }
 
 pub(crate) async fn forget_job(client: &Client, job: JobId) -> Result<(), Failure> {

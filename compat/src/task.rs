@@ -16,6 +16,8 @@ use crate::records::Submission;
 
 /// The marker of a reason on the standard error that Starling captures.
 pub(crate) const REASON: &str = "hq-reason: ";
+/// The variable of a node with the names of its pools that are amounts.
+pub(crate) const SUMS: &str = "HQ_SUMS";
 /// The maximum of a reason that a task writes.
 const REASON_BYTES_MAX: usize = 2048;
 const NOT_FOUND: u8 = 127;
@@ -193,12 +195,22 @@ fn variables(
     if order.has_entries {
         command.env("HQ_ENTRY", std::env::var_os("STARLING_ENTRY").unwrap_or_default());
     }
-    for (name, text) in &of.resources {
+    let sums = std::env::var(SUMS).unwrap_or_default();
+    command.env_remove(SUMS);
+    let ways = of.ways();
+    let variant: usize =
+        std::env::var("STARLING_VARIANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if ways.len() > 1 {
+        command.env("HQ_RESOURCE_VARIANT", variant.to_string());
+    }
+    for (name, text) in ways.get(variant).into_iter().flat_map(|way| &way.amounts) {
         let word: String =
             name.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' }).collect();
         command.env(format!("HQ_RESOURCE_REQUEST_{word}"), text);
         let values = match name.as_str() {
             "cpus" => cpus.to_owned(),
+            // An amount has no indices.
+            name if sums.split(',').any(|sum| sum == name) => String::new(),
             _ => std::env::var(format!("STARLING_RESOURCE_{word}"))
                 .or_else(|_| std::env::var(format!("STARLING_RESOURCE_{}", word.to_uppercase())))
                 .unwrap_or_default(),

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use client::{Attempt, Client};
+use client::{Attempt, Client, ClientError, NodeId, StreamFilter, StreamPiece};
 use proto::wire::TaskPhase;
-use proto::{LocalId, wire};
+use proto::{JobId, LocalId, wire};
 use verb::errors::Failure;
 
 use crate::args::{Form, TaskVerb};
-use crate::cluster::{self, Front};
+use crate::cluster::Front;
 use crate::jobs::{self, Job};
-use crate::records::{self, Submission};
-use crate::table;
+use crate::records::{self, Submission, Way};
 use crate::task::REASON;
-use crate::words::{Ids, Selector, span};
+use crate::words::{Ids, Selector, span, time_of_day};
+use crate::{explain, json, table, workers};
 
 /// The maximum of failed tasks of a job of which a reason is looked up.
 const EXPLAINED_MAX: usize = 100;
@@ -29,17 +29,16 @@ pub(crate) struct TaskRow {
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
     pub(crate) error: String,
+    pub(crate) has_started: bool,
+    pub(crate) local: LocalId,
+    /// The node that ran the last attempt.
+    node: Option<NodeId>,
+    attempt: Attempt,
     job: u64,
     instance: u64,
-    has_started: bool,
 }
 
 impl TaskRow {
-    pub(crate) fn json(&self) -> serde_json::Value {
-        let state = self.state.to_lowercase();
-        serde_json::json!({ "id": self.id, "state": state, "error": self.error })
-    }
-
     /// A path with the placeholders of the task.
     pub(crate) fn path(&self, template: &str) -> String {
         template
@@ -55,7 +54,7 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
     client.raw().tasks(job.id, |task| states.push(task)).await?;
     // A list of jobs has no failures.
     let full = client.raw().job(job.id).await?;
-    let workers: BTreeMap<u32, String> = cluster::names(client).await?;
+    let workers: BTreeMap<u32, String> = workers::names(client).await?;
     let failures: BTreeMap<u64, wire::Failure> = full
         .sum
         .unwrap_or_default()
@@ -63,7 +62,7 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         .into_iter()
         .map(|failure| (failure.local, failure))
         .collect();
-    let (mut rows, mut explained) = (Vec::new(), 0);
+    let (mut rows, mut unexplained) = (Vec::new(), Vec::new());
     for task in states {
         let state = match task.phase() {
             TaskPhase::Waiting | TaskPhase::Ready => "WAITING",
@@ -74,15 +73,12 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         };
         let mut error = String::new();
         if state == "FAILED" {
-            error = match failures.get(&task.local) {
-                Some(failure) => reason(failure),
-                None => format!("Program terminated with exit code {}.", task.exit_code),
-            };
-            if !failures.contains_key(&task.local) && explained < EXPLAINED_MAX {
-                explained += 1;
-                let of = client.raw().explain(job.id, LocalId(task.local)).await?;
-                error = of.lines.first().cloned().unwrap_or(error);
+            let failure = failures.get(&task.local);
+            if failure.is_none() && unexplained.len() < EXPLAINED_MAX {
+                unexplained.push(task.clone());
             }
+            let code = wire::Failure { exit_code: task.exit_code, ..wire::Failure::default() };
+            error = reason(failure.unwrap_or(&code));
         }
         let has_started = matches!(state, "RUNNING" | "FINISHED" | "FAILED");
         let worker = match task.placed && has_started {
@@ -98,20 +94,87 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
             started_ns: task.started_ns,
             ended_ns: task.ended_ns,
             error,
+            local: LocalId(task.local),
+            node: task.placed.then_some(NodeId(task.node)),
+            attempt: Attempt(task.attempt),
             job: job.id.0,
             instance: last.unwrap_or(1).saturating_sub(1),
             has_started,
         });
     }
+    if !unexplained.is_empty() {
+        let of = |row: &&TaskRow| unexplained.iter().any(|task| task.local == row.local.0);
+        let wanted: Vec<&TaskRow> = rows.iter().filter(of).collect();
+        let (printed, _) = printed(client, job.id, &wanted, true).await;
+        for row in &mut rows {
+            let tail = printed.get(&row.local).map_or(&[][..], |bytes| bytes);
+            if let Some(text) = own_reason(tail) {
+                row.error = text;
+            }
+        }
+    }
     rows.sort_unstable_by_key(|row| row.id);
     Ok(rows)
 }
 
+/// The captured output of the last attempts of tasks, and the nodes that do not answer.
+pub(crate) async fn printed(
+    client: &Client,
+    job: JobId,
+    tasks: &[&TaskRow],
+    stderr: bool,
+) -> (BTreeMap<LocalId, Vec<u8>>, Vec<NodeId>) {
+    let mut away = Vec::new();
+    let mut by_node: BTreeMap<NodeId, Vec<&TaskRow>> = BTreeMap::new();
+    for task in tasks {
+        if let Some(node) = task.node {
+            by_node.entry(node).or_default().push(task);
+        }
+    }
+    let mut printed: BTreeMap<LocalId, Vec<u8>> = BTreeMap::new();
+    for (node, tasks) in by_node {
+        let attempts: BTreeMap<LocalId, Attempt> =
+            tasks.iter().map(|task| (task.local, task.attempt)).collect();
+        let filter = StreamFilter {
+            tasks: attempts.keys().copied().collect(),
+            stderr,
+            ..Default::default()
+        };
+        let see = |piece: StreamPiece| {
+            let is_last = attempts.get(&piece.task) == Some(&piece.attempt);
+            if is_last && piece.stderr == stderr {
+                printed.entry(piece.task).or_default().extend_from_slice(&piece.data);
+            }
+            Ok::<(), ClientError>(())
+        };
+        if client.streams(node, job, &filter, see).await.is_err() {
+            away.push(node);
+        }
+    }
+    (printed, away)
+}
+
+/// The number of running tasks of a job.
+pub(crate) async fn running(client: &Client, job: &Job) -> Result<u64, Failure> {
+    let mut count = 0;
+    if !job.is_ended() {
+        let is_running = |task: &wire::TaskState| task.phase() == TaskPhase::RunningTask;
+        client.raw().tasks(job.id, |task| count += u64::from(is_running(&task))).await?;
+    }
+    Ok(count)
+}
+
+/// The reason that the start of a command has left in the captured standard error.
+fn own_reason(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let reason = text.lines().find_map(|line| line.strip_prefix(REASON))?;
+    Some(reason.replace("\\n", "\n"))
+}
+
 /// The reason of a failure in the words of HyperQueue.
 fn reason(failure: &wire::Failure) -> String {
-    let tail = String::from_utf8_lossy(&failure.stderr_tail).into_owned();
-    if let Some(reason) = tail.lines().find_map(|line| line.strip_prefix(REASON)) {
-        return reason.replace("\\n", "\n");
+    if let Some(reason) = own_reason(&failure.stderr_tail) {
+        return reason;
     }
     let error = &failure.error;
     if error.contains("time limit") {
@@ -128,9 +191,26 @@ fn reason(failure: &wire::Failure) -> String {
     }
 }
 
+/// The amounts of a task; variants have numbers.
 pub(crate) fn resources(of: &Submission) -> String {
     let line = |(name, amount): &(String, String)| format!("{name}: {amount}");
-    of.resources.iter().map(line).collect::<Vec<_>>().join("\n")
+    let lines = |way: &Way| -> Vec<String> {
+        let weight = way.weight.map(|weight| format!("[weight: {weight}]"));
+        way.amounts.iter().map(line).chain(weight).collect()
+    };
+    let ways = of.ways();
+    if let [only] = &ways[..] {
+        return lines(only).join("\n");
+    }
+    let variant = |(at, way): (usize, &Way)| {
+        std::iter::once(format!("# Variant {}", at + 1)).chain(lines(way)).collect::<Vec<_>>()
+    };
+    ways.iter().enumerate().flat_map(variant).collect::<Vec<_>>().join("\n")
+}
+
+fn dependencies(of: &Submission, task: u64) -> String {
+    let parents = of.deps.get(&task).into_iter().flatten();
+    parents.map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 pub(crate) fn environment(of: &Submission) -> String {
@@ -152,6 +232,9 @@ pub(crate) fn run(front: &Front, verb: &TaskVerb) -> Result<ExitCode, Failure> {
         match verb {
             TaskVerb::List { jobs, verbose } => list(front, &client, jobs, *verbose).await?,
             TaskVerb::Info { job, tasks } => info(front, &client, job, tasks).await?,
+            TaskVerb::Explain { job, task } => {
+                return explain::run(front, &client, job, *task).await;
+            }
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -171,6 +254,15 @@ async fn list(
     verbose: bool,
 ) -> Result<(), Failure> {
     let jobs = jobs::selected(front, &jobs::states(client).await?, selector)?;
+    if front.form == Form::Json {
+        let mut by_job = serde_json::Map::new();
+        for job in &jobs {
+            let record = records::job(client, job.id).await?;
+            let rows = rows(client, job).await?;
+            by_job.insert(job.id.0.to_string(), json::tasks(&rows, &record));
+        }
+        return front.context.output.raw_line(&serde_json::Value::from(by_job).to_string());
+    }
     let has_jobs = jobs.len() > 1;
     let mut header = vec!["Task ID", "State", "Worker", "Makespan"];
     if has_jobs {
@@ -214,7 +306,7 @@ async fn info(
             };
             let of = record.of_task(id).cloned().unwrap_or_default();
             if front.form == Form::Json {
-                all_json.push(row.json());
+                all_json.push(json::task(row, Some(&of)));
                 continue;
             }
             let path = |template: &Option<String>| match (template, row.has_started) {
@@ -244,6 +336,7 @@ async fn info(
                 ("Pin", pin(&of)),
                 ("Task dir", if of.task_dir { "yes" } else { "no" }.to_owned()),
                 ("Crash limit", of.crash_limit.clone()),
+                ("Dependencies", dependencies(&of, id)),
             ]);
             front.context.output.text(&text)?;
         }
@@ -254,36 +347,9 @@ async fn info(
     }
 }
 
-/// `31.12.2026 23:59:59`, in UTC; 0: empty.
-fn time_of_day(ns: u64) -> String {
-    if ns == 0 {
-        return String::new();
-    }
-    let seconds = ns / 1_000_000_000;
-    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // The civil calendar from the number of days, with years that begin in March.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{day:02}.{month:02}.{year} {hour:02}:{minute:02}:{second:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(time_of_day(1_000_000_000), "01.01.1970 00:00:01");
-        assert_eq!(time_of_day(1_709_251_199_000_000_000), "29.02.2024 23:59:59");
-    }
 
     #[test]
     fn reasons_are_in_the_words_of_the_other_program() {

@@ -61,6 +61,46 @@ pub(crate) fn span(ns: u64) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }
 
+/// A date and a time of the day, in UTC.
+struct Civil {
+    date: [i64; 3],
+    time: [u64; 3],
+}
+
+impl Civil {
+    /// The civil calendar from the number of days, with years that begin in March.
+    fn of(ns: u64) -> Self {
+        let seconds = ns / 1_000_000_000;
+        let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * march + 2) / 5 + 1;
+        let month = if march < 10 { march + 3 } else { march - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        Self { date: [year, month, day], time: [rest / 3600, rest / 60 % 60, rest % 60] }
+    }
+}
+
+/// `31.12.2026 23:59:59`, in UTC; 0: empty.
+pub(crate) fn time_of_day(ns: u64) -> String {
+    let Civil { date: [year, month, day], time: [hour, minute, second] } = Civil::of(ns);
+    match ns {
+        0 => String::new(),
+        _ => format!("{day:02}.{month:02}.{year} {hour:02}:{minute:02}:{second:02}"),
+    }
+}
+
+/// `2026-12-31T23:59:59.123Z`.
+pub(crate) fn iso_time(ns: u64) -> String {
+    let Civil { date: [year, month, day], time: [hour, minute, second] } = Civil::of(ns);
+    let ms = ns / 1_000_000 % 1000;
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +111,13 @@ mod tests {
         assert_eq!(span(70_000_000_000), "1m 10s");
         assert_eq!(span(1_200_000_000), "1s 200ms");
         assert_eq!(span(0), "0s");
+    }
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(time_of_day(1_000_000_000), "01.01.1970 00:00:01");
+        assert_eq!(time_of_day(1_709_251_199_000_000_000), "29.02.2024 23:59:59");
+        assert_eq!(iso_time(1_709_251_199_500_000_000), "2024-02-29T23:59:59.500Z");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use proto::Policy;
 use crate::errors::{Failure, meant, numbers_plain};
 
 /// The settings and their built-in values.
-pub const KEYS: [(&str, &str); 29] = [
+pub const KEYS: [(&str, &str); 30] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
     ("captured_store", "auto"),
+    ("coupling", "none"),
     ("data", "virtual"),
     ("dir", ""),
     ("history", "2GiB"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use proto::limits;
-use resources::{Name, parse_pool};
+use resources::{Name, parse_coupling, parse_pool};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};
@@ -71,6 +71,9 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
         }
         "label" => each(value, ',', |label| {
             Name::label(label).map(drop).map_err(|error| error.to_string())
+        }),
+        "coupling" => each(value, ',', |pair| {
+            parse_coupling(pair).map(drop).map_err(|error| error.to_string())
         }),
         "threshold" | "steal_share" | "scale" => parses::<Factor>(value),
         "bandwidth" => parses::<Bandwidth>(value),
@@ -206,6 +209,7 @@ mod tests {
             ("replicas", "0"),
             ("resource", "licences"),
             ("label", "a b"),
+            ("coupling", "cpus:gpus"),
             ("policy", "best"),
             ("history", "5"),
             ("timeout", "soon"),

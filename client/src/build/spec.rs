@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::wire;
 use proto::wire::spec::Body;
-use workloads::Needs;
+use workloads::{CrashLimit, Needs};
 
 use crate::ClientError;
 
@@ -172,6 +172,12 @@ impl TaskSpec {
     #[must_use]
     pub fn retries(self, retries: u32) -> Self {
         self.with(|spec| spec.retries = retries)
+    }
+
+    /// The crashes after which a task fails. Default: 0, see [`CrashLimit`].
+    #[must_use]
+    pub fn crash_limit(self, CrashLimit(limit): CrashLimit) -> Self {
+        self.with(|spec| spec.crash_limit = limit)
     }
 
     /// A task starts only on nodes that live at least this long. 0, the default: on all nodes.

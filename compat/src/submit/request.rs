@@ -4,37 +4,60 @@ use client::Needs;
 use verb::errors::Failure;
 
 use crate::args::SubmitArgs;
+use crate::records::Way;
+
+/// The weights of Starling are whole numbers; only their order counts.
+const WEIGHT_UNITS: f64 = 100.0;
+const WEIGHT_MAX: f64 = 10_000.0;
 
 pub(crate) struct Wanted {
     pub(crate) needs: Needs,
-    /// Names and amounts with their policies.
-    pub(crate) texts: Vec<(String, String)>,
+    pub(crate) ways: Vec<Way>,
 }
 
 impl Wanted {
     pub(crate) fn of(args: &SubmitArgs) -> Result<Self, Failure> {
-        let mut texts = vec![("cpus".to_owned(), amount(args.cpus.as_deref().unwrap_or("1"))?)];
-        let mut needs = Needs { cpus: plain(&texts[0].1), ..Needs::default() };
-        for text in &args.resource {
-            let Some((name, wanted)) = text.split_once('=') else {
-                return Err(Failure::usage(format!("'{text}' is not NAME=AMOUNT")));
-            };
-            let name = name.trim();
-            if texts.iter().any(|(other, _)| other == name) {
-                let text = format!("Resource '{name}' defined more than once");
-                return Err(Failure::usage(text));
+        let ways = match args.ways.is_empty() {
+            true => vec![of_flags(args)?],
+            false => args.ways.clone(),
+        };
+        let needs = match &ways[..] {
+            [only] => Needs { resources: wants(only), ..Needs::default() },
+            several => {
+                let has_weights = several.iter().any(|way| way.weight.is_some());
+                let text = |way: &Way| {
+                    let weight = has_weights.then(|| format!("weight={}", units(way.weight)));
+                    wants(way).into_iter().chain(weight).collect::<Vec<_>>().join(", ")
+                };
+                Needs { variants: several.iter().map(text).collect(), ..Needs::default() }
             }
-            let wanted = amount(wanted)?;
-            // What HyperQueue calls 'mem' is counted in MiB there and is a size of its own here.
-            needs.resources.push(format!("{name}={}", plain(&wanted)));
-            texts.push((name.to_owned(), wanted));
-        }
-        Ok(Self { needs, texts })
+        };
+        Ok(Self { needs, ways })
     }
 }
 
+fn of_flags(args: &SubmitArgs) -> Result<Way, Failure> {
+    let mut amounts = vec![("cpus".to_owned(), amount(args.cpus.as_deref().unwrap_or("1"))?)];
+    for text in &args.resource {
+        let Some((name, wanted)) = text.split_once('=') else {
+            return Err(Failure::usage(format!("'{text}' is not NAME=AMOUNT")));
+        };
+        let name = name.trim();
+        if amounts.iter().any(|(other, _)| other == name) {
+            return Err(Failure::usage(format!("Resource '{name}' defined more than once")));
+        }
+        amounts.push((name.to_owned(), amount(wanted)?));
+    }
+    let time_request_ns = args.time_request.map_or(0, |length| length.0.as_nanos() as u64);
+    Ok(Way { amounts, weight: args.weight, time_request_ns })
+}
+
+fn units(weight: Option<f64>) -> u16 {
+    (weight.unwrap_or(1.0) * WEIGHT_UNITS).round().clamp(1.0, WEIGHT_MAX) as u16
+}
+
 /// `2 compact`: without `_`, with a policy.
-fn amount(text: &str) -> Result<String, Failure> {
+pub(crate) fn amount(text: &str) -> Result<String, Failure> {
     let mut words = text.split_whitespace();
     let amount = words.next().unwrap_or_default().replace('_', "");
     if amount == "all" {
@@ -47,9 +70,17 @@ fn amount(text: &str) -> Result<String, Failure> {
     }
 }
 
-/// Without the policy that is the default.
-fn plain(amount: &str) -> String {
-    amount.strip_suffix(" compact").unwrap_or(amount).to_owned()
+/// The amounts for Starling, in which a task has whole cpus.
+fn wants(way: &Way) -> Vec<String> {
+    let want = |(name, text): &(String, String)| {
+        let text = text.strip_suffix(" compact").unwrap_or(text);
+        let (amount, policy) = text.split_once(' ').map_or((text, None), |(a, p)| (a, Some(p)));
+        let part = amount.parse::<f64>().ok().filter(|cpus| name == "cpus" && cpus.fract() > 0.0);
+        let amount = part.map_or_else(|| amount.to_owned(), |cpus| cpus.ceil().to_string());
+        let policy = policy.map_or_else(String::new, |policy| format!(" {policy}"));
+        format!("{name}={amount}{policy}")
+    };
+    way.amounts.iter().map(want).collect()
 }
 
 #[cfg(test)]
@@ -63,6 +94,21 @@ mod tests {
         assert_eq!(text("4 compact!").unwrap(), "4 compact!");
         assert_eq!(text("all").unwrap(), "all");
         assert!(text("0").unwrap_err().contains("Zero") && text("x").is_err());
-        assert_eq!((plain("2 compact"), plain("2 tight")), ("2".to_owned(), "2 tight".to_owned()));
+    }
+
+    #[test]
+    fn parts_of_cpus_are_rounded_up_and_variants_have_weights() {
+        let way = |amounts: &[(&str, &str)], weight| Way {
+            amounts: amounts.iter().map(|(n, a)| ((*n).to_owned(), (*a).to_owned())).collect(),
+            weight,
+            ..Way::default()
+        };
+        let one = way(&[("cpus", "2.5 compact!"), ("foo", "0.5 compact"), ("x", "all")], None);
+        assert_eq!(wants(&one), ["cpus=3 compact!", "foo=0.5", "x=all"]);
+        let mut args = SubmitArgs::plain(&["true".to_owned()]).unwrap();
+        args.ways = vec![way(&[("cpus", "2 tight")], Some(2.0)), way(&[("gpus", "1")], Some(0.5))];
+        let wanted = Wanted::of(&args).unwrap();
+        assert_eq!(wanted.needs.variants, ["cpus=2 tight, weight=200", "gpus=1, weight=50"]);
+        assert!(wanted.needs.request().is_ok());
     }
 }

@@ -17,10 +17,16 @@ pub(crate) struct Paths {
     pub(crate) stderr: Option<String>,
     pub(crate) removes_stdout: bool,
     pub(crate) removes_stderr: bool,
+    pub(crate) stream: Option<String>,
 }
 
 impl Paths {
-    pub(crate) fn of(args: &SubmitArgs, here: &str, job: JobId) -> Result<Self, Failure> {
+    pub(crate) fn of(
+        args: &SubmitArgs,
+        here: &str,
+        job: JobId,
+        server: &str,
+    ) -> Result<Self, Failure> {
         let cwd = args.cwd.as_deref().unwrap_or(here);
         if cwd.contains("%{CWD}") {
             return Err(Failure::usage(
@@ -30,6 +36,7 @@ impl Paths {
         }
         let fill = |text: &str, cwd: &str| {
             text.replace("%{JOB_ID}", &job.0.to_string())
+                .replace("%{SERVER_UID}", server)
                 .replace("%{SUBMIT_DIR}", here)
                 .replace("%{CWD}", cwd)
         };
@@ -52,7 +59,9 @@ impl Paths {
         };
         let (stdout, removes_stdout) = path(&args.stdout, "stdout");
         let (stderr, removes_stderr) = path(&args.stderr, "stderr");
-        Ok(Self { cwd, stdout, stderr, removes_stdout, removes_stderr })
+        let stream = args.stream.as_ref().map(|dir| Path::new(here).join(fill(dir, &cwd)));
+        let stream = stream.map(|dir| dir.display().to_string());
+        Ok(Self { cwd, stdout, stderr, removes_stdout, removes_stderr, stream })
     }
 }
 

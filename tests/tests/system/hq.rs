@@ -76,11 +76,77 @@ fn tasks_wait_for_workers_and_streamed_output_is_kept() {
     let streamed = quiet(&["submit", "--stream", "log", "--wait", "--", "echo", "kept"]);
     let output = instance.starling(&["job", "output", &streamed]).ok().stdout;
     assert!(output.contains("kept"), "{output}");
+    let log = hq(&instance, &here, &["output-log", "log", "show"]);
+    assert_eq!(log, format!("{streamed}.0:0> kept\n"));
     let states = quiet(&["job", "list", "--all"]);
     let mut states: Vec<&str> = states.lines().collect();
     states.sort_unstable();
     assert_eq!(states, [format!("{rare} WAITING"), format!("{streamed} FINISHED")]);
     hq(&instance, &here, &["job", "cancel", &rare]);
+    instance.down();
+}
+
+/// Tasks of a file with their order, variants and values; and what is refused leaves nothing.
+#[test]
+fn job_files_give_tasks_and_refused_submissions_leave_nothing() {
+    let instance = Instance::up(1, 2);
+    let here = instance.sandbox().path("here");
+    fs::create_dir_all(&here).expect("a directory");
+    let quiet = |arguments: &[&str]| {
+        hq(&instance, &here, &[&["--output-mode=quiet"], arguments].concat()).trim().to_owned()
+    };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let text = hq(&instance, &here, &[&["--output-mode=json"], arguments].concat());
+        serde_json::from_str(&text).expect("it is JSON")
+    };
+    let refused = |arguments: &[&str]| {
+        let ran = Command::new(here.join("hq"))
+            .args(arguments)
+            .current_dir(&here)
+            .env("STARLING_DIR", instance.directory())
+            .output()
+            .expect("it starts");
+        assert!(!ran.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+    };
+    quiet(&["job", "list"]);
+    let cycle = "[[task]]\nid = 1\ncommand = ['true']\ndeps = [2]\n\
+                 [[task]]\nid = 2\ncommand = ['true']\ndeps = [1]\n";
+    fs::write(here.join("cycle.toml"), cycle).expect("a file");
+    assert!(refused(&["job", "submit-file", "cycle.toml"]).contains("cycle"));
+    assert!(refused(&["submit", "--resource", "x=1", "--resource", "x=2", "true"]).contains("'x'"));
+    assert!(refused(&["submit", "--crash-limit", "0", "true"]).contains("--crash-limit"));
+    let kept = instance.starling(&["kv", "lookup", "hq/job/1"]).expect_code(1);
+    assert!(kept.stdout.is_empty(), "{kept:?}");
+    let file = "name = 'steps'\n[[task]]\nid = 5\ndeps = [3]\n\
+                command = ['sh', '-c', 'cat first; cat; echo $HQ_RESOURCE_VARIANT']\n\
+                stdin = 'second '\n[[task.request]]\nresources = {cpus = 64}\n\
+                [[task.request]]\nresources = {cpus = '0.5'}\n\
+                [[task]]\nid = 3\ncommand = ['sh', '-c', 'sleep 0.2; printf first, > first']\n";
+    fs::write(here.join("job.toml"), file).expect("a file");
+    let job = quiet(&["job", "submit-file", "job.toml"]);
+    quiet(&["job", "wait", &job]);
+    assert_eq!(quiet(&["job", "cat", "--tasks", "5", &job, "stdout"]), "first,second 1");
+    let info = &json(&["job", "info", &job])[0];
+    assert_eq!(
+        (&info["info"]["name"], &info["info"]["task_stats"]["finished"]),
+        (&"steps".into(), &2.into())
+    );
+    let ids: Vec<u64> = info["tasks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|task| task["id"].as_u64())
+        .collect();
+    assert_eq!(ids, [3, 5]);
+    // Cancelled tasks do not end an open job.
+    let open = quiet(&["job", "open"]);
+    quiet(&["submit", "--job", &open, "--resource", "rare=1", "--", "true"]);
+    quiet(&["job", "cancel", &open]);
+    quiet(&["submit", "--job", &open, "--", "true"]);
+    quiet(&["job", "close", &open]);
+    quiet(&["job", "wait", &open]);
+    assert_eq!(quiet(&["job", "task-ids", "--filter", "finished", &open]), "1");
     instance.down();
 }
 

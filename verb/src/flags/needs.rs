@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
-use resources::{Name, Offer, parse_pool, parse_variant, parse_want};
+use resources::{Name, Offer, parse_coupling, parse_pool, parse_variant, parse_want};
 use workloads::Needs;
 
 use crate::errors::Failure;
@@ -75,6 +75,10 @@ fn pool(text: &str) -> Result<String, String> {
     checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string()))
 }
 
+fn coupling(text: &str) -> Result<String, String> {
+    checked(text, parse_coupling(text).map(|_| ()).map_err(|error| error.to_string()))
+}
+
 impl NeedsArgs {
     pub fn needs(&self) -> Needs {
         Needs {
@@ -112,6 +116,15 @@ pub struct OfferArgs {
     /// A label of each node, such as avx512; may be repeated
     #[arg(long = "label", value_name = "NAME", value_parser = label)]
     labels: Vec<String>,
+    #[arg(
+        help = "Groups of pools that are near each other, in place of the detected couplings: \
+                'cpus[0]:gpus[0]', or with a weight 'cpus[0]:gpus[0]=64'; may be repeated",
+        long = "coupling",
+        value_name = "GROUP:GROUP",
+        value_delimiter = ',',
+        value_parser = coupling
+    )]
+    couplings: Vec<String>,
 }
 
 /// The given pools and labels of nodes, and the part of a node in the machine.
@@ -119,6 +132,7 @@ pub struct OfferArgs {
 pub struct OfferPlan {
     pub resources: Vec<String>,
     pub labels: Vec<String>,
+    pub couplings: Vec<String>,
 }
 
 /// Separates pools in a setting.
@@ -138,6 +152,7 @@ impl OfferArgs {
         Ok(OfferPlan {
             resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
             labels: or_saved(&self.labels, "label", ',')?,
+            couplings: or_saved(&self.couplings, "coupling", ',')?,
         })
     }
 }
@@ -148,16 +163,20 @@ impl OfferPlan {
         let flag = |name: &str, values: &[String]| -> Vec<String> {
             values.iter().flat_map(|value| [name.to_owned(), value.clone()]).collect()
         };
-        [flag("--resource", &self.resources), flag("--label", &self.labels)].concat()
+        let couplings = flag("--coupling", &self.couplings);
+        [flag("--resource", &self.resources), flag("--label", &self.labels), couplings].concat()
     }
     /// As settings.
-    pub fn saved(&self) -> [(String, String); 2] {
+    pub fn saved(&self) -> [(String, String); 3] {
         let text = |parts: &[String], between: &str| match parts {
             [] => "none".to_owned(),
             parts => parts.join(between),
         };
         let resources = text(&self.resources, &BETWEEN_POOLS.to_string());
-        [("resource".to_owned(), resources), ("label".to_owned(), text(&self.labels, ","))]
+        let (labels, couplings) = (text(&self.labels, ","), text(&self.couplings, ","));
+        let words = ["resource", "label", "coupling"].map(str::to_owned);
+        let [resource, label, coupling] = words;
+        [(resource, resources), (label, labels), (coupling, couplings)]
     }
 
     /// What this machine offers.
@@ -165,6 +184,7 @@ impl OfferPlan {
         let settings = HardwareSettings {
             resources: self.resources.clone(),
             labels: self.labels.clone(),
+            couplings: self.couplings.clone(),
             ..HardwareSettings::default()
         };
         Ok(hardware::detect(&Machine::this(), &settings)?.offer)
@@ -223,6 +243,7 @@ mod tests {
         let plan = OfferPlan {
             resources: vec!["memory=8GiB".into(), "gpus=[0,1]".into()],
             labels: vec!["fast".into()],
+            couplings: Vec::new(),
         };
         let amount = |offer: &Offer, name: &str| {
             offer.pool(&Name::pool(name).unwrap()).and_then(resources::Pool::amount)
