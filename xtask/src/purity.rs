@@ -7,9 +7,10 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("proto", &[]),
     ("resources", &[]),
+    ("allocation", &["resources"]),
     ("kvs", &[]),
     ("scheduler", &["resources"]),
     ("workloads", &["resources"]),
@@ -22,7 +23,19 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("searcher", &["search"]),
     ("hardware", &["resources"]),
     ("security", &[]),
-    ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler", "resources"]),
+    (
+        "daemon",
+        &[
+            "executor",
+            "client",
+            "security",
+            "node",
+            "kvs",
+            "scheduler",
+            "resources",
+            "allocation",
+        ],
+    ),
     ("client", &["security", "workloads", "kvs"]),
     ("web", &[]),
     (
@@ -67,6 +80,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "lab",
             "compat",
             "verb",
+            "allocation",
             "daemon",
             "client",
             "web",
@@ -89,9 +103,10 @@ const ARROWS: [(&str, &[&str]); 24] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "proto",
     "resources",
+    "allocation",
     "kvs",
     "scheduler",
     "node",

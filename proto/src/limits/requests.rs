@@ -12,3 +12,7 @@ pub const LINE_BLOCKED_MAX: usize = 4;
 pub const PASSES_PER_SLOT: u32 = 2;
 /// The number of offers that a refusal lists.
 pub const OFFERS_SHOWN_MAX: usize = 4;
+/// The number of tasks of one queue that are looked at for the demand of a node.
+pub const DEMAND_SAMPLES_MAX: usize = 256;
+/// The number of classes in the demand of a node.
+pub const DEMAND_CLASSES_MAX: usize = 64;

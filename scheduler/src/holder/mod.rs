@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod classes;
+mod demand;
 pub(crate) mod execution;
 mod gathering;
 pub(crate) mod job_cleanup;
