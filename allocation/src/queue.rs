@@ -78,8 +78,15 @@ pub struct QueueConfig {
     /// Words before the program of the node, such as `numactl --interleave=all`.
     #[serde(default)]
     pub wrap: String,
+    /// The mask of the user's new files, for the tasks of its nodes.
+    #[serde(default = "usual_umask")]
+    pub umask: u32,
     #[serde(default)]
     pub paused: bool,
+}
+
+fn usual_umask() -> u32 {
+    0o022
 }
 
 /// The reason why a queue cannot be.
@@ -227,6 +234,7 @@ pub(crate) mod tests {
             node_init: String::new(),
             node_fini: String::new(),
             wrap: String::new(),
+            umask: 0o027,
             paused: false,
         }
     }

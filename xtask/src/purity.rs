@@ -23,19 +23,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("searcher", &["search"]),
     ("hardware", &["resources"]),
     ("security", &[]),
-    (
-        "daemon",
-        &[
-            "executor",
-            "client",
-            "security",
-            "node",
-            "kvs",
-            "scheduler",
-            "resources",
-            "allocation",
-        ],
-    ),
+    ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler", "resources"]),
     ("client", &["security", "workloads", "kvs"]),
     ("web", &[]),
     (

@@ -62,6 +62,7 @@ pub fn job_script(submission: &Submission, place: &Place) -> String {
     let node = quoted(&place.node_script());
     format!(
         "#!/bin/bash\n{directives}\n\
+         umask {umask:04o}\n\
          cpus=${{SLURM_CPUS_ON_NODE:-$(nproc)}}\n\
          end={end}\n\
          to=$({starling} alloc claim {name} {number} --job \"{job}\" --cpus \"$cpus\") || exit 1\n\
@@ -71,6 +72,7 @@ pub fn job_script(submission: &Submission, place: &Place) -> String {
          code=$?\n\
          {starling} alloc ended {name} {number} --job \"{job}\" --code \"$code\"\n\
          exit \"$code\"\n",
+        umask = queue.umask & 0o777,
         directives = directives.join("\n"),
     )
 }
@@ -134,6 +136,7 @@ mod tests {
             "#SBATCH --job-name=st-c-fast-3",
             "#SBATCH --nodes=2",
             "#SBATCH --time=60:00",
+            "umask 0027",
             "#SBATCH --cpus-per-task=4",
             "#SBATCH --output=/d/alloc/fast/3/output",
         ] {

@@ -485,6 +485,7 @@ fn config() -> QueueConfig {
         node_init: String::new(),
         node_fini: String::new(),
         wrap: String::new(),
+        umask: 0o022,
         paused: false,
     }
 }

@@ -16,6 +16,7 @@ use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
 use workloads::Graph;
 
+use crate::alloc;
 use crate::cluster::replicas::{self, ReplicasOf};
 use crate::cluster::{entries, open_job};
 use crate::views::jobs;
@@ -162,6 +163,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
+        alloc::offers::await_nodes(&client, &mut graph).await?;
         if let Some(widest) = slots.max() {
             submission::check_fit(&graph, widest)?;
         }

@@ -18,6 +18,7 @@ use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use verb::path_templates::{self, Scope};
 use verb::units::Timespan;
 
+use crate::alloc;
 use crate::cluster::{node_list, node_removal};
 use crate::common::allocator;
 use crate::local::hardware::{self, HardwareArgs};
@@ -144,6 +145,10 @@ struct StartArgs {
     captured: CapturedArgs,
     #[command(flatten)]
     tuning: TuningArgs,
+    /// Never become the owner of the cluster's allocations (see 'starling alloc'), also where this
+    /// machine may submit batch jobs
+    #[arg(long)]
+    no_alloc: bool,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
     detach: bool,
@@ -195,7 +200,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let told = launch_context::LaunchOptions { rank: args.rank, expect: args.expect };
     let launcher =
         args.rendezvous.is_some().then(|| launch_context::find(told)).transpose()?.flatten();
-    let with_parent = args.with_parent;
+    let (with_parent, no_alloc) = (args.with_parent, args.no_alloc);
     let is_together = args.rendezvous.is_some();
     let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
     let rank = rank.or_else(|| launcher.as_ref().map(|found| found.rank)).filter(|_| is_together);
@@ -208,6 +213,9 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let handle = daemon::start(options)?;
     let (node, address) = (handle.node(), handle.listens_on());
     context.output.note(&format!("node {node}{of} listens on {address}"));
+    if !no_alloc {
+        alloc::owner::start(&dir, node.0, handle.incarnation().0, verb::output::say);
+    }
     live(handle, with_parent, claim)
 }
 
