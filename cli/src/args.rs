@@ -57,6 +57,9 @@ pub(crate) enum Verb {
     /// Tokens for joining from machines that do not share the directory
     #[command(subcommand)]
     Token(crate::cluster::node::token::TokenVerb),
+    /// Allocations of a batch system: nodes come when tasks wait for them
+    #[command(subcommand)]
+    Alloc(Box<crate::alloc::AllocVerb>),
     /// Workflow files: make, inspect, convert
     #[command(subcommand)]
     Workload(crate::workload::WorkloadVerb),

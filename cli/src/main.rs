@@ -1,7 +1,8 @@
 //! The one binary. Each verb has its file; this one reads the command line and selects it.
 //! `cluster` has the verbs for a running cluster, `inside` those for commands in a task. `local`
-//! has those that start nodes, and `common` serves all verbs.
+//! has those that start nodes, `alloc` those for allocations, and `common` serves all verbs.
 
+mod alloc;
 mod args;
 mod bound;
 mod cluster;
@@ -130,6 +131,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Task(verb) => task::run(context, &verb),
         Verb::Kv(verb) => kv::run(context, &verb),
         Verb::Token(verb) => token::run(context, &verb),
+        Verb::Alloc(verb) => alloc::run(context, *verb),
         Verb::Workload(verb) => workload::run(context, &verb),
         Verb::Sim(args) => sim::run(context, &args),
         Verb::Bound(args) => bound::run(context, &args),

@@ -140,6 +140,14 @@ impl Raw<'_> {
         self.0.node_records(request_timeout).await
     }
 
+    /// As [`Self::node_states`], with the ready tasks and the free part of each node.
+    pub async fn demands(
+        self,
+        request_timeout: Duration,
+    ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
+        self.0.demand_records(request_timeout).await
+    }
+
     /// As [`crate::Kv::each`], under the caller's number if there is one.
     pub async fn kv_each(
         self,

@@ -48,7 +48,7 @@ async fn nodes_form_a_cluster_and_end_together() {
     let nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
     for node in &nodes {
         let mut session = Session::open(node, dir.path()).await;
-        let answer = session.ask(Ask::Node(wire::NodeQuery {})).await;
+        let answer = session.ask(Ask::Node(wire::NodeQuery::default())).await;
         let Some(Answer::Node(state)) = answer.body else { panic!("{answer:?}") };
         let member = state.member.unwrap();
         assert_eq!((member.node, member.slots), (node.node().0, 2));

@@ -24,7 +24,7 @@ enum StoreRequest {
 
 /// A request about this node, or about the map.
 enum NodeRequest {
-    State,
+    State(wire::NodeQuery),
     Map,
     Propose(wire::MapCommand),
 }
@@ -49,7 +49,7 @@ fn owner_of(body: request::Body) -> Owner {
         Body::Kv(batch) => Owner::Store(StoreRequest::Batch(batch)),
         Body::KvMany(batches) => Owner::Store(StoreRequest::Batches(batches)),
         Body::WatchKey(watch) => Owner::Store(StoreRequest::Watch(watch)),
-        Body::Node(wire::NodeQuery {}) => Owner::Node(NodeRequest::State),
+        Body::Node(query) => Owner::Node(NodeRequest::State(query)),
         Body::Map(wire::MapQuery {}) => Owner::Node(NodeRequest::Map),
         Body::Propose(command) => Owner::Node(NodeRequest::Propose(command)),
     }
@@ -112,8 +112,9 @@ impl Node {
 
     fn on_node_request(&mut self, now: Time, client: ClientId, id: u64, request: NodeRequest) {
         match request {
-            NodeRequest::State => {
-                let state = self.state(now);
+            NodeRequest::State(query) => {
+                let mut state = self.state(now);
+                state.demand = query.demand.then(|| self.scheduler.demand());
                 self.reply(client, id, response::Body::Node(state));
             }
             NodeRequest::Map => {

@@ -7,10 +7,11 @@ use crate::Findings;
 
 /// Each crate and the crates that it may use. Every crate may use `proto`. A new dependency is a
 /// design decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("proto", &[]),
     ("dice", &[]),
     ("resources", &[]),
+    ("allocation", &["resources"]),
     ("kvs", &["dice"]),
     ("scheduler", &["resources"]),
     ("workloads", &["resources"]),
@@ -68,6 +69,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "lab",
             "compat",
             "verb",
+            "allocation",
             "daemon",
             "client",
             "web",
@@ -90,10 +92,11 @@ const ARROWS: [(&str, &[&str]); 25] = [
 ];
 
 /// Crates that replay from a seed: no runtime, no network, no disk.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "proto",
     "dice",
     "resources",
+    "allocation",
     "kvs",
     "scheduler",
     "node",

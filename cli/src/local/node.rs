@@ -19,6 +19,7 @@ use verb::flags::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use verb::path_templates::{self, Scope};
 use verb::units::Timespan;
 
+use crate::alloc;
 use crate::cluster::node;
 use crate::cluster::node::removal;
 use crate::common::allocator;
@@ -150,6 +151,10 @@ struct StartArgs {
     captured: CapturedArgs,
     #[command(flatten)]
     tuning: TuningArgs,
+    /// Never become the owner of the cluster's allocations (see 'starling alloc'), also where this
+    /// machine may submit batch jobs
+    #[arg(long)]
+    no_alloc: bool,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
     detach: bool,
@@ -200,7 +205,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let launcher =
         args.rendezvous.is_some().then(|| launch_context::find(told)).transpose()?.flatten();
     let page = args.web.map(Page::bind).transpose()?;
-    let with_parent = args.with_parent;
+    let (with_parent, no_alloc) = (args.with_parent, args.no_alloc);
     let is_together = args.rendezvous.is_some();
     let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
     let rank = rank.or_else(|| launcher.as_ref().map(|found| found.rank)).filter(|_| is_together);
@@ -215,7 +220,10 @@ fn start(context: &Context, args: StartArgs) -> Done {
     context.output.note(&format!("node {node}{of} listens on {address}"));
     if let Some(page) = page {
         context.output.note(&format!("the live page: {}", page.url()));
-        page.serve(Context::new(context.output, context.settings.clone(), Some(dir)))?;
+        page.serve(Context::new(context.output, context.settings.clone(), Some(dir.clone())))?;
+    }
+    if !no_alloc {
+        alloc::owner::start(&dir, node.0, handle.incarnation().0, verb::output::say);
     }
     live(handle, with_parent, claim)
 }

@@ -39,11 +39,13 @@ pub(crate) fn submit_options(
 
 /// Refuses a workflow with a task that is wider than every node.
 pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
-    let is_wide = |spec: &wire::Spec| spec.cpus > slots;
+    let is_wide = |spec: &wire::Spec| spec.cpus > slots && !spec.awaits_nodes;
     if !graph.specs().iter().any(is_wide) {
         return Ok(());
     }
-    let Some(task) = graph.indices().find(|task| graph.cpus(*task) > slots) else {
+    let waits = |task: u32| graph.task(task).spec.awaits_nodes;
+    let is_wide = |task: &u32| graph.cpus(*task) > slots && !waits(*task);
+    let Some(task) = graph.indices().find(is_wide) else {
         return Ok(());
     };
     if slots == 0 {

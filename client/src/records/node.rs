@@ -28,7 +28,7 @@ impl Client {
         node: NodeId,
         request_timeout: Duration,
     ) -> Result<wire::NodeState, ClientError> {
-        let body = request::Body::Node(wire::NodeQuery {});
+        let body = request::Body::Node(wire::NodeQuery::default());
         state_of(node, self.ask_once(node, body, request_timeout).await)
     }
 
@@ -37,7 +37,18 @@ impl Client {
         &self,
         request_timeout: Duration,
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
-        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), request_timeout).await;
+        let answers =
+            self.ask_all(request::Body::Node(wire::NodeQuery::default()), request_timeout).await;
+        answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
+    }
+
+    /// As [`Self::node_records`], with the demand of each node.
+    pub(crate) async fn demand_records(
+        &self,
+        request_timeout: Duration,
+    ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
+        let body = request::Body::Node(wire::NodeQuery { demand: true });
+        let answers = self.ask_all(body, request_timeout).await;
         answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
     }
 

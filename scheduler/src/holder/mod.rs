@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod classes;
+mod demand;
 pub(crate) mod execution;
 pub(crate) mod gangs;
 mod gathering;

@@ -148,6 +148,13 @@ impl Queues {
         let classes = self.classes.iter().flat_map(|classes| classes.iter());
         self.plain.all().chain(classes.flat_map(of_class))
     }
+    /// Some tasks of each queue that is not empty, and the number of all its tasks.
+    pub(crate) fn first_of_each(&self, samples: usize) -> Vec<(Vec<TaskId>, usize)> {
+        let classes = self.classes.iter().flat_map(|classes| classes.values());
+        let queues = std::iter::once(&self.plain).chain(classes).filter(|queue| !queue.is_empty());
+        let tasks = |queue: &ReadyQueue| queue.all().take(samples).map(|it| it.task).collect();
+        queues.map(|queue| (tasks(queue), queue.len())).collect()
+    }
     /// The number of tasks of each class with a request.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
         let classes = self.classes.iter().flat_map(|classes| classes.iter());
@@ -191,7 +198,7 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
-    use proto::{Attempt, TaskId};
+    use proto::Attempt;
 
     use super::*;
 

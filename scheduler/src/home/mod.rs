@@ -74,6 +74,10 @@ impl Home {
     pub(crate) fn await_wide_node(&mut self, task: TaskId) {
         self.awaiting_wide_node.push(task);
     }
+    /// The ready tasks that no present node can run.
+    pub(crate) fn awaiting_wide_node(&self) -> &[TaskId] {
+        &self.awaiting_wide_node
+    }
     /// These partitions have other homes now.
     pub(crate) fn homes_changed(&mut self, now: Time, changed: &BTreeSet<PartitionId>) {
         self.reconciler.homes_changed(now, changed);

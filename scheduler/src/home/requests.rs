@@ -455,7 +455,7 @@ impl Scheduler {
             || self.holder.staging().contains_key(&task)
     }
     /// The work of a task that this node holds.
-    fn work_here(&self, task: TaskId) -> Option<Work> {
+    pub(crate) fn work_here(&self, task: TaskId) -> Option<Work> {
         let staged = self.holder.staging().get(&task).map(|staged| staged.work.clone());
         let remote = || self.holder.remote_tasks().get(&task).map(|remote| remote.work.clone());
         staged.or_else(remote).or_else(|| self.home.ledger.work(task))

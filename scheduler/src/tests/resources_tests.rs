@@ -328,3 +328,22 @@ fn a_pushed_task_that_asks_for_a_part_of_a_cpu_fits_nowhere() {
     let kinds = node.routing.homes().kinds().len();
     assert!(class.fit.is_none() && !(0..kinds).any(|kind| class.fits_kind(kind)));
 }
+
+#[test]
+fn the_demand_of_a_node_has_its_tasks_that_have_not_started() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    for number in 1..=600 {
+        push(&mut node, number, "gpus=1", &mut out);
+    }
+    push(&mut node, 601, "memory=6GiB", &mut out);
+    push(&mut node, 602, "memory=6GiB", &mut out);
+    let started = starts(&mut node, &mut out);
+    let demand = node.demand();
+    let of = |needs: &str| {
+        let rows: Vec<_> = demand.classes.iter().filter(|it| it.request == bytes(needs)).collect();
+        assert_eq!(rows.len(), 1, "{demand:?}");
+        (rows[0].tasks, rows[0].work_ns > 0)
+    };
+    assert_eq!((of("gpus=1"), of("memory=6GiB")), ((598, true), (1, true)), "{started:?}");
+    assert_eq!((demand.classes.len(), demand.free_cpus), (2, 1));
+}

@@ -1,6 +1,7 @@
 //! A real Slurm on this host with private munge, controller and four node daemons, on private ports
 //! and in a private directory. It starts one Starling node for each rank.
 
+mod allocations;
 mod daemons;
 
 use std::fmt::Write as _;

@@ -338,6 +338,11 @@ impl Graph {
         });
     }
 
+    /// Lets the tasks with these needs wait for nodes that offer them.
+    pub fn await_nodes(&mut self, needs: impl Fn(&wire::Spec) -> bool) {
+        self.specs.iter_mut().filter(|spec| needs(spec)).for_each(|spec| spec.awaits_nodes = true);
+    }
+
     /// Marks the outputs without readers as kept. Returns their number.
     pub fn keep_results(&mut self) -> u64 {
         let mut is_read = vec![false; self.len()];

@@ -19,6 +19,7 @@ use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
 use workloads::Graph;
 
+use crate::alloc;
 use crate::cluster::job::open;
 use crate::cluster::submit::replicas::ReplicasOf;
 use crate::views::jobs;
@@ -170,6 +171,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         let slots = states
             .iter()
             .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
+        alloc::offers::await_nodes(&client, &mut graph).await?;
         if let Some(widest) = slots.max() {
             submission::check_fit(&graph, widest)?;
         }

@@ -14,7 +14,7 @@ impl World {
     pub(crate) fn observe(&mut self) {
         self.node_states.clear();
         for node in 0..self.machines.len() {
-            self.request(ExternalClient::Observer, node, Body::Node(wire::NodeQuery {}));
+            self.request(ExternalClient::Observer, node, Body::Node(wire::NodeQuery::default()));
         }
     }
 
@@ -48,7 +48,7 @@ impl World {
             1 => Body::Job(wire::JobQuery { job, ..Default::default() }),
             2 => Body::WatchJob(wire::JobQuery { job, ..Default::default() }),
             3 => Body::Map(wire::MapQuery {}),
-            4 => Body::Node(wire::NodeQuery {}),
+            4 => Body::Node(wire::NodeQuery::default()),
             5 => Body::Tasks(wire::TasksQuery {
                 job,
                 after: local,

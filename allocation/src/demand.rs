@@ -1,0 +1,287 @@
+//! The demand of ready tasks, divided among the queues in their order.
+
+use resources::{Request, Totals};
+
+use crate::QueueConfig;
+use crate::limits::{LINES_MAX, TASKS_PER_NODE_MAX};
+
+/// The margin of a node's end: at most a minute, or a twentieth of a short life.
+const MARGIN_MS_MAX: u64 = 60_000;
+const MARGIN_PART: u64 = 20;
+
+/// Ready tasks of one class that no node has started.
+#[derive(Clone, Debug)]
+pub struct ClassDemand {
+    pub request: Request,
+    /// The time request; 0: none.
+    pub time_ms: u64,
+    pub tasks: u64,
+    /// The sum of their estimated lengths.
+    pub work_ms: u64,
+}
+
+/// The ready tasks of a cluster, and the free parts of its nodes.
+#[derive(Clone, Default, Debug)]
+pub struct Demand {
+    pub classes: Vec<ClassDemand>,
+    pub free: Vec<Totals>,
+}
+
+/// A queue, with what it has already.
+#[derive(Clone, Debug)]
+pub struct Offering<'a> {
+    pub config: &'a QueueConfig,
+    /// The cpus of its first node; 0: none has come yet.
+    pub learned_cpus: u32,
+    pub queued_nodes: u32,
+    pub running_nodes: u32,
+    pub queued_allocations: u32,
+    /// After a failure.
+    pub rests: bool,
+}
+
+/// What a queue asks for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Ask {
+    /// The nodes of each further allocation.
+    pub allocations: Vec<u32>,
+    /// The nodes that its tasks need, with those that are queued.
+    pub wanted_nodes: u32,
+    /// The reasons, for people.
+    pub lines: Vec<String>,
+}
+
+/// Tasks of a class that are left for further queues. A part of a task is possible.
+#[derive(Debug)]
+struct Left<'a> {
+    class: &'a ClassDemand,
+    tasks: f64,
+}
+
+/// Divides the demand among the queues. The free parts of nodes come first, then the first queue.
+#[must_use]
+pub fn plan(queues: &[Offering<'_>], demand: &Demand) -> Vec<Ask> {
+    let mut left = after_free_nodes(demand);
+    queues.iter().map(|queue| queue.ask(&mut left)).collect()
+}
+
+/// The tasks that do not fit into the free parts of the present nodes.
+fn after_free_nodes(demand: &Demand) -> Vec<Left<'_>> {
+    let mut free = demand.free.clone();
+    let mut left = Vec::with_capacity(demand.classes.len());
+    for class in &demand.classes {
+        let mut tasks = class.tasks;
+        for node in &mut free {
+            let most = TASKS_PER_NODE_MAX.min(tasks);
+            tasks -= (0..most).take_while(|_| node.take(&class.request)).count() as u64;
+        }
+        left.push(Left { class, tasks: tasks as f64 });
+    }
+    left
+}
+
+/// The number of tasks of a class that an empty node starts at once.
+fn tasks_per_node(offer: &Totals, request: &Request) -> u64 {
+    let mut offer = offer.clone();
+    (0..TASKS_PER_NODE_MAX).take_while(|_| offer.take(request)).count() as u64
+}
+
+/// The walltime without the margin before its end.
+fn usable_ms(config: &QueueConfig) -> u64 {
+    let life = config.time_limit_s.saturating_mul(1000);
+    life - (life / MARGIN_PART).min(MARGIN_MS_MAX)
+}
+
+impl Offering<'_> {
+    fn ask(&self, left: &mut [Left<'_>]) -> Ask {
+        let mut ask = Ask::default();
+        let Ok(offer) = self.config.offer(self.learned_cpus) else {
+            ask.lines.push("its offer is not valid".to_owned());
+            return ask;
+        };
+        // Nodes that start all tasks at once, and nodes that end them in half a walltime.
+        let (mut at_once, mut need) = (0.0, 0.0);
+        let mut served = Vec::new();
+        for (at, left) in left.iter().enumerate().filter(|(_, left)| left.tasks > 0.0) {
+            let (mut bins, mut part) = (0.0, 0.0);
+            let line = match self.bins_of(&offer, left) {
+                Ok((all, needed)) => {
+                    (bins, part) = (all, needed);
+                    served.push(at);
+                    let tasks = left.tasks.ceil();
+                    format!("{}: {tasks} tasks, {needed:.2} nodes", left.class.text())
+                }
+                Err(why) => format!("{}: {why}", left.class.text()),
+            };
+            at_once += bins;
+            need += part;
+            if ask.lines.len() < LINES_MAX {
+                ask.lines.push(line);
+            }
+        }
+        ask.wanted_nodes = self.wanted(need, at_once, &mut ask.lines);
+        if self.config.paused || self.rests {
+            let why = if self.config.paused { "it is paused" } else { "it rests after a failure" };
+            ask.lines.push(format!("{why}: it asks for nothing"));
+            return ask;
+        }
+        let most = self.config.max_nodes.map(|most| most.saturating_sub(self.running_nodes));
+        let granted = most.map_or(ask.wanted_nodes, |most| most.min(ask.wanted_nodes));
+        if granted < ask.wanted_nodes {
+            let (most, runs) = (self.config.max_nodes.unwrap_or(0), self.running_nodes);
+            ask.lines.push(format!("it has at most {most} nodes, and {runs} run"));
+        }
+        let unserved = 1.0 - f64::from(granted) / f64::from(ask.wanted_nodes.max(1));
+        let unserved = if ask.wanted_nodes == 0 { 1.0 } else { unserved };
+        served.into_iter().for_each(|at| left[at].tasks *= unserved);
+        self.divide(granted, &mut ask);
+        ask
+    }
+
+    /// The nodes that start all tasks of a class at once, and those that the class needs.
+    fn bins_of(&self, offer: &Totals, left: &Left<'_>) -> Result<(f64, f64), String> {
+        let class = left.class;
+        let usable = usable_ms(self.config);
+        if class.time_ms > usable {
+            let text = "they ask for more time than its time limit without the margin";
+            return Err(format!("{text} ({} s)", usable / 1000));
+        }
+        if let Some(refusal) = offer.refusal(&class.request) {
+            return Err(format!("its nodes offer {offer}: {refusal}"));
+        }
+        let per_node = tasks_per_node(offer, &class.request).max(1) as f64;
+        let mean_ms = class.work_ms as f64 / class.tasks.max(1) as f64;
+        let half_ms = self.config.time_limit_s as f64 * 500.0;
+        let bins = left.tasks / per_node;
+        // One task does not end sooner on two nodes.
+        Ok((bins, bins * (mean_ms / half_ms).min(1.0)))
+    }
+
+    fn wanted(&self, need: f64, at_once: f64, lines: &mut Vec<String>) -> u32 {
+        let mut wanted = need.ceil().min(f64::from(u32::MAX)) as u32;
+        if self.config.cpus.is_none() && self.learned_cpus == 0 && wanted > 1 {
+            lines.push("the cpus of its nodes are not known yet: it asks for one node".to_owned());
+            wanted = 1;
+        }
+        let full = wanted;
+        while wanted > 0 && at_once / f64::from(wanted) < self.config.min_utilization {
+            wanted -= 1;
+        }
+        if wanted < full {
+            let least = self.config.min_utilization;
+            lines.push(format!("{full} nodes would be filled less than {least}"));
+        }
+        wanted
+    }
+
+    /// Allocations for the nodes that are neither queued nor too many.
+    fn divide(&self, granted: u32, ask: &mut Ask) {
+        let mut missing = granted.saturating_sub(self.queued_nodes);
+        let backlog = self.config.backlog.saturating_sub(self.queued_allocations);
+        while missing > 0 && (ask.allocations.len() as u32) < backlog {
+            let nodes = missing.min(self.config.max_nodes_per_alloc.max(1));
+            ask.allocations.push(nodes);
+            missing -= nodes;
+        }
+        let text = match (ask.wanted_nodes, missing) {
+            (0, _) => return,
+            (_, 0) if ask.allocations.is_empty() => "enough nodes are queued".to_owned(),
+            (_, 0) => format!("it asks for {} allocations", ask.allocations.len()),
+            (..) => format!("{missing} nodes wait for the backlog of {}", self.config.backlog),
+        };
+        ask.lines.push(text);
+    }
+}
+
+impl ClassDemand {
+    /// For people.
+    fn text(&self) -> String {
+        match self.time_ms {
+            0 => self.request.to_string(),
+            time => format!("{}, {} s", self.request, time.div_ceil(1000)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::config;
+
+    fn class(needs: &str, tasks: u64, each_ms: u64) -> ClassDemand {
+        let request = needs.parse().expect("a request");
+        ClassDemand { request, time_ms: 0, tasks, work_ms: tasks * each_ms }
+    }
+    fn queue(config: &QueueConfig) -> Offering<'_> {
+        Offering {
+            config,
+            learned_cpus: 0,
+            queued_nodes: 0,
+            running_nodes: 0,
+            queued_allocations: 0,
+            rests: false,
+        }
+    }
+    fn asks(queues: &[Offering<'_>], classes: Vec<ClassDemand>) -> Vec<Vec<u32>> {
+        let demand = Demand { classes, free: Vec::new() };
+        plan(queues, &demand).into_iter().map(|ask| ask.allocations).collect()
+    }
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn short_work_needs_few_nodes_and_long_work_one_bin_a_node() {
+        let config = QueueConfig { backlog: 10, max_nodes_per_alloc: 4, ..config("q", 4) };
+        let queue = queue(&config);
+        assert_eq!(asks(&[queue.clone()], vec![class("cpus=1", 50, 1000)]), [[1]]);
+        assert_eq!(asks(&[queue.clone()], vec![class("cpus=1", 50, HOUR)]), [[4, 4, 4, 1]]);
+        assert_eq!(asks(&[queue.clone()], vec![class("cpus=4", 3, HOUR)]), [[3]]);
+        assert_eq!(asks(&[queue], vec![class("cpus=5", 3, HOUR)]), [[0_u32; 0]]);
+    }
+
+    #[test]
+    fn free_and_queued_nodes_are_subtracted() {
+        let config = QueueConfig { backlog: 10, max_nodes: Some(5), ..config("q", 4) };
+        let classes = vec![class("cpus=1", 40, HOUR)];
+        let demand = Demand { classes, free: vec![Totals::cpus(8), Totals::cpus(8)] };
+        let asked = |queue: &Offering<'_>| plan(std::slice::from_ref(queue), &demand).remove(0);
+        assert_eq!(asked(&queue(&config)).allocations.len(), 5, "24 tasks need 6 nodes");
+        let some = Offering { queued_nodes: 3, queued_allocations: 3, ..queue(&config) };
+        assert_eq!(asked(&some).allocations.len(), 2);
+        let running = Offering { running_nodes: 4, ..queue(&config) };
+        assert_eq!(asked(&running).allocations.len(), 1);
+        let rests = Offering { rests: true, ..queue(&config) };
+        assert_eq!(asked(&rests).allocations.len(), 0);
+    }
+
+    #[test]
+    fn what_one_queue_does_not_serve_goes_to_the_next() {
+        let mut plain = QueueConfig { backlog: 10, max_nodes: Some(2), ..config("a", 4) };
+        let gpus =
+            QueueConfig { resources: vec!["gpus=[0,1]".into()], backlog: 10, ..config("b", 4) };
+        let classes = || vec![class("cpus=1", 16, HOUR), class("gpus=1", 4, HOUR)];
+        let lengths = |plain: &QueueConfig| {
+            let asked = asks(&[queue(plain), queue(&gpus)], classes());
+            asked.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(&plain), [2, 4], "2 of 4 nodes, and 2 of them for GPUs");
+        plain.paused = true;
+        assert_eq!(lengths(&plain), [0, 6]);
+    }
+
+    #[test]
+    fn long_requests_and_empty_nodes_ask_for_nothing() {
+        let plain = config("q", 4);
+        let mut long = class("cpus=1", 4, HOUR);
+        long.time_ms = HOUR;
+        let demand = Demand { classes: vec![long], free: Vec::new() };
+        let ask = plan(&[queue(&plain)], &demand).remove(0);
+        assert!(ask.allocations.is_empty() && ask.lines[0].contains("more time"), "{ask:?}");
+        let half = QueueConfig { min_utilization: 0.5, ..config("q", 4) };
+        assert_eq!(asks(&[queue(&half)], vec![class("cpus=1", 1, HOUR)]), [[0_u32; 0]]);
+        assert_eq!(asks(&[queue(&half)], vec![class("cpus=1", 2, HOUR)]), [[1]]);
+        let unknown = QueueConfig { cpus: None, backlog: 9, ..config("q", 4) };
+        assert_eq!(asks(&[queue(&unknown)], vec![class("cpus=1", 9, HOUR)]), [[1]]);
+        let learned = Offering { learned_cpus: 3, ..queue(&unknown) };
+        assert_eq!(asks(&[learned], vec![class("cpus=1", 9, HOUR)]), [[1, 1, 1]]);
+    }
+}

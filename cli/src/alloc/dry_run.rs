@@ -1,0 +1,59 @@
+//! `starling alloc dry-run`: asks the batch system whether it would take a batch job.
+
+use allocation::{Submission, System};
+use serde::Serialize;
+use verb::Context;
+use verb::errors::{Done, Exit, Failure};
+
+use crate::alloc::calls;
+use crate::alloc::records::Records;
+use crate::alloc::round::{cluster_name, place, program, write_scripts};
+
+/// No allocation has this number.
+const NUMBER: u64 = 0;
+
+#[derive(Serialize)]
+struct Checked {
+    queue: String,
+    command: String,
+    answer: String,
+}
+
+pub(super) async fn run(context: &Context, name: &str) -> Done {
+    let dir = context.dir()?;
+    let client = context.connect().await?;
+    let queue = Records::new(&client)?.config(name).await?;
+    let (system, nodes) = (queue.system, queue.max_nodes_per_alloc);
+    let job = format!("st-{}-{name}-{NUMBER}", cluster_name(&client));
+    let submission = Submission { queue, number: NUMBER, name: job, nodes };
+    let place = place(&program()?, &dir, name, NUMBER);
+    let folder = std::path::PathBuf::from(&place.folder);
+    write_scripts(&submission, &place).map_err(|error| Failure::file(&folder, &error))?;
+    let call = system.check(&submission, &place);
+    let ran = calls::run(&call).await.map_err(Failure::refused)?;
+    let command = call.line();
+    if !ran.is_ok {
+        let text = format!("{system} refuses: {}", ran.why());
+        return Err(Failure::refused(text).hint(format!("the command was: {command}")));
+    }
+    let answer = match system {
+        System::Slurm => ran.why(),
+        System::Pbs => held(system, &ran.stdout).await?,
+    };
+    let _ = std::fs::remove_dir_all(&folder);
+    match context.output.json {
+        true => context.output.json(&Checked { queue: name.to_owned(), command, answer })?,
+        false => context.output.line(&answer)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Cancels the held batch job.
+async fn held(system: System, output: &str) -> Result<String, Failure> {
+    let job = system.job_id(output).map_err(Failure::refused)?;
+    let cancelled = calls::run(&system.cancel(&job)).await;
+    match cancelled.is_ok_and(|ran| ran.is_ok) {
+        true => Ok(format!("{system} has taken batch job {job}, which was held and cancelled")),
+        false => Err(Failure::refused(format!("batch job {job} is held and was not cancelled"))),
+    }
+}

@@ -1,0 +1,77 @@
+//! The owner inside a node: a thread beside it that does a round every few seconds.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use allocation::System;
+use client::Client;
+use verb::errors::Failure;
+
+use crate::alloc::calls;
+use crate::alloc::round::{Identity, Site};
+
+/// The time between two rounds.
+const ROUND_EVERY: Duration = Duration::from_secs(5);
+/// The time between two looks for a queue or a lapsed lease.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Starts the thread if this machine may submit to a batch system. `say` gets what it does.
+pub(crate) fn start(dir: &Path, node: u32, incarnation: u32, say: fn(&str)) {
+    let (dir, name) = (dir.to_owned(), format!("n{node}"));
+    let identity = Identity { name: name.clone(), incarnation };
+    let body = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return;
+        };
+        runtime.block_on(live(dir, identity, say));
+    };
+    // Without the thread another node is the owner.
+    let _ = std::thread::Builder::new().name(format!("{name}-alloc")).spawn(body);
+}
+
+async fn live(dir: PathBuf, identity: Identity, say: fn(&str)) {
+    let mut systems = Vec::new();
+    for system in System::ALL {
+        if calls::may_submit(system).await {
+            systems.push(system);
+        }
+    }
+    if systems.is_empty() {
+        return;
+    }
+    let mut last_error = String::new();
+    loop {
+        let Err(failure) = work(&dir, &systems, &identity, say).await;
+        // The cluster may form only later.
+        if failure.message != last_error && !last_error.is_empty() {
+            say(&format!("allocations: {}", failure.message));
+        }
+        last_error = failure.message;
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Does rounds until something fails.
+async fn work(
+    dir: &Path,
+    systems: &[System],
+    identity: &Identity,
+    say: fn(&str),
+) -> Result<std::convert::Infallible, Failure> {
+    let client = Client::connect(dir).await?;
+    let mut sites = Vec::new();
+    for &system in systems {
+        sites.push(Site::new(&client, dir, system, identity.clone())?);
+    }
+    loop {
+        let mut is_owner = false;
+        for site in &mut sites {
+            if site.is_needed().await? {
+                let system = site.system;
+                site.round(&mut |line| say(&format!("allocations of {system}: {line}"))).await;
+                is_owner |= site.holds_lease();
+            }
+        }
+        tokio::time::sleep(if is_owner { ROUND_EVERY } else { LOOK_EVERY }).await;
+    }
+}
