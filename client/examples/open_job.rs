@@ -38,7 +38,8 @@ pub(crate) async fn run(dir: &Path, out: &mut impl Write) -> Result<(), Box<dyn 
     let client = Client::connect(dir).await?;
     // Commands read and write real bytes.
     let settings = JobSettings { real_data: true, ..JobSettings::default() };
-    let options = OpenOptions { name: "square-root".to_owned(), settings, ..OpenOptions::default() };
+    let options =
+        OpenOptions { name: "square-root".to_owned(), settings, ..OpenOptions::default() };
     let job = client.open_job(options).await?;
     let mut ends = client.watch_ends(job.id(), EndsPosition::default());
 

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use proto::JobId;
 use proto::variable::{parse_declared, rule_name, text_of};
 use proto::wire::{self, VarRule, request};
-use proto::JobId;
 
 use crate::call::name_unknown;
 use crate::records::JobRecords;

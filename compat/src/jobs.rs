@@ -130,7 +130,10 @@ pub(crate) fn run(front: &Front, verb: JobVerb) -> Result<ExitCode, Failure> {
             JobVerb::Open { name, max_fails } => {
                 let settings = JobSettings { real_data: true, max_fails, ..Default::default() };
                 let name = name.unwrap_or_else(|| "job".to_owned());
-                let job = client.open_job(OpenOptions { name, settings, ..OpenOptions::default() }).await?.id();
+                let job = client
+                    .open_job(OpenOptions { name, settings, ..OpenOptions::default() })
+                    .await?
+                    .id();
                 match front.form {
                     Form::Quiet => front.context.output.line(&job.0.to_string())?,
                     _ => front.context.output.line(&format!("Job {} is open.", job.0))?,

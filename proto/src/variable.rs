@@ -177,7 +177,9 @@ pub fn parse_sum(declared: &VarDeclared, text: &str) -> Result<i64, String> {
     let name = &declared.name;
     if declared.rule() != VarRule::VarSum {
         let rule = rule_name(declared.rule());
-        return Err(format!("the variable '{name}' has the rule {rule}, so nothing is added to it"));
+        return Err(format!(
+            "the variable '{name}' has the rule {rule}, so nothing is added to it"
+        ));
     }
     let number = text.trim().parse();
     number.map_err(|_| format!("'{text}' is no integer of 64 bits for the sum '{name}'"))

@@ -57,7 +57,15 @@ impl Door {
             Ok(socket) => (Some(socket), None),
             Err(reason) => (None, Some(reason)),
         };
-        (Self { socket, attempts: Mutex::default(), variables: variables::Known::default(), inputs }, lacks)
+        (
+            Self {
+                socket,
+                attempts: Mutex::default(),
+                variables: variables::Known::default(),
+                inputs,
+            },
+            lacks,
+        )
     }
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {

@@ -68,7 +68,8 @@ impl Known {
     fn find(&self, job: JobId, name: &str) -> Option<Result<wire::Variable, Refusal>> {
         let state = self.state();
         let variables = state.jobs.get(&job)?;
-        let has_name = |it: &&wire::Variable| it.declared.as_ref().is_some_and(|it| it.name == name);
+        let has_name =
+            |it: &&wire::Variable| it.declared.as_ref().is_some_and(|it| it.name == name);
         match variables.values().find(has_name) {
             Some(found) => Some(Ok(found.clone())),
             None => Some(Err(unknown(name))),
@@ -106,11 +107,7 @@ impl Door {
     }
 
     /// The value of a variable, or the first one that differs from the named one.
-    pub(super) async fn get(
-        &self,
-        token: Token,
-        get: wire::DoorGet,
-    ) -> Result<Answered, Refusal> {
+    pub(super) async fn get(&self, token: Token, get: wire::DoorGet) -> Result<Answered, Refusal> {
         let (task, _) = self.job_with_variables(token, &get.name)?;
         let mut changes = self.variables.changes.subscribe();
         let mut found = self.variable(task.job, &get.name).await?;
@@ -129,11 +126,7 @@ impl Door {
     }
 
     /// Sets a variable at once.
-    pub(super) async fn set(
-        &self,
-        token: Token,
-        set: wire::DoorSet,
-    ) -> Result<Answered, Refusal> {
+    pub(super) async fn set(&self, token: Token, set: wire::DoorSet) -> Result<Answered, Refusal> {
         let (task, attempt) = self.job_with_variables(token, &set.name)?;
         let found = self.variable(task.job, &set.name).await?;
         refuse_sum(&found, "add to it: starling var add NAME NUMBER")?;
@@ -163,11 +156,7 @@ impl Door {
     }
 
     /// Adds to a sum, with the next turn of the attempt.
-    pub(super) async fn add(
-        &self,
-        token: Token,
-        add: wire::DoorAdd,
-    ) -> Result<Answered, Refusal> {
+    pub(super) async fn add(&self, token: Token, add: wire::DoorAdd) -> Result<Answered, Refusal> {
         let (task, _) = self.job_with_variables(token, &add.name)?;
         let found = self.variable(task.job, &add.name).await?;
         let declared = found.declared.clone().unwrap_or_default();
@@ -182,7 +171,8 @@ fn refuse_sum(found: &wire::Variable, hint: &'static str) -> Result<(), Refusal>
     let declared = found.declared.as_ref();
     match declared.filter(|declared| declared.rule() == VarRule::VarSum) {
         Some(declared) => {
-            let text = format!("the variable '{}' is a sum, which counts committed turns", declared.name);
+            let text =
+                format!("the variable '{}' is a sum, which counts committed turns", declared.name);
             Err(Refusal::bad(text, hint))
         }
         None => Ok(()),

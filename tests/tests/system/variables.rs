@@ -26,7 +26,14 @@ fn branch_and_bound_finds_the_best_value_although_a_node_dies() {
     let text = format!("sleep 0.1\n{text}");
     let search = script(instance.sandbox(), "knapsack.sh", &text);
     let job = instance.starling(&[
-        "submit", "--var", "best=max:0", "--var", "visited=sum", "--", "sh", &search,
+        "submit",
+        "--var",
+        "best=max:0",
+        "--var",
+        "visited=sum",
+        "--",
+        "sh",
+        &search,
     ]);
     let job = job.ok().stdout.trim().to_owned();
     wait_until("a task has found a value", || {

@@ -72,8 +72,8 @@ impl JobVariables {
         let Some(cell) = self.cells.get_mut(new.index as usize) else { return false };
         let rule = cell.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
         let Some(value) = &new.value else { return false };
-        let is_better = improves(rule, cell.value.as_ref(), value)
-            || mutant == Some(Mutant::StaleBoundWins);
+        let is_better =
+            improves(rule, cell.value.as_ref(), value) || mutant == Some(Mutant::StaleBoundWins);
         if rule == VarRule::VarSum || !is_better || variable::check_value(value).is_err() {
             return false;
         }
@@ -98,7 +98,13 @@ impl Jobs {
     }
 
     /// A node has values, or wants them.
-    pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
+    pub(crate) fn on_var_set(
+        &mut self,
+        from: NodeId,
+        set: &wire::VarSet,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
         let job_id = JobId(set.job);
         let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
@@ -116,7 +122,7 @@ impl Jobs {
             let all = job.variables.cells.clone();
             return out.reliable.push((from, job.push(all, true, false)));
         }
-        job.announce_changed(&changed, out);
+        job.announce_changed(&changed, homes, out);
     }
 
     /// A client sets a variable. `None`: there is no such job.
@@ -124,6 +130,7 @@ impl Jobs {
         &mut self,
         write: &wire::VarWrite,
         writer: u64,
+        homes: &Homes,
         out: &mut Out,
     ) -> Option<Result<(), String>> {
         let mutant = self.mutant;
@@ -136,7 +143,7 @@ impl Jobs {
             Err(error) => return Some(Err(error)),
         };
         if job.variables.take(&new, mutant) {
-            job.announce_changed(&[new.index], out);
+            job.announce_changed(&[new.index], homes, out);
         }
         Some(Ok(()))
     }
@@ -153,8 +160,11 @@ impl Job {
     }
 
     /// Writes changed variables and announces them: at once, and when they are synced.
-    fn announce_changed(&mut self, changed: &[u32], out: &mut Out) {
+    fn announce_changed(&mut self, changed: &[u32], homes: &Homes, out: &mut Out) {
         self.record_variables(changed, out);
+        // A node that has gone asks again when it is back and runs tasks of the job.
+        let living: BTreeSet<NodeId> = homes.living_or_back().collect();
+        self.variables.readers.retain(|reader| living.contains(reader));
         let cells = &self.variables.cells;
         let cells: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
         for synced in [false, true] {
