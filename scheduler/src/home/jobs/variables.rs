@@ -38,8 +38,9 @@ impl JobVariables {
         self.cells.is_empty()
     }
 
-    /// As clients see them. `sums`: the sum of all reports.
-    pub(super) fn seen(&self, sums: &[wire::VarSum]) -> Vec<wire::Variable> {
+    /// As clients see them. `all`: the sum of all reports.
+    pub(super) fn seen(&self, all: Option<&wire::PartitionCount>) -> Vec<wire::Variable> {
+        let sums = all.map_or(&[][..], |all| &all.sums);
         let with_sum = |cell: &wire::Variable| {
             let is_sum = cell.declared.as_ref().is_some_and(|it| it.rule() == VarRule::VarSum);
             let known = sums.iter().find(|sum| sum.variable == cell.index).copied();
