@@ -305,7 +305,6 @@ impl DoorVariableWatch<'_> {
     ///
     /// # Errors
     /// As [`Door::variable`]; also when the attempt has ended.
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> Result<Variable, DoorError> {
         let record = self.door.get(self.name, self.last.take())?;
         let variable = Variable::of_record(&record);

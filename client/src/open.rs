@@ -132,10 +132,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`]: another job has this number. Otherwise its home does not answer.
     pub async fn open_job(&self, options: OpenOptions) -> Result<OpenJob, ClientError> {
-        let job = match options.job {
-            Some(job) => job,
-            None => self.next_job().await?,
-        };
+        let job = if let Some(job) = options.job { job } else { self.next_job().await? };
         let commit = wire::JobCommit {
             job: job.0,
             name: options.name,

@@ -139,10 +139,6 @@ mutants! {
 
     /// Mutants of the variables of jobs.
     OF_VARIABLES by Simulator {
-        /// A turn does not wait for the values that it rests on.
-        EndBeforeBound "end-before-bound",
-        /// A node takes each announced value for a synced one.
-        UsedBeforeSynced "used-before-synced",
         /// The home of a job keeps the value that came last.
         StaleBoundWins "stale-bound-wins",
         /// The home of a job keeps a value without its witness.
@@ -162,6 +158,10 @@ mutants! {
         ReplacedUnreported "replaced-unreported",
         /// The second answer to a refused turn counts as the answer to the next turn.
         TurnNumberIgnored "turn-number-ignored",
+        /// A turn does not wait for the values that it rests on.
+        EndBeforeBound "end-before-bound",
+        /// A node takes each announced value for a synced one.
+        UsedBeforeSynced "used-before-synced",
     }
 
     /// Mutants of open jobs.

@@ -204,7 +204,7 @@ impl Scheduler {
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => self.on_visible(now, &visible, out),
-            Body::VarSet(set) => self.home.jobs.on_var_set(from, &set, out),
+            Body::VarSet(set) => self.on_var_set(from, &set, out),
             Body::VarPush(push) => self.on_var_push(now, push, out),
             Body::Join(join) => self.home.jobs.on_join(from, join, self.routing.homes(), out),
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
@@ -245,6 +245,10 @@ impl Scheduler {
             }
             Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
+    }
+
+    fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
+        self.home.jobs.on_var_set(from, set, self.routing.homes(), out);
     }
 
     fn on_job_counts(&mut self, now: Time, from: NodeId, counts: wire::JobCounts, out: &mut Out) {

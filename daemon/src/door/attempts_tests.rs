@@ -108,6 +108,26 @@ fn children_leave_in_the_next_turn() {
 }
 
 #[test]
+fn sums_leave_once_in_the_next_turn() {
+    let (mut attempts, token) = running();
+    let sums = |turn: &Turn| turn.sums.iter().map(wire::VarSum::sum).collect::<Vec<_>>();
+    attempts.add(token, wire::VarSum::new(2, 3)).unwrap();
+    attempts.add(token, wire::VarSum::new(2, 4)).unwrap();
+    let (turn, _answer) = attempts.commit(token, commit(1)).unwrap();
+    assert_eq!(sums(&turn.turn), [7]);
+    assert!(attempts.add(token, wire::VarSum::new(2, 1)).is_err(), "a turn is under way");
+    attempts.answered(KEY, TurnAnswer::Refused("no".to_owned()));
+    let (turn, _answer) = attempts.commit(token, commit(1)).unwrap();
+    assert_eq!(sums(&turn.turn), [7], "the refused turn did not count");
+    attempts.answered(KEY, committed(1));
+    attempts.add(token, wire::VarSum::new(2, -1)).unwrap();
+    // A good end takes the rest along, also without children.
+    let mut outcome = Outcome::default();
+    attempts.ended(KEY, &mut outcome);
+    assert_eq!(sums(&outcome.turn.unwrap()), [-1]);
+}
+
+#[test]
 fn a_failed_attempt_leaves_no_children() {
     let (mut attempts, token) = running();
     attempts.spawn(token, call("")).unwrap();

@@ -229,7 +229,7 @@ impl Scheduler {
             return Err(wrong_home(u32::MAX));
         }
         let writer = self.options.writer();
-        match self.home.jobs.write_variable(write, writer, out) {
+        match self.home.jobs.write_variable(write, writer, self.routing.homes(), out) {
             Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
             Some(Err(text)) => Err(refused(text)),
             None => Err(unknown_job(write.job)),

@@ -8,6 +8,7 @@ use proto::{Time, wire};
 use super::turns_tests::{Home, ME, OTHER, turn};
 use crate::Mutant;
 use crate::tests::failover_tests::task;
+use crate::tests::variables_tests::a_turn_waits_for_a_value;
 
 /// A scenario that returns whether it ends well.
 type ScenarioRun = fn(Option<Mutant>) -> bool;
@@ -16,6 +17,8 @@ const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::YieldKeepsAttempt, an_attempt_that_gave_its_slot_back_is_over),
     (Mutant::ReplacedUnreported, a_dropped_attempt_is_replaced),
     (Mutant::TurnNumberIgnored, a_second_refusal_is_not_that_of_the_next_turn),
+    (Mutant::EndBeforeBound, a_turn_waits_for_a_value),
+    (Mutant::UsedBeforeSynced, a_turn_waits_for_a_value),
 ];
 
 #[test]

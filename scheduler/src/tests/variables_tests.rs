@@ -10,7 +10,7 @@ use crate::output::Out;
 use crate::tests::failover_tests::task;
 use crate::tests::test_nodes::{homes, member, scheduler};
 use crate::tests::turns_tests::{Home, ME, OTHER};
-use crate::{Scheduler, Tuning, traits};
+use crate::{Mutant, Scheduler, Tuning, traits};
 
 const JOB: JobId = JobId(7);
 
@@ -108,6 +108,15 @@ fn answers(home: &mut Home) -> usize {
     home.step();
     home.sync();
     std::mem::take(&mut home.out.turn_answers).len()
+}
+
+/// Whether a turn is held back while its node knows a value that is not synced.
+pub(super) fn a_turn_waits_for_a_value(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    home.scheduler.holder.variables_mut().insert(task().job, Default::default());
+    push(&mut home, 5, false);
+    home.turn(Turn { verdict: TurnVerdict::TurnMore, ..Turn::default() });
+    answers(&mut home) == 0
 }
 
 #[test]

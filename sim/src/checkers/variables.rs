@@ -109,8 +109,7 @@ pub(crate) fn on_end(number: u64, jobs: &Jobs, turns: &Turns) -> Verdict {
             let Some(used) = turn.request.used else { continue };
             let last = told.variables[BEST as usize].value.as_ref();
             if improves(best.rule(), last, &value(BEST, used)) {
-                let text =
-                    format!("{task}: a committed turn knew {used}, and at the end is {last:?}");
+                let text = format!("{task}: a committed turn knew {used}, the last is {last:?}");
                 return Err(Violation::new(NAME, text));
             }
         }

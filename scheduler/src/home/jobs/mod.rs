@@ -421,8 +421,7 @@ impl Job {
         // Fields that only the home needs, and that may be large, are left out.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
         let total = self.total();
-        let sums = self.state.sum.as_ref().map_or(&[][..], |sum| &sum.sums);
-        let variables = self.variables.seen(sums);
+        let variables = self.variables.seen(self.state.sum.as_ref());
         wire::JobState { total, stall, rounds, retried, members, variables, ..self.state.clone() }
     }
 

@@ -38,8 +38,9 @@ impl JobVariables {
         self.cells.is_empty()
     }
 
-    /// As clients see them. `sums`: the sum of all reports.
-    pub(super) fn seen(&self, sums: &[wire::VarSum]) -> Vec<wire::Variable> {
+    /// As clients see them. `all`: the sum of all reports.
+    pub(super) fn seen(&self, all: Option<&wire::PartitionCount>) -> Vec<wire::Variable> {
+        let sums = all.map_or(&[][..], |all| &all.sums);
         let with_sum = |cell: &wire::Variable| {
             let is_sum = cell.declared.as_ref().is_some_and(|it| it.rule() == VarRule::VarSum);
             let known = sums.iter().find(|sum| sum.variable == cell.index).copied();
@@ -98,7 +99,13 @@ impl Jobs {
     }
 
     /// A node has values, or wants them.
-    pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
+    pub(crate) fn on_var_set(
+        &mut self,
+        from: NodeId,
+        set: &wire::VarSet,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
         let job_id = JobId(set.job);
         let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
@@ -116,7 +123,7 @@ impl Jobs {
             let all = job.variables.cells.clone();
             return out.reliable.push((from, job.push(all, true, false)));
         }
-        job.announce_changed(&changed, out);
+        job.announce_changed(&changed, homes, out);
     }
 
     /// A client sets a variable. `None`: there is no such job.
@@ -124,6 +131,7 @@ impl Jobs {
         &mut self,
         write: &wire::VarWrite,
         writer: u64,
+        homes: &Homes,
         out: &mut Out,
     ) -> Option<Result<(), String>> {
         let mutant = self.mutant;
@@ -136,7 +144,7 @@ impl Jobs {
             Err(error) => return Some(Err(error)),
         };
         if job.variables.take(&new, mutant) {
-            job.announce_changed(&[new.index], out);
+            job.announce_changed(&[new.index], homes, out);
         }
         Some(Ok(()))
     }
@@ -153,8 +161,11 @@ impl Job {
     }
 
     /// Writes changed variables and announces them: at once, and when they are synced.
-    fn announce_changed(&mut self, changed: &[u32], out: &mut Out) {
+    fn announce_changed(&mut self, changed: &[u32], homes: &Homes, out: &mut Out) {
         self.record_variables(changed, out);
+        // A node that has gone asks again when it is back and runs tasks of the job.
+        let living: BTreeSet<NodeId> = homes.living_or_back().collect();
+        self.variables.readers.retain(|reader| living.contains(reader));
         let cells = &self.variables.cells;
         let cells: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
         for synced in [false, true] {

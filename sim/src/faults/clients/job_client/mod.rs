@@ -14,7 +14,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 pub use self::open::OpenPlan;
-use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal, variables};
+use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
 use crate::faults::clients::random_jobs::Submission;
 use crate::faults::clients::stale_map_client::partition_of;
 use crate::faults::event_queue::{Connection, ExternalClient, SimEvent};
@@ -143,7 +143,7 @@ impl World {
         let job = JobId(submission.commit.job);
         let real_data = submission.commit.settings.as_ref().is_some_and(|it| it.real_data);
         if let Some(number) = self.options.variables {
-            submission.commit.variables = variables::declared(number);
+            submission.commit.variables = crate::checkers::variables::declared(number);
         }
         let mut truth = ExpectedJob::new(job, &submission.chunks, real_data);
         if plan.open.is_some() {
