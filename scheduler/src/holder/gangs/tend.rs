@@ -261,14 +261,20 @@ impl Scheduler {
         let epoch = self.routing.homes().map_epoch();
         let gangs = self.holder.gangs_mut();
         let lead = &gangs.leads[&task];
-        let (attempt, is_due) = (lead.attempt, lead.deadline().is_some_and(|at| at <= now));
+        let (attempt, lead_size) = (lead.attempt, lead.size);
+        let is_due = lead.deadline().is_some_and(|at| at <= now);
         let same_map = gangs.chosen_by.get(&task) == Some(&epoch);
         if same_map && !is_due && !lives.iter().any(|&life| self.is_life_over(life)) {
             return;
         }
         let me = self.options.me;
         let nodes = self.nodes_for(&self.holder.staging[&task].work);
-        let stopping = self.holder.stopping || !nodes.contains(&me);
+        let is_out = !nodes.contains(&me);
+        let stopping = self.holder.stopping || is_out;
+        if is_out && !self.holder.stopping && nodes.len() >= lead_size {
+            // This node leaves, or is slow: another one leads.
+            return self.fail_gang(task, attempt, out);
+        }
         // This node first, then those that follow it.
         let after = nodes.iter().filter(|&&node| node >= me);
         let fits = after.chain(nodes.iter().filter(|&&node| node < me));
