@@ -97,11 +97,7 @@ pub(crate) fn environment(
 
 /// The nodes of a gang, the node of the command first: their number, and two files with one line
 /// for each.
-fn push_gang(
-    out: &mut Vec<Vec<u8>>,
-    launch: &Launch,
-    directory: &Path,
-) -> Result<(), String> {
+fn push_gang(out: &mut Vec<Vec<u8>>, launch: &Launch, directory: &Path) -> Result<(), String> {
     if launch.gang.is_empty() {
         return Ok(());
     }

@@ -56,7 +56,8 @@ fn a_gang_runs_again_after_the_death_of_a_member() {
         runs.display(),
         go.display()
     );
-    let job = submit(&instance, &["--nodes", "2", "--crash-limit", "1", "--", "sh", "-c", &command]);
+    let job =
+        submit(&instance, &["--nodes", "2", "--crash-limit", "1", "--", "sh", "-c", &command]);
     let ran = || std::fs::read_to_string(&runs).unwrap_or_default();
     wait_until("the gang runs", || ran().lines().count() == 1);
     let first: u32 = ran().trim().parse().expect("a node");

@@ -155,7 +155,10 @@ impl TaskTable {
         if matches!(body, Body::Function(_)) {
             requested.check_function().map_err(|reason| wrong(at, reason))?;
             if nodes > 1 {
-                return Err(wrong(at, "a function runs on one node; a command may have nodes".into()));
+                return Err(wrong(
+                    at,
+                    "a function runs on one node; a command may have nodes".into(),
+                ));
             }
         }
         let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
