@@ -155,7 +155,7 @@ impl TaskSpec {
         }))
     }
 
-    /// The task holds so many nodes at once, and its needs are of each. Without needs it holds
+    /// The task holds this number of nodes at once, and its needs are of each. Without needs it holds
     /// whole nodes. The command runs on the first; `STARLING_NODEFILE` names all.
     #[must_use]
     pub fn nodes(self, nodes: u32) -> Self {

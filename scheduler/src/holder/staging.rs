@@ -396,9 +396,9 @@ impl Scheduler {
     }
     /// Whether a task that runs or is staged here may free space when it ends.
     fn is_busy(&self) -> bool {
+        let waiting = self.holder.start_requests.late() + self.holder.gangs_staged();
         !self.holder.running.is_empty()
-            || self.holder.staging.len()
-                > self.objects.failed_fetch_tasks + self.holder.start_requests.late()
+            || self.holder.staging.len() > self.objects.failed_fetch_tasks + waiting
     }
 
     /// Puts a task that was taken out back into its queue, behind its equals.

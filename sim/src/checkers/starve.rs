@@ -113,8 +113,10 @@ impl Watch {
     }
 
     /// Nodes drain for gangs while narrow tasks wait.
-    pub(crate) fn expect_gangs(&mut self) {
-        self.wait_max = WAIT_MAX_BESIDE_GANGS;
+    pub(crate) fn expect_gangs(&mut self, gangs: bool) {
+        if gangs {
+            self.wait_max = WAIT_MAX_BESIDE_GANGS;
+        }
     }
 
     /// Adds a machine.

@@ -28,7 +28,7 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
     let mut dice = SimRng::new(world.seed ^ STREAM);
     let is_own = world.mutant.is_some_and(|mutant| Mutant::OF_GANGS.contains(&mutant));
     let share = if is_own { GANGS_PERMILLE_OF_MUTANTS } else { GANGS_PERMILLE };
-    // Nodes may be lost for ever if their records have copies elsewhere.
+    // Nodes may be lost permanently if their records have copies elsewhere.
     let lost = if world.faultless { 0 } else { world.copies.saturating_sub(1) };
     let nodes_max = world.nodes.saturating_sub(lost).min(GANG_NODES_MAX);
     if nodes_max < 2 || !world.ends.is_empty() || !dice.chance(share) {

@@ -131,9 +131,7 @@ impl World {
         let slots = machines.iter().map(|machine| machine.slots);
         let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
         starve.expect_steals(options.tuning.steal_share, options.sync_max);
-        if options.gangs {
-            starve.expect_gangs();
-        }
+        starve.expect_gangs(options.gangs);
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),

@@ -231,7 +231,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     if needs.cpus.is_empty() && options.cpus > 1 {
         needs.cpus = options.cpus.to_string();
     }
-    needs.of_gang(options.nodes);
+    let needs = needs.of_gang(options.nodes);
     table.requested =
         needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
     table.nodes = options.nodes;

@@ -49,10 +49,11 @@ impl Needs {
     }
 
     /// A gang without needs holds whole nodes.
-    pub(crate) fn of_gang(&mut self, nodes: u32) {
-        if nodes > 1 && *self == Self::default() {
+    pub(crate) fn of_gang(mut self, nodes: u32) -> Self {
+        if nodes > 1 && self == Self::default() {
             self.cpus = "all".to_owned();
         }
+        self
     }
 
     /// The request of these needs, or the reason why there is none.

@@ -125,7 +125,8 @@ impl Lead {
         }
     }
 
-    /// Ends a round of locks: what is locked is held again.
+    /// Ends a round of locks: what is locked is held again. A lock may still be underway to a node
+    /// that has revoked its hold and holds again by then, so that all are told.
     fn gather(&mut self, asks: &mut Asks) {
         if self.phase != Phase::Locking {
             return;
@@ -134,8 +135,8 @@ impl Lead {
         for (&node, (_, grip)) in &mut self.members {
             if *grip != Grip::Asked {
                 *grip = Grip::Held;
-                asks.push((node, Ask::Unlock));
             }
+            asks.push((node, Ask::Unlock));
         }
     }
 

@@ -183,10 +183,35 @@ impl Scheduler {
         if self.holder.stopping || !life_fits {
             return self.fail_gang(task, attempt, out);
         }
+        self.start_whole(now, task, out);
+    }
+
+    /// Starts the first part of a gang that has all its nodes. A suspect of crashes waits until
+    /// nothing else runs here, and nothing else starts meanwhile.
+    fn start_whole(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let Some(staged) = self.holder.staging.get(&task) else { return };
+        let is_ready =
+            staged.seat.is_some() && staged.start_permission == StartPermission::NotNeeded;
+        if !is_ready {
+            return;
+        }
+        if staged.work.alone && !self.is_alone(task) {
+            if !self.holder.start_requests.any_exclusive() {
+                self.holder.start_requests.set_exclusive(task);
+            }
+            return;
+        }
         match self.needs_start_permission(task) {
             true => self.request_start(now, task, out),
             false => self.start_staged(now, task, out),
         }
+    }
+
+    /// Whether nothing but this task runs here or is about to.
+    fn is_alone(&self, task: TaskId) -> bool {
+        let mut staged = self.holder.staging.iter();
+        self.holder.running.is_empty()
+            && !staged.any(|(&other, it)| other != task && it.seat.is_some())
     }
 
     /// The attempt ends without a strike, and its home begins the next one.
@@ -250,6 +275,8 @@ impl Scheduler {
         if has_joined {
             if lives.iter().any(|&life| self.is_life_over(life)) {
                 self.fail_gang(task, attempt, out);
+            } else {
+                self.start_whole(now, task, out);
             }
             return;
         }
@@ -261,14 +288,20 @@ impl Scheduler {
         let epoch = self.routing.homes().map_epoch();
         let gangs = self.holder.gangs_mut();
         let lead = &gangs.leads[&task];
-        let (attempt, is_due) = (lead.attempt, lead.deadline().is_some_and(|at| at <= now));
+        let (attempt, lead_size) = (lead.attempt, lead.size);
+        let is_due = lead.deadline().is_some_and(|at| at <= now);
         let same_map = gangs.chosen_by.get(&task) == Some(&epoch);
         if same_map && !is_due && !lives.iter().any(|&life| self.is_life_over(life)) {
             return;
         }
         let me = self.options.me;
         let nodes = self.nodes_for(&self.holder.staging[&task].work);
-        let stopping = self.holder.stopping || !nodes.contains(&me);
+        let is_out = !nodes.contains(&me);
+        let stopping = self.holder.stopping || is_out;
+        if is_out && !self.holder.stopping && nodes.len() >= lead_size {
+            // This node leaves, or is slow: another one leads.
+            return self.fail_gang(task, attempt, out);
+        }
         // This node first, then those that follow it.
         let after = nodes.iter().filter(|&&node| node >= me);
         let fits = after.chain(nodes.iter().filter(|&&node| node < me));

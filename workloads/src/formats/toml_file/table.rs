@@ -135,17 +135,13 @@ impl TaskTable {
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
         let nodes = count(raw.nodes.take(), "nodes", 0, limits::GANG_NODES_MAX)?;
-        let mut needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants);
-        if !has_cpus {
-            needs.of_gang(nodes);
-        }
+        let needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants)
+            .of_gang(if has_cpus { 0 } else { nodes });
         let requested = needs.request().map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
         })?;
-        let priority = raw.priority.take().map(located).map_or(Ok(0), |number| {
-            let reason = || format!("priority = {} is too far from 0", number.value);
-            i32::try_from(number.value).map_err(|_| wrong(number.at, reason()))
-        })?;
+        let priority =
+            priority_of(raw.priority.take()).map_err(|(at, reason)| wrong(at, reason))?;
         let mut inputs = Vec::new();
         for (key, input) in take(&mut raw.inputs.0) {
             push_input(&mut inputs, &key, input, is_file)
@@ -154,21 +150,13 @@ impl TaskTable {
         let (body, duration_ns) = body(&raw, at, &told, &mut inputs)?;
         if matches!(body, Body::Function(_)) {
             requested.check_function().map_err(|reason| wrong(at, reason))?;
-            if nodes > 1 {
-                return Err(wrong(
-                    at,
-                    "a function runs on one node; a command may have nodes".into(),
-                ));
-            }
         }
         let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
+        let array = raw.array.map(located);
         let mut table = Self {
-            array: match raw.array.map(located) {
-                Some(text) => {
-                    Some(Array::parse(&text.value).map_err(|reason| wrong(text.at, reason))?)
-                }
-                None => None,
-            },
+            array: array
+                .map(|text| Array::parse(&text.value).map_err(|reason| wrong(text.at, reason)))
+                .transpose()?,
             kind: raw.kind.unwrap_or_default(),
             body,
             duration_ns,
@@ -192,10 +180,21 @@ impl TaskTable {
         };
         if let Body::Function(call) = &table.body {
             call.check_size(&table.name)?;
+            table.check_one_node()?;
             table.give_result()?;
         }
         table.check()?;
         Ok(table)
+    }
+
+    fn check_one_node(&self) -> Result<(), Fault> {
+        match self.nodes {
+            0 | 1 => Ok(()),
+            _ => {
+                let reason = "a function runs on one node; a command may have nodes";
+                Err(Fault::task(self.name.at, &self.name.value, reason))
+            }
+        }
     }
 
     /// A function has one output, its result.
@@ -313,6 +312,12 @@ impl TaskTable {
         }
         Ok(())
     }
+}
+
+fn priority_of(number: Option<toml::Spanned<i64>>) -> Result<i32, (Option<usize>, String)> {
+    let Some(number) = number.map(located) else { return Ok(0) };
+    let reason = || format!("priority = {} is too far from 0", number.value);
+    i32::try_from(number.value).map_err(|_| (number.at, reason()))
 }
 
 /// The needs of a task; 0 bytes of memory are none.
