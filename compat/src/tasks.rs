@@ -182,7 +182,7 @@ fn reason(failure: &wire::Failure) -> String {
     }
     if let Some(signal) = error.split("signal ").nth(1) {
         let number: String = signal.chars().take_while(char::is_ascii_digit).collect();
-        let name = signal.split(['(', ')']).nth(1).unwrap_or("SIGKILL");
+        let name = signal.split(['(', ')', ';']).nth(1).unwrap_or("SIGKILL");
         return format!("Program terminated with exit code -1. Received signal {number} ({name}).");
     }
     match error.is_empty() || error.contains("exit") {
@@ -361,6 +361,8 @@ mod tests {
         };
         let text = reason(&failure("exited with code 3", ""));
         assert_eq!(text, "Program terminated with exit code 3.");
+        let killed = "Program terminated with exit code -1. Received signal 9 (SIGKILL).";
+        assert_eq!(reason(&failure("killed by signal 9 (SIGKILL; out of memory?)", "")), killed);
         assert_eq!(reason(&failure("exit code 3", "hq-reason: a\\nb\n")), "a\nb");
     }
 }
