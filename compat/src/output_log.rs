@@ -77,8 +77,8 @@ fn of(found: &[Job], job: u64) -> Result<&Job, Failure> {
     found.iter().find(|it| it.id.0 == job).ok_or_else(unknown)
 }
 
-/// The output of tasks: of all by number, or of these in their order. Then the bytes of each earlier
-/// attempt.
+/// The output of tasks: of all by number, or of these in their order. Then the bytes of each
+/// earlier attempt.
 async fn read(
     client: &Client,
     job: &Job,
