@@ -38,12 +38,12 @@ pub(crate) fn run(front: &Front, directory: &Path, verb: &LogVerb) -> Result<Exi
             }
             LogVerb::Show { channel } => show(front, &client, &found, *channel).await?,
             LogVerb::Cat { job, stream, task } => {
-                let pieces = read(&client, of(&found, *job)?, *stream, task.as_ref()).await?;
+                let (pieces, _) = read(&client, of(&found, *job)?, *stream, task.as_ref()).await?;
                 let mut out = std::io::stdout().lock();
                 pieces.iter().for_each(|piece| drop(out.write_all(&piece.bytes)));
             }
             LogVerb::Export { job, task } => {
-                let pieces =
+                let (pieces, _) =
                     read(&client, of(&found, *job)?, Stream::Stdout, task.as_ref()).await?;
                 let row = |piece: &Piece| {
                     let text = String::from_utf8_lossy(&piece.bytes);
@@ -77,18 +77,18 @@ fn of(found: &[Job], job: u64) -> Result<&Job, Failure> {
     found.iter().find(|it| it.id.0 == job).ok_or_else(unknown)
 }
 
-/// The output of tasks: of all by number, or of these in their order.
+/// The output of tasks: of all by number, or of these in their order. Then the bytes of each
+/// earlier attempt.
 async fn read(
     client: &Client,
     job: &Job,
     stream: Stream,
     ids: Option<&Ids>,
-) -> Result<Vec<Piece>, Failure> {
+) -> Result<(Vec<Piece>, Vec<usize>), Failure> {
     let rows = tasks::rows(client, job).await?;
     let started: Vec<&TaskRow> = rows.iter().filter(|row| row.has_started).collect();
-    let (mut printed, away) =
-        tasks::printed(client, job.id, &started, stream == Stream::Stderr).await;
-    if let Some(node) = away.first() {
+    let mut printed = tasks::printed(client, job.id, &started, stream == Stream::Stderr).await;
+    if let Some(node) = printed.away.first() {
         return Err(Failure::lost(format!("node {node}, which has output, does not answer")));
     }
     let all: Vec<u64> = started.iter().map(|row| row.id).collect();
@@ -96,10 +96,11 @@ async fn read(
     let rows = ids.iter().filter_map(|id| started.iter().find(|row| row.id == *id));
     let piece = |row: &&TaskRow| Piece {
         job: job.id.0,
-        bytes: printed.remove(&row.local).unwrap_or_default(),
+        bytes: printed.last.remove(&row.local).unwrap_or_default(),
         row: (*row).clone(),
     };
-    Ok(rows.map(piece).collect())
+    let pieces = rows.map(piece).collect();
+    Ok((pieces, printed.superseded.into_values().collect()))
 }
 
 async fn show(
@@ -111,7 +112,7 @@ async fn show(
     let streams = channel.map_or_else(|| vec![Stream::Stdout, Stream::Stderr], |it| vec![it]);
     for job in found {
         for &stream in &streams {
-            let pieces = read(client, job, stream, None).await?;
+            let (pieces, _) = read(client, job, stream, None).await?;
             let highest = pieces.iter().map(|piece| piece.row.id).max().unwrap_or(0);
             let width = highest.to_string().len();
             let number = u8::from(stream == Stream::Stderr);
@@ -128,9 +129,12 @@ async fn show(
 
 async fn summary(front: &Front, client: &Client, found: &[Job]) -> Result<(), Failure> {
     let (mut tasks, mut open, mut bytes) = (0, 0, [0, 0]);
+    let (mut superseded, mut lost) = (0, [0, 0]);
     for job in found {
         for (at, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
-            let pieces = read(client, job, stream, None).await?;
+            let (pieces, earlier) = read(client, job, stream, None).await?;
+            superseded = superseded.max(earlier.len());
+            lost[at] += earlier.iter().sum::<usize>();
             bytes[at] += pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>();
             if at == 0 {
                 tasks += pieces.len();
@@ -143,5 +147,7 @@ async fn summary(front: &Front, client: &Client, found: &[Job]) -> Result<(), Fa
         ("Tasks", tasks.to_string()),
         ("Opened streams", open.to_string()),
         ("Stdout/stderr size", format!("{} B / {} B", bytes[0], bytes[1])),
+        ("Superseded streams", superseded.to_string()),
+        ("Superseded stdout/stderr size", format!("{} B / {} B", lost[0], lost[1])),
     ]))
 }

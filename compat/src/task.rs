@@ -18,8 +18,9 @@ use crate::records::Submission;
 pub(crate) const REASON: &str = "hq-reason: ";
 /// The variable of a node with the names of its pools that are amounts.
 pub(crate) const SUMS: &str = "HQ_SUMS";
-/// The maximum of a reason that a task writes.
-const REASON_BYTES_MAX: usize = 2048;
+/// The maximum of a reason that a task writes: with its escapes it fits into the end of standard
+/// error that Starling keeps.
+const REASON_BYTES_MAX: usize = 960;
 const NOT_FOUND: u8 = 127;
 const CANNOT_RUN: u8 = 126;
 

@@ -105,9 +105,9 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
     if !unexplained.is_empty() {
         let of = |row: &&TaskRow| unexplained.iter().any(|task| task.local == row.local.0);
         let wanted: Vec<&TaskRow> = rows.iter().filter(of).collect();
-        let (printed, _) = printed(client, job.id, &wanted, true).await;
+        let printed = printed(client, job.id, &wanted, true).await;
         for row in &mut rows {
-            let tail = printed.get(&row.local).map_or(&[][..], |bytes| bytes);
+            let tail = printed.last.get(&row.local).map_or(&[][..], |bytes| bytes);
             if let Some(text) = own_reason(tail) {
                 row.error = text;
             }
@@ -117,21 +117,30 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
     Ok(rows)
 }
 
-/// The captured output of the last attempts of tasks, and the nodes that do not answer.
+/// Captured output of tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Printed {
+    /// Of the last attempts.
+    pub(crate) last: BTreeMap<LocalId, Vec<u8>>,
+    /// The bytes of earlier attempts.
+    pub(crate) superseded: BTreeMap<(LocalId, Attempt), usize>,
+    /// The nodes that do not answer.
+    pub(crate) away: Vec<NodeId>,
+}
+
 pub(crate) async fn printed(
     client: &Client,
     job: JobId,
     tasks: &[&TaskRow],
     stderr: bool,
-) -> (BTreeMap<LocalId, Vec<u8>>, Vec<NodeId>) {
-    let mut away = Vec::new();
+) -> Printed {
     let mut by_node: BTreeMap<NodeId, Vec<&TaskRow>> = BTreeMap::new();
     for task in tasks {
         if let Some(node) = task.node {
             by_node.entry(node).or_default().push(task);
         }
     }
-    let mut printed: BTreeMap<LocalId, Vec<u8>> = BTreeMap::new();
+    let mut printed = Printed::default();
     for (node, tasks) in by_node {
         let attempts: BTreeMap<LocalId, Attempt> =
             tasks.iter().map(|task| (task.local, task.attempt)).collect();
@@ -141,17 +150,22 @@ pub(crate) async fn printed(
             ..Default::default()
         };
         let see = |piece: StreamPiece| {
-            let is_last = attempts.get(&piece.task) == Some(&piece.attempt);
-            if is_last && piece.stderr == stderr {
-                printed.entry(piece.task).or_default().extend_from_slice(&piece.data);
+            if piece.data.is_empty() || piece.stderr != stderr {
+                return Ok(());
+            }
+            if attempts.get(&piece.task) == Some(&piece.attempt) {
+                printed.last.entry(piece.task).or_default().extend_from_slice(&piece.data);
+            } else {
+                *printed.superseded.entry((piece.task, piece.attempt)).or_default() +=
+                    piece.data.len();
             }
             Ok::<(), ClientError>(())
         };
         if client.streams(node, job, &filter, see).await.is_err() {
-            away.push(node);
+            printed.away.push(node);
         }
     }
-    (printed, away)
+    printed
 }
 
 /// The number of running tasks of a job.
@@ -182,7 +196,7 @@ fn reason(failure: &wire::Failure) -> String {
     }
     if let Some(signal) = error.split("signal ").nth(1) {
         let number: String = signal.chars().take_while(char::is_ascii_digit).collect();
-        let name = signal.split(['(', ')']).nth(1).unwrap_or("SIGKILL");
+        let name = signal.split(['(', ')', ';']).nth(1).unwrap_or("SIGKILL");
         return format!("Program terminated with exit code -1. Received signal {number} ({name}).");
     }
     match error.is_empty() || error.contains("exit") {
@@ -361,6 +375,8 @@ mod tests {
         };
         let text = reason(&failure("exited with code 3", ""));
         assert_eq!(text, "Program terminated with exit code 3.");
+        let killed = "Program terminated with exit code -1. Received signal 9 (SIGKILL).";
+        assert_eq!(reason(&failure("killed by signal 9 (SIGKILL; out of memory?)", "")), killed);
         assert_eq!(reason(&failure("exit code 3", "hq-reason: a\\nb\n")), "a\nb");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use client::{Client, NodeId, now_ns};
+use client::{Client, NodeId, host_name, now_ns};
 use proto::wire;
+use rustix::process::test_kill_process;
 use serde_json::{Value, json};
 use verb::errors::Failure;
 
@@ -19,6 +20,9 @@ use crate::{table, worker_start};
 const STATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The amounts of HyperQueue are counted in these parts.
 const PARTS: f64 = 10_000.0;
+
+/// The time for other nodes to take over the partitions of a stopped one.
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RUNNING: &str = "RUNNING";
 
@@ -61,7 +65,10 @@ fn state(record: &WorkerRecord, member: Option<&wire::Member>) -> &'static str {
 /// It may not have joined yet.
 fn is_recent(record: &WorkerRecord) -> bool {
     let since = now_ns().saturating_sub(record.started_ns);
-    Duration::from_nanos(since) < START_TIMEOUT
+    let is_here = record.machine == host_name();
+    let pid = i32::try_from(record.pid).ok().and_then(rustix::process::Pid::from_raw);
+    let is_dead = is_here && pid.is_none_or(|pid| test_kill_process(pid).is_err());
+    Duration::from_nanos(since) < START_TIMEOUT && !is_dead
 }
 
 /// The records of the workers that run.
@@ -282,6 +289,7 @@ async fn stop(front: &Front, client: &Client, selector: &Selector) -> Result<(),
     let workers = all(client).await?;
     let running = workers.iter().filter(|worker| worker.state == RUNNING);
     let present: Vec<u64> = running.map(|worker| worker.record.id).collect();
+    let (mut lines, mut stopped) = (Vec::new(), Vec::new());
     for id in selector.pick(&present) {
         let failed = |why: &str| format!("Stopping worker {id} failed; {why}");
         let text = match workers.iter().find(|worker| worker.record.id == id) {
@@ -289,13 +297,35 @@ async fn stop(front: &Front, client: &Client, selector: &Selector) -> Result<(),
             Some(worker) if worker.state != RUNNING => failed("worker is already stopped"),
             Some(worker) => {
                 records::stop_worker(client, id).await?;
-                if let Some(node) = worker.node {
-                    client.stop_node(NodeId(node), false).await?;
-                }
+                stopped.extend(worker.node);
                 format!("Worker {id} stopped")
             }
         };
-        front.context.output.line(&text)?;
+        lines.push(text);
     }
-    Ok(())
+    // After all records: these nodes may have the keys.
+    for node in stopped {
+        client.stop_node(NodeId(node), false).await?;
+        others_have_taken_over(client, node).await;
+    }
+    lines.iter().try_for_each(|line| front.context.output.line(line))
+}
+
+/// Waits until the node is down and the others have its partitions with as many replicas as before,
+/// so that the next one may stop.
+async fn others_have_taken_over(client: &Client, node: u32) {
+    let deadline = Instant::now() + TAKE_OVER_TIMEOUT;
+    loop {
+        let map = client.raw().newest_map(MAP_TIMEOUT).await;
+        let up: Vec<u32> = map.members.iter().filter(|it| is_up(it)).map(|it| it.node).collect();
+        let wanted = up.len().min(map.copies as usize);
+        let is_served = map.partitions.iter().all(|partition| {
+            let served = partition.replicas.iter().filter(|it| up.contains(it)).count();
+            partition.active && served >= wanted
+        });
+        if (!up.contains(&node) && is_served) || Instant::now() > deadline {
+            return;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
 }
