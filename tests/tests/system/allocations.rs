@@ -84,7 +84,16 @@ impl Site {
 }
 
 const QUEUE: [&str; 10] = [
-    "alloc", "add", "pbs", "--name", "quick", "--cpus", "2", "--idle-timeout", "3s", "--max-nodes",
+    "alloc",
+    "add",
+    "pbs",
+    "--name",
+    "quick",
+    "--cpus",
+    "2",
+    "--idle-timeout",
+    "3s",
+    "--max-nodes",
 ];
 
 #[test]
