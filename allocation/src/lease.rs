@@ -18,7 +18,6 @@ pub struct Lease {
     /// The calls of all owners of the site.
     pub listings: u64,
     pub submissions: u64,
-    pub failed_calls: u64,
 }
 
 impl Lease {

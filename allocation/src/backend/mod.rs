@@ -29,7 +29,7 @@ impl Call {
 }
 
 impl System {
-    /// The program whose presence shows that this machine may submit.
+    /// The program that a machine has if it may submit.
     #[must_use]
     pub fn submitter(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
 //! The owner of a site: one round after another, with one effect at a time.
 //!
-//! A round takes the lease, reads the queues and their open intents, lists the batch jobs if that is
-//! due, notes what has changed, and makes at most one submission. Each step needs the answer of the
-//! one before. A lost swap or a failed command ends the round, and the next one reads all again: so
-//! a round keeps nothing that a crash would lose.
+//! A round takes the lease, and reads the queues and their open intents. It lists the batch jobs
+//! if that is due, notes what has changed, and makes at most one submission. Each step needs the
+//! answer of the one before. A lost swap ends the round, and the next one reads all again: so a
+//! round keeps nothing that a crash would lose.
 
 mod reading;
 mod submitting;
@@ -114,7 +114,7 @@ struct Round {
     /// The intent with the answer of the batch system, which is to be written.
     answer: Option<(usize, Intent, Outcome)>,
     planned: bool,
-    /// The queues whose states were written.
+    /// The number of queues with a written state.
     saved: usize,
     waits_for: Option<Wait>,
 }

@@ -182,7 +182,7 @@ impl World {
         self.feed(at, Input::Begin(demand))
     }
 
-    /// Gives an input to an owner, and sends its next effect on the way.
+    /// Gives an input to an owner, and sends its next effect.
     fn feed(&mut self, at: usize, input: Input) -> Result<(), String> {
         let mut effects = Vec::new();
         let (now_ms, process) = (self.now_ms, &mut self.owners[at]);
@@ -198,9 +198,9 @@ impl World {
                 Effect::Submit(submission) => {
                     let lease: Lease = self.record(&keys::owner(System::Pbs)).unwrap_or_default();
                     let intent = self.record(&keys::intent(QUEUE, submission.number));
-                    let who = (&*name, incarnation);
+                    let owner = (&*name, incarnation);
                     let (intent, faults) = (intent.as_ref(), self.faults);
-                    self.checks.submits(now_ms, who, submission, &lease, intent, faults)?;
+                    self.checks.submits(now_ms, owner, submission, &lease, intent, faults)?;
                 }
                 Effect::List => self.checks.lists(now_ms, self.faults)?,
                 _ => {}

@@ -149,9 +149,9 @@ pub(super) async fn run(context: &Context, args: AddArgs) -> Done {
     }
     context.output.line(&name)?;
     if !submits_here {
+        let system = args.system;
         context.output.note(&format!(
-            "this machine cannot submit to {}: a node on another one does, or 'starling alloc tick'",
-            args.system
+            "this machine cannot submit to {system}: a node on another one does, or 'alloc tick'"
         ));
     }
     Ok(Exit::Ok)

@@ -65,7 +65,7 @@ pub(super) async fn run(call: &Call) -> Result<Ran, String> {
     let end = async {
         let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), child.wait());
         let status = status.map_err(|error| format!("{program}: {error}"))?;
-        Ok(Ran { is_ok: status.success(), stdout, stderr })
+        Ok::<Ran, String>(Ran { is_ok: status.success(), stdout, stderr })
     };
     let late = || format!("{program} did not end within {} s", TIMEOUT.as_secs());
     tokio::time::timeout(TIMEOUT, end).await.unwrap_or_else(|_| Err(late()))

@@ -53,8 +53,8 @@ impl Offers {
             }
         }
         let cpus = |(name, amount): (&Name, Amount)| {
-            let whole = amount.units() / Amount::count(1).units();
-            (*name == Name::cpus()).then(|| u32::try_from(whole).unwrap_or(u32::MAX))
+            let whole = u32::try_from(amount.whole_part()).unwrap_or(u32::MAX);
+            (*name == Name::cpus()).then_some(whole)
         };
         let widest = all.iter().flat_map(Totals::pools).filter_map(cpus).max().unwrap_or(0);
         Self { all, widest }

@@ -39,12 +39,13 @@ async fn live(dir: PathBuf, identity: Identity, say: fn(&str)) {
     if systems.is_empty() {
         return;
     }
-    let mut last_error = String::new();
+    let (mut last_error, mut said) = (String::new(), String::new());
     loop {
         let Err(failure) = work(&dir, &systems, &identity, say).await;
-        // The cluster may form only later.
-        if failure.message != last_error && !last_error.is_empty() {
+        // The cluster may form only later: an error that stays is reported, once.
+        if failure.message == last_error && failure.message != said {
             say(&format!("allocations: {}", failure.message));
+            failure.message.clone_into(&mut said);
         }
         last_error = failure.message;
         tokio::time::sleep(LOOK_EVERY).await;
