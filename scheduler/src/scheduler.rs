@@ -163,6 +163,11 @@ impl Scheduler {
             }
             Body::StealLoad(load) => self.on_steal_load(now, from, &load, out),
             Body::StealHint(hint) => self.on_steal_hint(now, from, &hint, out),
+            Body::Gang(said) => {
+                self.holder.set_now(now);
+                self.on_gang(now, from, &said, out);
+                true
+            }
             body => {
                 self.holder.set_now(now);
                 self.on_weighty_message(now, from, body, out);
@@ -174,8 +179,8 @@ impl Scheduler {
     fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
         let Some(body) = self.routing.keep_owned_bounce_rest(from, body, out) else { return };
         match body {
-            Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
-                unreachable!("these are steal probes")
+            Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) | Body::Gang(_) => {
+                unreachable!("these are steal probes, and gangs")
             }
             Body::Push(push) => self.on_push(from, push, out),
             Body::StealRequest(request) => self.on_steal_request(from, &request, out),
@@ -210,7 +215,6 @@ impl Scheduler {
             Body::JoinRefused(refusal) => self.on_join_refused(&refusal, out),
             Body::LateEdges(late) => self.on_late_edges(now, late, out),
             Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
-            Body::Gang(said) => self.on_gang(now, from, &said, out),
             Body::JobCounts(counts) => self.on_job_counts(now, from, counts, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),

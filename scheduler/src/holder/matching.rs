@@ -286,7 +286,8 @@ impl Holder {
                 starts = Some(at);
                 break;
             }
-            blocked.get_or_insert((staged.class, Stamp::new(staged.work.spec.priority, *task)));
+            let stamp = || Stamp::new(staged.work.spec.priority, *task);
+            blocked.get_or_insert_with(|| (staged.class, stamp()));
         }
         if let Some((class, stamp)) = blocked {
             self.reserve(class, stamp);

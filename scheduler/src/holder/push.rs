@@ -42,7 +42,7 @@ impl Scheduler {
             }
             false => None,
         };
-        let turn = turn.unwrap_or(task.local.index() as usize);
+        let turn = turn.unwrap_or_else(|| task.local.index() as usize);
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {
                 self.push(now, task, attempt, work, node, Reason::TooWide, out);

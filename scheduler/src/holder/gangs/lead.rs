@@ -2,6 +2,7 @@
 //! the gang start when all have joined.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::holder::limits::GANG_RENEW;
 use proto::{Attempt, Incarnation, NodeId, Time};
@@ -115,8 +116,8 @@ impl Lead {
             if self.members.len() >= self.size {
                 break;
             }
-            if !self.members.contains_key(&node) {
-                self.members.insert(node, (incarnation, Grip::Asked));
+            if let Entry::Vacant(entry) = self.members.entry(node) {
+                entry.insert((incarnation, Grip::Asked));
                 asks.push((node, Ask::Reserve));
             }
         }
