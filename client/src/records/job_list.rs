@@ -79,7 +79,8 @@ impl Client {
     async fn round_of_jobs(&self, request_timeout: Duration) -> Result<Round, ClientError> {
         let before = self.newest_map(MAP_TIMEOUT).await;
         // A node that has just started may answer before the map has its new incarnation.
-        let lives = self.ask_all(request::Body::Node(wire::NodeQuery::default()), request_timeout).await;
+        let lives =
+            self.ask_all(request::Body::Node(wire::NodeQuery::default()), request_timeout).await;
         let lives: BTreeMap<NodeId, u32> = lives
             .into_iter()
             .filter_map(|(node, answer)| match answer {

@@ -37,7 +37,8 @@ impl Client {
         &self,
         request_timeout: Duration,
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
-        let answers = self.ask_all(request::Body::Node(wire::NodeQuery::default()), request_timeout).await;
+        let answers =
+            self.ask_all(request::Body::Node(wire::NodeQuery::default()), request_timeout).await;
         answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
     }
 
