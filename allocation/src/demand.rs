@@ -222,6 +222,9 @@ mod tests {
             rests: false,
         }
     }
+    fn asks_of(queue: &Offering<'_>, class: ClassDemand) -> Vec<u32> {
+        asks(std::slice::from_ref(queue), vec![class]).remove(0)
+    }
     fn asks(queues: &[Offering<'_>], classes: Vec<ClassDemand>) -> Vec<Vec<u32>> {
         let demand = Demand { classes, free: Vec::new() };
         plan(queues, &demand).into_iter().map(|ask| ask.allocations).collect()
@@ -232,9 +235,9 @@ mod tests {
     fn short_work_needs_few_nodes_and_long_work_one_bin_a_node() {
         let config = QueueConfig { backlog: 10, max_nodes_per_alloc: 4, ..config("q", 4) };
         let queue = queue(&config);
-        assert_eq!(asks(&[queue.clone()], vec![class("cpus=1", 50, 1000)]), [[1]]);
-        assert_eq!(asks(&[queue.clone()], vec![class("cpus=1", 50, HOUR)]), [[4, 4, 4, 1]]);
-        assert_eq!(asks(&[queue.clone()], vec![class("cpus=4", 3, HOUR)]), [[3]]);
+        assert_eq!(asks_of(&queue, class("cpus=1", 50, 1000)), [1]);
+        assert_eq!(asks_of(&queue, class("cpus=1", 50, HOUR)), [4, 4, 4, 1]);
+        assert_eq!(asks_of(&queue, class("cpus=4", 3, HOUR)), [3]);
         assert_eq!(asks(&[queue], vec![class("cpus=5", 3, HOUR)]), [[0_u32; 0]]);
     }
 

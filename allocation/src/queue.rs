@@ -162,7 +162,7 @@ impl QueueConfig {
             return Err(wrong("the cpus of a queue are given by --cpus".to_owned()));
         }
         let offer = Offer::new(pools, Vec::new()).map_err(|error| wrong(error.to_string()))?;
-        let cpus = self.cpus.unwrap_or(learned.max(1));
+        let cpus = self.cpus.unwrap_or_else(|| learned.max(1));
         let offer = offer.with_cpus(cpus).ok_or_else(|| wrong("too many cpus".to_owned()))?;
         Ok(Totals::from(&offer))
     }

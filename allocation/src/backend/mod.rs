@@ -4,7 +4,7 @@ mod pbs;
 mod script;
 mod slurm;
 
-pub use script::{Place, job_script, node_script};
+pub use script::{ALLOCATION_VARIABLE, Place, job_script, node_script};
 
 use crate::batch::Row;
 use crate::{Submission, System};

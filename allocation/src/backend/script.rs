@@ -5,6 +5,9 @@ use std::fmt::Write;
 use crate::backend::{pbs, slurm};
 use crate::{Submission, System};
 
+/// Nodes of an allocation have this variable: `QUEUE/NUMBER`.
+pub const ALLOCATION_VARIABLE: &str = "STARLING_ALLOCATION";
+
 /// The paths of one allocation. All machines see them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -100,6 +103,8 @@ pub fn node_script(submission: &Submission, place: &Place) -> String {
     };
     let start =
         format!("{wrap}{} node --join \"$1\" ${{2:+--ends-at \"$2\"}}{flags}", place.starling());
+    let own = quoted(&format!("{}/{}", queue.name, submission.number));
+    let init = format!("export {ALLOCATION_VARIABLE}={own}\n{init}");
     match queue.node_fini.is_empty() {
         true => format!("#!/bin/sh\n{init}exec {start}\n"),
         // The shell outlives the signals that end the node.

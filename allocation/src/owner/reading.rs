@@ -45,7 +45,7 @@ impl Round {
     fn read_intents(&mut self) -> Result<Option<Effect>, String> {
         while let Some(queue) = self.queues.last_mut().filter(|queue| queue.next.is_none()) {
             let last = queue.intents.keys().next_back().copied();
-            let number = last.map_or(queue.state.settled(), |last| last + 1);
+            let number = last.map_or_else(|| queue.state.settled(), |last| last + 1);
             if queue.intents.len() >= OPEN_MAX {
                 queue.next = Some(u64::MAX); // Nothing is submitted before these are over.
                 continue;

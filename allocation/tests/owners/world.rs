@@ -106,8 +106,8 @@ impl World {
             total: 0,
             adopted: 0,
         };
-        let queue = serde_json::to_vec(&config()).unwrap();
-        world.store.insert(keys::QUEUES.into(), serde_json::to_vec(&[QUEUE]).unwrap());
+        let queue = bytes(&config());
+        world.store.insert(keys::QUEUES.into(), bytes(&[QUEUE]));
         world.store.insert(keys::queue(QUEUE), queue);
         (0..OWNERS).for_each(|at| world.after(at as u64 * 1700, Event::Tick(at)));
         world.after(1000, Event::Step);
@@ -335,7 +335,9 @@ impl World {
                     matches!(job.state, BatchState::Waiting | BatchState::Running)
                 });
                 let first = waiting.map(|(&id, _)| id).next();
-                first.map(|id| self.lose(id));
+                if let Some(id) = first {
+                    self.lose(id);
+                }
             }
             _ => self.owners[at].is_up = true,
         }
@@ -390,7 +392,7 @@ impl World {
         match claim {
             Some(Claim::Works(intent)) => {
                 self.checks.works(number, id)?;
-                self.store.insert(key, serde_json::to_vec(&intent).unwrap());
+                self.store.insert(key, bytes(&intent));
                 let job = self.batch.jobs.get_mut(&id).expect("it is there");
                 (job.works, job.idle_since_ms) = (true, self.now_ms);
                 job.ends_ms = self.now_ms + TIME_LIMIT_S * 1000;
@@ -401,7 +403,7 @@ impl World {
                 }
             }
             Some(Claim::Ends(intent, _)) => {
-                self.store.insert(key, serde_json::to_vec(&intent).unwrap());
+                self.store.insert(key, bytes(&intent));
                 self.batch.end(id, How::Completed, self.now_ms);
             }
             None => self.batch.end(id, How::Completed, self.now_ms),
@@ -446,7 +448,7 @@ impl World {
         let intent: Option<Intent> = self.record(&key);
         let ended = intent.and_then(|it| it.ended(&id.to_string(), how, self.now_ms));
         if let Some(ended) = ended.filter(|_| how == How::Completed) {
-            self.store.insert(key, serde_json::to_vec(&ended).unwrap());
+            self.store.insert(key, bytes(&ended));
         }
     }
 
@@ -465,6 +467,10 @@ impl World {
     pub(crate) fn adopted(&self) -> u64 {
         self.adopted
     }
+}
+
+fn bytes(record: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("records have plain fields")
 }
 
 fn config() -> QueueConfig {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use daemon::instance::{DirLock, FailureFile, Instance};
 use daemon::launcher::Launcher;
-use daemon::{AddressSelector, Listen, NodeHandle, NodeOptions, StartError};
+use daemon::{AddressSelector, Listen, NodeError, NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use security::Token;
 use verb::Context;
@@ -437,6 +437,11 @@ fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u3
 
 /// Runs the node until it stops: by a client, by a signal, at the end of its parent, or because
 /// another process took its place.
+/// Whether a batch job of an allocation queue has started this node.
+fn is_allocated() -> bool {
+    std::env::var_os(allocation::backend::ALLOCATION_VARIABLE).is_some()
+}
+
 fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
     let node = handle.node();
     let stopper = handle.stopper();
@@ -455,7 +460,11 @@ fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
         let mut life = tokio::task::spawn_blocking(move || -> Result<(), Failure> {
             match handle.wait_ready() {
                 // Joining returns the reason if the node ended by itself.
-                Ok(()) | Err(StartError::Stopped) => Ok(handle.join()?),
+                Ok(()) | Err(StartError::Stopped) => match handle.join() {
+                    // In an allocation this is the good end: its batch job has completed.
+                    Err(NodeError::Removed { .. }) if is_allocated() => Ok(()),
+                    ended => Ok(ended?),
+                },
                 Err(error) => Err(error.into()),
             }
         });
