@@ -196,5 +196,14 @@ after = ["unrelated"]
     let told = cluster.starling(&["task", "explain", "last", "report"]).ok().stdout;
     assert!(told.contains("task 'align' failed on node n0"), "{told}");
     assert!(!told.contains("unrelated"), "{told}");
+    // 'task info' has the same facts.
+    let failed = cluster.json(&["task", "info", "last", "align"]);
+    assert_eq!((&failed["exit_code"], &failed["command"][0]), (&42.into(), &"sh".into()));
+    assert_eq!(failed["stderr_tail"], "reference index is missing\n", "{failed}");
+    assert_eq!(cluster.json(&["task", "info", "last", "unrelated"])["signal"], 11);
+    let skipped = cluster.json(&["task", "info", "last", "merge"]);
+    assert_eq!(skipped["caused_by"][0]["name"], "align", "{skipped}");
+    let told = cluster.starling(&["task", "info", "last", "align"]).ok().stdout;
+    assert!(told.contains("| reference index is missing"), "{told}");
     cluster.down();
 }

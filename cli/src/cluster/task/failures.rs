@@ -100,6 +100,10 @@ impl Cause {
         Ok(cause)
     }
 
+    pub(super) fn without_exit_code(self) -> Self {
+        Self { exit_code: None, ..self }
+    }
+
     fn tell_failed(&mut self, job: JobId, task: &TaskState, kept: Option<&TaskFailure>) {
         let local = LocalId(task.local);
         let more = format!("'starling job output {} {local} --stderr' prints what it wrote", job.0);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use client::Client;
+use proto::wire::TaskPhase::{TaskFailed, TaskSkipped};
 use proto::wire::{self, TaskState};
 use proto::{JobId, LocalId, Time};
 use serde::Serialize;
@@ -23,6 +24,8 @@ use crate::report::offline;
 use crate::views::jobs;
 use crate::views::task_rows::{TaskRow, state_word};
 
+/// Of more tasks, `task info` shows command and cause only where a task did not end well.
+const CAUSES_MAX: usize = 1000;
 /// The maximum of missing parents that an explanation names.
 const PARENTS_NAMED_MAX: usize = 8;
 
@@ -62,6 +65,15 @@ pub(crate) struct Explained {
     #[serde(flatten)]
     cause: Cause,
     missing_parents: Vec<String>,
+}
+
+/// A task with its command, and the cause of a bad end.
+#[derive(Serialize)]
+struct TaskInfo {
+    #[serde(flatten)]
+    row: TaskRow,
+    #[serde(flatten)]
+    cause: Cause,
 }
 
 pub(crate) async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
@@ -170,8 +182,10 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         match verb {
             TaskVerb::List(_) => unreachable!("handled above"),
             TaskVerb::Info(_) => {
+                let all = found.len() <= CAUSES_MAX;
                 for task in &found {
-                    info(context, &client, job, task).await?;
+                    let tells = all || matches!(task.phase(), TaskFailed | TaskSkipped);
+                    info(context, &client, job, task, tells).await?;
                 }
                 Ok(Exit::Ok)
             }
@@ -200,16 +214,26 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     })
 }
 
-/// Prints one task and all its events.
+/// Prints one task and all its events; with `tells` its command, and the cause of a bad end.
 async fn info(
     context: &Context,
     client: &Client,
     job: JobId,
     task: &TaskState,
+    tells: bool,
 ) -> Result<(), Failure> {
     let row = TaskRow::new(task);
+    let cause = match tells {
+        true => {
+            let live = client.raw().explain(job, LocalId(task.local)).await?;
+            Cause::of(client, job, task, &live).await?
+        }
+        false => Cause::default(),
+    };
     if context.output.json {
-        return context.output.json(&row);
+        // The row has the exit code.
+        let cause = cause.without_exit_code();
+        return context.output.json(&TaskInfo { row, cause });
     }
     let head = TaskRow::HEADER.iter().zip(row.cells());
     let mut text: String =
@@ -219,6 +243,7 @@ async fn info(
         text.push_str(&format!("started   {}\n", Time(task.started_ns).utc()));
         text.push_str(&format!("ended     {} (after {took:.3} s)\n", Time(task.ended_ns).utc()));
     }
+    cause.lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
     let entries = entries(client, job, LocalId(task.local)).await?;
     let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
