@@ -10,6 +10,7 @@ use verb::errors::{Done, Exit, Failure, heard};
 use crate::common::selector::Selector;
 use crate::inside::{door, failure};
 use crate::views::jobs;
+use crate::views::variables::VariableRow;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum VarVerb {
@@ -54,23 +55,6 @@ pub(crate) struct AddArgs {
     /// An integer
     #[arg(allow_hyphen_values = true)]
     number: String,
-}
-
-/// A variable in JSON.
-#[derive(Serialize)]
-pub(crate) struct VariableRow {
-    name: String,
-    rule: &'static str,
-    value: Option<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    witness: String,
-}
-
-impl From<Variable> for VariableRow {
-    fn from(it: Variable) -> Self {
-        let witness = String::from_utf8_lossy(&it.witness).into_owned();
-        Self { name: it.name, rule: it.rule, value: it.value, witness }
-    }
 }
 
 pub(crate) fn run(context: &Context, verb: &VarVerb) -> Done {

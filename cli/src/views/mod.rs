@@ -8,4 +8,5 @@ pub(crate) mod progress;
 pub(crate) mod reports;
 pub(crate) mod submission;
 pub(crate) mod task_rows;
+pub(crate) mod variables;
 pub(crate) mod waiting;

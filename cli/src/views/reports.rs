@@ -8,7 +8,7 @@ use proto::wire::{JobState, NodeState, Openness};
 use proto::{Span, Time};
 use serde::Serialize;
 
-use crate::inside::var::VariableRow;
+use crate::views::variables::VariableRow;
 use crate::views::{job_info, jobs};
 
 /// The facts of a job's state that are not in the log.

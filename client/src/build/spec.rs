@@ -155,8 +155,8 @@ impl TaskSpec {
         }))
     }
 
-    /// The task holds this number of nodes at once, and its needs are of each. Without needs it holds
-    /// whole nodes. The command runs on the first; `STARLING_NODEFILE` names all.
+    /// The task holds this number of nodes at once, and its needs are of each. Without needs it
+    /// holds whole nodes. The command runs on the first; `STARLING_NODEFILE` names all.
     #[must_use]
     pub fn nodes(self, nodes: u32) -> Self {
         self.with(|spec| spec.nodes = if nodes > 1 { nodes } else { 0 })

@@ -83,8 +83,7 @@ impl Staged {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StageOutcome {
     Done,
-    /// The task does not fit before others have ended. It stays in its queue, and no other task may
-    /// pass it.
+    /// The task does not fit before others have ended. It stays in its queue; none may pass it.
     Stop,
 }
 

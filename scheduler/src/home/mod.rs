@@ -4,6 +4,7 @@
 mod cancellation;
 mod completions;
 pub(crate) mod death_evidence;
+mod errors;
 pub(crate) mod failover;
 mod forget;
 pub(crate) mod jobs;

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use proto::wire::open_request::What;
-use proto::wire::{ErrorCode, response};
+use proto::wire::response;
 use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::holder::task::{Work, is_upload};
+use crate::home::errors::unknown_task;
+pub(crate) use crate::home::errors::{busy, not_yet, refused, unknown_job, wrong_home};
 use crate::home::jobs::Watched;
 use crate::home::ledger::{End, State, check_places};
 use crate::output::{Answer, Out};
@@ -575,29 +577,4 @@ pub(crate) fn check_shape(spec: &wire::Spec) -> Result<resources::Request, Strin
         Some(pool) => Err(wrong(format!("a function cannot ask for {pool}; a command can"))),
         None => Ok(request),
     }
-}
-
-fn error(code: ErrorCode, text: String) -> wire::Error {
-    wire::Error { code: code as i32, text, ..Default::default() }
-}
-pub(crate) fn refused(text: String) -> wire::Error {
-    error(ErrorCode::Refused, text)
-}
-pub(crate) fn not_yet(job: u64) -> wire::Error {
-    busy(format!("job {job} is not committed here yet"))
-}
-pub(crate) fn busy(text: String) -> wire::Error {
-    wire::Error {
-        retry_after_ns: proto::limits::STAGED_RETRY_AFTER.0,
-        ..error(ErrorCode::Busy, text)
-    }
-}
-pub(crate) fn unknown_job(job: u64) -> wire::Error {
-    error(ErrorCode::Unknown, format!("there is no job {job} here"))
-}
-fn unknown_task(task: TaskId) -> wire::Error {
-    error(ErrorCode::Unknown, format!("there is no task {} of job {} here", task.local, task.job.0))
-}
-pub(crate) fn wrong_home(partition: u32) -> wire::Error {
-    error(ErrorCode::WrongEpoch, format!("partition {partition} has another home"))
 }
