@@ -3,7 +3,6 @@
 
 use clap::{Args, Subcommand};
 use client::{Client, JobId, Variable};
-use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
 
