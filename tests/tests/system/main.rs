@@ -1,6 +1,7 @@
 //! System tests from the command line: each test runs the real binary.
 
 mod bad_input;
+mod book;
 mod cluster;
 mod commands;
 mod crash_attribution;

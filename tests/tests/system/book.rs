@@ -1,0 +1,244 @@
+//! The pages of the site: each command block runs, each link leads to a page of the site, and the
+//! reference of the command line is that of the program.
+//!
+//! A block ```` ```sh ```` of a page runs in a directory of the page, after the blocks before it.
+//! Two comments on the line before a block change this:
+//! `<!-- not run: REASON -->` leaves it out, and `<!-- given: COMMANDS -->` runs commands first.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use starling_tests::{Sandbox, binary, files_below, repository};
+
+/// A block of commands of a page.
+#[derive(Debug, Default)]
+struct Block {
+    line: usize,
+    given: String,
+    not_run: Option<String>,
+    text: String,
+}
+
+/// The blocks of a page, in their order.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut next = Block::default();
+    let mut fence = None;
+    for (number, line) in (1..).zip(page.lines()) {
+        let comment = |name: &str| line.strip_prefix(name)?.strip_suffix(" -->");
+        match fence {
+            Some("sh") if line == "```" => blocks.push(std::mem::take(&mut next)),
+            Some("sh") => {
+                next.text.push_str(line);
+                next.text.push('\n');
+            }
+            _ if fence.is_some() || !line.starts_with("```") => {
+                if let Some(given) = comment("<!-- given: ") {
+                    next.given = given.to_owned();
+                }
+                if let Some(reason) = comment("<!-- not run: ") {
+                    next.not_run = Some(reason.to_owned());
+                }
+            }
+            _ => next.line = number,
+        }
+        if let Some(language) = line.strip_prefix("```") {
+            fence = if fence.is_some() { None } else { Some(language) };
+        }
+    }
+    blocks
+}
+
+/// Runs a block as its reader would. A failed command ends it.
+fn run(sandbox: &Sandbox, page: &str, block: &Block) {
+    let mut command = Command::new("bash");
+    let script = format!("set -e\n{}\n{}", block.given, block.text);
+    let folder = binary().parent().expect("the program lies in a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.args(["-c", &script]).env("HOME", sandbox.path(""));
+    command.env("PATH", format!("{}:{path}", folder.display()));
+    let ran = sandbox.start_command(command).end();
+    let Block { line, text, .. } = block;
+    let said = format!("{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, 0, "{page}:{line}: exit code {}\n{text}\n{said}", ran.code);
+}
+
+/// Stops the cluster of a page, also after a failed block.
+struct Stopped<'a>(&'a Sandbox);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.starling(&["down", "--quiet"]);
+    }
+}
+
+/// Runs all blocks of the pages, and prints how many.
+fn pages(names: &[&str]) {
+    for name in names {
+        let text = fs::read_to_string(repository().join(name)).expect("the page is there");
+        let sandbox = Sandbox::new();
+        if *name == "README.md" {
+            let from = repository().join("examples");
+            let copy = Command::new("cp").arg("-r").arg(from).arg(sandbox.path("")).status();
+            assert!(copy.expect("cp starts").success(), "examples were not copied");
+        }
+        let stopped = Stopped(&sandbox);
+        let blocks = blocks(&text);
+        let (left_out, run_here): (Vec<_>, Vec<_>) =
+            blocks.iter().partition(|block| block.not_run.is_some());
+        for block in &run_here {
+            run(&sandbox, name, block);
+        }
+        assert!(!run_here.is_empty(), "{name}: no block was run");
+        println!("{name}: {} blocks run, {} not run", run_here.len(), left_out.len());
+        drop(stopped);
+    }
+}
+
+#[test]
+fn commands_of_the_readme_run() {
+    pages(&["README.md"]);
+}
+
+#[test]
+fn commands_of_tutorials_run() {
+    pages(&["docs/tutorials/first-run.md", "docs/tutorials/read-a-report.md"]);
+}
+
+#[test]
+fn commands_of_the_first_cluster_run() {
+    pages(&["docs/tutorials/first-cluster.md", "docs/tutorials/first-slurm-job.md"]);
+}
+
+#[test]
+fn commands_of_how_to_pages_run() {
+    pages(&[
+        "docs/how-to/arrays-and-lists.md",
+        "docs/how-to/files-between-tasks.md",
+        "docs/how-to/containers.md",
+        "docs/how-to/prometheus.md",
+    ]);
+}
+
+#[test]
+fn commands_of_large_and_failing_jobs_run() {
+    pages(&[
+        "docs/how-to/a-million-tasks.md",
+        "docs/how-to/retry-failures.md",
+        "docs/how-to/watch-over-ssh.md",
+    ]);
+}
+
+#[test]
+fn commands_for_users_of_other_tools_run() {
+    pages(&[
+        "docs/from/gnu-parallel.md",
+        "docs/from/slurm-arrays.md",
+        "docs/from/hyperqueue.md",
+        "docs/from/snakemake.md",
+    ]);
+}
+
+/// A new page of these folders is run by a test above.
+#[test]
+fn each_page_with_commands_is_run() {
+    let this = include_str!("book.rs");
+    for folder in ["docs/tutorials", "docs/how-to", "docs/from"] {
+        for file in files_below(&repository().join(folder)) {
+            let name = file.strip_prefix(repository()).expect("it is below").display().to_string();
+            assert!(this.contains(&format!("\"{name}\"")), "{name} is run by no test");
+        }
+    }
+}
+
+/// A path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => assert!(plain.pop(), "{} leaves the site", path.display()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Links of a page outside of its blocks: the file and the anchor.
+fn links(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (number, part) in text.split("\n```").enumerate() {
+        if number % 2 == 1 {
+            continue;
+        }
+        for rest in part.split("](").skip(1) {
+            let link = rest.split_once(')').map_or("", |(link, _)| link);
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if !link.contains("://") {
+                found.push((file.to_owned(), anchor.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The anchors that mdBook gives to the headings of a page.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let id = |line: &str| {
+        let line = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+        line.chars().filter(|&c| kept(c)).collect::<String>().replace(' ', "-")
+    };
+    headings.map(id).collect()
+}
+
+#[test]
+fn each_link_leads_to_a_page_of_the_site() {
+    let docs = repository().join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).expect("the summary is there");
+    let listed: BTreeSet<PathBuf> =
+        links(&summary).iter().map(|(file, _)| PathBuf::from(file)).collect();
+    let read = |page: &PathBuf| {
+        let text = fs::read_to_string(docs.join(page));
+        (page.clone(), text.unwrap_or_else(|error| panic!("{}: {error}", page.display())))
+    };
+    let texts: HashMap<PathBuf, String> = listed.iter().map(read).collect();
+    for (page, text) in &texts {
+        for (file, anchor) in links(text) {
+            let folder = page.parent().expect("a page lies in a folder");
+            let target = if file.is_empty() { page.clone() } else { plain(&folder.join(&file)) };
+            let from = page.display();
+            if target.extension().is_some_and(|ending| ending != "md") {
+                assert!(docs.join(&target).exists(), "{from}: {file} is not part of the site");
+                continue;
+            }
+            let there = texts.get(&target);
+            let there = there.unwrap_or_else(|| panic!("{from}: {file} is not in the summary"));
+            let is_there = anchor.is_empty() || anchors(there).contains(&anchor);
+            assert!(is_there, "{from}: {file} has no heading {anchor}");
+        }
+    }
+    for file in files_below(&docs).iter().filter(|file| file.extension() == Some("md".as_ref())) {
+        let page = file.strip_prefix(&docs).expect("it is below");
+        let is_there = listed.contains(page) || page == Path::new("SUMMARY.md");
+        assert!(is_there, "{} is not in the summary", page.display());
+    }
+}
+
+#[test]
+fn the_reference_is_that_of_the_program() {
+    let page = repository().join("docs/reference/commands.md");
+    let said = Sandbox::new().starling(&["man", "--markdown"]).ok().stdout;
+    if std::env::var_os("STARLING_BLESS").is_some() {
+        fs::write(&page, &said).expect("the page is written");
+    }
+    let committed = fs::read_to_string(&page).expect("the page is there");
+    assert!(
+        said == committed,
+        "docs/reference/commands.md differs from the program; STARLING_BLESS=1 writes it"
+    );
+    assert!(said.contains("\n## starling job list\n"), "{said}");
+}
