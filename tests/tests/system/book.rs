@@ -51,27 +51,14 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Runs a block as its reader would. A failed command ends it.
-fn run(sandbox: &Sandbox, page: &str, block: &Block) {
-    let mut command = Command::new("bash");
-    let script = format!("set -e\n{}\n{}", block.given, block.text);
-    let folder = binary().parent().expect("the program lies in a folder");
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.args(["-c", &script]).env("HOME", sandbox.path(""));
-    command.env("PATH", format!("{}:{path}", folder.display()));
-    let ran = sandbox.start_command(command).end();
-    let Block { line, text, .. } = block;
-    let said = format!("{}\n{}", ran.stdout, ran.stderr);
-    assert_eq!(ran.code, 0, "{page}:{line}: exit code {}\n{text}\n{said}", ran.code);
-}
-
-/// Stops the cluster of a page, also after a failed block.
-struct Stopped<'a>(&'a Sandbox);
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.starling(&["down", "--quiet"]);
+/// The blocks as one script, in one shell, as a reader types them. A failed command ends it.
+fn script(blocks: &[&Block]) -> String {
+    let failed = "code=$?; starling down --quiet 2>down.txt || true; echo \"block of line $at\" >&2";
+    let mut script = format!("set -e\ntrap '{failed}; exit $code' EXIT\n");
+    for Block { line, given, text, .. } in blocks {
+        script.push_str(&format!("at={line}\n{given}\n{text}"));
     }
+    script
 }
 
 /// Runs all blocks of the pages, and prints how many.
@@ -84,16 +71,18 @@ fn pages(names: &[&str]) {
             let copy = Command::new("cp").arg("-r").arg(from).arg(sandbox.path("")).status();
             assert!(copy.expect("cp starts").success(), "examples were not copied");
         }
-        let stopped = Stopped(&sandbox);
         let blocks = blocks(&text);
         let (left_out, run_here): (Vec<_>, Vec<_>) =
             blocks.iter().partition(|block| block.not_run.is_some());
-        for block in &run_here {
-            run(&sandbox, name, block);
-        }
-        assert!(!run_here.is_empty(), "{name}: no block was run");
+        assert!(!run_here.is_empty(), "{name} has no block to run");
+        let folder = binary().parent().expect("the program lies in a folder").display();
+        let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new("bash");
+        command.args(["-c", &script(&run_here)]).env("PATH", path);
+        command.env("HOME", sandbox.path(""));
+        let ran = sandbox.start_command(command).end();
+        assert_eq!(ran.code, 0, "{name}:\n{}\n{}", ran.stdout, ran.stderr);
         println!("{name}: {} blocks run, {} not run", run_here.len(), left_out.len());
-        drop(stopped);
     }
 }
 
