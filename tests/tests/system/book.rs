@@ -10,7 +10,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-use starling_tests::{Sandbox, binary, files_below, repository};
+use serde_json::Value;
+use starling_tests::{Instance, Sandbox, binary, files_below, repository};
 
 /// A block of commands of a page.
 #[derive(Debug, Default)]
@@ -230,4 +231,90 @@ fn the_reference_is_that_of_the_program() {
         "docs/reference/commands.md differs from the program; STARLING_BLESS=1 writes it"
     );
     assert!(said.contains("\n## starling job list\n"), "{said}");
+}
+
+/// What of JSON Schema the published schemas use: `type`, `const`, `required`, `properties`,
+/// `items`. The first difference from the schema, if there is one.
+fn difference(schema: &Value, value: &Value, at: &str) -> Option<String> {
+    let is = |name: &str| match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{at}: unknown type {other}"),
+    };
+    let fits = match &schema["type"] {
+        Value::String(name) => is(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).any(is),
+        _ => true,
+    };
+    if !fits {
+        return Some(format!("{at}: {value} is no {}", schema["type"]));
+    }
+    if let Some(expected) = schema.get("const").filter(|expected| *expected != value) {
+        return Some(format!("{at}: {value} is not {expected}"));
+    }
+    if let Some(items) = value.as_array() {
+        let each = |(number, item)| difference(&schema["items"], item, &format!("{at}[{number}]"));
+        return items.iter().enumerate().find_map(each);
+    }
+    let object = value.as_object()?;
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    if let Some(missing) = required.into_iter().find(|key| !object.contains_key(*key)) {
+        return Some(format!("{at}: no {missing}"));
+    }
+    object.iter().find_map(|(key, value)| {
+        difference(&schema["properties"][key], value, &format!("{at}.{key}"))
+    })
+}
+
+fn schema(name: &str) -> Value {
+    let path = repository().join("docs/schemas").join(name).with_extension("json");
+    let text = fs::read_to_string(&path).expect("the schema is there");
+    serde_json::from_str(&text).expect("a schema is JSON")
+}
+
+/// Each line of an output fits the schema, and each schema refuses an output without a key.
+fn expect_fit(name: &str, output: &str) {
+    let schema = schema(name);
+    assert!(!output.trim().is_empty(), "{name}: no output");
+    for line in output.lines() {
+        let value: Value = serde_json::from_str(line).expect("a line is JSON");
+        assert_eq!(difference(&schema, &value, name), None, "{value}");
+        let mut cut = value.clone();
+        cut.as_object_mut().expect("an object").remove("schema");
+        assert!(difference(&schema, &cut, name).is_some(), "{name} accepts a missing key");
+        cut["schema"] = "1".into();
+        assert!(difference(&schema, &cut, name).is_some(), "{name} accepts a wrong type");
+    }
+}
+
+#[test]
+fn outputs_fit_the_published_schemas() {
+    let instance = Instance::up(2, 1);
+    let fit = |name: &str, words: &[&str]| expect_fit(name, &instance.starling(words).ok().stdout);
+    instance.starling(&["submit", "--array", "1-3", "--wait", "--", "true"]).ok();
+    let failing = ["submit", "--array", "1-2", "--wait", "--", "sh", "-c", "echo x >&2; exit {i}"];
+    instance.starling(&failing).expect_code(1);
+    instance.starling(&["submit", "--array", "1-4", "--", "sleep", "600"]).ok();
+    for job in ["1", "2", "3"] {
+        fit("job-info", &["job", "info", job, "--json"]);
+        fit("task-list", &["task", "list", job, "--json"]);
+        fit("task-info", &["task", "info", job, "--json"]);
+        fit("report", &["report", job, "--json"]);
+    }
+    fit("job-list", &["job", "list", "--json"]);
+    fit("node-list", &["node", "list", "--json"]);
+    instance.starling(&["job", "cancel", "3"]).ok();
+    instance.starling(&["job", "wait", "3"]);
+    fit("job-info", &["job", "info", "3", "--json"]);
+    fit("task-list", &["task", "list", "3", "--json"]);
+    let run = ["run", "fan-in:tasks=11,degree=10,duration=1ms,output=2kB", "--json"];
+    expect_fit("run", &Sandbox::new().starling(&run).ok().stdout);
+    let bag = ["run", "bag:tasks=2,duration=1ms", "--nodes", "2", "--json"];
+    expect_fit("run", &Sandbox::new().starling(&bag).ok().stdout);
+    instance.down();
 }
