@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use starling_tests::{Instance, Sandbox, binary, files_below, repository};
+use starling_tests::{Instance, Sandbox, binary, files_below, repository, skip};
 
 /// A block of commands of a page.
 #[derive(Debug, Default)]
@@ -54,7 +54,8 @@ fn blocks(page: &str) -> Vec<Block> {
 
 /// The blocks as one script, in one shell, as a reader types them. A failed command ends it.
 fn script(blocks: &[&Block]) -> String {
-    let failed = "code=$?; starling down --quiet 2>down.txt || true; echo \"block of line $at\" >&2";
+    let failed =
+        "code=$?; starling down --quiet 2>down.txt || true; echo \"block of line $at\" >&2";
     let mut script = format!("set -e\ntrap '{failed}; exit $code' EXIT\n");
     for Block { line, given, text, .. } in blocks {
         script.push_str(&format!("at={line}\n{given}\n{text}"));
@@ -216,6 +217,18 @@ fn each_link_leads_to_a_page_of_the_site() {
         let is_there = listed.contains(page) || page == Path::new("SUMMARY.md");
         assert!(is_there, "{} is not in the summary", page.display());
     }
+}
+
+/// A warning of mdBook fails the script.
+#[test]
+fn the_site_builds_where_mdbook_is_installed() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.start_command(Command::new(repository().join("scripts/book"))).end();
+    if ran.code == 3 {
+        return skip(ran.stderr.trim());
+    }
+    assert!(ran.ok().stdout.contains("index.html"), "the script names the site");
+    assert!(repository().join("target/book/introduction.html").exists(), "the site is there");
 }
 
 #[test]
