@@ -64,6 +64,7 @@ fn script(blocks: &[&Block]) -> String {
 }
 
 /// Runs all blocks of the pages, and prints how many.
+#[expect(clippy::print_stdout, reason = "the number of blocks that are left out is seen")]
 fn pages(names: &[&str]) {
     for name in names {
         let text = fs::read_to_string(repository().join(name)).expect("the page is there");
