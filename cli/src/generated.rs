@@ -21,7 +21,13 @@ pub(crate) struct ManArgs {
     /// Write the pages of this verb and of all below it into this directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// The help of all verbs as one page of Markdown, which is the reference of the site
+    #[arg(long, hide = true, conflicts_with = "verb")]
+    markdown: bool,
 }
+
+/// The width at which help is wrapped where no terminal sets it.
+const WIDTH: usize = 100;
 
 pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: Command) -> Done {
     let mut script = Vec::new();
@@ -31,6 +37,10 @@ pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: 
 }
 
 pub(crate) fn man(context: &Context, args: &ManArgs, mut command: Command) -> Done {
+    if args.markdown {
+        context.output.bytes(reference(command).as_bytes())?;
+        return Ok(Exit::Ok);
+    }
     command.build();
     let mut name = "starling".to_owned();
     for verb in &args.verb {
@@ -63,4 +73,28 @@ fn write_pages(directory: &Path, command: &Command, name: &str) -> Done {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Each verb with its help, as `--help` prints it.
+fn reference(command: Command) -> String {
+    let mut command = command.term_width(WIDTH);
+    command.build();
+    let mut page = "# The command line\n\n\
+        `starling man --markdown` writes this page; a test compares it with the program.\n"
+        .to_owned();
+    chapter(&mut page, &mut command, "starling");
+    page
+}
+
+fn chapter(page: &mut String, command: &mut Command, name: &str) {
+    let help = command.render_long_help().to_string();
+    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    page.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n")));
+    for verb in command.get_subcommands_mut() {
+        if verb.is_hide_set() || verb.get_name() == "help" {
+            continue;
+        }
+        let name = format!("{name} {}", verb.get_name());
+        chapter(page, verb, &name);
+    }
 }

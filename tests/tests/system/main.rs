@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bad_input;
+mod book;
 mod cluster;
 mod commands;
 mod crash_attribution;
