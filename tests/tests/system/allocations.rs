@@ -160,7 +160,9 @@ fn a_second_batch_job_of_an_allocation_ends_at_once() {
     let line = ["submit", "--cpus", "1", "--", "sh", "-c", &script];
     let job = site.starling(&line).ok().stdout;
     site.starling(&["alloc", "tick"]).ok();
-    wait_until("a node works", || site.intents("quick")[0]["phase"] == "running");
+    wait_until("a node works", || {
+        site.intents("quick")[0]["phase"] == "running" && site.nodes_up() == 2
+    });
     let mut again = Command::new(site.programs.join("qsub"));
     again.arg(site.directory.join("alloc/quick/1/job.sh"));
     site.sandbox.start_command(site.with_pbs(again)).end().ok();
