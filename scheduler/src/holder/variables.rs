@@ -25,8 +25,10 @@ pub(crate) type Variables = BTreeMap<JobId, JobVariables>;
 
 #[derive(Debug, Default)]
 pub(crate) struct JobVariables {
-    /// By index. Empty: the home has not answered.
+    /// By index. Fewer than declared: the home has not answered.
     cells: BTreeMap<u32, Cell>,
+    /// The number of declared variables.
+    declared: u32,
     /// When the home is asked again, and the pause after that.
     again: Option<(Time, Span)>,
     waiting: Vec<Waiting>,
@@ -114,9 +116,11 @@ impl Holder {
         let jobs = self.variables.as_ref()?;
         jobs.values().filter_map(|job| Some(job.again?.0)).min()
     }
-    pub(crate) fn forget_variables(&mut self, job: JobId) {
+    pub(crate) fn forget_variables(&mut self, job: JobId, out: &mut Out) {
         let Some(jobs) = &mut self.variables else { return };
-        jobs.remove(&job);
+        if jobs.remove(&job).is_some() {
+            out.variables.get_or_insert_default().changed.push((job, None));
+        }
         if jobs.is_empty() {
             self.variables = None;
         }
@@ -132,7 +136,8 @@ impl Scheduler {
         let jobs = self.holder.variables.get_or_insert_default();
         if let Entry::Vacant(entry) = jobs.entry(task.job) {
             let again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN));
-            entry.insert(JobVariables { again, ..JobVariables::default() });
+            let declared = work.settings.variables;
+            entry.insert(JobVariables { declared, again, ..JobVariables::default() });
             self.send_variables(task.job, out);
         }
     }
@@ -174,7 +179,7 @@ impl Scheduler {
         if improves(cell.rule(), cell.value.as_ref(), &value) {
             cell.value = Some(value);
             let news = out.variables.get_or_insert_default();
-            news.changed.push((task.job, cell.seen(index)));
+            news.changed.push((task.job, Some(cell.seen(index))));
             job.again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN));
             self.send_variables(task.job, out);
         }
@@ -205,11 +210,11 @@ impl Scheduler {
         let changed = job.merge(push);
         if !changed.is_empty() {
             let news = out.variables.get_or_insert_default();
-            news.changed.extend(changed.into_iter().map(|it| (job_id, it)));
+            news.changed.extend(changed.into_iter().map(|it| (job_id, Some(it))));
         }
-        let is_synced = job.unsynced().next().is_none();
+        let is_known = job.cells.len() >= job.declared as usize;
         match job.again {
-            _ if is_synced => job.again = None,
+            _ if is_known && job.unsynced().next().is_none() => job.again = None,
             None => job.again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN)),
             Some(_) => {}
         }

@@ -17,6 +17,9 @@ use crate::{Homes, Scheduler};
 pub(crate) const KEEPERS_ALONE: &str =
     "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
 
+/// In the number of a writer of variables: it is a client of the home.
+const CLIENT_WRITES: u64 = 1 << 63;
+
 /// A request that the scheduler answers.
 #[derive(Debug)]
 pub enum Request {
@@ -228,7 +231,8 @@ impl Scheduler {
         if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        let writer = self.options.writer();
+        // A task of this node is another writer than its clients.
+        let writer = self.options.writer() | CLIENT_WRITES;
         match self.home.jobs.write_variable(write, writer, self.routing.homes(), out) {
             Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
             Some(Err(text)) => Err(refused(text)),

@@ -369,7 +369,7 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.client_state() }
+            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.state_in_list() }
         })
     }
 
@@ -417,12 +417,17 @@ impl Job {
 
     /// The state as clients see it.
     fn client_state(&self) -> wire::JobState {
+        let variables = self.variables.seen(self.state.sum.as_ref());
+        wire::JobState { variables, ..self.state_in_list() }
+    }
+
+    /// As in a list of jobs: the values of variables may be large.
+    fn state_in_list(&self) -> wire::JobState {
         let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
         // Fields that only the home needs, and that may be large, are left out.
         let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
         let total = self.total();
-        let variables = self.variables.seen(self.state.sum.as_ref());
-        wire::JobState { total, stall, rounds, retried, members, variables, ..self.state.clone() }
+        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
@@ -584,7 +589,11 @@ impl Job {
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
-            self.answer(client, id, self.client_state(), out);
+            let mut state = self.client_state();
+            if state.ended_ns == 0 {
+                variables::strip_witnesses(&mut state.variables);
+            }
+            self.answer(client, id, state, out);
         }
         (self.state.partitions, self.state.rounds) = (partitions, rounds);
         self.state.members = members;

@@ -87,6 +87,13 @@ impl JobVariables {
     }
 }
 
+/// A client that watches gets each change, and asks for the witness when it needs it.
+pub(super) fn strip_witnesses(variables: &mut [wire::Variable]) {
+    for value in variables.iter_mut().filter_map(|it| it.value.as_mut()) {
+        value.witness = Vec::new();
+    }
+}
+
 impl Jobs {
     /// Loads a record of a variable. That of its job is loaded before.
     pub(crate) fn load_variable(&mut self, job: JobId, mut variable: wire::Variable) {
@@ -115,7 +122,12 @@ impl Jobs {
         if job.variables.is_none() {
             return;
         }
-        job.variables.readers.insert(from);
+        let is_new = job.variables.readers.insert(from);
+        if is_new || set.values.is_empty() {
+            // At once: a node that knows only some of the variables waits for the others.
+            let all = job.variables.cells.clone();
+            out.reliable.push((from, job.push(all, false, false)));
+        }
         let taken = set.values.iter().filter(|it| job.variables.take(it, mutant));
         let changed: Vec<u32> = taken.map(|it| it.index).collect();
         if changed.is_empty() {
