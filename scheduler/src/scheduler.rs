@@ -248,7 +248,7 @@ impl Scheduler {
     }
 
     fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
-        self.home.jobs.on_var_set(from, set, self.routing.homes(), out);
+        self.home.jobs.on_var_set(from, set, out);
     }
 
     fn on_job_counts(&mut self, now: Time, from: NodeId, counts: wire::JobCounts, out: &mut Out) {
@@ -378,6 +378,7 @@ impl Scheduler {
         self.home.jobs.tend_collections(now, self.routing.homes(), out);
         self.home.jobs.retain(now, &self.options.tuning, self.routing.homes(), out);
         self.home.jobs.go_on_forgetting_again(now, self.routing.homes(), out);
+        self.send_changed_variables(out);
         self.send_readers_finished(out);
         self.holder.give_room_back();
     }

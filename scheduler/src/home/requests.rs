@@ -233,7 +233,7 @@ impl Scheduler {
         }
         // A task of this node is another writer than its clients.
         let writer = self.options.writer() | CLIENT_WRITES;
-        match self.home.jobs.write_variable(write, writer, self.routing.homes(), out) {
+        match self.home.jobs.write_variable(write, writer, out) {
             Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
             Some(Err(text)) => Err(refused(text)),
             None => Err(unknown_job(write.job)),

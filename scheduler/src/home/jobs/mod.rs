@@ -53,6 +53,8 @@ pub(crate) enum Watched {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
+    /// Jobs with variables that have changed in this step.
+    changed_variables: Vec<JobId>,
     mutant: Option<Mutant>,
     /// Present on a node that was home of a job.
     stall_rounds: Option<Box<StallRounds>>,

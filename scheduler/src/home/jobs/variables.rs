@@ -23,6 +23,8 @@ pub(super) struct JobVariables {
     cells: Vec<wire::Variable>,
     /// The nodes that run tasks of the job, or have run some.
     readers: BTreeSet<NodeId>,
+    /// The variables with a better value since the last step, by index.
+    changed: BTreeSet<u32>,
 }
 
 impl JobVariables {
@@ -31,7 +33,7 @@ impl JobVariables {
             let value = declared.initial.clone();
             wire::Variable { index, declared: Some(declared), value, sum: None }
         });
-        Self { cells: cells.collect(), readers: BTreeSet::new() }
+        Self { cells: cells.collect(), ..Self::default() }
     }
 
     pub(super) fn is_none(&self) -> bool {
@@ -110,7 +112,6 @@ impl Jobs {
         &mut self,
         from: NodeId,
         set: &wire::VarSet,
-        homes: &Homes,
         out: &mut Out,
     ) {
         let job_id = JobId(set.job);
@@ -135,7 +136,17 @@ impl Jobs {
             let all = job.variables.cells.clone();
             return out.reliable.push((from, job.push(all, true, false)));
         }
-        job.announce_changed(&changed, homes, out);
+        job.note_changed(&changed, out);
+        self.changed_variables.push(job_id);
+    }
+
+    /// A step is over: its best values are announced.
+    pub(crate) fn announce_changed_variables(&mut self, homes: &Homes, out: &mut Out) {
+        for job in std::mem::take(&mut self.changed_variables) {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.announce_changed(homes, out);
+            }
+        }
     }
 
     /// A client sets a variable. `None`: there is no such job.
@@ -143,7 +154,6 @@ impl Jobs {
         &mut self,
         write: &wire::VarWrite,
         writer: u64,
-        homes: &Homes,
         out: &mut Out,
     ) -> Option<Result<(), String>> {
         let mutant = self.mutant;
@@ -156,7 +166,8 @@ impl Jobs {
             Err(error) => return Some(Err(error)),
         };
         if job.variables.take(&new, mutant) {
-            job.announce_changed(&[new.index], homes, out);
+            job.note_changed(&[new.index], out);
+            self.changed_variables.push(JobId(write.job));
         }
         Some(Ok(()))
     }
@@ -172,14 +183,24 @@ impl Job {
         Body::VarPush(wire::VarPush { job: self.state.job, variables, synced, asks })
     }
 
-    /// Writes changed variables and announces them: at once, and when they are synced.
-    fn announce_changed(&mut self, changed: &[u32], homes: &Homes, out: &mut Out) {
+    /// Writes changed variables. They are announced at the end of the step.
+    fn note_changed(&mut self, changed: &[u32], out: &mut Out) {
         self.record_variables(changed, out);
+        self.variables.changed.extend(changed);
+    }
+
+    /// Announces changed variables: at once, and when they are synced.
+    fn announce_changed(&mut self, homes: &Homes, out: &mut Out) {
+        let changed = std::mem::take(&mut self.variables.changed);
+        if changed.is_empty() {
+            return; // It changed several times in this step.
+        }
         // A node that has gone asks again when it is back and runs tasks of the job.
         let living: BTreeSet<NodeId> = homes.living_or_back().collect();
         self.variables.readers.retain(|reader| living.contains(reader));
         let cells = &self.variables.cells;
-        let cells: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
+        let cells: Vec<_> =
+            changed.iter().filter_map(|&at| cells.get(at as usize)).cloned().collect();
         for synced in [false, true] {
             for &reader in &self.variables.readers {
                 out.reliable.push((reader, self.push(cells.clone(), synced, false)));
