@@ -64,6 +64,10 @@ impl Options {
     pub(crate) fn writer(&self) -> u64 {
         u64::from(self.incarnation.0) << 32 | u64::from(self.me.0)
     }
+    /// The number for clients that write here: tasks of this node are another writer.
+    pub(crate) fn client_writer(&self) -> u64 {
+        self.writer() | 1 << 63
+    }
 }
 
 /// How long a home collects counts before it reports them.

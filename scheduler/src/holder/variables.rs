@@ -308,9 +308,9 @@ impl Scheduler {
     pub(crate) fn send_changed_variables(&mut self, out: &mut Out) {
         self.home.jobs.announce_changed_variables(self.routing.homes(), out);
         let Some(jobs) = &mut self.holder.variables else { return };
-        let changed = jobs.iter_mut().filter_map(|(&job_id, job)| {
-            std::mem::take(&mut job.is_changed).then_some(job_id)
-        });
+        let changed = jobs
+            .iter_mut()
+            .filter_map(|(&job_id, job)| std::mem::take(&mut job.is_changed).then_some(job_id));
         for job in changed.collect::<Vec<_>>() {
             self.send_variables(job, out);
         }

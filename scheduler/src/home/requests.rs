@@ -17,9 +17,6 @@ use crate::{Homes, Scheduler};
 pub(crate) const KEEPERS_ALONE: &str =
     "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
 
-/// In the number of a writer of variables: it is a client of the home.
-const CLIENT_WRITES: u64 = 1 << 63;
-
 /// A request that the scheduler answers.
 #[derive(Debug)]
 pub enum Request {
@@ -220,23 +217,6 @@ impl Scheduler {
         match self.home.jobs.retry(now, retry, self.routing.homes(), out) {
             Some(state) => state.map(response::Body::Job).map_err(refused),
             None => Err(unknown_job(retry.job)),
-        }
-    }
-
-    fn write_variable(
-        &mut self,
-        write: &wire::VarWrite,
-        out: &mut Out,
-    ) -> Result<response::Body, wire::Error> {
-        if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
-            return Err(wrong_home(u32::MAX));
-        }
-        // A task of this node is another writer than its clients.
-        let writer = self.options.writer() | CLIENT_WRITES;
-        match self.home.jobs.write_variable(write, writer, out) {
-            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
-            Some(Err(text)) => Err(refused(text)),
-            None => Err(unknown_job(write.job)),
         }
     }
 

@@ -65,7 +65,8 @@ fn value(scheduler: &Scheduler) -> Option<i64> {
 fn a_home_writes_and_announces_only_better_values() {
     let (mut home, mut out) = home();
     let pushes = set(&mut home, OTHER, 5, &mut out);
-    assert_eq!(pushes.iter().map(|it| it.synced).collect::<Vec<_>>(), [false, true]);
+    let synced: Vec<_> = pushes.iter().map(|it| it.synced).collect();
+    assert_eq!(synced, [false, false, true], "all at once, then the better one twice");
     let written = out.facts.variables.take().expect("the value is written");
     let record = written.changed.into_values().next().expect("the value is written");
     assert_eq!(record.value.as_ref().map(|it| it.number), Some(5));

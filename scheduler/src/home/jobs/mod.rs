@@ -417,21 +417,6 @@ impl Job {
         }
     }
 
-    /// The state as clients see it.
-    fn client_state(&self) -> wire::JobState {
-        let variables = self.variables.seen(self.state.sum.as_ref());
-        wire::JobState { variables, ..self.state_in_list() }
-    }
-
-    /// As in a list of jobs: the values of variables may be large.
-    fn state_in_list(&self) -> wire::JobState {
-        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
-        // Fields that only the home needs, and that may be large, are left out.
-        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
-        let total = self.total();
-        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
-    }
-
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
         let partitions = self.state.partitions.iter();
         partitions.filter_map(|total| homes.owner(PartitionId(total.partition))).collect()
@@ -591,11 +576,7 @@ impl Job {
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
-            let mut state = self.client_state();
-            if state.ended_ns == 0 {
-                variables::strip_witnesses(&mut state.variables);
-            }
-            self.answer(client, id, state, out);
+            self.answer(client, id, self.watched_state(), out);
         }
         (self.state.partitions, self.state.rounds) = (partitions, rounds);
         self.state.members = members;

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 use proto::variable::improves;
 use proto::wire::message::Body;
-use proto::wire::{VarDeclared, VarRule};
+use proto::wire::{VarDeclared, VarRule, response};
 use proto::{JobId, NodeId, variable, wire};
 
 use super::{Job, Jobs};
-use crate::Mutant;
+use crate::home::requests::{refused, unknown_job, wrong_home};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+use crate::{Mutant, Scheduler};
 
 /// The variables of one job.
 #[derive(Debug, Default)]
@@ -89,13 +90,6 @@ impl JobVariables {
     }
 }
 
-/// A client that watches gets each change, and asks for the witness when it needs it.
-pub(super) fn strip_witnesses(variables: &mut [wire::Variable]) {
-    for value in variables.iter_mut().filter_map(|it| it.value.as_mut()) {
-        value.witness = Vec::new();
-    }
-}
-
 impl Jobs {
     /// Loads a record of a variable. That of its job is loaded before.
     pub(crate) fn load_variable(&mut self, job: JobId, mut variable: wire::Variable) {
@@ -108,12 +102,7 @@ impl Jobs {
     }
 
     /// A node has values, or wants them.
-    pub(crate) fn on_var_set(
-        &mut self,
-        from: NodeId,
-        set: &wire::VarSet,
-        out: &mut Out,
-    ) {
+    pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
         let job_id = JobId(set.job);
         let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
@@ -179,6 +168,31 @@ impl Jobs {
 }
 
 impl Job {
+    /// The state as clients see it.
+    pub(super) fn client_state(&self) -> wire::JobState {
+        let variables = self.variables.seen(self.state.sum.as_ref());
+        wire::JobState { variables, ..self.state_in_list() }
+    }
+
+    /// As in a list of jobs: the values of variables may be large.
+    pub(super) fn state_in_list(&self) -> wire::JobState {
+        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
+        // Fields that only the home needs, and that may be large, are left out.
+        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
+        let total = self.total();
+        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
+    }
+
+    /// As a client that watches sees it: it gets each change, and asks for a witness that it needs.
+    pub(super) fn watched_state(&self) -> wire::JobState {
+        let mut state = self.client_state();
+        let values = state.variables.iter_mut().filter_map(|it| it.value.as_mut());
+        if state.ended_ns == 0 {
+            values.for_each(|value| value.witness = Vec::new());
+        }
+        state
+    }
+
     fn push(&self, variables: Vec<wire::Variable>, synced: bool, asks: bool) -> Body {
         Body::VarPush(wire::VarPush { job: self.state.job, variables, synced, asks })
     }
@@ -243,6 +257,24 @@ impl Job {
         for member in homes.living_or_back() {
             let all = self.variables.cells.clone();
             out.reliable.push((member, self.push(all, true, true)));
+        }
+    }
+}
+
+impl Scheduler {
+    /// A client sets a variable.
+    pub(crate) fn write_variable(
+        &mut self,
+        write: &wire::VarWrite,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.home.jobs.write_variable(write, self.options.client_writer(), out) {
+            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Some(Err(text)) => Err(refused(text)),
+            None => Err(unknown_job(write.job)),
         }
     }
 }
