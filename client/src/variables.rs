@@ -80,13 +80,18 @@ pub struct VariablesWatch {
 }
 
 impl VariablesWatch {
-    /// The present values, then those after each change; `None` after the end of the job.
+    /// The present values without their witnesses, then those after each change; `None` after the
+    /// end of the job.
     ///
     /// # Errors
     /// [`ClientError::UnknownJob`], or its home does not answer for the client's timeout.
     pub async fn next(&mut self) -> Result<Option<Vec<Variable>>, ClientError> {
         let state = self.records.next().await?;
-        Ok(state.map(|state| state.variables.iter().map(Variable::of_record).collect()))
+        let of_record = |record: &wire::Variable| Variable {
+            witness: Vec::new(),
+            ..Variable::of_record(record)
+        };
+        Ok(state.map(|state| state.variables.iter().map(of_record).collect()))
     }
 }
 

@@ -19,7 +19,9 @@ for one in $values; do
   [ "$at" -lt "$item" ] || bound=$((bound + one))
   at=$((at + 1))
 done
-[ "$bound" -gt "$(starling var get best)" ] || exit 0
+# On a line of its own: with `set -e` a refused call fails the task, and does not prune.
+best=$(starling var get best)
+[ "$bound" -gt "$best" ] || exit 0
 starling var set best "$value" --witness "$items"
 [ "$item" -lt "$at" ] || exit 0
 weight=$(nth "$item" $weights)

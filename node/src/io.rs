@@ -92,6 +92,10 @@ pub enum Effect {
         job: JobId,
         variable: Box<wire::Variable>,
     },
+    /// The values of this job are known here no longer.
+    VariablesForgotten {
+        job: JobId,
+    },
     /// The answer to [`Input::SetVariable`]; false: the attempt does not run.
     VariableSet {
         ticket: u64,

@@ -252,8 +252,10 @@ impl Node {
         }));
         if let Some(news) = out.variables.take() {
             let changed = news.changed.into_iter();
-            effects
-                .extend(changed.map(|(job, it)| Effect::Variable { job, variable: Box::new(it) }));
+            effects.extend(changed.map(|(job, variable)| match variable.map(Box::new) {
+                Some(variable) => Effect::Variable { job, variable },
+                None => Effect::VariablesForgotten { job },
+            }));
             let set = news.set.into_iter();
             effects.extend(set.map(|(ticket, done)| Effect::VariableSet { ticket, done }));
         }

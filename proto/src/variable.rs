@@ -37,10 +37,11 @@ pub fn check_all(declared: &[VarDeclared]) -> Result<(), String> {
 fn check(declared: &VarDeclared) -> Result<(), String> {
     let name = &declared.name;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > VARIABLE_NAME_BYTES_MAX || !name.chars().all(is_plain) {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    if !begins || name.len() > VARIABLE_NAME_BYTES_MAX || !name.chars().all(is_plain) {
         return Err(format!(
             "'{}' is no name of a variable: it has 1 to {VARIABLE_NAME_BYTES_MAX} letters, digits \
-             and any of _ - .",
+             and any of _ - . and begins with none of - .",
             name.escape_debug()
         ));
     }
@@ -57,9 +58,21 @@ fn check(declared: &VarDeclared) -> Result<(), String> {
         Some(_) if rule == VarRule::VarSum => {
             Err(format!("the variable '{name}' is a sum: it begins with 0"))
         }
-        Some(initial) => check_value(initial),
+        Some(initial) => check_initial(declared, initial),
         None => Ok(()),
     }
+}
+
+/// Refuses an initial value that no text of a declaration gives.
+fn check_initial(declared: &VarDeclared, initial: &VarValue) -> Result<(), String> {
+    let name = &declared.name;
+    if initial.seq != 0 || initial.writer != 0 {
+        return Err(format!("the initial value of the variable '{name}' has a writer"));
+    }
+    if declared.real && !real_of_number(initial.number).is_finite() {
+        return Err(format!("the initial value of the variable '{name}' is no finite number"));
+    }
+    check_value(initial)
 }
 
 /// Refuses a value that is too large.
@@ -293,11 +306,21 @@ mod tests {
             "best=min:",
             "a b=min",
             "=min",
+            "-a=min",
+            ".a=min",
             "x=max,real:inf",
             "x=min,int,int",
         ];
         for text in bad {
             assert!(parse_declared(text).is_err(), "{text}");
+        }
+        let with = |initial| VarDeclared { initial: Some(initial), ..gap.clone() };
+        for initial in [
+            VarValue { seq: u64::MAX, ..VarValue::default() },
+            VarValue { writer: 1, ..VarValue::default() },
+            number(f64::INFINITY.to_bits().cast_signed()),
+        ] {
+            assert!(check_all(&[with(initial.clone())]).is_err(), "{initial:?}");
         }
         let twice = [parse_declared("a=min").unwrap(), parse_declared("a=max").unwrap()];
         assert!(check_all(&twice).is_err());

@@ -66,7 +66,8 @@ pub struct VariableFacts {
 /// Variables for the attempts that run on this node.
 #[derive(Debug, Default)]
 pub struct VariableNews {
-    pub changed: Vec<(JobId, wire::Variable)>,
+    /// In order. `None`: this node drops the values of the job.
+    pub changed: Vec<(JobId, Option<wire::Variable>)>,
     /// Answers to attempts that set variables, by ticket.
     pub set: Vec<(u64, bool)>,
 }

@@ -64,6 +64,10 @@ impl Options {
     pub(crate) fn writer(&self) -> u64 {
         u64::from(self.incarnation.0) << 32 | u64::from(self.me.0)
     }
+    /// The number for clients that write here: tasks of this node are another writer.
+    pub(crate) fn client_writer(&self) -> u64 {
+        self.writer() | 1 << 63
+    }
 }
 
 /// How long a home collects counts before it reports them.
@@ -252,7 +256,7 @@ impl Scheduler {
     }
 
     fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
-        self.home.jobs.on_var_set(from, set, self.routing.homes(), out);
+        self.home.jobs.on_var_set(from, set, out);
     }
 
     fn on_job_counts(&mut self, now: Time, from: NodeId, counts: wire::JobCounts, out: &mut Out) {
@@ -382,6 +386,7 @@ impl Scheduler {
         self.home.jobs.tend_collections(now, self.routing.homes(), out);
         self.home.jobs.retain(now, &self.options.tuning, self.routing.homes(), out);
         self.home.jobs.go_on_forgetting_again(now, self.routing.homes(), out);
+        self.send_changed_variables(out);
         self.send_readers_finished(out);
         self.holder.give_room_back();
     }

@@ -3,6 +3,8 @@
 
 use clap::{Args, Subcommand};
 use client::{Client, JobId, Variable};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
 
@@ -64,6 +66,7 @@ pub(crate) fn run(context: &Context, verb: &VarVerb) -> Done {
         }
         VarVerb::Watch(NamedArgs { name, job: None }) => {
             let door = door()?;
+            end_with_reader();
             let mut watch = door.watch_variable(name);
             loop {
                 print(context, watch.next().map_err(failure)?)?;
@@ -101,12 +104,18 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
             print(context, find(all, job, &args.name)?)
         }
         VarVerb::Watch(args) => {
+            end_with_reader();
             let (mut watch, mut last) = (client.watch_variables(job), None);
             while let Some(all) = watch.next().await? {
-                let next = Some(find(all, job, &args.name)?);
-                if next != last {
-                    last.clone_from(&next);
-                    next.map_or(Ok(Exit::Ok), |next| print(context, next))?;
+                let next = find(all, job, &args.name)?;
+                if last.as_ref() != Some(&next) {
+                    last = Some(next.clone());
+                    // Lines in JSON have the witness.
+                    let next = match context.output.json {
+                        true => find(client.variables(job).await?, job, &args.name)?,
+                        false => next,
+                    };
+                    print(context, next)?;
                 }
             }
             Ok(Exit::Ok)
@@ -127,12 +136,34 @@ fn find(all: Vec<Variable>, job: JobId, name: &str) -> Result<Variable, Failure>
     })
 }
 
+/// Ends this process when nothing reads its output any more, as after `| head -n 1`. A later value
+/// may never come.
+fn end_with_reader() {
+    std::thread::spawn(|| {
+        let stdout = std::io::stdout();
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        loop {
+            match poll(&mut watched, None) {
+                Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
+                    std::process::exit(0)
+                }
+                Err(Errno::INTR) => {}
+                _ => return, // There is no output at all.
+            }
+        }
+    });
+}
+
 fn print(context: &Context, variable: Variable) -> Done {
     let has_value = variable.value.is_some();
     if context.output.json {
         heard(context.output.json(&VariableRow::from(variable)))?;
     } else if let Some(value) = &variable.value {
-        heard(context.output.line(value))?;
+        // Programs get a text as it was set.
+        heard(match context.output.is_table() {
+            true => context.output.line(value),
+            false => context.output.raw_line(value),
+        })?;
     }
     Ok(if has_value { Exit::Ok } else { Exit::Failed })
 }

@@ -112,7 +112,8 @@ struct Open {
     /// Added to sums with the next turn, and with the turn under way.
     sums: Vec<wire::VarSum>,
     leaving_sums: Vec<wire::VarSum>,
-    has_variables: bool,
+    /// The number of variables that its job declares.
+    variables: u32,
     phase: Phase,
 }
 
@@ -130,7 +131,7 @@ impl Attempts {
         &mut self,
         key: Key,
         token: Token,
-        has_variables: bool,
+        variables: u32,
         resume: Option<&wire::Resume>,
     ) {
         let children = resume.map(Children::after).unwrap_or_default();
@@ -144,17 +145,17 @@ impl Attempts {
             leaving: wire::Spawned::default(),
             sums: Vec::new(),
             leaving_sums: Vec::new(),
-            has_variables,
+            variables,
             phase: Phase::Runs,
         };
         self.open.insert(key, open);
     }
 
-    /// The attempt of this token, and whether its job has variables.
-    pub(crate) fn of_token(&self, token: Token) -> Result<(Key, bool), Refusal> {
+    /// The attempt of this token, and the number of variables of its job.
+    pub(crate) fn of_token(&self, token: Token) -> Result<(Key, u32), Refusal> {
         let key = *self.by_token.get(&token).ok_or_else(Refusal::no_token)?;
         let open = self.open.get(&key).ok_or_else(Refusal::no_token)?;
-        Ok((key, open.has_variables))
+        Ok((key, open.variables))
     }
 
     /// Adds to a sum, with the next turn.

@@ -19,7 +19,7 @@ fn token() -> Token {
 /// An attempt that runs.
 fn running() -> (Attempts, Token) {
     let (mut attempts, token) = (Attempts::default(), token());
-    attempts.enter(KEY, token, false, None);
+    attempts.enter(KEY, token, 0, None);
     (attempts, token)
 }
 
@@ -76,7 +76,7 @@ fn tokens_are_of_one_attempt_and_end_with_it() {
     assert_eq!(attempts.spawn(other, call("")).unwrap_err(), Refusal::no_token());
     // Another attempt of the task has another token.
     attempts.remove(KEY);
-    attempts.enter(NEXT, other, false, None);
+    attempts.enter(NEXT, other, 0, None);
     assert_eq!(attempts.spawn(token, call("")).unwrap_err(), Refusal::no_token());
     assert_eq!(attempts.commit(token, commit(1)).unwrap_err(), Refusal::no_token());
     assert_eq!(attempts.spawn(other, call("")).unwrap().first, 0);
@@ -283,13 +283,13 @@ fn waiting_commands_are_bounded() {
     for task in 0..WAITING_COMMANDS_MAX as u64 {
         let key = (TaskId::new(7, task), Attempt(1));
         let token = token();
-        attempts.enter(key, token, false, None);
+        attempts.enter(key, token, 0, None);
         attempts.spawn(token, call("")).unwrap();
         let _answer = attempts.wait(token, vec![]).unwrap();
         assert_eq!(attempts.answered(key, committed(1)), Order::Park);
     }
     let token = token();
-    attempts.enter((TaskId::new(8, 0), Attempt(1)), token, false, None);
+    attempts.enter((TaskId::new(8, 0), Attempt(1)), token, 0, None);
     attempts.spawn(token, call("")).unwrap();
     assert!(attempts.wait(token, vec![]).unwrap_err().text().contains("2048 commands"));
 }

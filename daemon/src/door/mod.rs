@@ -166,8 +166,8 @@ impl Doorway for Door {
         let socket = self.socket.as_ref().ok_or("this node has no socket for tasks")?;
         let token = Token::draw().map_err(|error| error.to_string())?;
         let resume = launch.resume.as_deref();
-        let has_variables = launch.settings.variables > 0;
-        self.attempts().enter((launch.task, launch.attempt), token, has_variables, resume);
+        let variables = launch.settings.variables;
+        self.attempts().enter((launch.task, launch.attempt), token, variables, resume);
         let door = socket.path().to_string_lossy().into_owned();
         let state = resume.and_then(|resume| resume.state.clone());
         Ok(Entrance { door, token: token.text(), state })

@@ -155,7 +155,9 @@ async fn answer(
             }
         }
         Some(Asked::Get(get)) => or_gone(stream, door.get(token, get)).await,
-        Some(Asked::Set(set)) => or_gone(stream, door.set(token, set)).await,
+        // The core answers at once. So a command that goes keeps its connection until then, and
+        // the number of connections bounds the sets under way.
+        Some(Asked::Set(set)) => Some(door.set(token, set).await),
         Some(Asked::Add(add)) => or_gone(stream, door.add(token, add)).await,
         None => Some(Err(Refusal::bad(
             "a request that this node does not know",

@@ -38,7 +38,7 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     let (door, lacks) = Door::open(dir.path(), sender);
     assert_eq!(lacks, None);
     let token = Token::draw().unwrap();
-    door.attempts().enter((TASK, Attempt(1)), token, false, None);
+    door.attempts().enter((TASK, Attempt(1)), token, 0, None);
     let node = Arc::new(Node { door, token, killed: Mutex::default(), _dir: dir });
     tokio::spawn(serve(Arc::clone(&node)));
     (node, inputs)

@@ -64,14 +64,20 @@ impl Known {
         }
     }
 
-    /// `None`: the home of the job has not answered yet.
-    fn find(&self, job: JobId, name: &str) -> Option<Result<wire::Variable, Refusal>> {
+    /// `None`: the home of the job has not announced all of the `declared` variables yet. Those
+    /// that have changed may be known before the others.
+    fn find(
+        &self,
+        (job, declared): (JobId, u32),
+        name: &str,
+    ) -> Option<Result<wire::Variable, Refusal>> {
         let state = self.state();
         let variables = state.jobs.get(&job)?;
         let has_name =
             |it: &&wire::Variable| it.declared.as_ref().is_some_and(|it| it.name == name);
         match variables.values().find(has_name) {
             Some(found) => Some(Ok(found.clone())),
+            None if variables.len() < declared as usize => None,
             None => Some(Err(unknown(name))),
         }
     }
@@ -84,7 +90,7 @@ fn unknown(name: &str) -> Refusal {
 
 impl Door {
     /// Waits until the variable is known here.
-    async fn variable(&self, job: JobId, name: &str) -> Result<wire::Variable, Refusal> {
+    async fn variable(&self, job: (JobId, u32), name: &str) -> Result<wire::Variable, Refusal> {
         let mut changes = self.variables.changes.subscribe();
         let found = async {
             loop {
@@ -101,23 +107,28 @@ impl Door {
         })
     }
 
-    fn job_with_variables(&self, token: Token, name: &str) -> Result<(TaskId, Attempt), Refusal> {
-        let (key, has_variables) = self.attempts().of_token(token)?;
-        if has_variables { Ok(key) } else { Err(unknown(name)) }
+    /// The attempt of this token, and its job with the number of declared variables.
+    fn job_with_variables(
+        &self,
+        token: Token,
+        name: &str,
+    ) -> Result<((TaskId, Attempt), (JobId, u32)), Refusal> {
+        let (key, declared) = self.attempts().of_token(token)?;
+        if declared > 0 { Ok((key, (key.0.job, declared))) } else { Err(unknown(name)) }
     }
 
     /// The value of a variable, or the first one that differs from the named one.
     pub(super) async fn get(&self, token: Token, get: wire::DoorGet) -> Result<Answered, Refusal> {
-        let (task, _) = self.job_with_variables(token, &get.name)?;
+        let (_, job) = self.job_with_variables(token, &get.name)?;
         let mut changes = self.variables.changes.subscribe();
-        let mut found = self.variable(task.job, &get.name).await?;
+        let mut found = self.variable(job, &get.name).await?;
         if let Some(unlike) = get.unlike {
             while found.value == unlike.value {
                 let _ = changes.changed().await;
                 self.attempts().of_token(token)?; // The attempt may have ended.
-                match self.variables.find(task.job, &get.name) {
+                match self.variables.find(job, &get.name) {
                     Some(next) => found = next?,
-                    None => return Err(Refusal::fenced()), // The job has ended.
+                    None => return Err(Refusal::fenced()), // The round of the job has ended.
                 }
             }
         }
@@ -127,8 +138,8 @@ impl Door {
 
     /// Sets a variable at once.
     pub(super) async fn set(&self, token: Token, set: wire::DoorSet) -> Result<Answered, Refusal> {
-        let (task, attempt) = self.job_with_variables(token, &set.name)?;
-        let found = self.variable(task.job, &set.name).await?;
+        let ((task, attempt), job) = self.job_with_variables(token, &set.name)?;
+        let found = self.variable(job, &set.name).await?;
         refuse_sum(&found, "add to it: starling var add NAME NUMBER")?;
         let hint = "the rule and the type of a variable are declared with its job";
         let declared = found.declared.clone().unwrap_or_default();
@@ -148,7 +159,7 @@ impl Door {
         let _ = self.inputs.send(Local::Input(input)); // If the run loop has ended, so does this.
         match taken.await {
             Ok(true) => {
-                let known = self.variables.find(task.job, &set.name);
+                let known = self.variables.find(job, &set.name);
                 known.unwrap_or(Ok(found)).map(|known| Answered::Variable(Box::new(known)))
             }
             Ok(false) | Err(_) => Err(Refusal::fenced()),
@@ -157,8 +168,8 @@ impl Door {
 
     /// Adds to a sum, with the next turn of the attempt.
     pub(super) async fn add(&self, token: Token, add: wire::DoorAdd) -> Result<Answered, Refusal> {
-        let (task, _) = self.job_with_variables(token, &add.name)?;
-        let found = self.variable(task.job, &add.name).await?;
+        let (_, job) = self.job_with_variables(token, &add.name)?;
+        let found = self.variable(job, &add.name).await?;
         let declared = found.declared.clone().unwrap_or_default();
         let hint = "'starling var set' sets variables of the other rules";
         let number = parse_sum(&declared, &add.value).map_err(|text| Refusal::bad(text, hint))?;
@@ -176,5 +187,32 @@ fn refuse_sum(found: &wire::Variable, hint: &'static str) -> Result<(), Refusal>
             Err(Refusal::bad(text, hint))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = JobId(7);
+
+    fn variable(index: u32, name: &str) -> wire::Variable {
+        let declared = wire::VarDeclared { name: name.to_owned(), ..wire::VarDeclared::default() };
+        wire::Variable { index, declared: Some(declared), ..wire::Variable::default() }
+    }
+
+    #[test]
+    fn a_variable_is_unknown_only_after_all_have_been_announced() {
+        let known = Known::default();
+        let find = |name| known.find((JOB, 2), name);
+        assert!(find("visited").is_none(), "the home has not answered");
+        known.changed(JOB, variable(0, "best"));
+        assert!(find("best").is_some_and(|found| found.is_ok()));
+        assert!(find("visited").is_none(), "the job declares two, and one is known");
+        known.changed(JOB, variable(1, "visited"));
+        assert!(find("visited").is_some_and(|found| found.is_ok()));
+        assert!(find("other").is_some_and(|found| found.is_err()));
+        known.forget(JOB);
+        assert!(find("best").is_none(), "the next round asks again");
     }
 }

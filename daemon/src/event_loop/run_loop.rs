@@ -445,6 +445,7 @@ impl Loop {
             Effect::Variable { job, variable } => {
                 self.shared.door.variable_changed(job, *variable);
             }
+            Effect::VariablesForgotten { job } => self.shared.door.forget_variables(job),
             Effect::VariableSet { ticket, done } => self.shared.door.variable_set(ticket, done),
             Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
@@ -455,7 +456,6 @@ impl Loop {
             }
             Effect::Forget { job } => {
                 self.kill_parked(job);
-                self.shared.door.forget_variables(job);
                 // Nothing waits for the removal. Later files may be of a job that comes now.
                 let objects = executor.objects().clone();
                 let listed = objects.list_to_forget(job);

@@ -48,7 +48,24 @@ pub(crate) struct Running {
     pub(crate) handed_on: bool,
 }
 
+#[cfg(test)]
+impl Running {
+    pub(crate) fn has_seat(&self) -> bool {
+        self.seat.is_some()
+    }
+}
+
 impl Holder {
+    /// The attempt has ended, and its end is reported later. False if it does not run here.
+    pub(super) fn leave_seat(&mut self, now: Time, task: TaskId, attempt: Attempt) -> bool {
+        let running = self.running.get_mut(&task).filter(|it| it.attempt == attempt);
+        let Some(running) = running else { return false };
+        match running.seat.take() {
+            None => running.started = now, // A no-op takes no time.
+            seat => self.slots.give_back(seat),
+        }
+        true
+    }
     /// The attempt of this task that this node holds in any form, except for queued tasks of its
     /// own home.
     fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
@@ -227,15 +244,16 @@ impl Scheduler {
         out.launches.push(launch);
     }
 
-    /// The end of an attempt is reported.
-    pub(crate) fn end_attempt(
+    /// The end of an attempt is reported. `waited_since`: it has ended then, without its seat.
+    pub(crate) fn end_attempt_at(
         &mut self,
         now: Time,
-        task: TaskId,
-        attempt: Attempt,
+        waited_since: Option<Time>,
+        (task, attempt): AttemptKey,
         outcome: Box<Outcome>,
         out: &mut Out,
     ) {
+        let at = waited_since.unwrap_or(now);
         let current =
             self.holder.running.get(&task).is_some_and(|running| running.attempt == attempt);
         if !current || self.objects.output_copies.holds_back(&(task, attempt)) {
@@ -244,14 +262,11 @@ impl Scheduler {
         let mut running = self.holder.running.remove(&task).expect("looked at above");
         self.holder.start_requests.ended(task);
         // A no-op takes no time; the duration of the step that ran it says nothing about it.
-        let started = if running.seat.is_some() { running.started } else { now };
+        let has_run = running.seat.is_some() || waited_since.is_some();
+        let started = if has_run { running.started } else { at };
         if outcome.is_done() {
-            self.note_length(
-                now,
-                &running.spec.kind,
-                now.since(started),
-                running.reads.moved_bytes,
-            );
+            let moved_bytes = running.reads.moved_bytes;
+            self.note_length(now, &running.spec.kind, at.since(started), moved_bytes);
         }
         if outcome.turn.is_some() || self.holder.attempt_turns.is_some() {
             self.keep_outputs_of_parent(task, &mut running, &outcome);
@@ -259,16 +274,19 @@ impl Scheduler {
         self.keep_outputs(task, &running, &outcome);
         self.free_resources(&running, out);
         (running.pins, running.shared_files, running.output_bytes) = (Vec::new(), Vec::new(), 0);
-        self.objects.count_reads(running.reads, now.since(started));
-        let ended = UnreportedEnd { at: now, started, reads: running.reads, outcome };
+        self.objects.count_reads(running.reads, at.since(started));
+        let ended = UnreportedEnd { at, started, reads: running.reads, outcome };
         let what = (&*running.spec, running.real);
         let ended = self.share_first(now, (task, attempt), what, ended, out);
         if !self.objects.output_copies.is_full() || ended.is_some() {
             self.holder.slots.give_back(running.seat.take());
         }
         match ended {
-            Some(UnreportedEnd { reads, outcome, .. }) => {
-                self.finish(now, task, attempt, started, reads, outcome, out);
+            Some(ended) => {
+                if waited_since.is_some() {
+                    self.holder.job_tallies.held_ends.insert((task, attempt), at);
+                }
+                self.report_ended(now, (task, attempt), ended, out);
             }
             None => {
                 self.holder.running.insert(task, running);
@@ -284,12 +302,21 @@ impl Scheduler {
         ended: UnreportedEnd,
         out: &mut Out,
     ) {
-        let (task, attempt) = made;
-        if let Some(running) = self.holder.running.remove(&task) {
+        if let Some(running) = self.holder.running.remove(&made.0) {
             self.holder.slots.give_back(running.seat);
         }
+        self.holder.job_tallies.held_ends.insert(made, ended.at);
+        self.report_ended(now, made, ended, out);
+    }
+
+    fn report_ended(
+        &mut self,
+        now: Time,
+        (task, attempt): AttemptKey,
+        ended: UnreportedEnd,
+        out: &mut Out,
+    ) {
         let UnreportedEnd { at, started, reads, mut outcome } = ended;
-        self.holder.job_tallies.held_ends.insert(made, at);
         let turn = outcome.turn.take().map(|turn| *turn);
         let completion = self.completion(at, task, attempt, started, reads, outcome, out);
         self.report_end(now, task, completion, turn, out);

@@ -299,9 +299,9 @@ impl Holder {
         &mut self.job_tallies
     }
     /// The job is over; its tasks have been dropped before.
-    pub(crate) fn forget_job(&mut self, job: JobId) {
+    pub(crate) fn forget_job(&mut self, job: JobId, out: &mut Out) {
         self.no_space.forget_job(job);
-        self.forget_variables(job);
+        self.forget_variables(job, out);
         self.remote_tasks.forget_job(job);
         self.recent_completions.forget_job(job);
     }

@@ -25,10 +25,14 @@ pub(crate) type Variables = BTreeMap<JobId, JobVariables>;
 
 #[derive(Debug, Default)]
 pub(crate) struct JobVariables {
-    /// By index. Empty: the home has not answered.
+    /// By index. Fewer than declared: the home has not answered.
     cells: BTreeMap<u32, Cell>,
+    /// The number of declared variables.
+    declared: u32,
     /// When the home is asked again, and the pause after that.
     again: Option<(Time, Span)>,
+    /// Attempts have set values in this step.
+    is_changed: bool,
     waiting: Vec<Waiting>,
 }
 
@@ -51,7 +55,8 @@ struct Waiting {
 #[derive(Debug)]
 enum Step {
     Turn(Box<Turn>),
-    End(Box<Outcome>),
+    /// The attempt has ended at this time, and has given its seat back.
+    End(Time, Box<Outcome>),
 }
 
 impl Cell {
@@ -114,9 +119,11 @@ impl Holder {
         let jobs = self.variables.as_ref()?;
         jobs.values().filter_map(|job| Some(job.again?.0)).min()
     }
-    pub(crate) fn forget_variables(&mut self, job: JobId) {
+    pub(crate) fn forget_variables(&mut self, job: JobId, out: &mut Out) {
         let Some(jobs) = &mut self.variables else { return };
-        jobs.remove(&job);
+        if jobs.remove(&job).is_some() {
+            out.variables.get_or_insert_default().changed.push((job, None));
+        }
         if jobs.is_empty() {
             self.variables = None;
         }
@@ -132,7 +139,8 @@ impl Scheduler {
         let jobs = self.holder.variables.get_or_insert_default();
         if let Entry::Vacant(entry) = jobs.entry(task.job) {
             let again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN));
-            entry.insert(JobVariables { again, ..JobVariables::default() });
+            let declared = work.settings.variables;
+            entry.insert(JobVariables { declared, again, ..JobVariables::default() });
             self.send_variables(task.job, out);
         }
     }
@@ -174,9 +182,9 @@ impl Scheduler {
         if improves(cell.rule(), cell.value.as_ref(), &value) {
             cell.value = Some(value);
             let news = out.variables.get_or_insert_default();
-            news.changed.push((task.job, cell.seen(index)));
+            news.changed.push((task.job, Some(cell.seen(index))));
             job.again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN));
-            self.send_variables(task.job, out);
+            job.is_changed = true;
         }
         true
     }
@@ -205,11 +213,11 @@ impl Scheduler {
         let changed = job.merge(push);
         if !changed.is_empty() {
             let news = out.variables.get_or_insert_default();
-            news.changed.extend(changed.into_iter().map(|it| (job_id, it)));
+            news.changed.extend(changed.into_iter().map(|it| (job_id, Some(it))));
         }
-        let is_synced = job.unsynced().next().is_none();
+        let is_known = job.cells.len() >= job.declared as usize;
         match job.again {
-            _ if is_synced => job.again = None,
+            _ if is_known && job.unsynced().next().is_none() => job.again = None,
             None => job.again = Some((now + VARIABLE_AGAIN, VARIABLE_AGAIN)),
             Some(_) => {}
         }
@@ -220,7 +228,9 @@ impl Scheduler {
         for Waiting { task, attempt, step, .. } in released {
             match step {
                 Step::Turn(turn) => self.begin_turn(now, task, attempt, *turn, out),
-                Step::End(outcome) => self.end_attempt(now, task, attempt, outcome, out),
+                Step::End(at, outcome) => {
+                    self.end_attempt_at(now, Some(at), (task, attempt), outcome, out);
+                }
             }
         }
     }
@@ -272,9 +282,37 @@ impl Scheduler {
         outcome: Box<Outcome>,
         out: &mut Out,
     ) {
+        let is_waiting = |job: &JobVariables| {
+            let is_end = |it: &Waiting| {
+                (it.task, it.attempt) == (task, attempt) && matches!(it.step, Step::End(..))
+            };
+            job.waiting.iter().any(is_end)
+        };
+        let jobs = self.holder.variables.as_ref();
+        if jobs.and_then(|jobs| jobs.get(&task.job)).is_some_and(is_waiting) {
+            return; // It is reported twice.
+        }
         match self.rests_on(task) {
-            values if values.is_empty() => self.end_attempt(now, task, attempt, outcome, out),
-            values => self.await_variables((task, attempt), values, Step::End(outcome)),
+            values if values.is_empty() => {
+                self.end_attempt_at(now, None, (task, attempt), outcome, out);
+            }
+            values if self.holder.leave_seat(now, task, attempt) => {
+                self.await_variables((task, attempt), values, Step::End(now, outcome));
+            }
+            _ => {} // It was stopped meanwhile.
+        }
+    }
+
+    /// Sends the values of this step: those that attempts here have set, and those that a job's
+    /// home has taken. Of several values of a variable it sends the last one.
+    pub(crate) fn send_changed_variables(&mut self, out: &mut Out) {
+        self.home.jobs.announce_changed_variables(self.routing.homes(), out);
+        let Some(jobs) = &mut self.holder.variables else { return };
+        let changed = jobs
+            .iter_mut()
+            .filter_map(|(&job_id, job)| std::mem::take(&mut job.is_changed).then_some(job_id));
+        for job in changed.collect::<Vec<_>>() {
+            self.send_variables(job, out);
         }
     }
 

@@ -222,22 +222,6 @@ impl Scheduler {
         }
     }
 
-    fn write_variable(
-        &mut self,
-        write: &wire::VarWrite,
-        out: &mut Out,
-    ) -> Result<response::Body, wire::Error> {
-        if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
-            return Err(wrong_home(u32::MAX));
-        }
-        let writer = self.options.writer();
-        match self.home.jobs.write_variable(write, writer, self.routing.homes(), out) {
-            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
-            Some(Err(text)) => Err(refused(text)),
-            None => Err(unknown_job(write.job)),
-        }
-    }
-
     fn forget_job(
         &mut self,
         now: Time,

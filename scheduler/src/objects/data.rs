@@ -440,7 +440,7 @@ impl Scheduler {
         for object in &gone {
             self.object_changed(object);
         }
-        self.holder.forget_job(job);
+        self.holder.forget_job(job, out);
         self.objects.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
         // A home of the job may have received uploads. Other nodes have files only if they
         // received tasks.

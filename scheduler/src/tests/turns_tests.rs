@@ -117,7 +117,7 @@ impl Home {
         self.step();
     }
 
-    fn finish(&mut self, task: TaskId) {
+    pub(super) fn finish(&mut self, task: TaskId) {
         let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt;
         self.scheduler.on_finished(Time(1), task, attempt, Box::default(), &mut self.out);
         self.step();

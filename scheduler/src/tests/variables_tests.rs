@@ -47,6 +47,7 @@ fn set(home: &mut Scheduler, from: NodeId, number: i64, out: &mut Out) -> Vec<wi
     out.reliable.clear();
     let set = wire::VarSet { job: JOB.0, values: vec![variable(0, number)] };
     home.on_message(Time(1), from, Body::VarSet(set), out);
+    home.send_changed_variables(out);
     let pushes = out.reliable.iter().filter(|(to, _)| *to == OTHER).filter_map(|(_, body)| {
         let Body::VarPush(push) = body else { return None };
         assert_eq!(traits(body).durable_before_send, push.synced);
@@ -64,7 +65,8 @@ fn value(scheduler: &Scheduler) -> Option<i64> {
 fn a_home_writes_and_announces_only_better_values() {
     let (mut home, mut out) = home();
     let pushes = set(&mut home, OTHER, 5, &mut out);
-    assert_eq!(pushes.iter().map(|it| it.synced).collect::<Vec<_>>(), [false, true]);
+    let synced: Vec<_> = pushes.iter().map(|it| it.synced).collect();
+    assert_eq!(synced, [false, false, true], "all at once, then the better one twice");
     let written = out.facts.variables.take().expect("the value is written");
     let record = written.changed.into_values().next().expect("the value is written");
     assert_eq!(record.value.as_ref().map(|it| it.number), Some(5));
@@ -162,4 +164,86 @@ fn sums_of_turns_count_once_also_for_the_next_home() {
     }
     assert_eq!(sum(&home), 4);
     assert_eq!(sum(&home.next()), 4);
+}
+
+#[test]
+fn a_new_reader_gets_all_values_at_once_and_again_when_they_are_synced() {
+    let (mut home, mut out) = home();
+    let ask = wire::VarSet { job: JOB.0, values: Vec::new() };
+    home.on_message(Time(1), OTHER, Body::VarSet(ask), &mut out);
+    let synced = |(to, body): &(NodeId, Body)| match body {
+        Body::VarPush(push) if *to == OTHER => {
+            assert_eq!(push.variables.len(), 1, "all variables");
+            Some(push.synced)
+        }
+        _ => None,
+    };
+    let synced: Vec<bool> = out.reliable.iter().filter_map(synced).collect();
+    assert_eq!(synced, [false, true]);
+}
+
+#[test]
+fn a_home_announces_only_the_best_value_of_a_step() {
+    let (mut home, mut out) = home();
+    set(&mut home, OTHER, 9, &mut out);
+    out.reliable.clear();
+    for number in [8, 5, 7] {
+        let set = wire::VarSet { job: JOB.0, values: vec![variable(0, number)] };
+        home.on_message(Time(1), ME, Body::VarSet(set), &mut out);
+    }
+    home.send_changed_variables(&mut out);
+    let pushed = out.reliable.iter().filter_map(|(to, body)| match body {
+        Body::VarPush(push) if *to == OTHER => {
+            Some((push.variables[0].value.as_ref()?.number, push.synced))
+        }
+        _ => None,
+    });
+    assert_eq!(pushed.collect::<Vec<_>>(), [(5, false), (5, true)]);
+}
+
+#[test]
+fn a_list_of_jobs_has_no_values_and_a_watch_no_witnesses() {
+    let (mut home, mut out) = home();
+    let client = proto::ClientId(3);
+    home.home.jobs.watch(JOB, client, 1, &mut out);
+    out.answers.clear();
+    set(&mut home, OTHER, 5, &mut out);
+    let told = out.answers.pop().and_then(|answer| match answer.response.body {
+        Some(wire::response::Body::Job(state)) => state.variables[0].value.clone(),
+        _ => None,
+    });
+    assert_eq!(told, Some(VarValue { number: 5, ..VarValue::default() }));
+    assert!(home.home.jobs.summaries().all(|state| state.variables.is_empty()));
+}
+
+#[test]
+fn the_end_of_an_attempt_waits_without_its_slot() {
+    let mut home = Home::with(None);
+    home.scheduler.holder.variables_mut().insert(task().job, Default::default());
+    push(&mut home, 5, false);
+    let is_done = |home: &mut Home| {
+        home.step();
+        home.sync();
+        home.scheduler.holder.running().is_empty()
+    };
+    let seat = |home: &Home| home.scheduler.holder.running()[&task()].has_seat();
+    assert!(seat(&home));
+    for _ in 0..2 {
+        home.finish(task());
+        assert!(!is_done(&mut home), "its end waits for the sync of 5");
+        assert!(!seat(&home));
+    }
+    push(&mut home, 5, true);
+    assert!(is_done(&mut home));
+}
+
+#[test]
+fn the_end_of_a_round_drops_the_values_here() {
+    let mut home = Home::with(None);
+    home.scheduler.holder.variables_mut().insert(task().job, Default::default());
+    push(&mut home, 5, true);
+    home.out.variables = None;
+    home.scheduler.forget_data(task().job, true, &mut home.out);
+    let news = home.out.variables.take().expect("the shell drops them as well");
+    assert_eq!(news.changed, [(task().job, None)]);
 }

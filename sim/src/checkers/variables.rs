@@ -97,11 +97,16 @@ pub(crate) fn on_end(number: u64, jobs: &Jobs, turns: &Turns) -> Verdict {
         let Some(told) = job.told.as_ref().filter(|it| it.phase() != wire::JobPhase::Lost) else {
             continue;
         };
-        if told.variables.is_empty() {
-            continue; // The job was forgotten.
-        }
         let of_job = |task: &&TaskId| task.job == job.job;
         let committed = turns.committed.iter().filter(|(task, _)| of_job(task));
+        if told.variables.is_empty() {
+            // The job was forgotten, or cancelled before its commit.
+            if job.may_be_forgotten || committed.count() == 0 {
+                continue;
+            }
+            let text = format!("{}: it has committed turns, and no variables", job.job);
+            return Err(Violation::new(NAME, text));
+        }
         let mut sum = 0;
         for (task, turn) in committed.flat_map(|(task, all)| all.values().map(move |it| (task, it)))
         {

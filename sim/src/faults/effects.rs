@@ -270,6 +270,9 @@ impl World {
                 self.turn_answered(index, task, attempt, answer);
             }
             Effect::Variable { job, variable } => self.variable_heard(index, job, &variable),
+            Effect::VariablesForgotten { job } => {
+                self.variables.on_forgotten((index, self.machines[index].life), job);
+            }
             Effect::VariableSet { .. } => {}
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
@@ -299,9 +302,7 @@ impl World {
             Effect::Measure => self.measure(index),
             Effect::Read(request) => self.read(index, request),
             // The core deletes its own state.
-            Effect::Forget { job } => {
-                self.variables.on_forgotten((index, self.machines[index].life), job);
-            }
+            Effect::Forget { .. } => {}
             Effect::Erase { job, number } => {
                 let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
                 let life = self.machines[index].life;

@@ -53,6 +53,8 @@ pub(crate) enum Watched {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
+    /// Jobs with variables that have changed in this step.
+    changed_variables: Vec<JobId>,
     mutant: Option<Mutant>,
     /// Present on a node that was home of a job.
     stall_rounds: Option<Box<StallRounds>>,
@@ -369,7 +371,7 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.client_state() }
+            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.state_in_list() }
         })
     }
 
@@ -413,16 +415,6 @@ impl Job {
             collections: BTreeMap::new(),
             variables: JobVariables::default(),
         }
-    }
-
-    /// The state as clients see it.
-    fn client_state(&self) -> wire::JobState {
-        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
-        // Fields that only the home needs, and that may be large, are left out.
-        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
-        let total = self.total();
-        let variables = self.variables.seen(self.state.sum.as_ref());
-        wire::JobState { total, stall, rounds, retried, members, variables, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
@@ -584,7 +576,7 @@ impl Job {
         let rounds = std::mem::take(&mut self.state.rounds);
         let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
-            self.answer(client, id, self.client_state(), out);
+            self.answer(client, id, self.watched_state(), out);
         }
         (self.state.partitions, self.state.rounds) = (partitions, rounds);
         self.state.members = members;

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 use proto::variable::improves;
 use proto::wire::message::Body;
-use proto::wire::{VarDeclared, VarRule};
+use proto::wire::{VarDeclared, VarRule, response};
 use proto::{JobId, NodeId, variable, wire};
 
 use super::{Job, Jobs};
-use crate::Mutant;
+use crate::home::requests::{refused, unknown_job, wrong_home};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+use crate::{Mutant, Scheduler};
 
 /// The variables of one job.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub(super) struct JobVariables {
     cells: Vec<wire::Variable>,
     /// The nodes that run tasks of the job, or have run some.
     readers: BTreeSet<NodeId>,
+    /// The variables with a better value since the last step, by index.
+    changed: BTreeSet<u32>,
 }
 
 impl JobVariables {
@@ -31,7 +34,7 @@ impl JobVariables {
             let value = declared.initial.clone();
             wire::Variable { index, declared: Some(declared), value, sum: None }
         });
-        Self { cells: cells.collect(), readers: BTreeSet::new() }
+        Self { cells: cells.collect(), ..Self::default() }
     }
 
     pub(super) fn is_none(&self) -> bool {
@@ -99,13 +102,7 @@ impl Jobs {
     }
 
     /// A node has values, or wants them.
-    pub(crate) fn on_var_set(
-        &mut self,
-        from: NodeId,
-        set: &wire::VarSet,
-        homes: &Homes,
-        out: &mut Out,
-    ) {
+    pub(crate) fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {
         let job_id = JobId(set.job);
         let mutant = self.mutant;
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
@@ -115,7 +112,12 @@ impl Jobs {
         if job.variables.is_none() {
             return;
         }
-        job.variables.readers.insert(from);
+        let is_new = job.variables.readers.insert(from);
+        if is_new || set.values.is_empty() {
+            // At once: a node that knows only some of the variables waits for the others.
+            let all = job.variables.cells.clone();
+            out.reliable.push((from, job.push(all, false, false)));
+        }
         let taken = set.values.iter().filter(|it| job.variables.take(it, mutant));
         let changed: Vec<u32> = taken.map(|it| it.index).collect();
         if changed.is_empty() {
@@ -123,7 +125,17 @@ impl Jobs {
             let all = job.variables.cells.clone();
             return out.reliable.push((from, job.push(all, true, false)));
         }
-        job.announce_changed(&changed, homes, out);
+        job.note_changed(&changed, out);
+        self.changed_variables.push(job_id);
+    }
+
+    /// A step is over: its best values are announced.
+    pub(crate) fn announce_changed_variables(&mut self, homes: &Homes, out: &mut Out) {
+        for job in std::mem::take(&mut self.changed_variables) {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.announce_changed(homes, out);
+            }
+        }
     }
 
     /// A client sets a variable. `None`: there is no such job.
@@ -131,7 +143,6 @@ impl Jobs {
         &mut self,
         write: &wire::VarWrite,
         writer: u64,
-        homes: &Homes,
         out: &mut Out,
     ) -> Option<Result<(), String>> {
         let mutant = self.mutant;
@@ -144,7 +155,8 @@ impl Jobs {
             Err(error) => return Some(Err(error)),
         };
         if job.variables.take(&new, mutant) {
-            job.announce_changed(&[new.index], homes, out);
+            job.note_changed(&[new.index], out);
+            self.changed_variables.push(JobId(write.job));
         }
         Some(Ok(()))
     }
@@ -156,18 +168,53 @@ impl Jobs {
 }
 
 impl Job {
+    /// The state as clients see it.
+    pub(super) fn client_state(&self) -> wire::JobState {
+        let variables = self.variables.seen(self.state.sum.as_ref());
+        wire::JobState { variables, ..self.state_in_list() }
+    }
+
+    /// As in a list of jobs: the values of variables may be large.
+    pub(super) fn state_in_list(&self) -> wire::JobState {
+        let stall = self.stall_detector.stall().filter(|_| self.state.ended_ns == 0).cloned();
+        // Fields that only the home needs, and that may be large, are left out.
+        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
+        let total = self.total();
+        wire::JobState { total, stall, rounds, retried, members, ..self.state.clone() }
+    }
+
+    /// As a client that watches sees it: it gets each change, and asks for a witness that it needs.
+    pub(super) fn watched_state(&self) -> wire::JobState {
+        let mut state = self.client_state();
+        let values = state.variables.iter_mut().filter_map(|it| it.value.as_mut());
+        if state.ended_ns == 0 {
+            values.for_each(|value| value.witness = Vec::new());
+        }
+        state
+    }
+
     fn push(&self, variables: Vec<wire::Variable>, synced: bool, asks: bool) -> Body {
         Body::VarPush(wire::VarPush { job: self.state.job, variables, synced, asks })
     }
 
-    /// Writes changed variables and announces them: at once, and when they are synced.
-    fn announce_changed(&mut self, changed: &[u32], homes: &Homes, out: &mut Out) {
+    /// Writes changed variables. They are announced at the end of the step.
+    fn note_changed(&mut self, changed: &[u32], out: &mut Out) {
         self.record_variables(changed, out);
+        self.variables.changed.extend(changed);
+    }
+
+    /// Announces changed variables: at once, and when they are synced.
+    fn announce_changed(&mut self, homes: &Homes, out: &mut Out) {
+        let changed = std::mem::take(&mut self.variables.changed);
+        if changed.is_empty() {
+            return; // It changed several times in this step.
+        }
         // A node that has gone asks again when it is back and runs tasks of the job.
         let living: BTreeSet<NodeId> = homes.living_or_back().collect();
         self.variables.readers.retain(|reader| living.contains(reader));
         let cells = &self.variables.cells;
-        let cells: Vec<_> = changed.iter().map(|&at| cells[at as usize].clone()).collect();
+        let cells: Vec<_> =
+            changed.iter().filter_map(|&at| cells.get(at as usize)).cloned().collect();
         for synced in [false, true] {
             for &reader in &self.variables.readers {
                 out.reliable.push((reader, self.push(cells.clone(), synced, false)));
@@ -210,6 +257,24 @@ impl Job {
         for member in homes.living_or_back() {
             let all = self.variables.cells.clone();
             out.reliable.push((member, self.push(all, true, true)));
+        }
+    }
+}
+
+impl Scheduler {
+    /// A client sets a variable.
+    pub(crate) fn write_variable(
+        &mut self,
+        write: &wire::VarWrite,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.routing.homes().job_home(JobId(write.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.home.jobs.write_variable(write, self.options.client_writer(), out) {
+            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Some(Err(text)) => Err(refused(text)),
+            None => Err(unknown_job(write.job)),
         }
     }
 }

@@ -141,6 +141,9 @@ impl Ledger {
         if let Some(state) = turn.state.take() {
             own.state = Some(state);
         }
+        if !turn.sums.is_empty() {
+            self.report_part(now, task);
+        }
         (ordinal, first, count)
     }
 
@@ -198,16 +201,21 @@ impl Ledger {
     /// end well.
     pub(crate) fn lose_turned(&mut self, now: Time, task: TaskId) {
         let name = self.name(task);
-        let interval = self.report_interval;
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        if let Some(part) = job.parts.get_mut(task.partition()) {
+        if let Some(part) = self.part_mut(task) {
             part.count.lost = format!(
-                "the outputs of task '{name}' ({}) are lost, and a task that has spawned others \
+                "the outputs of task '{name}' ({}) are lost, and a task that has committed turns \
                  does not run again; hint: more replicas of its outputs",
                 task.local
             );
-            job.parts.mark_changed(task.partition());
         }
+        self.report_part(now, task);
+    }
+
+    /// The counts of the task's part have changed.
+    fn report_part(&mut self, now: Time, task: TaskId) {
+        let interval = self.report_interval;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        job.parts.mark_changed(task.partition());
         job.report_soon(now, interval);
     }
 }

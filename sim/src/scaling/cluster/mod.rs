@@ -411,7 +411,10 @@ impl Cluster<'_, '_> {
                         .push(done + self.transport.latency(), ScalingEvent::Response(response));
                 }
                 Effect::Launch(launch) => self.launch(index, done, &launch),
-                Effect::Variable { .. } | Effect::VariableSet { .. } => {} // No job has any.
+                // No job has any.
+                Effect::Variable { .. }
+                | Effect::VariablesForgotten { .. }
+                | Effect::VariableSet { .. } => {}
                 Effect::TurnAnswer { .. } => {} // No task of a study spawns others.
                 Effect::Kill { task, attempt } => {
                     if let Some(run) = self.machines[index].running.remove(&(task, attempt)) {
