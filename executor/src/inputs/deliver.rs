@@ -31,7 +31,7 @@ use crate::executor::Shared;
 use crate::inputs::tree::{FileState, GUARDED_ENTRIES_MAX, TooManyEntries, Tree, Trees};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
-use crate::objects::ObjectError;
+use crate::objects::{ObjectError, ObjectReader};
 
 /// The number of characters at the end of a file's name that a link to it keeps.
 const HELD_NAME_CHARS: usize = 48;
@@ -214,7 +214,7 @@ pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
         let Some(name) = guard.changed() else { continue };
         let what = match &guard.linked {
             Linked::Object(object) => {
-                shared.objects.discard_object(*object);
+                shared.objects.drop_changed(*object);
                 "the node drops this copy of it"
             }
             Linked::Copy(source) => {
@@ -269,6 +269,10 @@ fn too_many(name: &str) -> String {
     )
 }
 
+fn opened(shared: &Shared, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
+    shared.objects.sound(object, || shared.objects.open_object(object))
+}
+
 /// Delivers an object that is one file.
 pub(crate) fn object(
     shared: &Shared,
@@ -286,7 +290,7 @@ pub(crate) fn object(
     let size_bytes = shared.objects.size_bytes(object).unwrap_or(u64::MAX);
     let is_small = size_bytes <= PRIVATE_INPUT_BYTES_MAX;
     if is_output || (shared.means.is_root && is_small) {
-        let (mut reader, _) = shared.objects.open_object(object).map_err(wrong)?;
+        let (mut reader, _) = opened(shared, object).map_err(wrong)?;
         let mut to = create(target, reader.is_executable()).map_err(io_wrong)?;
         match reader.file() {
             Some(file) => io::copy(file, &mut to).map(drop),
@@ -295,7 +299,8 @@ pub(crate) fn object(
         .map_err(io_wrong)?;
         return Ok((vec![target.to_owned()], None));
     }
-    let source = shared.objects.file(object).map_err(wrong)?;
+    let file = || shared.objects.file(object);
+    let source = shared.objects.sound(object, file).map_err(wrong)?;
     if shared.means.clone(&source, target).map_err(io_wrong)? {
         return Ok((vec![target.to_owned()], None));
     }
@@ -304,7 +309,7 @@ pub(crate) fn object(
     let guard = LinkedInput::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
         // The object was changed without a check, for example by a power failure.
-        shared.objects.discard_object(object);
+        shared.objects.drop_changed(object);
         return Err(format!("input file '{name}': its object was damaged on this node"));
     }
     Ok((vec![target.to_owned()], Some(guard)))
@@ -338,8 +343,8 @@ fn unpack(
     name: &str,
     directory: &Path,
 ) -> Result<Vec<PathBuf>, String> {
-    let opened = shared.objects.open_object(object);
-    let (reader, _) = opened.map_err(|error| format!("input file '{name}': {error}"))?;
+    let (reader, _) =
+        opened(shared, object).map_err(|error| format!("input file '{name}': {error}"))?;
     let reader = io::BufReader::with_capacity(proto::limits::PIECE_BYTES, reader);
     archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
 }
