@@ -28,6 +28,8 @@ impl ExecutorError {
 pub enum ObjectError {
     #[error("object {0} is not on this node")]
     Absent(ObjectName),
+    #[error("object {0} was changed on the disk of this node")]
+    Changed(ObjectName),
     #[error("cannot {action} object {object}: {reason}")]
     Io { action: &'static str, object: ObjectName, reason: String },
     #[error("object {object} exceeds {limit_bytes} bytes, the largest object of this node")]

@@ -72,7 +72,9 @@ pub use commands::expand;
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use inputs::uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};
-pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
+pub use objects::{
+    IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectSource, ObjectStore,
+};
 pub use streams::{CopiedPacks, CopiedRecords, Place, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use workers::FunctionStore;

@@ -126,7 +126,8 @@ fn read_inputs(shared: &Shared, launch: &Launch) -> Result<(), String> {
     let mut buffer = vec![0; limits::PIECE_BYTES];
     for input in &launch.inputs {
         let name = ObjectName(input.object);
-        let opened = shared.objects.open_object(input.object);
+        let (store, object) = (&shared.objects, input.object);
+        let opened = store.sound(object, || store.open_object(object));
         let (mut file, _) = opened.map_err(|error| format!("input {}: {error}", input.slot))?;
         let mut size_bytes = 0;
         loop {

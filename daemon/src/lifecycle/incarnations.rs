@@ -32,6 +32,7 @@ use crate::lifecycle::rendezvous::{self, Formation, JoinCondition, RendezvousOpt
 use crate::lifecycle::{Members, StoreRecovery, end_of_life};
 use crate::limits::{INBOX_FRAMES_MAX, LOCK_HEARTBEAT_TIMEOUT, UPLOAD_SEARCHES_MAX};
 use crate::log::NodeLog;
+use crate::objects::copies::OtherNodes;
 use crate::objects::data::{DataConnectionPool, Registry, SmallObjectChannel};
 use crate::objects::{Transfers, captured, data, upload_search};
 use crate::options::NodeOptions;
@@ -166,6 +167,7 @@ impl NodeContext {
             copies: AtomicU32::new(1),
             told: AtomicBool::new(false),
         });
+        OtherNodes::serve(&shared);
         Ok(RunningIncarnation { state, store, shared, inbox, local, local_sender })
     }
 

@@ -1,6 +1,7 @@
 //! Transfer of bytes between nodes: objects, uploaded files, printed output.
 
 pub(crate) mod captured;
+pub(crate) mod copies;
 pub(crate) mod data;
 pub(crate) mod functions;
 pub(crate) mod output_removal;

@@ -20,6 +20,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::ObjectId;
@@ -27,12 +28,10 @@ use proto::ObjectId;
 use crate::archive::{self, Modes};
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::inputs::tree::{FileState, GUARDED_ENTRIES_MAX, TooManyEntries, Tree, Trees};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
-use crate::objects::ObjectError;
-
-/// The number of files in a user's directory that are compared after a task has read it.
-const GUARDED_ENTRIES_MAX: usize = 4096;
+use crate::objects::{ObjectError, ObjectReader};
 
 /// The number of characters at the end of a file's name that a link to it keeps.
 const HELD_NAME_CHARS: usize = 48;
@@ -49,6 +48,7 @@ pub(crate) struct DeliveryMethods {
     /// The directory is read-only for commands, including those of root.
     shielded: AtomicBool,
     held: AtomicU64,
+    trees: Trees,
 }
 
 impl DeliveryMethods {
@@ -64,6 +64,7 @@ impl DeliveryMethods {
             held_dir: held_dir.to_owned(),
             shielded: AtomicBool::new(false),
             held: AtomicU64::new(0),
+            trees: Trees::default(),
         })
     }
 
@@ -152,53 +153,17 @@ pub(crate) struct LinkedInput {
     target: PathBuf,
     /// The link in the shielded directory; it is removed with this guard.
     held: Option<PathBuf>,
-    before: State,
-    /// For a directory: its files, unless there are too many to check.
-    within: Vec<(PathBuf, State)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct State {
-    inode: u64,
-    size_bytes: u64,
-    changed_ns: i128,
-}
-
-impl State {
-    fn of(metadata: &Metadata) -> Self {
-        let changed_ns =
-            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-        Self { inode: metadata.ino(), size_bytes: metadata.len(), changed_ns }
-    }
-}
-
-/// The files below a directory, without those behind links.
-fn files_within(directory: &Path) -> Vec<(PathBuf, State)> {
-    let (mut rest, mut files, mut looked) = (vec![directory.to_owned()], Vec::new(), 0);
-    while let Some(directory) = rest.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            looked += 1;
-            if looked > GUARDED_ENTRIES_MAX {
-                return Vec::new();
-            }
-            if metadata.is_dir() {
-                rest.push(entry.path());
-            } else if metadata.is_file() {
-                files.push((entry.path(), State::of(&metadata)));
-            }
-        }
-    }
-    files
+    before: FileState,
+    /// The files of a directory.
+    within: Option<Arc<Tree>>,
 }
 
 impl LinkedInput {
     fn new(name: &str, linked: Linked, source: PathBuf, target: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(&source)?;
-        let within = if metadata.is_dir() { files_within(&source) } else { Vec::new() };
         let (name, target) = (name.to_owned(), target.to_owned());
-        let (before, held) = (State::of(&metadata), None);
-        Ok(Self { name, linked, source, target, held, before, within })
+        let (before, held) = (FileState::of(&metadata), None);
+        Ok(Self { name, linked, source, target, held, before, within: None })
     }
 
     /// The guard of a file of this node that [`DeliveryMethods::link`] has linked.
@@ -221,12 +186,10 @@ impl LinkedInput {
 
     /// The changed file, by its name for the user.
     fn changed(&self) -> Option<String> {
-        let now = |path: &Path| fs::metadata(path).ok().map(|metadata| State::of(&metadata));
-        if self.linked == Linked::Users && self.source.is_dir() {
-            // Added files change no other file.
-            let changed = self.within.iter().find(|(path, before)| now(path) != Some(*before));
-            return changed.map(|(path, _)| path.display().to_string());
+        if let Some(within) = &self.within {
+            return within.changed(&self.source).map(|path| path.display().to_string());
         }
+        let now = |path: &Path| fs::metadata(path).ok().map(|metadata| FileState::of(&metadata));
         // The object may be deleted by now, and its link removed from the directory.
         let paths = [Some(&self.source), self.held.as_ref(), Some(&self.target)];
         let states = paths.map(|path| now(path?));
@@ -251,7 +214,7 @@ pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
         let Some(name) = guard.changed() else { continue };
         let what = match &guard.linked {
             Linked::Object(object) => {
-                shared.objects.discard_object(*object);
+                shared.objects.drop_changed(*object);
                 "the node drops this copy of it"
             }
             Linked::Copy(source) => {
@@ -299,6 +262,17 @@ fn told(name: &str, error: &io::Error) -> String {
     format!("input file '{name}': {why}")
 }
 
+fn too_many(name: &str) -> String {
+    format!(
+        "input directory '{name}' has more than {GUARDED_ENTRIES_MAX} entries: the node cannot \
+         tell whether the task changes them; name the files instead, or pack them into one file"
+    )
+}
+
+fn opened(shared: &Shared, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
+    shared.objects.sound(object, || shared.objects.open_object(object))
+}
+
 /// Delivers an object that is one file.
 pub(crate) fn object(
     shared: &Shared,
@@ -316,7 +290,7 @@ pub(crate) fn object(
     let size_bytes = shared.objects.size_bytes(object).unwrap_or(u64::MAX);
     let is_small = size_bytes <= PRIVATE_INPUT_BYTES_MAX;
     if is_output || (shared.means.is_root && is_small) {
-        let (mut reader, _) = shared.objects.open_object(object).map_err(wrong)?;
+        let (mut reader, _) = opened(shared, object).map_err(wrong)?;
         let mut to = create(target, reader.is_executable()).map_err(io_wrong)?;
         match reader.file() {
             Some(file) => io::copy(file, &mut to).map(drop),
@@ -325,7 +299,8 @@ pub(crate) fn object(
         .map_err(io_wrong)?;
         return Ok((vec![target.to_owned()], None));
     }
-    let source = shared.objects.file(object).map_err(wrong)?;
+    let file = || shared.objects.file(object);
+    let source = shared.objects.sound(object, file).map_err(wrong)?;
     if shared.means.clone(&source, target).map_err(io_wrong)? {
         return Ok((vec![target.to_owned()], None));
     }
@@ -334,7 +309,7 @@ pub(crate) fn object(
     let guard = LinkedInput::of_link(name, linked, source, target, held).map_err(io_wrong)?;
     if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
         // The object was changed without a check, for example by a power failure.
-        shared.objects.discard_object(object);
+        shared.objects.drop_changed(object);
         return Err(format!("input file '{name}': its object was damaged on this node"));
     }
     Ok((vec![target.to_owned()], Some(guard)))
@@ -368,8 +343,8 @@ fn unpack(
     name: &str,
     directory: &Path,
 ) -> Result<Vec<PathBuf>, String> {
-    let opened = shared.objects.open_object(object);
-    let (reader, _) = opened.map_err(|error| format!("input file '{name}': {error}"))?;
+    let (reader, _) =
+        opened(shared, object).map_err(|error| format!("input file '{name}': {error}"))?;
     let reader = io::BufReader::with_capacity(proto::limits::PIECE_BYTES, reader);
     archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
 }
@@ -404,11 +379,19 @@ pub(crate) fn external(
             return LinkedInput::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
         }
     }
+    let within = match metadata.is_dir() {
+        true => Some(shared.means.trees.read(source).map_err(|TooManyEntries| too_many(name))?),
+        false => None,
+    };
     symlink(source, target).map_err(wrong)?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Ok(None); // A pipe or a device.
     }
-    LinkedInput::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
+    let guard = LinkedInput::new(name, Linked::Users, source.to_owned(), target);
+    guard.map_err(wrong).map(|mut guard| {
+        guard.within = within;
+        Some(guard)
+    })
 }
 
 /// Links the node's copy of a staged file.

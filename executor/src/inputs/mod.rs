@@ -2,6 +2,7 @@
 
 pub(crate) mod deliver;
 pub(crate) mod shared_files;
+mod tree;
 pub(crate) mod uploads;
 
 use std::collections::HashMap;

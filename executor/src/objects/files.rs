@@ -8,6 +8,7 @@ use proto::{Attempt, JobId, LocalId, ObjectId, TaskId};
 
 use super::ObjectKind;
 use super::index::Index;
+use super::reader::changed_ns;
 
 pub(super) const PART_SUFFIX: &str = ".part";
 
@@ -66,7 +67,9 @@ pub(super) fn scan(root: &Path) -> io::Result<Index> {
             if name.ends_with(PART_SUFFIX) {
                 fs::remove_file(entry.path())?;
             } else if let Some((object, kind)) = parse_name(JobId(job), name) {
-                index.insert(object, entry.metadata()?.len(), kind);
+                let metadata = entry.metadata()?;
+                let changed_ns = Some(changed_ns(&metadata));
+                index.insert(object, metadata.len(), changed_ns, kind);
             }
         }
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use proto::ObjectId;
 
+use super::reader::changed_ns;
 use super::{ObjectError, ObjectKind, ObjectName, ObjectStore};
 use crate::disk_reserve;
 
@@ -77,8 +78,14 @@ impl IncomingObject {
         fs::rename(&self.path, &target)
             .map_err(|error| ObjectError::failed("keep", object, &error))?;
         self.done = true;
-        self.store.index().insert(object, size_bytes, kind);
+        let changed_ns = self.changed_ns();
+        self.store.index().insert(object, size_bytes, changed_ns, kind);
         Ok(size_bytes)
+    }
+
+    /// The modification time of the complete file.
+    fn changed_ns(&self) -> Option<i64> {
+        self.file.metadata().ok().as_ref().map(changed_ns)
     }
 
     /// Becomes the file of an object in memory, unless the object has a file or is deleted by now.
@@ -95,7 +102,7 @@ impl IncomingObject {
         fs::rename(&self.path, target)
             .map_err(|error| ObjectError::failed("keep", self.object, &error))?;
         self.done = true;
-        index.free_bytes(self.object);
+        index.free_bytes(self.object, self.changed_ns());
         Ok(())
     }
 }

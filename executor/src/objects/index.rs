@@ -24,6 +24,10 @@ pub(super) struct Entry {
     pub(super) kind: ObjectKind,
     /// xxh3 of the bytes, once it was computed.
     pub(super) checksum: Option<u64>,
+    /// The modification time of its file when the object was complete. Objects do not change.
+    pub(super) changed_ns: Option<i64>,
+    /// The file was changed later, and removed: another copy must take its place.
+    pub(super) is_dropped: bool,
     /// The file of an object in memory will get the executable bit.
     pub(super) executable: bool,
     /// The bytes of an object without a file.
@@ -32,10 +36,30 @@ pub(super) struct Entry {
 
 impl Index {
     /// Adds an object that has a file.
-    pub(super) fn insert(&mut self, object: ObjectId, size_bytes: u64, kind: ObjectKind) {
+    pub(super) fn insert(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        changed_ns: Option<i64>,
+        kind: ObjectKind,
+    ) {
         self.remove(object);
-        self.size_bytes += size_bytes;
-        let entry = Entry { size_bytes, kind, checksum: None, executable: false, held: None };
+        let entry = Entry {
+            size_bytes,
+            kind,
+            checksum: None,
+            changed_ns,
+            is_dropped: false,
+            executable: false,
+            held: None,
+        };
+        self.put(object, entry);
+    }
+
+    /// Adds an object with all that is known about it.
+    pub(super) fn put(&mut self, object: ObjectId, entry: Entry) {
+        self.size_bytes += entry.size_bytes;
+        self.held_bytes += entry.held.as_ref().map_or(0, |bytes| bytes.len() as u64);
         self.objects.insert(object, entry);
     }
 
@@ -55,7 +79,7 @@ impl Index {
         executable: bool,
     ) {
         let size_bytes = bytes.len() as u64;
-        self.insert(object, size_bytes, kind);
+        self.insert(object, size_bytes, None, kind);
         let entry = self.objects.get_mut(&object).expect("just inserted");
         entry.checksum = Some(checksum);
         entry.executable = executable;
@@ -64,8 +88,12 @@ impl Index {
     }
 
     /// Drops the bytes in memory of an object that has a file now. True if there were any.
-    pub(super) fn free_bytes(&mut self, object: ObjectId) -> bool {
-        let bytes = self.objects.get_mut(&object).and_then(|entry| entry.held.take());
+    pub(super) fn free_bytes(&mut self, object: ObjectId, changed_ns: Option<i64>) -> bool {
+        let entry = self.objects.get_mut(&object);
+        let bytes = entry.and_then(|entry| {
+            entry.changed_ns = changed_ns;
+            entry.held.take()
+        });
         self.held_bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         bytes.is_some()
     }

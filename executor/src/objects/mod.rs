@@ -17,6 +17,7 @@ mod files;
 mod incoming;
 mod index;
 mod reader;
+mod replace;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,8 @@ use self::files::{PART_SUFFIX, directory_name, file_name, range_of, scan};
 pub use self::incoming::IncomingObject;
 use self::index::{Entry, Index};
 pub use self::reader::ObjectReader;
+pub use self::replace::ObjectSource;
+use self::replace::Replacement;
 use crate::error::ExecutorError;
 pub use crate::error::{ObjectError, ObjectName};
 
@@ -50,6 +53,7 @@ struct Inner {
     limit_bytes: u64,
     parts: AtomicU64,
     index: Mutex<Index>,
+    replacement: Replacement,
 }
 
 /// The reason why an object is here.
@@ -107,7 +111,8 @@ impl ObjectStore {
         crate::private::own_dir(root).map_err(wrong)?;
         let index = Mutex::new(scan(root).map_err(wrong)?);
         let parts = AtomicU64::new(0);
-        Ok(Self { inner: Arc::new(Inner { root: root.to_owned(), limit_bytes, parts, index }) })
+        let (root, replacement) = (root.to_owned(), Replacement::default());
+        Ok(Self { inner: Arc::new(Inner { root, limit_bytes, parts, index, replacement }) })
     }
 
     #[must_use]
@@ -154,17 +159,21 @@ impl ObjectStore {
 
     /// Opens an object for reading, with its exact size.
     pub fn open_object(&self, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
-        let Entry { size_bytes, kind, executable, held, .. } = self.entry(object)?;
+        let Entry { size_bytes, kind, executable, held, changed_ns, .. } = self.entry(object)?;
         let reader = match held {
-            Some(bytes) => Ok(ObjectReader::of_memory(bytes, executable)),
-            None => ObjectReader::of_file(&self.path_of(object, kind), size_bytes),
+            Some(bytes) => Ok(Some(ObjectReader::of_memory(bytes, executable))),
+            None => {
+                let path = self.path_of(object, kind);
+                ObjectReader::of_unchanged_file(&path, size_bytes, changed_ns)
+            }
         };
-        let opened = reader.map(|reader| (reader, size_bytes));
-        opened.map_err(|error| match error.kind() {
+        let opened = reader.map_err(|error| match error.kind() {
             // The file was removed by another process.
             io::ErrorKind::NotFound => ObjectError::Absent(ObjectName(object)),
             _ => ObjectError::failed("read", object, &error),
-        })
+        })?;
+        let reader = opened.ok_or(ObjectError::Changed(ObjectName(object)))?;
+        Ok((reader, size_bytes))
     }
 
     /// This output of any attempt of a task, if one is here.
@@ -283,7 +292,8 @@ impl ObjectStore {
             fs::create_dir_all(directory).map_err(wrong)?;
             fs::rename(file, &target).map_err(wrong)?;
         }
-        self.index().insert(object, metadata.len(), kind);
+        let changed_ns = Some(reader::changed_ns(&metadata));
+        self.index().insert(object, metadata.len(), changed_ns, kind);
         Ok(metadata.len())
     }
 
@@ -352,7 +362,17 @@ impl ObjectStore {
 
     /// The path of an object's file. An object in memory is written to its file now.
     pub fn file(&self, object: ObjectId) -> Result<PathBuf, ObjectError> {
-        let Entry { kind, executable, held, .. } = self.entry(object)?;
+        let Entry { kind, executable, held, changed_ns, .. } = self.entry(object)?;
+        if let Some(before_ns) = changed_ns {
+            match fs::metadata(self.path_of(object, kind)) {
+                Ok(now) if reader::changed_ns(&now) == before_ns => {}
+                Ok(_) => return Err(ObjectError::Changed(ObjectName(object))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(ObjectError::Absent(ObjectName(object)));
+                }
+                Err(error) => return Err(ObjectError::failed("read", object, &error)),
+            }
+        }
         if let Some(bytes) = held {
             let mut incoming = self.create_incoming(object, kind)?;
             incoming.set_executable(executable)?;
@@ -363,8 +383,11 @@ impl ObjectStore {
     }
 
     fn entry(&self, object: ObjectId) -> Result<Entry, ObjectError> {
-        let absent = || ObjectError::Absent(ObjectName(object));
-        self.index().objects.get(&object).cloned().ok_or_else(absent)
+        match self.index().objects.get(&object) {
+            None => Err(ObjectError::Absent(ObjectName(object))),
+            Some(entry) if entry.is_dropped => Err(ObjectError::Changed(ObjectName(object))),
+            Some(entry) => Ok(entry.clone()),
+        }
     }
 
     fn path_of(&self, object: ObjectId, kind: ObjectKind) -> PathBuf {

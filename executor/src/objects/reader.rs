@@ -1,10 +1,15 @@
 //! An object that is open for reading.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+/// The modification time of a file.
+pub(super) fn changed_ns(metadata: &Metadata) -> i64 {
+    metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec())
+}
 
 #[derive(Debug)]
 pub struct ObjectReader {
@@ -23,10 +28,28 @@ impl ObjectReader {
         Self { source: Source::Memory(Cursor::new(bytes)), executable }
     }
 
+    /// The file of an object with this time of its last change; `None`: the file was changed since.
+    pub(super) fn of_unchanged_file(
+        path: &Path,
+        size_bytes: u64,
+        before_ns: Option<i64>,
+    ) -> io::Result<Option<Self>> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if before_ns.is_some_and(|before_ns| before_ns != changed_ns(&metadata)) {
+            return Ok(None);
+        }
+        Self::of_open_file(file, &metadata, size_bytes).map(Some)
+    }
+
     /// A file with another length than the object's size is damaged.
     pub(crate) fn of_file(path: &Path, size_bytes: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
+        Self::of_open_file(file, &metadata, size_bytes)
+    }
+
+    fn of_open_file(file: File, metadata: &Metadata, size_bytes: u64) -> io::Result<Self> {
         let found_bytes = metadata.len();
         if found_bytes != size_bytes {
             let text = format!("its file has {found_bytes} bytes instead of {size_bytes}");

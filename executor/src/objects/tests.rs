@@ -218,3 +218,55 @@ fn concurrent_requests_for_a_file_get_the_same_one() {
     });
     assert_eq!((files_of(dir.path()), store.checksum(object(1, 0))), (1, Some(7)));
 }
+
+/// Changes the file of an object without a change of its size.
+fn change(store: &ObjectStore, object: ObjectId, bytes: &[u8]) {
+    let path = store.file(object).unwrap();
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&path, bytes).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_modified(before + std::time::Duration::from_nanos(1)).unwrap();
+}
+
+#[test]
+fn a_changed_object_is_not_read_even_if_its_size_is_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = ObjectStore::open(directory.path(), 100).unwrap();
+    let is_changed = |object| {
+        let opened = matches!(store.open_object(object), Err(ObjectError::Changed(_)));
+        assert_eq!(opened, matches!(store.file(object), Err(ObjectError::Changed(_))));
+        opened
+    };
+    // One that arrived, one that was adopted, and one that was in memory.
+    let (arrived, adopted, held) = (object(1, 0), object(2, 0), object(3, 0));
+    put(&store, arrived, b"right");
+    fs::write(directory.path().join("output"), "right").unwrap();
+    store.adopt(&directory.path().join("output"), adopted, ObjectKind::Kept).unwrap();
+    store.keep_copy(held, b"right", 0).unwrap();
+    for object in [arrived, adopted, held] {
+        assert!(!is_changed(object));
+        change(&store, object, b"wrong");
+        assert!(is_changed(object));
+        assert!(store.contains(object), "it is to be replaced");
+    }
+    store.replace(adopted, || Err("no other".to_owned())).unwrap_err();
+    assert!(is_changed(adopted), "nothing took its place");
+    for object in [arrived, adopted, held] {
+        if object == arrived {
+            store.drop_changed(object);
+            assert!(is_changed(object));
+        }
+        store
+            .replace(object, || store.keep_copy(object, b"right", 0).map_err(|e| e.to_string()))
+            .unwrap();
+        let mut text = String::new();
+        store.open_object(object).unwrap().0.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "right");
+        assert_eq!(fs::read(store.file(object).unwrap()).unwrap(), b"right");
+    }
+    assert_eq!(store.totals(), (3, 15));
+    let store = ObjectStore::open(directory.path(), 100).unwrap();
+    assert_eq!(store.totals(), (3, 15), "no other file is left");
+    assert!(store.list().iter().any(|it| it.object == adopted && it.stay.keep));
+}

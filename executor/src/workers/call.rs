@@ -83,8 +83,11 @@ pub(super) fn inputs(shared: &Shared, launch: &Launch) -> Result<Vec<CallInput>,
         let slot = u16::try_from(input.slot).ok().filter(|slot| *slot != ARGUMENTS);
         let slot = slot.ok_or_else(|| format!("input {} exceeds the last slot", input.slot))?;
         let failed = |error: crate::ObjectError| format!("input {slot}: {error}");
+        let (store, object) = (&shared.objects, input.object);
+        let file = || store.sound(object, || store.file(object));
+        let opened = || store.sound(object, || store.open_object(object));
         if !is_value(launch, input) {
-            let path = text_of(&shared.objects.file(input.object).map_err(failed)?);
+            let path = text_of(&file().map_err(failed)?);
             inputs.push(CallInput { slot, codec: codec::RAW, source: Source::Path(path) });
             continue;
         }
@@ -97,10 +100,10 @@ pub(super) fn inputs(shared: &Shared, launch: &Launch) -> Result<Vec<CallInput>,
             }
             None => {
                 let mut first = [0; 4];
-                let (mut reader, _) = shared.objects.open_object(input.object).map_err(failed)?;
+                let (mut reader, _) = opened().map_err(failed)?;
                 let count =
                     reader.read(&mut first).map_err(|error| format!("input {slot}: {error}"))?;
-                let path = text_of(&shared.objects.file(input.object).map_err(failed)?);
+                let path = text_of(&file().map_err(failed)?);
                 (codec_of(&first[..count]), Source::Path(path))
             }
         };

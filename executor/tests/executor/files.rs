@@ -152,6 +152,20 @@ fn a_file_in_a_directory_of_the_user_that_changes_is_named() {
 }
 
 #[test]
+fn a_change_in_a_directory_with_many_files_is_found() {
+    let mut bench = Bench::new();
+    let directory = bench.submit_dir.join("data");
+    fs::create_dir(&directory).unwrap();
+    for number in 0..4200 {
+        fs::write(directory.join(number.to_string()), "same").unwrap();
+    }
+    let mut spec = spec_of(bench.command(&["sh", "-c", "echo more >> data/4100"]));
+    spec.externals = vec![outside("data", "")];
+    let error = bench.run(launch(1, spec)).error;
+    assert!(error.contains("data/4100' was changed while the task ran"), "{error}");
+}
+
+#[test]
 fn an_x_bit_survives() {
     let mut bench = Bench::new();
     let script = "printf '#!/bin/sh\\necho ran\\n' > p; chmod 755 p; cp -p p q; ln -s q l";

@@ -44,7 +44,8 @@ pub(crate) fn object_of(request: &wire::ObjectRequest) -> ObjectId {
 /// requester looks elsewhere.
 fn not_given(error: &ObjectError) -> FetchError {
     match error {
-        ObjectError::Absent(_) => FetchError::NotThere,
+        // A changed object counts as lost: another copy is used.
+        ObjectError::Absent(_) | ObjectError::Changed(_) => FetchError::NotThere,
         ObjectError::Io { .. } | ObjectError::TooLarge { .. } => {
             FetchError::Disk(error.to_string())
         }
