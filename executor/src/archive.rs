@@ -33,7 +33,7 @@ pub(crate) fn pack(root: &Path, paths: &[PathBuf], to: impl Write) -> Result<(),
 }
 
 /// Packs the content of a directory.
-pub(crate) fn pack_directory(directory: &Path, to: impl Write) -> Result<(), String> {
+pub fn pack_directory(directory: &Path, to: impl Write) -> Result<(), String> {
     let names = sorted_names(directory).map_err(|error| reason(&error))?;
     pack(directory, &names, to)
 }

@@ -3,7 +3,7 @@
 //! A submitted workflow leaves the list of its kept outputs in the cluster's own store, because the
 //! workflow file may be gone when they are fetched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 use client::{Client, ClientError, SubmitOptions};
@@ -156,9 +156,17 @@ impl Outcome {
 
     /// Fails with the name of an unwritten output.
     pub fn check_written(&self, dir: &Path) -> Result<(), Failure> {
-        let Some((first, why)) = self.unwritten.first() else { return Ok(()) };
+        if self.unwritten.is_empty() {
+            return Ok(());
+        }
+        let shown = self.unwritten.iter().take(LOST_SHOWN_MAX);
+        let mut texts: Vec<String> =
+            shown.map(|(output, why)| format!("'{}': {why}", output.2)).collect();
+        if self.unwritten.len() > texts.len() {
+            texts.push(format!("and {} more", self.unwritten.len() - texts.len()));
+        }
         let number = number_of(self.unwritten.len() as u64, "kept output");
-        let text = format!("{}: {number} not written, '{}': {why}", dir.display(), first.2);
+        let text = format!("{}: {number} not written, {}", dir.display(), texts.join("; "));
         Err(Failure::refused(text).hint("the cluster still has them: fetch them to another place"))
     }
 }
@@ -178,6 +186,7 @@ pub async fn copy(
     let (ran, taken) = (logs.committed(job)?, logs.taken_over(job)?);
     let mut silent: BTreeSet<NodeId> =
         client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
+    let mut written = Written::new();
     for wanted in kept {
         let KeptOutput(task, output, file, form) = wanted;
         let form = OutputForm::try_from(*form).unwrap_or_default();
@@ -198,18 +207,25 @@ pub async fn copy(
         let to = inside(dir, file)?;
         let object = ObjectId { task: TaskId { job, local }, attempt, output: *output };
         let sources = sources(&known, taken);
-        let target = Target { dir, to: &to, form };
+        let target = Target { dir, to: &to, form, written: &written };
         match fetch_from(client, &sources, object, target, &mut silent).await {
-            Ok(files) => outcome.copied.extend(files.into_iter().map(|(path, bytes)| CopiedFile {
-                task: local.to_string(),
-                file: match form {
-                    OutputForm::Files => name_below(dir, &path),
-                    OutputForm::File | OutputForm::Directory => file.clone(),
-                },
-                path: path.display().to_string(),
-                bytes,
-                object,
-            })),
+            Ok(fetched) => {
+                if let Some(why) = fetched.why_left_out(dir, &written) {
+                    outcome.unwritten.push((wanted.clone(), why));
+                }
+                let one = |(path, bytes): (PathBuf, u64)| CopiedFile {
+                    task: local.to_string(),
+                    file: match form {
+                        OutputForm::Files => name_below(dir, &path),
+                        OutputForm::File | OutputForm::Directory => file.clone(),
+                    },
+                    path: path.display().to_string(),
+                    bytes,
+                    object,
+                };
+                outcome.copied.extend(fetched.shown.into_iter().map(one));
+                written.extend(fetched.placed.into_iter().map(|path| (path, local)));
+            }
             Err(CopyFailure::Silent(node)) => _ = outcome.away.insert(node),
             Err(CopyFailure::Unwritten(why)) => outcome.unwritten.push((wanted.clone(), why)),
             Err(CopyFailure::Lost(why)) => outcome.lost.push((file.clone(), why)),
@@ -237,12 +253,39 @@ enum CopyFailure {
     Lost(String),
 }
 
+/// The files that this copy has written, and the task of each.
+type Written = HashMap<PathBuf, LocalId>;
+
 /// The destination of an output.
 #[derive(Clone, Copy)]
 struct Target<'t> {
     dir: &'t Path,
     to: &'t Path,
     form: OutputForm,
+    written: &'t Written,
+}
+
+/// A copied output.
+#[derive(Default)]
+struct Fetched {
+    /// The files, or the directory, with their sizes.
+    shown: Vec<(PathBuf, u64)>,
+    placed: Vec<PathBuf>,
+    /// Places that another output has taken in this copy.
+    left_out: Vec<PathBuf>,
+}
+
+impl Fetched {
+    /// The reason why files were left out.
+    fn why_left_out(&self, dir: &Path, written: &Written) -> Option<String> {
+        let first = self.left_out.first()?;
+        let of = written.get(first).map_or_else(String::new, |task| format!(" by task {task}"));
+        let name = name_below(dir, first);
+        Some(match self.left_out.len() - 1 {
+            0 => format!("'{name}' was already written{of}"),
+            more => format!("'{name}' was already written{of}, and {more} more were so"),
+        })
+    }
 }
 
 impl Target<'_> {
@@ -252,27 +295,37 @@ impl Target<'_> {
         client: &Client,
         node: NodeId,
         object: ObjectId,
-    ) -> Result<Vec<(PathBuf, u64)>, ClientError> {
-        let Self { dir, to, form } = self;
+    ) -> Result<Fetched, ClientError> {
+        let Self { dir, to, form, written } = self;
         let broken = |error: std::io::Error| ClientError::File {
             path: to.to_owned(),
             reason: plain(&error),
         };
         std::fs::create_dir_all(to.parent().unwrap_or(dir)).map_err(broken)?;
+        if form == OutputForm::File && written.contains_key(to) {
+            return Ok(Fetched { left_out: vec![to.to_owned()], ..Fetched::default() });
+        }
         if form == OutputForm::File {
             let bytes = client.fetch_object(node, object, to).await?;
-            return Ok(vec![(to.to_owned(), bytes)]);
+            let (shown, placed) = (vec![(to.to_owned(), bytes)], vec![to.to_owned()]);
+            return Ok(Fetched { shown, placed, ..Fetched::default() });
         }
         let scratch = tempfile::Builder::new().prefix(".starling-part-").tempdir_in(dir);
         let scratch = scratch.map_err(broken)?;
         let archive = scratch.path().join("archive");
         let bytes = client.fetch_object(node, object, &archive).await?;
-        let files = unpack::place(&archive, form, dir, to).map_err(broken)?;
+        let is_taken = |path: &Path| written.contains_key(path);
+        let files = unpack::place(&archive, form, dir, to, is_taken).map_err(broken)?;
         let size = |path: PathBuf| match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => (path, metadata.len()),
             _ => (path, bytes),
         };
-        Ok(files.into_iter().map(size).collect())
+        let shown = match form {
+            OutputForm::Directory => vec![to.to_owned()],
+            OutputForm::File | OutputForm::Files => files.placed.clone(),
+        };
+        let shown = shown.into_iter().map(size).collect();
+        Ok(Fetched { shown, placed: files.placed, left_out: files.left_out })
     }
 }
 
@@ -288,7 +341,7 @@ async fn fetch_from(
     object: ObjectId,
     target: Target<'_>,
     silent: &mut BTreeSet<NodeId>,
-) -> Result<Vec<(PathBuf, u64)>, CopyFailure> {
+) -> Result<Fetched, CopyFailure> {
     let (mut lost, mut refused) = (None, None);
     for &node in sources {
         if silent.contains(&node) {

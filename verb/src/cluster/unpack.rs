@@ -7,34 +7,123 @@ use std::path::{Path, PathBuf};
 use executor::archive::{Modes, unpack};
 use proto::wire::OutputForm;
 
-/// Puts the files of an archive in their places: those of a directory at `to`, those of a pattern
-/// into `dir`. Returns them. Each gets its name only when all are complete.
+/// The files of an archive after their copy.
+#[derive(Default, Debug)]
+pub(super) struct Unpacked {
+    /// The files in their places.
+    pub(super) placed: Vec<PathBuf>,
+    /// The places that were taken, whose files were left out.
+    pub(super) left_out: Vec<PathBuf>,
+}
+
+/// Puts the files of an archive in their places: those of a directory below `to`, those of a
+/// pattern below `dir`. Each gets its name only when the archive is complete. A file of the user is
+/// replaced only by a file of the same place; all others stay. No file goes to a place that
+/// `is_taken`.
 pub(super) fn place(
     archive: &Path,
     form: OutputForm,
     dir: &Path,
     to: &Path,
-) -> io::Result<Vec<PathBuf>> {
+    is_taken: impl Fn(&Path) -> bool,
+) -> io::Result<Unpacked> {
     let scratch = tempfile::Builder::new().prefix(".starling-part-").tempdir_in(dir)?;
     let whole = scratch.path().join("whole");
     fs::create_dir(&whole)?;
     let files = unpack(BufReader::new(File::open(archive)?), &whole, Modes::Umask)?;
-    if form == OutputForm::Directory {
-        let before = scratch.path().join("before");
-        match fs::rename(to, &before) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs::rename(&whole, to)?,
-        }
-        return Ok(vec![to.to_owned()]);
+    let base = if form == OutputForm::Directory { to } else { dir };
+    let mut unpacked = Unpacked::default();
+    if form == OutputForm::Directory && fs::symlink_metadata(to).is_err() {
+        fs::rename(&whole, to)?;
+        unpacked.placed = files.iter().map(|file| to.join(file)).collect();
+        return Ok(unpacked);
     }
-    let mut placed = Vec::with_capacity(files.len());
+    if form == OutputForm::Directory {
+        make_directories(&whole, to)?;
+    }
     for file in files {
-        let to = dir.join(&file);
-        if let Some(parent) = to.parent() {
+        let place = base.join(&file);
+        if is_taken(&place) {
+            unpacked.left_out.push(place);
+            continue;
+        }
+        if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::rename(whole.join(&file), &to)?;
-        placed.push(to);
+        fs::rename(whole.join(&file), &place)?;
+        unpacked.placed.push(place);
     }
-    Ok(placed)
+    Ok(unpacked)
+}
+
+/// Makes the directories below `from` also below `to`, where they may exist.
+fn make_directories(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_directories(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive of the files of a directory.
+    fn archive(root: &Path, files: &[(&str, &str)]) -> PathBuf {
+        let from = root.join("made");
+        for (name, text) in files {
+            let path = from.join(name);
+            fs::create_dir_all(path.parent().expect("it is below")).expect("there is room");
+            fs::write(path, text).expect("there is room");
+        }
+        let to = root.join("archive");
+        let mut file = File::create(&to).expect("there is room");
+        executor::archive::pack_directory(&from, &mut file).expect("it is readable");
+        to
+    }
+
+    #[test]
+    fn a_directory_of_the_user_keeps_its_other_files() {
+        let root = tempfile::tempdir().expect("there is room");
+        let archive = archive(root.path(), &[("main.o", "new"), ("deep/x", "x")]);
+        let to = root.path().join("src");
+        fs::create_dir_all(to.join("deep")).expect("there is room");
+        fs::write(to.join("main.c"), "mine").expect("there is room");
+        fs::write(to.join("main.o"), "old").expect("there is room");
+        fs::write(to.join("deep/y"), "mine too").expect("there is room");
+        let form = OutputForm::Directory;
+        let unpacked = place(&archive, form, root.path(), &to, |_| false).expect("it fits");
+        assert_eq!((unpacked.placed.len(), unpacked.left_out.len()), (2, 0));
+        let read = |name: &str| fs::read_to_string(to.join(name)).expect(name);
+        assert_eq!([read("main.c"), read("deep/y")], ["mine", "mine too"]);
+        assert_eq!([read("main.o"), read("deep/x")], ["new", "x"]);
+    }
+
+    #[test]
+    fn a_file_of_another_output_is_not_replaced() {
+        let root = tempfile::tempdir().expect("there is room");
+        let archive = archive(root.path(), &[("ab.txt", "B"), ("b.txt", "b")]);
+        let taken = root.path().join("ab.txt");
+        fs::write(&taken, "A").expect("there is room");
+        let is_taken = |path: &Path| path == taken;
+        let (form, to) = (OutputForm::Files, root.path());
+        let unpacked = place(&archive, form, root.path(), to, is_taken).expect("it fits");
+        assert_eq!(unpacked.left_out, [taken.clone()]);
+        assert_eq!(unpacked.placed, [root.path().join("b.txt")]);
+        assert_eq!(fs::read_to_string(taken).expect("it is there"), "A");
+    }
+
+    #[test]
+    fn a_file_where_the_directory_goes_is_an_error_that_leaves_it() {
+        let root = tempfile::tempdir().expect("there is room");
+        let archive = archive(root.path(), &[("x", "x")]);
+        let to = root.path().join("src");
+        fs::write(&to, "mine").expect("there is room");
+        place(&archive, OutputForm::Directory, root.path(), &to, |_| false).expect_err("a file");
+        assert_eq!(fs::read_to_string(to).expect("it is there"), "mine");
+    }
 }
