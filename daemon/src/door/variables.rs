@@ -18,6 +18,9 @@ use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::event_loop::inbox::Local;
 
+/// An attempt, and its job with the number of declared variables.
+type Caller = ((TaskId, Attempt), (JobId, u32));
+
 /// What this node knows of the variables of jobs.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -108,11 +111,7 @@ impl Door {
     }
 
     /// The attempt of this token, and its job with the number of declared variables.
-    fn job_with_variables(
-        &self,
-        token: Token,
-        name: &str,
-    ) -> Result<((TaskId, Attempt), (JobId, u32)), Refusal> {
+    fn job_with_variables(&self, token: Token, name: &str) -> Result<Caller, Refusal> {
         let (key, declared) = self.attempts().of_token(token)?;
         if declared > 0 { Ok((key, (key.0.job, declared))) } else { Err(unknown(name)) }
     }
