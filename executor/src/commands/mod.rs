@@ -415,7 +415,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
         let means = &inner.shared.means;
-        means.set_shielded(false); // Until the new spawner reports it.
+        means.spawner_starts();
         let started = process::start(&inner.shared.config, means.to_shield());
         let (mut child, stream) = match started {
             Ok(started) => started,
@@ -425,6 +425,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
                 continue;
             }
         };
+        means.spawner_is(child.id());
         let stream = Arc::new(stream);
         let mut state = inner.state();
         state.link = Link::Up(stream.clone());
@@ -517,7 +518,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
         }
         let whole = frames.take::<Report>(&mut reports);
         if reports.iter().any(|report| report.shielded) {
-            inner.shared.means.set_shielded(true);
+            inner.shared.means.spawner_shields();
         }
         keep_streams(inner, &reports, orders);
         let exits: Vec<Exit> = reports.drain(..).filter_map(|report| report.exit).collect();

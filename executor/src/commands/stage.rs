@@ -180,7 +180,7 @@ fn output_file(
 /// True if an output of the task has this name.
 pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result<bool, String> {
     for output in &launch.spec.outputs {
-        if output.form() == OutputForm::File && bare.expand(&output.file)? == file {
+        if output.form() != OutputForm::Files && bare.expand(&output.file)? == file {
             return Ok(true);
         }
     }

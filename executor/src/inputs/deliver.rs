@@ -21,13 +21,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use proto::ObjectId;
 
 use crate::archive::{self, Modes};
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::inputs::mounts::{Mounted, Mounts};
 use crate::inputs::tree::{FileState, GUARDED_ENTRIES_MAX, TooManyEntries, Tree, Trees};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
@@ -49,6 +50,9 @@ pub(crate) struct DeliveryMethods {
     shielded: AtomicBool,
     held: AtomicU64,
     trees: Trees,
+    mounts: Mounts,
+    /// The process with the mount namespace of commands.
+    spawner: AtomicU32,
 }
 
 impl DeliveryMethods {
@@ -65,6 +69,8 @@ impl DeliveryMethods {
             shielded: AtomicBool::new(false),
             held: AtomicU64::new(0),
             trees: Trees::default(),
+            mounts: Mounts::open(&held_dir.with_file_name("mounted"))?,
+            spawner: AtomicU32::new(0),
         })
     }
 
@@ -73,8 +79,20 @@ impl DeliveryMethods {
         self.is_root.then_some(&self.held_dir)
     }
 
-    pub(crate) fn set_shielded(&self, shielded: bool) {
-        self.shielded.store(shielded, Ordering::Relaxed);
+    /// A new spawner; whether it has a namespace is not known yet.
+    pub(crate) fn spawner_starts(&self) {
+        self.shielded.store(false, Ordering::Relaxed);
+        self.mounts.follow(None);
+    }
+
+    pub(crate) fn spawner_is(&self, process: u32) {
+        self.spawner.store(process, Ordering::Relaxed);
+    }
+
+    /// The spawner has a mount namespace, in which links are read-only.
+    pub(crate) fn spawner_shields(&self) {
+        self.shielded.store(true, Ordering::Relaxed);
+        self.mounts.follow(Some(self.spawner.load(Ordering::Relaxed)));
     }
 
     /// Links a read-only file of this node for a task. If links are shielded, the task gets a
@@ -156,6 +174,8 @@ pub(crate) struct LinkedInput {
     before: FileState,
     /// The files of a directory.
     within: Option<Arc<Tree>>,
+    /// The read-only mount that the task sees.
+    mounted: Option<Mounted>,
 }
 
 impl LinkedInput {
@@ -163,7 +183,7 @@ impl LinkedInput {
         let metadata = fs::metadata(&source)?;
         let (name, target) = (name.to_owned(), target.to_owned());
         let (before, held) = (FileState::of(&metadata), None);
-        Ok(Self { name, linked, source, target, held, before, within: None })
+        Ok(Self { name, linked, source, target, held, before, within: None, mounted: None })
     }
 
     /// The guard of a file of this node that [`DeliveryMethods::link`] has linked.
@@ -260,6 +280,27 @@ fn told(name: &str, error: &io::Error) -> String {
         _ => reason(error),
     };
     format!("input file '{name}': {why}")
+}
+
+/// Copies a directory for a task. Links stay links.
+fn copy_tree(source: &Path, target: &Path) -> io::Result<()> {
+    let mut rest = vec![(source.to_owned(), target.to_owned())];
+    while let Some((from, to)) = rest.pop() {
+        fs::create_dir(&to)?;
+        for entry in fs::read_dir(&from)? {
+            let (entry, metadata) = entry.and_then(|it| it.metadata().map(|found| (it, found)))?;
+            let to = to.join(entry.file_name());
+            if metadata.is_dir() {
+                rest.push((entry.path(), to));
+            } else if metadata.is_symlink() {
+                symlink(fs::read_link(entry.path())?, to)?;
+            } else if metadata.is_file() {
+                let mut to = create(&to, is_executable(&metadata))?;
+                io::copy(&mut File::open(entry.path())?, &mut to)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn too_many(name: &str) -> String {
@@ -379,17 +420,28 @@ pub(crate) fn external(
             return LinkedInput::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
         }
     }
-    let within = match metadata.is_dir() {
-        true => Some(shared.means.trees.read(source).map_err(|TooManyEntries| too_many(name))?),
-        false => None,
-    };
-    symlink(source, target).map_err(wrong)?;
     if !metadata.is_file() && !metadata.is_dir() {
-        return Ok(None); // A pipe or a device.
+        return symlink(source, target).map(|()| None).map_err(wrong); // A pipe or a device.
     }
+    if is_output && metadata.is_dir() {
+        return copy_tree(source, target).map(|()| None).map_err(wrong);
+    }
+    let mounted = shared.means.mounts.mount(source);
+    let within = match (metadata.is_dir(), &mounted) {
+        (false, _) => None,
+        (true, Some(_)) => {
+            let links = Tree::of_links(source).map_err(|TooManyEntries| too_many(name))?;
+            Some(Arc::new(links))
+        }
+        (true, None) => {
+            Some(shared.means.trees.read(source).map_err(|TooManyEntries| too_many(name))?)
+        }
+    };
+    symlink(mounted.as_ref().map_or(source, Mounted::path), target).map_err(wrong)?;
     let guard = LinkedInput::new(name, Linked::Users, source.to_owned(), target);
     guard.map_err(wrong).map(|mut guard| {
         guard.within = within;
+        guard.mounted = mounted;
         Some(guard)
     })
 }

@@ -1,6 +1,7 @@
 //! Delivers the input files of a command, in the order in which the user listed them.
 
 pub(crate) mod deliver;
+mod mounts;
 pub(crate) mod shared_files;
 mod tree;
 pub(crate) mod uploads;

@@ -55,6 +55,8 @@ pub(crate) struct Tree {
     files: Vec<(u64, u64)>,
     /// The paths, unless there are too many.
     names: Vec<PathBuf>,
+    /// Only the files behind links count.
+    links_only: bool,
 }
 
 /// The directory has more than [`GUARDED_ENTRIES_MAX`] entries.
@@ -69,6 +71,7 @@ fn hash_of(path: &Path) -> u64 {
 fn walk(
     directory: &Path,
     entries_max: usize,
+    links_only: bool,
     mut each: impl FnMut(PathBuf, FileState) -> ControlFlow<()>,
 ) -> Result<(), TooManyEntries> {
     let (mut rest, mut entries) = (vec![directory.to_owned()], 0);
@@ -77,6 +80,10 @@ fn walk(
             entries += 1;
             if entries > entries_max {
                 return Err(TooManyEntries);
+            }
+            // The kind costs no call.
+            if links_only && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
             }
             let Ok(mut metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
@@ -98,16 +105,22 @@ fn walk(
 
 impl Tree {
     pub(crate) fn read(directory: &Path) -> Result<Self, TooManyEntries> {
-        Self::read_up_to(directory, GUARDED_ENTRIES_MAX)
+        Self::default().read_up_to(directory, GUARDED_ENTRIES_MAX)
+    }
+
+    /// Of a directory that is read-only: the files behind links, which may be outside.
+    pub(crate) fn of_links(directory: &Path) -> Result<Self, TooManyEntries> {
+        let tree = Self { links_only: true, ..Self::default() };
+        tree.read_up_to(directory, GUARDED_ENTRIES_MAX)
     }
 
     fn has(&self, path: u64) -> bool {
         self.files.binary_search_by_key(&path, |file| file.0).is_ok()
     }
 
-    fn read_up_to(directory: &Path, entries_max: usize) -> Result<Self, TooManyEntries> {
-        let mut tree = Self::default();
-        walk(directory, entries_max, |path, state| {
+    fn read_up_to(self, directory: &Path, entries_max: usize) -> Result<Self, TooManyEntries> {
+        let mut tree = self;
+        walk(directory, entries_max, tree.links_only, |path, state| {
             tree.files.push((hash_of(&path), state.hash()));
             if tree.files.len() <= NAMED_FILES_MAX {
                 tree.names.push(path);
@@ -127,7 +140,7 @@ impl Tree {
     pub(crate) fn changed(&self, directory: &Path) -> Option<PathBuf> {
         let mut now = Vec::with_capacity(self.files.len());
         // With the added files, there may be more entries than the limit.
-        let _ = walk(directory, usize::MAX, |path, state| {
+        let _ = walk(directory, usize::MAX, self.links_only, |path, state| {
             let path = hash_of(&path);
             if self.has(path) {
                 now.push((path, state.hash()));
@@ -143,7 +156,7 @@ impl Tree {
             return Some(path.clone());
         }
         let mut found = directory.to_owned();
-        let _ = walk(directory, usize::MAX, |path, _| match is_changed(&path) {
+        let _ = walk(directory, usize::MAX, self.links_only, |path, _| match is_changed(&path) {
             true => {
                 found = path;
                 ControlFlow::Break(())
@@ -235,8 +248,8 @@ mod tests {
     #[test]
     fn a_directory_above_the_limit_is_refused() {
         let dir = directory_of(8);
-        assert_eq!(Tree::read_up_to(dir.path(), 15), Err(TooManyEntries));
-        assert_eq!(Tree::read_up_to(dir.path(), 16).unwrap().files.len(), 8);
+        assert_eq!(Tree::default().read_up_to(dir.path(), 15), Err(TooManyEntries));
+        assert_eq!(Tree::default().read_up_to(dir.path(), 16).unwrap().files.len(), 8);
     }
 
     #[test]
