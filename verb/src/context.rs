@@ -107,11 +107,7 @@ fn with_reason(dir: &Path, error: ClientError) -> Failure {
 
 /// Runs a verb's future on this thread; an interrupt ends it.
 pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::lost(format!("cannot start the runtime: {}", plain(&error))))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         tokio::select! {
             // The handlers are installed before the verb does anything.
             biased;
@@ -119,6 +115,12 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T
             done = future => done,
         }
     })
+}
+
+/// The runtime of a verb, on this thread.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Failure::lost(format!("cannot start the runtime: {}", plain(&error))))
 }
 
 /// Returns on Ctrl-C or a request to terminate.

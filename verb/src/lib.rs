@@ -18,6 +18,7 @@ pub mod errors;
 pub mod files;
 pub mod flags;
 pub mod history;
+mod interrupt;
 pub mod local;
 pub mod output;
 pub mod path_templates;
@@ -25,4 +26,5 @@ pub mod settings;
 pub mod units;
 
 pub use context::{Context, block_on, interrupted};
+pub use interrupt::{Interrupt, block_on_saving};
 pub use lens::terminal_text;

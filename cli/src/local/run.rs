@@ -8,7 +8,6 @@ use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::JobState;
 use proto::{JobId, Span, TaskId, Time};
-use verb::Context;
 use verb::cluster::kept_outputs;
 use verb::cluster::logs::{Logs, TraceFile};
 use verb::errors::{Done, Failure, heard};
@@ -16,6 +15,7 @@ use verb::flags::{ClusterArgs, LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::local::embed::Cluster;
 use verb::local::plan::{ClusterLifetime, ClusterPlan};
 use verb::units::Timespan;
+use verb::{Context, Interrupt};
 use workloads::{Graph, Plan};
 
 use crate::cluster::job::results::{self, Delivery, Results};
@@ -96,7 +96,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let keep_cluster = Cell::new(false);
     let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
     let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
-    verb::block_on(async {
+    verb::block_on_saving(async |interrupt| {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
         let delivery = results.as_ref().map(|results| Delivery {
@@ -109,7 +109,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
             RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
-            done = execute(context, &plan, one_process, &client, work) => done,
+            done = execute(context, &plan, one_process, (&client, &interrupt), work) => done,
             failure = cluster.lost_node() => Err(failure),
         };
         drop(client);
@@ -138,7 +138,7 @@ async fn execute(
     context: &Context,
     cluster_plan: &ClusterPlan,
     one_process: bool,
-    client: &Client,
+    (client, interrupt): (&Client, &Interrupt),
     mut work: RunRequest<'_>,
 ) -> Done {
     let submitted_ns = now_ns();
@@ -152,7 +152,12 @@ async fn execute(
         // If the cluster's directory has to stay, they are fetched from there.
         kept_outputs::remember(client, job, &kept).await?;
     }
-    let followed = deadline.cut(follow(context, client, &plan, &work)).await;
+    interrupt.hold(!kept.is_empty());
+    let followed = tokio::select! {
+        biased;
+        () = interrupt.comes() => Err(Failure::interrupted()),
+        followed = deadline.cut(follow(context, client, &plan, &work)) => followed,
+    };
     let (accepted, state) = match (followed, &work.delivery) {
         (Err(failure), Some(delivery)) => {
             return Err(results::save(delivery, client, job, &kept, failure).await);
@@ -196,6 +201,7 @@ async fn execute(
         Some(delivery) => delivery.copy(client, job, &kept).await,
         None => Ok(()),
     };
+    interrupt.hold(false);
     let printed = if is_json { print(context, &report, &state, dir) } else { printed };
     let span = (Time(submitted_ns), ended);
     let described = describe(client, &mut work, (&logs, &plan), span).await;

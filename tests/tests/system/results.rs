@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use starling_tests::{Instance, Sandbox, binary};
+use rustix::process::Signal;
+use starling_tests::{Instance, Sandbox, binary, wait_until};
 
 use crate::cluster::submit;
 
@@ -238,4 +240,61 @@ fn a_job_that_there_is_not_is_called_that_and_nothing_else() {
     let ran = instance.starling(&["job", "fetch", "7", "--output", "got"]).expect_code(4);
     assert!(ran.stderr.starts_with("error: no job 7\n"), "{}", ran.stderr);
     instance.down();
+}
+
+#[test]
+fn a_kept_directory_leaves_the_other_files_of_the_user() {
+    let sandbox = Sandbox::new();
+    let text = "[[task]]\nname='build'\ncommand=['sh','-c','mkdir src; echo o > src/main.o']\n\
+                outputs={d={dir='src',keep=true}}\n";
+    sandbox.write("w.toml", text);
+    fs::create_dir_all(sandbox.path("src")).expect("there is room");
+    sandbox.write("src/main.c", "mine");
+    sandbox.starling(&["run", "w.toml", "--output", "."]).ok();
+    assert_eq!(fs::read_to_string(sandbox.path("src/main.c")).expect("it stays"), "mine");
+    assert_eq!(fs::read_to_string(sandbox.path("src/main.o")).expect("kept"), "o\n");
+}
+
+#[test]
+fn outputs_that_meet_in_one_place_are_all_kept_and_named() {
+    let sandbox = Sandbox::new();
+    let text = "[[task]]\nname='a'\ncommand=['sh','-c','echo A > ab.txt']\n\
+                outputs={o={glob='a*.txt',keep=true}}\n\
+                [[task]]\nname='b'\ncommand=['sh','-c','echo B > ab.txt']\n\
+                outputs={o={glob='*b.txt',keep=true}}\n\
+                [[task]]\nname='file'\ncommand=['sh','-c','mkdir s; echo f > s/f']\n\
+                outputs={o={file='s/f',keep=true}}\n\
+                [[task]]\nname='dir'\ncommand=['sh','-c','mkdir s; echo g > s/g']\n\
+                outputs={o={dir='s',keep=true}}\n";
+    sandbox.write("w.toml", text);
+    let ran = sandbox.starling(&["run", "w.toml", "--output", "out"]).expect_code(4);
+    assert!(ran.stderr.contains("'ab.txt' was already written by task"), "{ran:?}");
+    assert_eq!(names(&sandbox.path("out/s")), ["f", "g"]);
+    // The other one is at the place that the hint names.
+    let (_, place) = ran.stderr.split_once("that were not written are in ").expect("a place");
+    let place = Path::new(place.lines().next().expect("a line"));
+    let both = [sandbox.path("out"), place.to_owned()].map(|dir| {
+        fs::read_to_string(dir.join("ab.txt")).unwrap_or_else(|error| panic!("{dir:?}: {error}"))
+    });
+    assert!(both.contains(&"A\n".to_owned()) && both.contains(&"B\n".to_owned()), "{both:?}");
+    let _ = fs::remove_dir_all(place);
+}
+
+#[test]
+fn an_interrupted_run_keeps_its_results_so_far() {
+    let sandbox = Sandbox::new();
+    let begun = sandbox.path("begun").display().to_string();
+    let text = format!(
+        "[[task]]\nname='first'\ncommand=['sh','-c','echo 42 > {{out:o}}']\n\
+         outputs={{o={{file='answer.txt',keep=true}}}}\n\
+         [[task]]\nname='long'\ncommand=['sh','-c','touch {begun}; sleep 600']\n\
+         after=['first']\n"
+    );
+    sandbox.write("w.toml", text);
+    let run = sandbox.start(&["run", "w.toml", "--output", "out"]);
+    wait_until("the long task runs", || Path::new(&begun).exists());
+    run.signal(Signal::INT);
+    let ran = run.end_within(Duration::from_secs(60)).expect_code(130);
+    assert!(ran.stderr.contains("the results kept so far are in out"), "{ran:?}");
+    assert_eq!(fs::read_to_string(sandbox.path("out/answer.txt")).expect("kept"), "42\n");
 }

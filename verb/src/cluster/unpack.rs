@@ -112,7 +112,7 @@ mod tests {
         let is_taken = |path: &Path| path == taken;
         let (form, to) = (OutputForm::Files, root.path());
         let unpacked = place(&archive, form, root.path(), to, is_taken).expect("it fits");
-        assert_eq!(unpacked.left_out, [taken.clone()]);
+        assert_eq!(unpacked.left_out, std::slice::from_ref(&taken));
         assert_eq!(unpacked.placed, [root.path().join("b.txt")]);
         assert_eq!(fs::read_to_string(taken).expect("it is there"), "A");
     }

@@ -207,8 +207,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Copies the existing outputs of a run that ended without its results, for example at its time
-/// limit.
+/// Copies the existing outputs of a run that ended at its time limit, or by an interrupt.
 pub(crate) async fn save(
     delivery: &Delivery<'_>,
     client: &Client,
@@ -216,13 +215,18 @@ pub(crate) async fn save(
     kept: &[KeptOutput],
     failure: Failure,
 ) -> Failure {
-    if failure.exit != Exit::TimedOut || kept.is_empty() {
+    let more = match failure.exit {
+        Exit::TimedOut => "; give a longer --timeout",
+        Exit::Interrupted => "",
+        _ => return failure,
+    };
+    if kept.is_empty() {
         return failure;
     }
     match delivery.copy(client, job, kept).await {
         Ok(()) => {
             let dir = delivery.results.dir().display();
-            failure.hint(format!("the results kept so far are in {dir}; give a longer --timeout"))
+            failure.hint(format!("the results kept so far are in {dir}{more}"))
         }
         Err(other) => {
             say(&format!("warning: {}", other.message));
