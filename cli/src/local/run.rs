@@ -153,11 +153,7 @@ async fn execute(
         kept_outputs::remember(client, job, &kept).await?;
     }
     interrupt.hold(!kept.is_empty());
-    let followed = tokio::select! {
-        biased;
-        () = interrupt.comes() => Err(Failure::interrupted()),
-        followed = deadline.cut(follow(context, client, &plan, &work)) => followed,
-    };
+    let followed = unless(interrupt, deadline.cut(follow(context, client, &plan, &work))).await;
     let (accepted, state) = match (followed, &work.delivery) {
         (Err(failure), Some(delivery)) => {
             return Err(results::save(delivery, client, job, &kept, failure).await);
@@ -215,6 +211,18 @@ async fn execute(
     described?;
     recorded?;
     Ok(jobs::exit_of(&state))
+}
+
+/// The result, unless an interrupt comes first.
+async fn unless<T>(
+    interrupt: &Interrupt,
+    done: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        () = interrupt.comes() => Err(Failure::interrupted()),
+        done = done => done,
+    }
 }
 
 /// Writes the trace and the instance file, if asked for. One that cannot be written costs neither
