@@ -153,7 +153,8 @@ async fn execute(
         kept_outputs::remember(client, job, &kept).await?;
     }
     interrupt.hold(!kept.is_empty());
-    let followed = unless(interrupt, deadline.cut(follow(context, client, &plan, &work))).await;
+    let follow = Box::pin(follow(context, client, &plan, &work));
+    let followed = unless(interrupt, deadline.cut(follow)).await;
     let (accepted, state) = match (followed, &work.delivery) {
         (Err(failure), Some(delivery)) => {
             return Err(results::save(delivery, client, job, &kept, failure).await);

@@ -1,9 +1,9 @@
 /*!
 The files of a user's directory, for a comparison before and after an attempt.
 
-Of each file two numbers are kept: a hash of its path, and a hash of its inode, size and modification
-time. So a directory of a million files takes 16 MiB, which all attempts on this node share that
-read it.
+Of each file two numbers are kept: a hash of its path, and a hash of its inode, size and
+modification time. So a directory of a million files takes 16 MiB. All attempts on this node that
+read it share them.
 */
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(crate) const GUARDED_ENTRIES_MAX: usize = 1 << 20;
 /// Up to this number of files their paths are kept too, so that a removed file can be named.
 const NAMED_FILES_MAX: usize = 4096;
 
-/// The maximum number of directories whose files are shared by attempts.
+/// The maximum number of directories for which attempts share these numbers.
 const SHARED_TREES_MAX: usize = 1024;
 
 /// The state of a file: a write to it changes this.

@@ -12,7 +12,7 @@ use proto::wire::OutputForm;
 pub(super) struct Unpacked {
     /// The files in their places.
     pub(super) placed: Vec<PathBuf>,
-    /// The places that were taken, whose files were left out.
+    /// The places that were taken; their files were left out.
     pub(super) left_out: Vec<PathBuf>,
 }
 
