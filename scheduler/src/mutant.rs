@@ -145,8 +145,6 @@ mutants! {
         BoundWithoutWitness "bound-without-witness",
         /// A later home of a job has forgotten the values.
         VarForgottenOnTakeover "var-forgotten-on-takeover",
-        /// What a fenced turn adds counts as well.
-        SumBeforeCommit "sum-before-commit",
     }
 
     /// More mutants of turns. Each is found by a test of one home
@@ -162,6 +160,8 @@ mutants! {
         EndBeforeBound "end-before-bound",
         /// A node takes each announced value for a synced one.
         UsedBeforeSynced "used-before-synced",
+        /// What a fenced turn adds counts as well.
+        SumBeforeCommit "sum-before-commit",
     }
 
     /// Mutants of open jobs.

@@ -8,7 +8,7 @@ use proto::{Time, wire};
 use super::turns_tests::{Home, ME, OTHER, turn};
 use crate::Mutant;
 use crate::tests::failover_tests::task;
-use crate::tests::variables_tests::a_turn_waits_for_a_value;
+use crate::tests::variables_tests::{a_turn_waits_for_a_value, sums_of_turns_count_once};
 
 /// A scenario that returns whether it ends well.
 type ScenarioRun = fn(Option<Mutant>) -> bool;
@@ -19,6 +19,7 @@ const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::TurnNumberIgnored, a_second_refusal_is_not_that_of_the_next_turn),
     (Mutant::EndBeforeBound, a_turn_waits_for_a_value),
     (Mutant::UsedBeforeSynced, a_turn_waits_for_a_value),
+    (Mutant::SumBeforeCommit, sums_of_turns_count_once),
 ];
 
 #[test]
