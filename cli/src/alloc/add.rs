@@ -24,7 +24,7 @@ pub(crate) struct AddArgs {
     /// The cpus of each node [default: learned from the first node]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
-    /// A pool of each node, as for 'starling node': 'licences=sum(10)', memory=64GiB; may be repeated
+    /// A pool of each node, as for 'starling node': 'licences=sum(10)'; may be repeated
     #[arg(long = "resource", value_name = "NAME=POOL")]
     resources: Vec<String>,
     /// A label of each node; may be repeated
