@@ -53,7 +53,6 @@ fn branch_and_bound_finds_the_best_value_although_a_node_dies() {
 }
 
 #[test]
-#[ignore = "a watch in a pipe does not end its task on a loaded machine; not traced yet"]
 fn values_are_seen_inside_and_outside() {
     let instance = Instance::up(1, 2);
     let watches = instance.sandbox().path("watches");
