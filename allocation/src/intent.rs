@@ -103,6 +103,34 @@ pub(crate) enum Outcome {
 }
 
 impl Intent {
+    /// A wish for that number of nodes, before its submission.
+    pub(crate) fn new(
+        number: u64,
+        name: String,
+        (system, nodes): (System, u32),
+        by: &str,
+        made_ms: u64,
+    ) -> Self {
+        Self {
+            number,
+            name,
+            system,
+            nodes,
+            phase: Phase::Intended,
+            job: String::new(),
+            by: by.to_owned(),
+            made_ms,
+            queued_ms: 0,
+            started_ms: 0,
+            ended_ms: 0,
+            cpus: 0,
+            duplicates: 0,
+            reason: String::new(),
+            how: None,
+            is_judged: false,
+        }
+    }
+
     /// A batch job starts and asks whether it may work.
     #[must_use]
     pub fn claim(&self, job: &str, cpus: u32, now_ms: u64, mutant: Option<Mutant>) -> Claim {
@@ -226,24 +254,7 @@ mod tests {
     use super::*;
 
     fn intent() -> Intent {
-        Intent {
-            number: 1,
-            name: "st-c-q-1".into(),
-            system: System::Slurm,
-            nodes: 1,
-            phase: Phase::Intended,
-            job: String::new(),
-            by: "n0".into(),
-            made_ms: 1000,
-            queued_ms: 0,
-            started_ms: 0,
-            ended_ms: 0,
-            cpus: 0,
-            duplicates: 0,
-            reason: String::new(),
-            how: None,
-            is_judged: false,
-        }
+        Intent::new(1, "st-c-q-1".into(), (System::Slurm, 1), "n0", 1000)
     }
     fn row(job: &str, state: BatchState) -> Row {
         Row { job: job.into(), name: "st-c-q-1".into(), state, reason: "Priority".into() }

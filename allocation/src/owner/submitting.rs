@@ -111,24 +111,8 @@ impl Owner {
     }
 
     fn intent(&self, queue: &str, number: u64, nodes: u32, now_ms: u64) -> Intent {
-        Intent {
-            number,
-            name: format!("st-{}-{queue}-{number}", self.cluster),
-            system: self.site,
-            nodes,
-            phase: Phase::Intended,
-            job: String::new(),
-            by: self.name.clone(),
-            made_ms: now_ms,
-            queued_ms: 0,
-            started_ms: 0,
-            ended_ms: 0,
-            cpus: 0,
-            duplicates: 0,
-            reason: String::new(),
-            how: None,
-            is_judged: false,
-        }
+        let name = format!("st-{}-{queue}-{number}", self.cluster);
+        Intent::new(number, name, (self.site, nodes), &self.name, now_ms)
     }
 
     /// An intent without a job id, of which a listing of this round shows no batch job.
