@@ -5,8 +5,8 @@ They work only inside a task of a command, which has the socket of its node and 
 attempt in its environment. A call blocks until the node answers.
 
 ```no_run
-# fn example() -> Result<(), client::DoorError> {
-use client::Door;
+# fn example() -> Result<(), starling_client::DoorError> {
+use starling_client::Door;
 let door = Door::of_environment()?;
 door.commit(Some(b"half done".to_vec()), false)?;
 for task in door.await_tasks(&[])? {

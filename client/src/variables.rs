@@ -15,17 +15,19 @@ use crate::{Client, ClientError};
 /// The rule is `min`, `max`, `last` or `sum`. The values of `min,real` and `max,real` are reals.
 ///
 /// ```
-/// let best: client::DeclaredVariable = "best=min:1000".parse().unwrap();
+/// let best: starling_client::DeclaredVariable = "best=min:1000".parse().unwrap();
 /// assert_eq!(best.name(), "best");
-/// assert!("best=least".parse::<client::DeclaredVariable>().is_err());
+/// assert!("best=least".parse::<starling_client::DeclaredVariable>().is_err());
 /// ```
 #[derive(Clone, PartialEq, Debug)]
-pub struct DeclaredVariable(wire::VarDeclared);
+pub struct DeclaredVariable {
+    record: wire::VarDeclared,
+}
 
 impl FromStr for DeclaredVariable {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_declared(text).map(Self)
+        parse_declared(text).map(|record| Self { record })
     }
 }
 
@@ -33,10 +35,10 @@ impl DeclaredVariable {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.record.name
     }
     pub(crate) fn records(all: &[Self]) -> Vec<wire::VarDeclared> {
-        all.iter().map(|one| one.0.clone()).collect()
+        all.iter().map(|one| one.record.clone()).collect()
     }
 }
 
@@ -56,6 +58,7 @@ pub struct Variable {
 
 impl Variable {
     /// From the form of messages.
+    #[doc(hidden)]
     #[must_use]
     pub fn of_record(record: &wire::Variable) -> Self {
         let declared = record.declared.clone().unwrap_or_default();

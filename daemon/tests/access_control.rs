@@ -78,6 +78,7 @@ const REQUESTS: &[(&str, Role)] = &[
     // Empty; `an_observer_may_not_change_open_jobs` has the others.
     ("open", Role::Observer),
     ("watch_ends", Role::Observer),
+    ("set_variable", Role::Client),
 ];
 
 fn descriptors() -> FileDescriptorSet {

@@ -152,8 +152,9 @@ impl Tally {
         let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         self.command("clippy", cargo(root, &lint));
         // Without the benchmarks and the laboratory.
-        let lean = ["clippy", "--quiet", "-p", "cli", "--no-default-features", "--bin", "starling"];
-        self.command("lean", cargo(root, &[&lean[..], &["--", "-D", "warnings"]].concat()));
+        let lean = ["clippy", "--quiet", "-p", &package("cli"), "--no-default-features"];
+        let only = ["--bin", "starling", "--", "-D", "warnings"];
+        self.command("lean", cargo(root, &[&lean[..], &only].concat()));
         let mut doc = cargo(
             root,
             &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],

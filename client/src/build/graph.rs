@@ -12,7 +12,7 @@ use crate::{ClientError, TaskSpec};
 /// Tasks are numbered from 0 in the order of their addition.
 ///
 /// ```
-/// use client::{GraphBuilder, GraphTask, TaskSpec};
+/// use starling_client::{GraphBuilder, GraphTask, TaskSpec};
 ///
 /// let mut graph = GraphBuilder::new("two-steps");
 /// let write = TaskSpec::command(["sh", "-c", "echo {i} > {out:n}"]).output("n", "n");

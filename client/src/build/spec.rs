@@ -16,7 +16,7 @@ use crate::ClientError;
 /// and outputs.
 ///
 /// ```
-/// use client::TaskSpec;
+/// use starling_client::TaskSpec;
 /// let count = TaskSpec::command(["sh", "-c", "wc -w < {in:text} > {out:words}"])
 ///     .name("count-{i}")
 ///     .input("text", "text.txt")

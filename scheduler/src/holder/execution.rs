@@ -48,6 +48,13 @@ pub(crate) struct Running {
     pub(crate) handed_on: bool,
 }
 
+impl Running {
+    /// Whether it runs on several nodes.
+    pub(crate) fn is_gang(&self) -> bool {
+        self.spec.nodes > 1
+    }
+}
+
 #[cfg(test)]
 impl Running {
     pub(crate) fn has_seat(&self) -> bool {

@@ -85,7 +85,7 @@ impl Scheduler {
             || !self.holder.staging.is_empty()
             || !self.holder.local.is_empty()
             || !self.holder.shared.is_empty()
-            || self.holder.has_joined_parts()
+            || self.holder.is_held_by_gang()
     }
 
     /// Tasks that can no longer end here go back to their homes.

@@ -124,6 +124,11 @@ impl Scheduler {
             let text = "the end of an attempt is reported with its outcome";
             return answer(TurnAnswer::Refused(text.to_owned()), out);
         }
+        if is_over && running.is_gang() {
+            let text = "a task on several nodes cannot give them back and go on: it may spawn and \
+                        commit, and end";
+            return answer(TurnAnswer::Refused(text.to_owned()), out);
+        }
         let costs = is_over.then(|| wire::Completion {
             job: task.job.0,
             local: task.local.0,

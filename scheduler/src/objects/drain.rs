@@ -251,6 +251,7 @@ impl Scheduler {
             && self.stealing.is_settled()
             && self.routing.undelivered().is_empty()
             && !self.holder.has_turns()
+            && !self.holder.is_held_by_gang()
     }
 
     /// Whether all other nodes have recently reported no space for the next offer. This node cannot

@@ -141,7 +141,8 @@ impl Scheduler {
     /// A class that waits for another node and that others may steal, and the number of its tasks.
     pub(crate) fn waiting_class(&self) -> Option<(u64, usize)> {
         let queued = self.shared_classes().into_iter();
-        let waiting = queued.filter(|&(class, _)| !self.holder.may_start_class(class));
+        let waiting = queued
+            .filter(|&(class, _)| !is_gang_class(class) && !self.holder.may_start_class(class));
         waiting.max_by_key(|&(_, tasks)| tasks)
     }
     /// The nodes, except for this one, that take tasks of a class.

@@ -151,6 +151,7 @@ impl World {
         );
         let verdict = match dice & 3 {
             _ if is_last => wire::TurnVerdict::TurnDone,
+            _ if script.keeps_nodes => wire::TurnVerdict::TurnMore,
             _ if script.yields() => wire::TurnVerdict::TurnYield,
             0 | 1 if !awaits.is_empty() => wire::TurnVerdict::TurnWait,
             2 => wire::TurnVerdict::TurnYield,

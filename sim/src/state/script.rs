@@ -25,6 +25,8 @@ pub(crate) struct Script {
     pub(crate) is_refused: bool,
     /// The number of the turn that was refused last, plus one.
     pub(crate) refused_seq: u64,
+    /// A task on several nodes cannot give them back and go on.
+    pub(crate) keeps_nodes: bool,
 }
 
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
@@ -52,6 +54,7 @@ impl Script {
             pending: None,
             is_refused: false,
             refused_seq: 0,
+            keeps_nodes: launch.spec.nodes > 1,
         }
     }
     pub(crate) fn depth(&self) -> u64 {

@@ -99,3 +99,44 @@ fn a_gang_that_waits_names_its_nodes() {
     instance.starling(&["job", "wait", &job]).ok();
     instance.down();
 }
+
+#[test]
+fn a_member_that_leaves_waits_for_the_gang() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (runs, go) = (instance.sandbox().path("runs"), instance.sandbox().path("go"));
+    let command = format!(
+        "echo $STARLING_NODE >> {}; until [ -e {} ]; do sleep 0.1; done",
+        runs.display(),
+        go.display()
+    );
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &command]);
+    let ran = || std::fs::read_to_string(&runs).unwrap_or_default();
+    wait_until("the gang runs", || ran().lines().count() == 1);
+    let first: u32 = ran().trim().parse().expect("a node");
+    let member = format!("n{}", (first + 1) % 3);
+    let mut drain = instance.start(&["node", "drain", &member]);
+    wait_until("the member leaves", || {
+        let nodes = instance.json(&["node", "list"]);
+        let all = nodes["nodes"].as_array().expect("a list").clone();
+        all.iter().any(|node| node["id"] == member.as_str() && node["state"] == "leaving")
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(!drain.has_ended(), "it has left before the gang ended");
+    std::fs::write(&go, "").expect("a file");
+    instance.starling(&["job", "wait", &job]).ok();
+    drain.end().ok();
+    assert_eq!(ran().lines().count(), 1, "{}", ran());
+    instance.down();
+}
+
+#[test]
+fn a_gang_cannot_give_its_nodes_back_and_go_on() {
+    let instance = Instance::up(2, 1);
+    let script = "id=$(starling spawn -- true) && starling commit && starling await $id";
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", script]);
+    instance.starling(&["job", "wait", &job]).expect_code(1);
+    let said = instance.starling(&["job", "output", &job, "--stderr"]).stdout;
+    assert!(said.contains("a task on several nodes cannot give them back"), "{said}");
+    instance.down();
+}

@@ -339,6 +339,7 @@ impl Graph {
     }
 
     /// Lets the tasks with these needs wait for nodes that offer them.
+    #[doc(hidden)]
     pub fn await_nodes(&mut self, needs: impl Fn(&wire::Spec) -> bool) {
         self.specs.iter_mut().filter(|spec| needs(spec)).for_each(|spec| spec.awaits_nodes = true);
     }

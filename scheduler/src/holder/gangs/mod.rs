@@ -94,9 +94,10 @@ impl Holder {
         let lead = self.gangs.as_ref().and_then(|gangs| gangs.leads.get(&task));
         lead.map_or_else(Vec::new, Lead::nodes)
     }
-    pub(crate) fn has_joined_parts(&self) -> bool {
+    /// Whether a gang holds this node or runs here.
+    pub(crate) fn is_held_by_gang(&self) -> bool {
         let mut parts = self.gangs.iter().flat_map(|gangs| gangs.line.parts());
-        parts.any(|(_, part)| part.is_joined())
+        parts.any(|(_, part)| part.is_joined() || part.seat().is_some())
     }
     /// Whether the gang has all of its nodes: its task starts or runs.
     fn is_whole(&self, task: TaskId) -> bool {

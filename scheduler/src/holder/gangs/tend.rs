@@ -207,11 +207,16 @@ impl Scheduler {
         }
     }
 
-    /// Whether nothing but this task runs here or is about to.
+    /// Whether nothing but this task runs here or is about to. Another gang that waits to run alone
+    /// is not: one of them has to be the first.
     fn is_alone(&self, task: TaskId) -> bool {
+        let waits = |other: TaskId, staged: &Staged| {
+            let may_start = staged.start_permission == StartPermission::NotNeeded;
+            staged.work.alone && may_start && self.holder.gathers_gang(other)
+        };
         let mut staged = self.holder.staging.iter();
         self.holder.running.is_empty()
-            && !staged.any(|(&other, it)| other != task && it.seat.is_some())
+            && !staged.any(|(&other, it)| other != task && it.seat.is_some() && !waits(other, it))
     }
 
     /// The attempt ends without a strike, and its home begins the next one.
@@ -288,7 +293,7 @@ impl Scheduler {
         let epoch = self.routing.homes().map_epoch();
         let gangs = self.holder.gangs_mut();
         let lead = &gangs.leads[&task];
-        let (attempt, lead_size) = (lead.attempt, lead.size);
+        let attempt = lead.attempt;
         let is_due = lead.deadline().is_some_and(|at| at <= now);
         let same_map = gangs.chosen_by.get(&task) == Some(&epoch);
         if same_map && !is_due && !lives.iter().any(|&life| self.is_life_over(life)) {
@@ -298,7 +303,7 @@ impl Scheduler {
         let nodes = self.nodes_for(&self.holder.staging[&task].work);
         let is_out = !nodes.contains(&me);
         let stopping = self.holder.stopping || is_out;
-        if is_out && !self.holder.stopping && nodes.len() >= lead_size {
+        if is_out && !self.holder.stopping && !nodes.is_empty() {
             // This node leaves, or is slow: another one leads.
             return self.fail_gang(task, attempt, out);
         }
