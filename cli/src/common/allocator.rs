@@ -1,5 +1,4 @@
-//! Options of the memory allocators for processes that run for months: the one of this program, and
-//! the one of the C library, which RocksDB uses.
+//! Options of the memory allocator for processes that run for months.
 
 /// Threads of a node come and go. By default the allocator keeps the pages of an ended thread until
 /// a new thread of the same pool asks for them, so a node grew by 20 MB an hour. With these options
@@ -15,28 +14,7 @@ pub(crate) fn return_memory() {
         // SAFETY: any thread may set an option at any time, and both numbers are of version 3.
         unsafe { mi_option_set(option, value) };
     }
-    return_memory_of_rocksdb();
 }
-
-/// By default the C library takes blocks of up to 32 MiB from its heaps once it has seen one freed.
-/// Each of up to 16 heaps then keeps the buffers of ended writes and merges below newer blocks.
-/// With a fixed threshold large blocks are mappings of their own, which end when they are freed.
-#[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "the C library offers its options in C only")]
-fn return_memory_of_rocksdb() {
-    const OPTIONS: [(libc::c_int, libc::c_int); 3] = [
-        (libc::M_MMAP_THRESHOLD, 256 << 10),
-        (libc::M_TRIM_THRESHOLD, 1 << 20),
-        (libc::M_ARENA_MAX, 4),
-    ];
-    for (option, value) in OPTIONS {
-        // SAFETY: any thread may set an option at any time.
-        unsafe { libc::mallopt(option, value) };
-    }
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn return_memory_of_rocksdb() {}
 
 #[cfg(test)]
 mod tests {
