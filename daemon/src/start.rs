@@ -46,6 +46,7 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
 /// If nodes begin together, a node that does not start reports the reason to the others.
 pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
+    executor::huge_pages::avoid();
     // No node waits for one that has yet to get its number from the cluster.
     if !options.begin_together || options.grow {
         return try_to_start(options);

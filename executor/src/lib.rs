@@ -53,6 +53,7 @@ mod commands;
 mod disk_reserve;
 mod error;
 mod executor;
+pub mod huge_pages;
 pub mod inherited;
 mod inputs;
 mod limits;

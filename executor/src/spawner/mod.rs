@@ -34,6 +34,7 @@ use proto::limits;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
+use crate::huge_pages;
 use crate::limits::STREAM_HELD_BYTES_MAX;
 use children::{Children, Token, UNWATCHED};
 use descriptors::{Others, Received};
@@ -121,6 +122,7 @@ pub fn main() -> ! {
 fn run() -> io::Result<()> {
     vfork::plain_signals();
     vfork::outlive_requests();
+    huge_pages::restore();
     let umask = std::env::var(UMASK_VARIABLE).ok();
     if let Some(umask) = umask.and_then(|text| u32::from_str_radix(&text, 8).ok()) {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));

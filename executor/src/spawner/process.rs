@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::commands::names::is_hidden_variable;
 use crate::error::reason;
 use crate::executor::ExecutorConfig;
+use crate::huge_pages;
 use crate::private;
 use crate::spawner::liveness::SpawnerLiveness;
 use crate::spawner::shield::SHIELD_VARIABLE;
@@ -45,6 +46,7 @@ pub(crate) fn start(
         .env_clear()
         .envs(environment)
         .env(GRACE_VARIABLE, grace_ms.to_string())
+        .envs(huge_pages::variable())
         .envs(shield.map(|directory| (SHIELD_VARIABLE, directory)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())

@@ -17,6 +17,7 @@ use super::vfork::{self, Stack, Wanted};
 use super::wire::{Exit, Start};
 use crate::commands::orphan_processes::MARK_VARIABLE;
 use crate::error::reason;
+use crate::huge_pages::RESTORE_VARIABLE;
 
 const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;
@@ -73,7 +74,8 @@ const FOUND_MAX: usize = 1024;
 
 impl Starter {
     pub(super) fn new() -> io::Result<Self> {
-        let ours = [super::GRACE_VARIABLE, super::UMASK_VARIABLE, SHIELD_VARIABLE];
+        let ours =
+            [super::GRACE_VARIABLE, super::UMASK_VARIABLE, SHIELD_VARIABLE, RESTORE_VARIABLE];
         let is_ours = |name: &OsStr| ours.iter().any(|one| name == *one);
         let own = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         let environment = own.map(|(name, value)| {

@@ -193,3 +193,19 @@ fn a_time_limit_ends_a_task_that_hangs() {
     assert!(ran.stderr.contains("hangs"), "{}", ran.stderr);
     assert!(ran.stderr.contains("limit"), "{}", ran.stderr);
 }
+
+/// A node avoids huge pages for its own memory. Its commands keep what its user had set.
+#[test]
+fn commands_may_use_huge_pages_although_their_node_avoids_them() {
+    let own = fs::read_to_string("/proc/self/status").expect("the kernel has it");
+    if !own.contains("THP_enabled:\t1") {
+        println!("skipped: this kernel does not tell, or huge pages are off here");
+        return;
+    }
+    let script = "grep THP_enabled /proc/self/status; spawner=/proc/$PPID/status; \
+                  node=$(awk '/^PPid/ {print $2}' $spawner); \
+                  grep -H THP_enabled /proc/$node/status | sed 's/.*:/node: /'";
+    let ran = Sandbox::new().starling(&["run", "--", "sh", "-c", script]).ok();
+    assert!(ran.stdout.contains("THP_enabled:\t1"), "{ran:?}");
+    assert!(ran.stdout.contains("node: \t0"), "{ran:?}");
+}
