@@ -20,6 +20,7 @@ pub mod id;
 pub mod limits;
 pub mod marks;
 mod member;
+pub mod mutants;
 mod past;
 pub mod policy;
 mod settings;
