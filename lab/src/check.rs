@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use clap::Args;
-use scheduler::{FoundBy, Mutant};
+use proto::mutants::FoundBy;
 use serde::Serialize;
-use sim::Scenario;
+use sim::{Mutant, Scenario};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::flags::DataKind;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use proto::{Incarnation, NodeId, Span, wire};
-use scheduler::{Mutant, Tuning};
+use scheduler::Tuning;
+
+use crate::Mutant;
 
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -49,6 +49,7 @@ mod link;
 mod member;
 mod membership;
 mod moves;
+mod mutant;
 mod node;
 mod records;
 mod replica;
@@ -57,5 +58,6 @@ mod step;
 
 pub use config::{Config, Departs, offer_bytes};
 pub use io::{Effect, Input};
+pub use mutant::Mutant;
 pub use node::{Node, RecoverError};
 pub use step::SyncWish;

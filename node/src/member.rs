@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::{Record, Write};
 use proto::{Incarnation, NodeId, Time, wire};
-use scheduler::Mutant;
 
 use crate::leaving::Reasons;
 use crate::membership::{Done, Identity, Membership, Sender};

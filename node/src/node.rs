@@ -31,6 +31,7 @@ use crate::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use crate::link::Links;
 use crate::member::Member;
 use crate::moves::seen_from;
+use crate::mutant::Mutant;
 use crate::records::{self, Loaded};
 use crate::replica::Replica;
 use crate::step::Step;
@@ -213,7 +214,7 @@ impl Node {
     }
 
     pub(crate) fn load_user(&mut self, record: &Record) -> Result<(), kvs::DamagedRecord> {
-        let forgets = self.own.mutant == Some(scheduler::Mutant::NumbersForgotten);
+        let forgets = self.own.mutant == Some(Mutant::NumbersForgotten);
         if forgets && kvs::keys::namespace(&record.key) == Some(kvs::keys::NUMBERS) {
             return Ok(());
         }
@@ -580,7 +581,7 @@ fn options(config: &Config) -> Options {
         tuning: config.tuning,
         seed: config.seed,
         former: config.former,
-        mutant: config.mutant,
+        mutant: config.mutant.and_then(Mutant::of_scheduler),
     }
 }
 

@@ -88,7 +88,7 @@ impl Node {
                 self.answer(client, id, Err(busy("too much waits for copies of partitions")));
             }
             StoreRequest::Batch(mut batch) => {
-                if self.own.mutant == Some(scheduler::Mutant::NumberIgnored) {
+                if self.own.mutant == Some(crate::Mutant::NumberIgnored) {
                     batch.number = None;
                 }
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);

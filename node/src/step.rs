@@ -12,11 +12,12 @@
 
 use std::collections::VecDeque;
 
+use crate::Mutant;
 use kvs::{Batch, Write};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, PartitionId, Time, wire};
-use scheduler::{Answer, Mutant, traits};
+use scheduler::{Answer, traits};
 
 use crate::node::Node;
 use crate::{Effect, records};

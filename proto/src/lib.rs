@@ -14,11 +14,11 @@ assert_eq!(task.partition(), PartitionId(7)); // finds the home without a look-u
 
 pub mod busy;
 pub mod codec;
+mod coverage;
 pub mod entry;
 pub mod event;
 pub mod id;
 pub mod limits;
-pub mod marks;
 mod member;
 mod past;
 pub mod policy;
@@ -35,6 +35,7 @@ pub mod wire {
     include!(concat!(env!("OUT_DIR"), "/starling.v1.rs"));
 }
 
+pub use coverage::{marks, mutants};
 pub use event::Event;
 pub use id::{
     Attempt, ClientId, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId,

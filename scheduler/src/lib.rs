@@ -35,7 +35,7 @@ pub use holder::job_tallies::Usage;
 pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
 pub use home::requests::Request;
 pub use home::task_inventory::{Believed, Census, JobCount};
-pub use mutant::{FoundBy, Mutant};
+pub use mutant::Mutant;
 pub use output::{Answer, Facts, Out, Place, Turns, VariableFacts, VariableNews};
 pub use policy::{
     Adaptive, Assumptions, Candidate, Decision, Lengths, Located, Order, Policy, Tuning,

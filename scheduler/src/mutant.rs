@@ -1,74 +1,21 @@
-//! Seeded bugs (mutants). Each inverts one decision of the protocol, to prove that the simulator's
+//! Seeded bugs (mutants) of the scheduler. Each inverts one decision, to prove that the simulator's
 //! checkers find it: `starling check --mutant NAME` must fail. A real node never sets one.
 
-/// The tests that find a mutant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FoundBy {
-    /// Seeds or scenarios of the fault simulator: `sim/tests/mutants.rs`.
-    Simulator,
-    /// Scenarios of one node: `node/src/replica/mutant_tests.rs`.
-    NodeTests,
-    /// The take-over simulation: `scheduler/tests/takeover/`.
-    TakeOverTests,
-    /// Tests of one home: `scheduler/src/tests/turn_mutant_tests.rs`.
-    HomeTests,
-}
-
-macro_rules! mutants {
-    ($($(#[doc = $of:literal])* $list:ident by $found_by:ident {
-        $($(#[doc = $bug:literal])+ $mutant:ident $name:literal,)+
-    })+) => {
-        /// A seeded bug.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Mutant {
-            $($($(#[doc = $bug])+ $mutant,)+)+
-        }
-
-        impl Mutant {
-            $(
-                $(#[doc = $of])*
-                pub const $list: [Self; [$($name,)+].len()] = [$(Self::$mutant,)+];
-            )+
-
-            /// All mutants of all lists.
-            pub fn every() -> impl Iterator<Item = Self> {
-                [$(&Self::$list[..],)+].into_iter().flatten().copied()
-            }
-
-            #[must_use]
-            pub fn found_by(self) -> FoundBy {
-                match self {
-                    $($(Self::$mutant)|+ => FoundBy::$found_by,)+
-                }
-            }
-
-            /// The name on the command line.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $($(Self::$mutant => $name,)+)+
-                }
-            }
-        }
-    };
-}
-
 // The list of a mutant determines the tests that must find it.
-mutants! {
+proto::mutants! {
+    /// A seeded bug of the scheduler.
+    Mutant;
+
     /// Mutants of one node's decisions, with or without replicated partitions.
     ALL by Simulator {
         /// Credits are counted, not recorded as a set: a repeated one counts twice.
         CounterInsteadOfSet "counter-instead-of-set",
-        /// Packets and answers leave before the batch on which they depend is written.
-        SendBeforeWriting "speak-before-writing",
         /// Credits are sent once and not kept until they are acknowledged.
         NoOutbox "no-outbox",
         /// A completion counts whatever its attempt.
         CompletionWithoutAttempt "completion-without-attempt",
         /// The victim of a steal forgets the tasks when it sends them.
         VictimForgetsEarly "victim-forgets-early",
-        /// Messages are acknowledged before their effects are durable.
-        AckBeforeDurable "ack-before-durable",
         /// Tasks that a restarted holder held are not placed again.
         NoReplaceOnRestart "no-replace-on-restart",
         /// At the bound of its interval a thief stops permanently, and no node sends hints (as in
@@ -80,10 +27,6 @@ mutants! {
         LaunchWithoutInputs "launch-without-inputs",
         /// Reports of a partition are added up instead of replaced.
         RelativeCounts "relative-counts",
-        /// Packets to or from an earlier incarnation count as current.
-        IgnoreIncarnation "ignore-incarnation",
-        /// The end of a job is reported to the client before it is durable.
-        ReportBeforeDurable "tell-before-durable",
         /// The holder of a cancelled task is not informed.
         CancelMissesHolder "cancel-misses-holder",
         /// A cancelled task with a holder is left to the holder: its home keeps it open.
@@ -176,74 +119,6 @@ mutants! {
         ReleaseBeforeReaderCounted "release-before-reader-counted",
     }
 
-    /// Mutants of replicated partitions.
-    OF_COPIES by Simulator {
-        /// Messages and answers that depend on a batch leave before any backup has the batch.
-        AckBeforeBackups "ack-before-backups",
-        /// Messages and launches do not wait for backups; answers do.
-        ReleaseBeforeBackups "release-before-backups",
-        /// A new primary serves without any promise of its epoch.
-        ActivateWithoutPromise "activate-without-promise",
-        /// A node that the map declares failed continues.
-        IgnoreFence "ignore-fence",
-        /// A replica reports its position and its promise before they are synced.
-        PromiseUnsynced "promise-unsynced",
-        /// A replica reports changes as synced that it has only logged.
-        LoggedIsSynced "logged-is-synced",
-        /// A primary answers when its backups have synced, before its own sync.
-        OwnSyncUncounted "own-sync-uncounted",
-        /// A primary waits only for the first of several backups.
-        FirstCopyCounts "first-copy-counts",
-        /// One of three replicas continues when it is alone.
-        ShortServes "short-serves",
-        /// A primary that is left alone does not wait until the map lists it alone.
-        LoneUnregistered "lone-unregistered",
-        /// Changes sent to an earlier incarnation of a replica count as acknowledged by the next
-        /// one.
-        RestartedMembers "restarted-members",
-        /// A learner that has started over counts as being at its earlier position.
-        RestartedLearners "restarted-learners",
-        /// A learner counts before it has the changes that were sent to it.
-        LearnersCountEarly "learners-count-early",
-        /// A replica accepts a change that does not follow its position.
-        ChangesAnywhere "changes-anywhere",
-        /// Writes during the fill of a replica are not sent to it.
-        SnapshotForgets "filling-forgets",
-        /// A replica counts as filled when it has the first page.
-        SnapshotEndsEarly "filling-ends-early",
-        /// A page of a fill overwrites records that have changed since.
-        PagesOverwrite "pages-overwrite",
-        /// A new primary asks only a majority of its members.
-        MajorityActivates "majority-activates",
-        /// Epochs are promised while an earlier primary may hold a lease.
-        LeasesUnwaited "leases-unwaited",
-        /// A primary answers without a lease.
-        ReadsUnleased "reads-unleased",
-        /// The clock of a machine stops while the machine is suspended.
-        ClockStandsStill "clock-stands-still",
-        /// A replica reports its position although a newer map may make it drop its records.
-        LearnersAnswerEarly "learners-answer-early",
-        /// Promises of a disk that is lost count for the disk in its place.
-        ReplacedStoreUnnoticed "stores-alike",
-        /// A restarted process takes itself for its earlier incarnation.
-        RestartUnnoticed "restart-unnoticed",
-    }
-
-    /// More mutants of replicated partitions, which seeds hardly ever show. Each is found by a
-    /// scenario of one node (`node/src/replica/mutant_tests.rs`).
-    OF_ONE_SIDE by NodeTests {
-        /// Changes that a replica refuses count as accepted.
-        RefusalsIgnored "refusals-ignored",
-        /// A former member drops its replica before a primary has registered without it.
-        FormerMembersDropReplica "formers-let-go",
-        /// A new primary does not send the other members the changes that they lack.
-        TailsUnsent "tails-unsent",
-        /// A new primary does not fetch the changes that it lacks from other members.
-        ShortestWins "shortest-wins",
-        /// Epochs are promised while an earlier primary may hold a lease of an earlier incarnation.
-        LeasesForgotten "leases-forgotten",
-    }
-
     /// Mutants of homes that move, found by `tests/takeover/` of this crate.
     OF_TAKE_OVER by TakeOverTests {
         /// A home that took a partition over derives its numbers from its own incarnation.
@@ -290,12 +165,6 @@ mutants! {
         WakeUpLost "wake-up-lost",
     }
 
-    /// Mutants of slow nodes.
-    OF_SLOWNESS by Simulator {
-        /// No node reports that another node is slow.
-        SlowNeverReported "slow-never-told",
-    }
-
     /// Mutants of tasks that do not make the same bytes each time.
     OF_OTHER_BYTES by Simulator {
         /// The end of a task that runs again counts, whatever bytes it has made.
@@ -316,22 +185,12 @@ mutants! {
         RoundIgnored "round-ignored",
     }
 
-    /// Mutants of numbered batches of the key-value store.
-    OF_NUMBERS by Simulator {
-        /// A numbered batch of the key-value store is applied as often as it arrives.
-        NumberIgnored "number-ignored",
-        /// A restarted node, or one that takes a partition over, has forgotten the earlier numbers.
-        NumbersForgotten "numbers-forgotten",
-    }
-
     /// Mutants of clusters that grow.
     OF_GROWTH by Simulator {
         /// A node reports that all its kept outputs have their replicas.
         LackingUnreported "lacking-unsaid",
         /// Nodes that join get no replicas of outputs that were kept before.
         NewNodesGetNoCopies "newcomers-unasked",
-        /// A keeper does not announce that it is one.
-        KeepersUnreported "keepers-unsaid",
     }
 
     /// Mutants of the resources of tasks.

@@ -429,7 +429,7 @@ impl Scheduler {
             self.home.jobs.next_forgetting(),
             self.holder.deadline(now),
             self.routing.undelivered().deadline(),
-            self.objects.drain.as_ref().and_then(|drain| drain.deadline()),
+            self.objects.drain_deadline(),
             self.next_requeue(),
             expiry,
             retry,

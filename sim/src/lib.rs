@@ -5,7 +5,7 @@ are models.
 [`check()`] runs the fault world. All randomness comes from one seed, so a failing run can be
 reproduced. In the first phase faults strike and only safety is checked. In the second phase the
 faults end and progress is demanded. The checkers in `checkers/` state the invariants; the mutants
-of [`scheduler::Mutant`] prove that the checkers find bugs.
+of [`Mutant`] prove that the checkers find bugs.
 
 [`simulate`] runs the scaling study: one workflow on a healthy cluster of any size. Nodes share the
 bandwidth of their network cards and have [service times](CostModel). Its report is the same as that
@@ -29,6 +29,7 @@ mod checkers;
 mod costs;
 mod faults;
 mod maxmin;
+mod mutant;
 mod rng;
 mod scaling;
 pub mod scenarios;
@@ -50,6 +51,7 @@ pub use faults::node_offers::NodeOffers;
 pub use faults::options::{Action, AgreedHook, EffectHook, GrowthPlan, WorldOptions};
 pub use faults::world::World;
 pub use maxmin::{MaxMin, Racks};
+pub use mutant::Mutant;
 pub use rng::SimRng;
 pub use scaling::{
     Collected, InjectedFailures, Mark, Meter, NetworkModel, NodeFailureError, NodeFailures,

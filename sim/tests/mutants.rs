@@ -2,44 +2,50 @@
 
 use std::fmt::Write as _;
 
-use scheduler::{FoundBy, Mutant};
-use sim::{CheckOptions, Scenario, check};
+use proto::mutants::FoundBy;
+use sim::{CheckOptions, Mutant, Scenario, check};
 
 const SEEDS_MAX: u64 = 2_000;
 
 macro_rules! found {
-    ($($test:ident $list:ident,)+) => {
+    ($($test:ident $owner:ident $list:ident,)+) => {
         $(
             #[test]
             fn $test() {
-                all_are_found(&Mutant::$list);
+                all_are_found(&$owner::Mutant::$list.map(Mutant::from));
             }
         )+
-        const LOOKED_FOR: &[&[Mutant]] = &[$(&Mutant::$list),+];
+
+        fn looked_for() -> impl Iterator<Item = Mutant> {
+            std::iter::empty()$(.chain($owner::Mutant::$list.map(Mutant::from)))+
+        }
     };
 }
 
 found! {
-    every_mutant_is_found ALL,
-    every_mutant_of_copies_is_found OF_COPIES,
-    every_mutant_of_slowness_is_found OF_SLOWNESS,
-    every_mutant_of_crashes_is_found OF_CRASHES,
-    every_mutant_of_other_bytes_is_found OF_OTHER_BYTES,
-    every_mutant_of_growth_is_found OF_GROWTH,
-    every_mutant_of_rounds_is_found OF_ROUNDS,
-    every_mutant_of_the_past_is_found OF_THE_PAST,
-    every_mutant_of_numbers_is_found OF_NUMBERS,
-    every_mutant_of_turns_is_found OF_TURNS,
-    every_mutant_of_variables_is_found OF_VARIABLES,
-    every_mutant_of_open_jobs_is_found OF_OPEN_JOBS,
-    every_mutant_of_resources_is_found OF_RESOURCES,
-    every_mutant_of_gangs_is_found OF_GANGS,
+    every_mutant_is_found scheduler ALL,
+    every_mutant_of_effects_is_found node OF_EFFECTS,
+    every_mutant_of_machines_is_found sim OF_MACHINES,
+    every_mutant_of_copies_is_found node OF_COPIES,
+    every_mutant_of_slowness_is_found node OF_SLOWNESS,
+    every_mutant_of_crashes_is_found scheduler OF_CRASHES,
+    every_mutant_of_other_bytes_is_found scheduler OF_OTHER_BYTES,
+    every_mutant_of_growth_is_found scheduler OF_GROWTH,
+    every_mutant_of_rounds_is_found scheduler OF_ROUNDS,
+    every_mutant_of_the_past_is_found scheduler OF_THE_PAST,
+    every_mutant_of_numbers_is_found node OF_NUMBERS,
+    every_mutant_of_turns_is_found scheduler OF_TURNS,
+    every_mutant_of_variables_is_found scheduler OF_VARIABLES,
+    every_mutant_of_open_jobs_is_found scheduler OF_OPEN_JOBS,
+    every_mutant_of_resources_is_found scheduler OF_RESOURCES,
+    every_mutant_of_gangs_is_found scheduler OF_GANGS,
+    every_mutant_of_keepers_is_found node OF_KEEPERS,
 }
 
 #[test]
 fn each_mutant_that_the_simulator_finds_is_looked_for() {
     for mutant in Mutant::every().filter(|mutant| mutant.found_by() == FoundBy::Simulator) {
-        let lists = LOOKED_FOR.iter().filter(|list| list.contains(&mutant));
+        let lists = looked_for().filter(|other| *other == mutant);
         assert_eq!(lists.count(), 1, "{}", mutant.name());
     }
 }

@@ -2,8 +2,7 @@
 
 use proto::event::Stall;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span};
-use scheduler::Mutant;
-use sim::{Action, ClientPlan, Draft, SimRng, World, WorldOptions};
+use sim::{Action, ClientPlan, Draft, Mutant, SimRng, World, WorldOptions};
 
 const JOB: JobId = JobId(0x5eed_0000_0000);
 
@@ -26,7 +25,7 @@ fn submit(world: &mut World, draft: &Draft, homes: &[usize]) -> usize {
 #[test]
 fn a_lost_wake_up_is_found_and_named() {
     for seed in 1..=10 {
-        let mut world = world(seed, 3, Some(Mutant::WakeUpLost));
+        let mut world = world(seed, 3, Some(scheduler::Mutant::WakeUpLost.into()));
         let draft = Draft::chain(24, Span::from_millis(5), 0);
         let client = submit(&mut world, &draft, &[0]);
         world.run_for(Span::from_secs(60));

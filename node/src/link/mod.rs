@@ -215,9 +215,9 @@ impl Links {
     pub(crate) fn name_restarted(&mut self) {
         self.names_restarted = true;
     }
-    pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
-        self.ack_before_durable = mutant == Some(scheduler::Mutant::AckBeforeDurable);
-        self.ignore_incarnation = mutant == Some(scheduler::Mutant::IgnoreIncarnation);
+    pub(crate) fn break_on_purpose(&mut self, mutant: Option<crate::Mutant>) {
+        self.ack_before_durable = mutant == Some(crate::Mutant::AckBeforeDurable);
+        self.ignore_incarnation = mutant == Some(crate::Mutant::IgnoreIncarnation);
     }
 
     fn link(&mut self, peer: NodeId) -> &mut Link {

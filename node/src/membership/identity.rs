@@ -1,10 +1,10 @@
 //! The identity of a node towards others, the proposal with which it announces itself,
 //! and the proposals that wait.
 
+use crate::Mutant;
 use kvs::membership::{self, member};
 use proto::wire::map_command::Body;
 use proto::{Incarnation, NodeId, wire};
-use scheduler::Mutant;
 
 /// The facts that a node knows of itself when it starts.
 #[derive(Clone, Debug)]

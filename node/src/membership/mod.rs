@@ -19,6 +19,7 @@ mod slow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::group::{DamagedGroup, Group, News, Output, Start};
 use kvs::membership::{self, is_serving, member, would_change};
 use kvs::{Record, Write};
@@ -28,7 +29,6 @@ use proto::wire::MemberPhase::{Down, Removed};
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
 use proto::{Incarnation, NodeId, Time, wire};
-use scheduler::Mutant;
 
 use crate::membership::limits::{
     MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_UPDATES_SENT_MAX, PROPOSALS_MAX, PROPOSE_AGAIN,

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvs::membership::{self, is_fit, is_serving, would_change};
 
+use crate::Mutant;
 use proto::marks::{Mark, mark};
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
 use proto::{NodeId, Time, wire};
-use scheduler::Mutant;
 
 use super::Membership;
 use crate::membership::limits::{SLOW_REPORT_KEPT, SLOW_REPORTS_KEPT_MAX, SLOW_REPORTS_MIN};

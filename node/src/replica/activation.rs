@@ -16,13 +16,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::replica::{Position, position};
 use kvs::{Page, PageRequest, Record};
 use proto::limits::ACTIVATION_LATE;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind};
 use proto::{NodeId, PartitionId, Time};
-use scheduler::Mutant;
 
 use super::Replica;
 use crate::replica::limits::COPY_PAGE_BYTES;

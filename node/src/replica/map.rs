@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
 use proto::marks::{Mark, mark};
 use proto::{Incarnation, NodeId, PartitionId, Time, wire};
-use scheduler::Mutant;
 
 use super::Replica;
 use super::activation::{Activation, Stage};

@@ -22,13 +22,14 @@ mod slow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::replica::{Copies, Shipping};
 use kvs::{Batch, DamagedRecord, Page, PageRequest, Record};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::wire::{self, ReplicaQueryKind};
 use proto::{Incarnation, NodeId, PartitionId, Time};
-use scheduler::{Channel, Mutant, traits};
+use scheduler::{Channel, traits};
 
 use crate::link::Links;
 use crate::{Config, Effect, SyncWish};

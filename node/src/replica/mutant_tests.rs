@@ -1,8 +1,8 @@
 //! Mutants that seeds hardly ever show: each is wrong in one order of events at one node.
 
+use crate::Mutant;
 use proto::wire::map_command::Body as Change;
 use proto::{NodeId, Span, Time, wire};
-use scheduler::Mutant;
 
 use super::ReplicaQueryKind;
 use super::tests::{P, Scenario};

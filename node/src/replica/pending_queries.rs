@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::Mutant;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind};
 use proto::{NodeId, PartitionId, Time};
-use scheduler::Mutant;
 
 use super::{Replica, map};
 

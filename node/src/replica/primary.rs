@@ -7,10 +7,10 @@ use kvs::keys::is_whole_job;
 use kvs::replica::{is_own_record, position};
 use kvs::{Page, PageRequest, Write};
 
+use crate::Mutant;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, ReplicaQueryKind, SnapshotChunk};
 use proto::{NodeId, PartitionId};
-use scheduler::Mutant;
 
 use super::Replica;
 use crate::replica::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};

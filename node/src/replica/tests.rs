@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::Mutant;
 use kvs::membership::{apply, command};
 use kvs::{Page, Write, make_replicated_map};
 use proto::wire::map_command::Body as Change;
 use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
-use scheduler::Mutant;
 
 use super::map::MapNews;
 use super::primary::Learner;

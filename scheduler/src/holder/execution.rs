@@ -263,7 +263,7 @@ impl Scheduler {
         let at = waited_since.unwrap_or(now);
         let current =
             self.holder.running.get(&task).is_some_and(|running| running.attempt == attempt);
-        if !current || self.objects.output_copies.holds_back(&(task, attempt)) {
+        if !current || self.objects.holds_end_back(&(task, attempt)) {
             return; // It was stopped meanwhile, or is reported twice.
         }
         let mut running = self.holder.running.remove(&task).expect("looked at above");
@@ -285,7 +285,7 @@ impl Scheduler {
         let ended = UnreportedEnd { at, started, reads: running.reads, outcome };
         let what = (&*running.spec, running.real);
         let ended = self.share_first(now, (task, attempt), what, ended, out);
-        if !self.objects.output_copies.is_full() || ended.is_some() {
+        if !self.objects.sends_at_its_limit() || ended.is_some() {
             self.holder.slots.give_back(running.seat.take());
         }
         match ended {
@@ -350,16 +350,14 @@ impl Scheduler {
                 let declared = running.spec.outputs.get(output as usize);
                 let is_upload = is_upload(&running.spec);
                 let stay = declared.map_or_else(Stay::default, |it| Stay::of_output(it, is_upload));
-                self.objects.table.made(object, size_bytes, real, stay);
-                self.objects.note_made(&object);
+                self.objects.add_output(object, size_bytes, real, stay);
             }
         }
     }
 
     /// Releases the inputs of an attempt that ran, and the space reserved for it.
     fn free_resources(&mut self, running: &Running, out: &mut Out) {
-        self.objects.reserved_bytes -= running.output_bytes;
-        self.objects.shared_files.give_back(&running.shared_files);
+        self.objects.return_space(running.output_bytes, &running.shared_files);
         self.unpin(&running.pins, out);
     }
 
@@ -460,7 +458,7 @@ impl Scheduler {
     pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
         if let Some(mut running) = self.holder.running.remove(&task) {
             let attempt = running.attempt;
-            let ended = self.objects.output_copies.ended_at(&(task, attempt));
+            let ended = self.objects.unreported_end(&(task, attempt));
             self.holder.job_tallies.stopped.push((task, attempt, ended));
             self.holder.start_requests.ended(task);
             self.holder.slots.give_back(running.seat.take());

@@ -21,7 +21,7 @@ impl Scheduler {
     /// How long a task waits for a slot with its inputs here. Other nodes would have to fetch
     /// these, and a short wait is the purpose of staging ahead.
     fn requeue_timeout(&self) -> Span {
-        let fetch_ns = self.objects.fetch_time.0.saturating_mul(OFFER_AGAIN_FETCHES);
+        let fetch_ns = self.objects.mean_fetch_time().0.saturating_mul(OFFER_AGAIN_FETCHES);
         Span(OFFER_AGAIN_AFTER.0.saturating_add(fetch_ns))
     }
 
@@ -38,10 +38,10 @@ impl Scheduler {
     /// The first staged task and the end of its wait, if all slots are taken and other nodes are
     /// there.
     fn longest_waiting(&self) -> Option<(TaskId, Time)> {
-        let others = self.routing.homes().living_others() > 0 && self.objects.drain.is_none();
+        let others = self.routing.homes().living_others() > 0 && !self.objects.is_draining();
         let never = self.options.mutant == Some(Mutant::StagedNeverRequeued);
         // Its inputs would be evicted, and fetched again for the same long wait.
-        let is_full = self.objects.table.copied_bytes > self.options.tuning.cache_bytes;
+        let is_full = self.objects.is_over_budget(self.options.tuning.cache_bytes);
         if self.holder.slots.free() > 0 || !others || is_full || never {
             return None;
         }
@@ -69,7 +69,7 @@ impl Scheduler {
         // In reverse order: each task is put before its equals.
         for &task in tasks.iter().rev() {
             if let Some(staged) = self.holder.staging.get(&task) {
-                staged.pins.iter().for_each(|&object| self.objects.table.outlasts_reader(object));
+                self.objects.outlast_reader(&staged.pins);
             }
             let Some(staged) = self.unstage(task, out) else { continue };
             let Staged { attempt, work, local_queue, home_knows, .. } = staged;

@@ -217,7 +217,7 @@ impl Scheduler {
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = self.holder.staging.remove(&task).expect("a task in line is staged");
-        self.objects.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.objects.remove_failed_fetches(&staged.failed_fetches);
         self.start(now, task, *staged, out);
     }
 
@@ -258,7 +258,7 @@ impl Scheduler {
     /// The number of staged tasks, except for those with failing fetches or late answers: no other
     /// task waits for these.
     pub(crate) fn underway(&self) -> usize {
-        let stalled = self.objects.failed_fetch_tasks + self.holder.start_requests.late();
+        let stalled = self.objects.failed_fetch_tasks() + self.holder.start_requests.late();
         (self.holder.staging.len() - stalled.min(STALLED_TASKS_MAX))
             .saturating_sub(self.holder.parked() + self.holder.gangs_staged())
     }
@@ -266,9 +266,7 @@ impl Scheduler {
     fn wants_more_staged(&self) -> bool {
         let (lanes, idle) = (self.lanes(), self.free_lanes());
         let underway = self.underway();
-        let coming = self.objects.coming_bytes - self.objects.failed_fetch_bytes;
-        let needed = self.objects.table.pinned_bytes().saturating_add(coming);
-        if needed >= self.options.tuning.cache_bytes {
+        if self.objects.needed_bytes() >= self.options.tuning.cache_bytes {
             // Beyond the budget only inputs for idle slots are fetched.
             return underway < idle;
         }
@@ -281,17 +279,14 @@ impl Scheduler {
             return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
         }
         // Objects that wait for a source do not prevent requests for others.
-        let inflight_fetches = self.objects.inflight_fetches.len()
-            - self.objects.ahead_in_flight
-            - self.objects.waiting;
-        inflight_fetches < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
+        self.objects.sourced_fetches() < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
             && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
 
     /// The number of prepared tasks per slot, so that no slot waits for the network while there is
     /// work. It is larger where fetches take long compared with the tasks.
     fn at_hand_per_slot(&self) -> usize {
-        let length = match self.objects.task_length {
+        let length = match self.objects.mean_task_length() {
             Span::ZERO => self.mean_length().0.max(1),
             seen => seen.0,
         };
@@ -302,7 +297,7 @@ impl Scheduler {
 
     /// The expected duration of the next fetches; before the first has ended, by the assumed rates.
     fn fetch_time(&self) -> Span {
-        self.objects.fetch_time.max(self.moving_time())
+        self.objects.mean_fetch_time().max(self.moving_time())
     }
 
     /// `fills_slots`: the line for slots has no task that fits, so a no-op may start at once.
@@ -397,7 +392,7 @@ impl Scheduler {
     fn is_busy(&self) -> bool {
         let waiting = self.holder.start_requests.late() + self.holder.gangs_staged();
         !self.holder.running.is_empty()
-            || self.holder.staging.len() > self.objects.failed_fetch_tasks + waiting
+            || self.holder.staging.len() > self.objects.failed_fetch_tasks() + waiting
     }
 
     /// Puts a task that was taken out back into its queue, behind its equals.
@@ -437,7 +432,7 @@ impl Scheduler {
         if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
             return Admission::Now;
         }
-        let shared_files = self.objects.shared_files.room(&shared_files::files_of(task, work));
+        let shared_files = self.objects.room_for_files(&shared_files::files_of(task, work));
         let moved = self.inputs_room(task, work).saturating_add(shared_files);
         let needed = moved.saturating_add(work.declared_output_bytes());
         if needed == 0 {
@@ -455,11 +450,8 @@ impl Scheduler {
             if !seen.insert(object) {
                 return 0;
             }
-            match self.objects.presence(&object) {
-                Presence::Here => self.objects.table.idle_bytes_of(&object),
-                Presence::Absent if input.node != self.options.me.0 => input.size_bytes,
-                Presence::Absent | Presence::Coming => 0,
-            }
+            let is_made = input.node == self.options.me.0;
+            self.objects.room_for_input(&object, input.size_bytes, is_made)
         };
         work.inputs.iter().map(room).fold(0, u64::saturating_add)
     }
@@ -507,8 +499,7 @@ impl Scheduler {
             shared_files: shared_files::files_of(task, &work),
             work,
         };
-        self.objects.reserved_bytes += staged.output_bytes;
-        self.objects.shared_files.take(&staged.shared_files);
+        self.objects.reserve_space(staged.output_bytes, &staged.shared_files);
         let inputs = std::mem::take(&mut staged.work.inputs);
         for input in &inputs {
             self.stage_input(now, task, &mut staged, input, out);
@@ -516,7 +507,7 @@ impl Scheduler {
         staged.work.inputs = inputs;
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
-        self.objects.failed_fetch_tasks += usize::from(!staged.failed_fetches.is_empty());
+        self.objects.add_failed_fetches(&staged.failed_fetches);
         self.holder.local_jobs.record(task.job, staged.work.settings.round);
         // Its inputs are pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
@@ -551,19 +542,17 @@ impl Scheduler {
         }
         // An object without bytes is not recorded by its maker, and is never deleted.
         let untracked = made_here && input.size_bytes == 0 && !real;
-        let first = if untracked || self.objects.table.pin(object) {
+        let first = if untracked || self.objects.pin(object) {
             if !untracked {
                 staged.pins.push(object);
             }
-            !made_here && !self.objects.table.read_copy(&object)
-        } else if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
-            // However many tasks want the object, it is fetched once.
-            inflight.tasks.push(task);
-            if inflight.has_failed {
+            !made_here && !self.objects.read_copy(&object)
+        } else if let Some(joined) = self.objects.join_fetch(&object, task) {
+            if joined.has_failed {
                 staged.failed_fetches.insert(object);
             }
             staged.missing.insert(object, input.size_bytes);
-            inflight.first.is_none() && inflight.tasks.len() == 1
+            joined.is_first
         } else {
             staged.missing.insert(object, input.size_bytes);
             let request = FetchRequest {
@@ -588,12 +577,11 @@ impl Scheduler {
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
         let mut staged = *self.holder.staging.remove(&task)?;
         self.holder.awaiting_slot.retain(|&other| other != task);
-        self.objects.failed_fetch_tasks -= usize::from(!staged.failed_fetches.is_empty());
+        self.objects.remove_failed_fetches(&staged.failed_fetches);
         self.holder.start_requests.forget(task, staged.start_permission);
         self.holder.slots.give_back(staged.seat.take());
         self.holder.start_requests.ended(task);
-        self.objects.reserved_bytes -= staged.output_bytes;
-        self.objects.shared_files.give_back(&staged.shared_files);
+        self.objects.return_space(staged.output_bytes, &staged.shared_files);
         self.unpin(&staged.pins, out);
         Some(staged)
     }

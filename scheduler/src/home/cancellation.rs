@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
 use proto::wire::response;
-use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::home::Home;
 use crate::home::ledger::{End, State};
@@ -131,15 +131,6 @@ impl Scheduler {
         send_tasks_not_held(not_held, out);
     }
 
-    /// Whether outputs of an attempt are here or being fetched. It may have ended on another node
-    /// while it runs on this one, and its readers may run here.
-    fn has_outputs_of(&self, task: TaskId, attempt: Attempt) -> bool {
-        let all =
-            ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
-        self.objects.inflight_fetches.range(all.clone()).next().is_some()
-            || self.objects.table.has_any(all)
-    }
-
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished
     /// attempt stay: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
@@ -157,15 +148,15 @@ impl Scheduler {
             self.forget_running(task, out);
             found = true;
             let made = (task, attempt);
-            if self.objects.output_copies.holds_back(&made) {
-                self.objects.output_copies.forget(&made);
+            if self.objects.holds_end_back(&made) {
+                self.objects.forget_unreported(&made);
                 return; // It has ended: there is nothing to stop.
             }
             let launches = out.launches.len();
             out.launches.retain(|launch| (launch.task, launch.attempt) != (task, attempt));
             if out.launches.len() == launches {
                 out.kills.push((task, attempt));
-                if !self.has_outputs_of(task, attempt) {
+                if !self.objects.has_outputs_of(task, attempt) {
                     out.discards.push((task, attempt));
                 }
             }

@@ -16,7 +16,6 @@ use crate::holder::execution::RemoteTask;
 use crate::holder::task::Work;
 use crate::home::ledger::{Ledger, State};
 use crate::objects::fetch::InflightFetch;
-use crate::objects::output_transfer;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 use crate::scheduler::report_interval;
@@ -272,7 +271,7 @@ impl Scheduler {
         }
         self.routing.give_up(partition);
         self.home.ledger.give_up_partition(partition);
-        self.objects.directory.forget_partition(partition);
+        self.objects.forget_partition(partition);
         self.home.jobs.give_up(partition, self.routing.homes(), out);
         if let Some(open_jobs) = &mut self.home.open_jobs {
             open_jobs.give_up(partition, out);
@@ -385,12 +384,11 @@ impl Scheduler {
             self.stealing.forget_peer(peer, now);
             self.policy.forget_peer(peer);
         }
-        self.objects.directory.forget_node(peer);
+        self.objects.forget_copies_on(peer);
         if self.is_dead(peer) {
             self.pin_last_copies_of(peer, out);
         }
-        output_transfer::forget(&mut self.objects.incoming_transfers, |_, from| from == peer);
-        self.objects.output_copies.forget_node(now, peer);
+        self.objects.forget_transfers_with(now, peer);
         self.source_gone(now, peer, out);
     }
 }

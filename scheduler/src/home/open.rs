@@ -451,7 +451,7 @@ impl Scheduler {
                 self.home.ledger.jobs.get(job).into_iter().flat_map(|job| job.parts.values());
             parts.into_iter().any(|part| part.openness == Openness::Open)
         };
-        let bytes = self.objects.table.bytes_by_job();
+        let bytes = self.objects.bytes_by_job();
         let largest = bytes.into_iter().filter(|(job, _)| is_open(job)).max_by_key(|it| it.1);
         largest.map_or_else(String::new, |(JobId(job), bytes)| {
             format!(" ({bytes} of them are outputs of open job {job}: 'job release', 'job close')")

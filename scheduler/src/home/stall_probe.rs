@@ -13,7 +13,6 @@ use crate::holder::start_permission::StartPermission;
 use crate::home::Home;
 use crate::home::ledger::State;
 use crate::limits::STALL_AFTER;
-use crate::objects::fetch::Phase;
 use crate::output::{Out, task_attempt};
 
 /// The maximum numbers of records that a home examines for one answer, of parents that it looks up,
@@ -186,11 +185,7 @@ impl Scheduler {
         let staged = self.holder.staging().get(&task).filter(|staged| staged.attempt == attempt);
         let Some(staged) = staged else { return self.progress_of_queued(task, attempt) };
         let fresh = now < staged.since + STALL_AFTER;
-        let moves = |object| {
-            let inflight = self.objects.inflight_fetches.get(object);
-            inflight
-                .is_some_and(|inflight| matches!(inflight.phase, Phase::Moving | Phase::Waiting))
-        };
+        let moves = |object| self.objects.is_fetch_progressing(object);
         match staged {
             _ if fresh || !self.holder.running().is_empty() => Ok(()),
             staged

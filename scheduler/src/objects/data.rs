@@ -57,44 +57,44 @@ enum PendingDeletion {
 /// What this node stores and fetches, and what it knows of the objects of its tasks elsewhere.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    pub(crate) table: ObjectTable,
-    pub(crate) directory: Directory,
-    pub(crate) inflight_fetches: BTreeMap<ObjectId, InflightFetch>,
+    pub(super) table: ObjectTable,
+    pub(super) directory: Directory,
+    pub(super) inflight_fetches: BTreeMap<ObjectId, InflightFetch>,
     /// The times at which fetches in progress are checked.
-    pub(crate) timers: BTreeSet<(Time, ObjectId)>,
+    pub(super) timers: BTreeSet<(Time, ObjectId)>,
     /// Inputs of wide fan-ins that wait for space to be fetched early.
-    pub(crate) ahead: VecDeque<Ahead>,
-    pub(crate) ahead_in_flight: usize,
+    pub(super) ahead: VecDeque<Ahead>,
+    pub(super) ahead_in_flight: usize,
     /// The number of fetches begun; each fetch has its own number.
-    pub(crate) fetches: u64,
+    pub(super) fetches: u64,
     /// Objects that wait for a free source.
-    pub(crate) waiting: usize,
+    pub(super) waiting: usize,
     /// Bytes being fetched, plus bytes that admitted tasks will write.
-    pub(crate) reserved_bytes: u64,
+    pub(super) reserved_bytes: u64,
     /// Files copied from a shared file system for tasks that are staged or run.
-    pub(crate) shared_files: SharedFiles,
+    pub(super) shared_files: SharedFiles,
     /// The part of `reserved_bytes` that is being fetched.
-    pub(crate) coming_bytes: u64,
+    pub(super) coming_bytes: u64,
     /// The part of `coming_bytes` with failed fetches, and the staged tasks that wait for it.
-    pub(crate) failed_fetch_bytes: u64,
-    pub(crate) failed_fetch_tasks: usize,
+    pub(super) failed_fetch_bytes: u64,
+    pub(super) failed_fetch_tasks: usize,
     /// A step has reached its limit of inputs that are fetched early; some are left.
-    pub(crate) left_over: bool,
+    pub(super) left_over: bool,
     /// Deletions for ended jobs, done in portions.
     pending_deletions: VecDeque<PendingDeletion>,
     /// Outputs that this node takes over or replicates, while they are being fetched.
-    pub(crate) incoming_transfers: BTreeMap<AttemptKey, IncomingTransfer>,
+    pub(super) incoming_transfers: BTreeMap<AttemptKey, IncomingTransfer>,
     /// Outputs with replicas on other nodes. Boxed, because most nodes have none.
-    pub(crate) output_copies: Box<OutputCopies>,
+    pub(super) output_copies: Box<OutputCopies>,
     /// Present while this node leaves the cluster.
-    pub(crate) drain: Option<Box<Drain>>,
+    pub(super) drain: Option<Box<Drain>>,
     /// Jobs that may have ended while this node was down.
     unresolved_jobs: BTreeSet<JobId>,
     /// The recent mean duration of fetches.
-    pub(crate) fetch_time: Span,
+    pub(super) fetch_time: Span,
     /// The recent mean duration of tasks.
-    pub(crate) task_length: Span,
-    pub(crate) totals: Totals,
+    pub(super) task_length: Span,
+    pub(super) totals: Totals,
 }
 
 impl Objects {

@@ -13,5 +13,6 @@ pub(crate) mod output_copies;
 pub(crate) mod output_transfer;
 pub(crate) mod reader_counts;
 pub(crate) mod shared_files;
+mod task_use;
 
 pub(crate) use data::Objects;

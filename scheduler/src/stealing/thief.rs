@@ -149,7 +149,7 @@ impl Scheduler {
     }
     /// Whether the node is dry, or will be before stolen tasks could be here with their inputs.
     fn is_hungry(&self) -> bool {
-        if self.is_full() || self.holder.runs_exclusively() || self.objects.drain.is_some() {
+        if self.is_full() || self.holder.runs_exclusively() || self.objects.is_draining() {
             return false;
         }
         // While the map lists this node as gone, no other node would notice its death with stolen

@@ -210,7 +210,7 @@ impl Scheduler {
         let blocked = self.holder.is_store_full()
             || self.holder.is_line_blocked()
             || self.holder.runs_exclusively()
-            || self.objects.failed_fetch_tasks > 0;
+            || self.objects.failed_fetch_tasks() > 0;
         if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }
 

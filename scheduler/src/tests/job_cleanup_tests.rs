@@ -81,7 +81,7 @@ fn hear_of_end(node: &mut Scheduler, out: &mut Out) {
 }
 
 fn holds_something(node: &Scheduler) -> bool {
-    node.objects.table.firm_bytes() > 0
+    node.objects.firm_bytes() > 0
 }
 
 #[test]

@@ -65,11 +65,8 @@ fn copies_and_the_maker_are_asked_by_turns() {
     scheduler.on_fetched(later, fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(later, &mut out);
     assert_eq!(out.launches.len(), 1);
-    assert_eq!(
-        (scheduler.objects.failed_fetch_bytes, scheduler.objects.failed_fetch_tasks),
-        (0, 0)
-    );
-    assert_eq!(scheduler.objects.reserved_bytes, 0);
+    assert_eq!(scheduler.objects.failed_fetches(), (0, 0));
+    assert_eq!(scheduler.objects.reserved(), (0, 0));
 }
 
 #[test]
@@ -251,7 +248,7 @@ fn a_home_names_no_dead_node() {
         let (task, attempt) = (task.local.0, earlier.0);
         let object = wire::Object { job: 1, task, attempt, output: 0, size_bytes: 1 << 20 };
         let id = crate::objects::data::object_id(&object);
-        scheduler.objects.directory.add((Time(0), Span::from_secs(1)), id, NodeId(2));
+        scheduler.objects.add_copy(Time(0), id, NodeId(2));
         let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
         scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
         assert_eq!(out.located[&NodeId(1)][0].nodes, expected, "down {down:?}");
@@ -299,7 +296,7 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, ..Default::default() });
     let home = scheduler.routing.homes().job_home(JobId(1));
     scheduler.on_message(Time(0), home, end, &mut out);
-    assert!(scheduler.objects.inflight_fetches.is_empty(), "no node knows its job yet");
+    assert_eq!(scheduler.objects.fetches_in_flight(), 0, "no node knows its job yet");
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
     scheduler.act(Time(0), &mut out);
     let later = out.fetches.pop().expect("it travels again");
@@ -337,7 +334,7 @@ fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
             _ => None,
         };
         assert_eq!(out.events.iter().filter_map(from).collect::<Vec<_>>(), [NodeId(2)]);
-        assert_eq!((scheduler.objects.reserved_bytes, scheduler.objects.coming_bytes), (0, 0));
+        assert_eq!(scheduler.objects.reserved(), (0, 0));
         let result = if later_comes { Ok(()) } else { Err(FetchError::NotThere) };
         scheduler.on_fetched(Time(0), later.object, later.number, result, &mut out);
         assert_eq!(out.evicted, [], "it is in use");

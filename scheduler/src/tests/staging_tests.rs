@@ -321,7 +321,7 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     push(&mut scheduler, vec![placed(2, vec![], 8_000)], &mut out);
     scheduler.act(Time(0) + STORE_FULL_TIMEOUT, &mut out);
     assert_eq!(out.launches.len(), 1, "it makes room for another");
-    assert_eq!(scheduler.objects.table.stored_bytes, 0);
+    assert_eq!(scheduler.objects.stored_bytes(), 0);
 }
 
 #[test]
@@ -395,12 +395,15 @@ fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
     assert!(out.fetches.is_empty());
     answer(&mut scheduler, wanted[0], false, &mut out);
     assert_eq!(out.fetches.len(), 1);
-    assert_eq!((out.fetches[0].from, scheduler.objects.waiting), (NodeId(3), first - 1));
+    assert_eq!(
+        (out.fetches[0].from, scheduler.objects.fetches_without_source()),
+        (NodeId(3), first - 1)
+    );
     // An asker without further answers fetches from the maker in the end.
     out.fetches.clear();
     scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
     assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));
-    assert_eq!(scheduler.objects.waiting, 0);
+    assert_eq!(scheduler.objects.fetches_without_source(), 0);
 }
 
 /// Puts this number of tasks without inputs into the shared queue.

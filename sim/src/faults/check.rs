@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::Mutant;
 use proto::Span;
 use proto::marks::{self, Mark};
-use scheduler::Mutant;
 
 use crate::checkers::Violation;
 use crate::checkers::linear::Searched;

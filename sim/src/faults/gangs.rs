@@ -3,7 +3,6 @@
 use proto::NodeId;
 use proto::work::Launch;
 use resources::Request;
-use scheduler::Mutant;
 
 use crate::checkers::Verdict;
 use crate::checkers::gang;
@@ -26,7 +25,7 @@ const REQUESTS: [&str; 4] = ["cpus=all", "cpus=all", "cpus=1", "gpus=1"];
 /// Makes some tasks of some seeds gangs.
 pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'d mut Draft>) {
     let mut dice = SimRng::new(world.seed ^ STREAM);
-    let is_own = world.mutant.is_some_and(|mutant| Mutant::OF_GANGS.contains(&mutant));
+    let is_own = world.mutant.is_some_and(|mutant| mutant.is_among(&scheduler::Mutant::OF_GANGS));
     let share = if is_own { GANGS_PERMILLE_OF_MUTANTS } else { GANGS_PERMILLE };
     // Nodes may be lost permanently if their records have copies elsewhere.
     let lost = if world.faultless { 0 } else { world.copies.saturating_sub(1) };

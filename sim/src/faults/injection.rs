@@ -1,9 +1,9 @@
 //! Injected faults: their kinds, rates and targets. Each seed draws its own subset and rates.
 
+use crate::Mutant;
 use kvs::membership::min_in_sync;
 use node::Input;
 use proto::{ObjectId, Span, Time};
-use scheduler::Mutant;
 
 use crate::faults::disk_faults::DiskFaults;
 use crate::faults::event_queue::SimEvent;

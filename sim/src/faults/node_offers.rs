@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Mutant;
 use proto::work::Launch;
 use proto::{Event, Span, TaskId};
 use resources::{Amount, EndOfLife, Name, Offer, Pool, Request};
-use scheduler::Mutant;
 
 use crate::checkers::claims;
 use crate::checkers::{Verdict, Violation};
@@ -93,11 +93,13 @@ impl WorldOptions {
 /// Gives the nodes of some seeds resources, and makes tasks ask for them.
 pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'d mut Draft>) {
     let mut dice = SimRng::new(world.seed ^ STREAM);
-    let ends = dice.chance(ENDING_PERMILLE) || world.mutant == Some(Mutant::StartsPastItsEnd);
+    let ends = dice.chance(ENDING_PERMILLE)
+        || world.mutant == Some(Mutant::of_scheduler(scheduler::Mutant::StartsPastItsEnd));
     if world.faultless && world.nodes > 1 && ends {
         return draw_ends(world, &mut dice, drafts);
     }
-    let is_own = world.mutant.is_some_and(|mutant| Mutant::OF_RESOURCES.contains(&mutant));
+    let is_own =
+        world.mutant.is_some_and(|mutant| mutant.is_among(&scheduler::Mutant::OF_RESOURCES));
     let share = if is_own { ASKING_PERMILLE_OF_MUTANTS } else { ASKING_PERMILLE };
     if !dice.chance(share) {
         return;

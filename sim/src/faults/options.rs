@@ -1,8 +1,9 @@
 //! The options of a simulated world, and the hooks of directed tests.
 
+use crate::Mutant;
 use node::Effect;
 use proto::{NodeId, Span, Time, wire};
-use scheduler::{Mutant, Policy, Tuning};
+use scheduler::{Policy, Tuning};
 
 use crate::faults::network::NetworkOptions;
 use crate::faults::node_offers::NodeOffers;

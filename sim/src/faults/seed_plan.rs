@@ -1,8 +1,9 @@
 //! The random plan of one seed: its cluster, faults and jobs. This is swarm testing: each seed
 //! leaves most kinds of fault out, so that the others can go further.
 
+use crate::Mutant;
 use proto::{JobId, PartitionId, Span};
-use scheduler::{Lengths, Mutant, Order, Policy};
+use scheduler::{Lengths, Order, Policy};
 use workloads::{Graph, Placement, generate};
 
 use crate::faults::clients::hot_key_client::HotKeyPlan;

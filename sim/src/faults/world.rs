@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::Mutant;
 use node::{Config, Input, Node};
 use proto::{
     ClientId, Event, Incarnation, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
 };
-use scheduler::Mutant;
 
 use crate::checkers::{
     Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
@@ -522,7 +522,7 @@ impl World {
             store: machine.store,
             tuning: self.options.tuning,
             seed: self.dice.number(),
-            mutant: self.options.mutant,
+            mutant: self.options.mutant.and_then(Mutant::of_node),
             late,
             former: machine.former,
             ..Config::new(NodeId(index as u32), map)

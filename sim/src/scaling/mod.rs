@@ -23,8 +23,9 @@ mod traffic;
 mod transport;
 
 use analysis::{Fold, Kinds, RunFacts, RunReport};
+use node::Mutant;
 use proto::{JobId, LocalId, NodeId, PartitionId, Span, Time, wire};
-use scheduler::{Mutant, Tuning};
+use scheduler::Tuning;
 use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::Violation;

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use kvs::Batch;
+use node::Mutant;
 use node::{Config, Input, Node};
 use proto::work::Stored;
 use proto::{Incarnation, NodeId, Span, wire};
-use scheduler::{Mutant, Tuning};
+use scheduler::Tuning;
 
 use super::SimulationOptions;
 use super::cluster::Cluster;

@@ -1,7 +1,7 @@
 //! Tasks that make other bytes in each attempt, while nodes are lost with their outputs.
 
+use crate::Mutant;
 use proto::{JobId, PartitionId, Span, wire};
-use scheduler::Mutant;
 
 use crate::{ClientPlan, Draft, SimRng, Violation, World, WorldOptions};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::Mutant;
 use crate::{Action, Violation, World, WorldOptions};
 use node::Effect;
 use proto::{NodeId, Span};
-use scheduler::Mutant;
 
 type Switch = Arc<AtomicBool>;
 

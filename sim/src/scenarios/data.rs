@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::Mutant;
 use crate::{Action, ClientPlan, Draft, GrowthPlan, SimRng, Violation, World, WorldOptions};
 use node::Effect;
 use proto::event::RetryReason;
 use proto::{Event, JobId, PartitionId, Span, wire};
-use scheduler::Mutant;
 
 /// Copies are evicted as soon as no task uses them, while other nodes are still directed to them.
 pub(crate) fn copies_are_gone_when_they_are_asked_for(

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::Mutant;
 use crate::{Action, HotKeyPlan, Violation, World, WorldOptions};
 use node::Effect;
 use proto::{NodeId, Span};
-use scheduler::Mutant;
 
 const PRIMARY: NodeId = NodeId(0);
 

@@ -15,12 +15,12 @@ mod stopping;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
+use crate::Mutant;
 use crate::{Action, ClientPlan, Draft, SimRng, Submission, Violation, World, WorldOptions};
 use node::Effect;
 use prost::Message as _;
 use proto::wire::message::Body;
 use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
-use scheduler::Mutant;
 use workloads::{Placement, generate};
 
 const JOB: u64 = 0x5eed_0000_0000;
@@ -47,6 +47,14 @@ impl Scenario {
         Self { about, name, run }
     }
 
+    const fn of_node(about: node::Mutant, name: &'static str, run: Run) -> Self {
+        Self::new(Mutant::Node(about), name, run)
+    }
+
+    const fn of_scheduler(about: scheduler::Mutant, name: &'static str, run: Run) -> Self {
+        Self::new(Mutant::of_scheduler(about), name, run)
+    }
+
     /// The scenario that detects this mutant, if seeds rarely do.
     #[must_use]
     pub fn about(mutant: Mutant) -> Option<Self> {
@@ -65,105 +73,133 @@ impl Scenario {
 
 /// All scenarios.
 pub const SCENARIOS: [Scenario; 26] = [
-    Scenario::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
-    Scenario::new(
-        Mutant::PassOnEarly,
+    Scenario::of_scheduler(
+        scheduler::Mutant::GrantTwice,
+        "a request is heard twice",
+        a_request_is_heard_twice,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::PassOnEarly,
         "moves are heard in the wrong order",
         moves_are_heard_in_the_wrong_order,
     ),
-    Scenario::new(
-        Mutant::CancelForgetsUnackedGrants,
+    Scenario::of_scheduler(
+        scheduler::Mutant::CancelForgetsUnackedGrants,
         "a thief dies with what was cancelled",
         a_thief_dies_with_what_was_cancelled,
     ),
-    Scenario::new(
-        Mutant::CancelMissesHolder,
+    Scenario::of_scheduler(
+        scheduler::Mutant::CancelMissesHolder,
         "what a thief has is cancelled",
         what_a_thief_has_is_cancelled,
     ),
-    Scenario::new(
-        Mutant::CancelForgottenOnRestart,
+    Scenario::of_scheduler(
+        scheduler::Mutant::CancelForgottenOnRestart,
         "a home dies in the middle of a removal",
         a_home_dies_in_the_middle_of_a_removal,
     ),
-    Scenario::new(
-        Mutant::ReleaseForgottenOnRestart,
+    Scenario::of_scheduler(
+        scheduler::Mutant::ReleaseForgottenOnRestart,
         "homes die before the release",
         release::homes_die_before_the_release,
     ),
-    Scenario::new(
-        Mutant::NoFetchFallback,
+    Scenario::of_scheduler(
+        scheduler::Mutant::NoFetchFallback,
         "copies are gone when they are asked for",
         data::copies_are_gone_when_they_are_asked_for,
     ),
-    Scenario::new(
-        Mutant::LastCopyGoes,
+    Scenario::of_scheduler(
+        scheduler::Mutant::LastCopyGoes,
         "the maker dies and copies are pushed out",
         data::the_maker_dies_and_copies_are_pushed_out,
     ),
-    Scenario::new(
-        Mutant::StagedNeverRequeued,
+    Scenario::of_scheduler(
+        scheduler::Mutant::StagedNeverRequeued,
         "short tasks are staged behind long ones",
         data::short_tasks_are_staged_behind_long_ones,
     ),
-    Scenario::new(
-        Mutant::EndReportedBeforeCopy,
+    Scenario::of_scheduler(
+        scheduler::Mutant::EndReportedBeforeCopy,
         "makers die one after another",
         data::makers_die_one_after_another,
     ),
-    Scenario::new(
-        Mutant::FoundOutputsUnchecked,
+    Scenario::of_scheduler(
+        scheduler::Mutant::FoundOutputsUnchecked,
         "makers die after all have started again",
         data::makers_die_after_all_have_started_anew,
     ),
-    Scenario::new(
-        Mutant::NewNodesGetNoCopies,
+    Scenario::of_scheduler(
+        scheduler::Mutant::NewNodesGetNoCopies,
         "one node gets company",
         data::one_node_gets_company,
     ),
-    Scenario::new(
-        Mutant::RoundIgnored,
+    Scenario::of_scheduler(
+        scheduler::Mutant::RoundIgnored,
         "a skip comes in the next round",
         rounds::a_skip_comes_in_the_next_round,
     ),
-    Scenario::new(
-        Mutant::ReservationForgotten,
+    Scenario::of_scheduler(
+        scheduler::Mutant::ReservationForgotten,
         "small requests pass a large one",
         resources::small_requests_pass_a_large_one,
     ),
-    Scenario::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
-    Scenario::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
+    Scenario::of_node(
+        node::Mutant::AckBeforeDurable,
+        "a home loses power",
+        power::a_home_loses_power,
+    ),
+    Scenario::of_node(
+        node::Mutant::ReadsUnleased,
+        "a primary is silent",
+        leases::a_primary_is_silent,
+    ),
     Scenario::new(
         Mutant::ClockStandsStill,
         "a primary is suspended",
         leases::a_primary_is_suspended,
     ),
-    Scenario::new(
-        Mutant::LeasesUnwaited,
+    Scenario::of_node(
+        node::Mutant::LeasesUnwaited,
         "a primary is replaced at once",
         leases::a_primary_is_replaced_at_once,
     ),
-    Scenario::new(
-        Mutant::ReplacedStoreUnnoticed,
+    Scenario::of_node(
+        node::Mutant::ReplacedStoreUnnoticed,
         "a voter loses its disk",
         copies::a_voter_loses_its_disk,
     ),
-    Scenario::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
-    Scenario::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
-    Scenario::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
-    Scenario::new(
-        Mutant::RecallAnswerMistaken,
+    Scenario::of_scheduler(
+        scheduler::Mutant::ChecksumIgnored,
+        "outputs are made again",
+        bytes::outputs_are_made_again,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::ReadersKept,
+        "readers are recalled",
+        bytes::outputs_are_made_again,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::RecallForgotten,
+        "homes of readers die",
+        bytes::outputs_are_made_again,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::RecallAnswerMistaken,
         "answers are repeated",
         bytes::recalls_are_repeated,
     ),
-    Scenario::new(Mutant::RecalledUnrequested, "recalls are late", bytes::recalls_are_late),
-    Scenario::new(
-        Mutant::SlowNeverReported,
+    Scenario::of_scheduler(
+        scheduler::Mutant::RecalledUnrequested,
+        "recalls are late",
+        bytes::recalls_are_late,
+    ),
+    Scenario::of_node(
+        node::Mutant::SlowNeverReported,
         "a machine is slow, and the rest waits no longer",
         slow::the_rest_waits_no_longer,
     ),
-    Scenario::new(
-        Mutant::StopCountsAsCrash,
+    Scenario::of_scheduler(
+        scheduler::Mutant::StopCountsAsCrash,
         "nodes are stopped again and again",
         stopping::nodes_are_stopped_again_and_again,
     ),

@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::Mutant;
 use crate::{Action, ClientPlan, Draft, SimRng, Violation, World};
 use node::Effect;
 use proto::{JobId, NodeId, PartitionId, Span};
-use scheduler::Mutant;
 
 const WORDS: u32 = 120;
 

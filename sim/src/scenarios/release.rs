@@ -1,8 +1,8 @@
 //! Tasks with release times.
 
+use crate::Mutant;
 use crate::{NodeFailures, SimulationOptions, Violation, simulate};
 use proto::{Span, wire};
-use scheduler::Mutant;
 use workloads::{Graph, GraphBuilder, TaskInit};
 
 /// Tasks of 2 s, each released 10 s after the previous one. The last one reads the first.
@@ -23,6 +23,6 @@ pub(crate) fn arrivals(tasks: u64) -> Graph {
 pub(crate) fn homes_die_before_the_release(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut options = SimulationOptions::new(3, 2);
     options.node_failures = NodeFailures { kills: 3, ..NodeFailures::default() };
-    options.mutant = mutant;
+    options.mutant = mutant.and_then(Mutant::of_node);
     simulate(&arrivals(12), &options).map(|_| ())
 }

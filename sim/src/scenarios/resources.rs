@@ -1,10 +1,10 @@
 //! Tasks that ask for more than is free.
 
 use super::{HOME, JOB};
+use crate::Mutant;
 use crate::{ClientPlan, Draft, NodeOffers, SimRng, Violation, World, WorldOptions};
 use proto::{JobId, PartitionId, Span};
 use resources::Request;
-use scheduler::Mutant;
 
 /// A task asks for both GPUs of the only node, behind a few of many tasks that ask for half of one.
 /// It starts long before these have ended.

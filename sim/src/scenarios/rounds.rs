@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::Mutant;
 use crate::{Action, ClientPlan, Draft, SimRng, Violation, World};
 use node::Effect;
 use proto::event::RetryReason;
 use proto::wire::message::Body;
 use proto::{Event, PartitionId, Span};
-use scheduler::Mutant;
 
 use super::{THIRD, any, away, options};
 

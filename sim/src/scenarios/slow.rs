@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Mutant;
 use crate::{Action, Violation, World, WorldOptions};
 use node::Effect;
 use proto::{Span, Time};
-use scheduler::Mutant;
 
 const VICTIM: usize = 1;
 /// The time for which the other nodes may be slow with it.

@@ -1,9 +1,9 @@
 //! Nodes that are stopped in order and restarted.
 
 use super::{HOME, JOB, SECOND};
+use crate::Mutant;
 use crate::{ClientPlan, Draft, SimRng, Violation, World, WorldOptions};
 use proto::{JobId, PartitionId, Span};
-use scheduler::Mutant;
 
 /// The home and a thief are stopped repeatedly while they run commands. The stops are no strikes,
 /// and the commands end.

@@ -99,7 +99,7 @@ impl Scheduler {
     fn on_reserve(&mut self, now: Time, from: NodeId, said: &wire::Gang) {
         let (task, attempt) = (TaskId::new(said.job, said.local), Attempt(said.attempt));
         // The leader sees in the map that this node leaves, and chooses another one.
-        if self.holder.stopping || self.objects.drain.is_some() {
+        if self.holder.stopping || self.objects.is_draining() {
             return;
         }
         let Ok(request) = Request::decode(&said.request) else { return };
@@ -273,7 +273,7 @@ impl Scheduler {
             |it: &Staged| it.attempt == attempt && it.start_permission != StartPermission::Overdue;
         let is_staged = self.holder.staging.get(&task).is_some_and(|it| staged(it));
         let running = self.holder.running.get(&task).filter(|it| it.attempt == attempt);
-        let ended = self.objects.output_copies.holds_back(&(task, attempt));
+        let ended = self.objects.holds_end_back(&(task, attempt));
         if !is_staged && (running.is_none() || ended) {
             return self.release_gang(task, out);
         }
