@@ -246,6 +246,7 @@ impl Scheduler {
             self.tend_lead(now, task, out);
         }
         self.settle_line(now, out);
+        self.tell_parts(out);
         if self.holder.gangs_mut().is_empty() {
             self.holder.gangs = None;
         }
