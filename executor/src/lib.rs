@@ -56,6 +56,7 @@ mod executor;
 pub mod inherited;
 mod inputs;
 mod limits;
+mod members;
 pub mod locks;
 pub mod objects;
 mod pool;
@@ -72,6 +73,7 @@ pub use commands::expand;
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use inputs::uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};
+pub use members::{MemberCommand, MemberEnd, MemberStreams};
 pub use objects::{
     IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectSource, ObjectStore,
 };

@@ -17,6 +17,7 @@ pub(crate) mod dir_pool;
 pub(crate) mod doorway;
 pub(crate) mod environment;
 pub mod expand;
+pub(crate) mod gang;
 pub(crate) mod names;
 pub(crate) mod orphan_processes;
 pub(crate) mod resources;
