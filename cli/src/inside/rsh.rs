@@ -1,6 +1,6 @@
 //! `starling rsh`: a command on another node of a gang, for launchers of MPI programs.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 
 use clap::Args;

@@ -40,6 +40,10 @@ const MPI_HOSTS_VARIABLES: [&str; 4] = [
     "HYDRA_HOST_FILE",
 ];
 
+/// Open MPI names the shared memory of a process by its host, and by its number on its node: names
+/// of several nodes of one host would be equal.
+const WITHOUT_SHARED_MEMORY: (&str, &str) = ("OMPI_MCA_btl", "^vader");
+
 /// Adds the variables of a gang, and writes their files. The node of the command is the first one
 /// only for the task's own command.
 pub(crate) fn push_gang(
@@ -72,6 +76,10 @@ pub(crate) fn push_gang(
     MPI_HOSTS_VARIABLES.iter().for_each(|name| push_variable(out, name, &hosts));
     AGENT_VARIABLES.iter().for_each(|name| push_variable(out, name, &agent));
     LAUNCHER_VARIABLES.iter().for_each(|name| push_variable(out, name, "rsh"));
+    let (name, value) = WITHOUT_SHARED_MEMORY;
+    if !have_own_hosts(gang) && std::env::var_os(name).is_none() {
+        push_variable(out, name, value);
+    }
     Ok(())
 }
 
@@ -93,8 +101,7 @@ fn address(node: &GangNode) -> &str {
 /// libraries find each other by them. Otherwise the lines are the names of nodes: a launcher would
 /// take nodes with equal names for one, and start nothing on the others.
 fn mpi_hosts(gang: &[GangNode]) -> String {
-    let hosts: BTreeSet<&str> = gang.iter().map(short_host).collect();
-    let differ = hosts.len() == gang.len() && !hosts.contains("");
+    let differ = have_own_hosts(gang);
     let mut text = String::new();
     for node in gang {
         let line = if differ { short_host(node).to_owned() } else { node.node.to_string() };
@@ -104,6 +111,12 @@ fn mpi_hosts(gang: &[GangNode]) -> String {
         }
     }
     text
+}
+
+/// Whether no host has two nodes of the gang.
+fn have_own_hosts(gang: &[GangNode]) -> bool {
+    let hosts: BTreeSet<&str> = gang.iter().map(short_host).collect();
+    hosts.len() == gang.len() && !hosts.contains("")
 }
 
 fn write_agent(path: &Path, program: &Path) -> io::Result<String> {
