@@ -8,6 +8,7 @@ mod parts;
 mod tend;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
