@@ -16,8 +16,8 @@ use crate::limits::RSH_PIECE_BYTES;
 use crate::rpc::service::Shared;
 use crate::rsh::parts::Started;
 
-/// After its end, the rest of a command's output is read for this long. A process that it has left
-/// may keep the pipes open.
+/// After its end, the rest of a command's output is read while its caller takes it, and for this
+/// long. A process that it has left may keep the pipes open.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs a command. It is killed when its inputs end or its outputs are not wanted.
@@ -83,9 +83,13 @@ async fn watch(
             }
         }
     };
-    let abort = read.abort_handle();
-    if tokio::time::timeout(REST_TIMEOUT, read).await.is_err() {
-        abort.abort();
+    let mut read = read;
+    while tokio::time::timeout(REST_TIMEOUT, &mut read).await.is_err() {
+        let is_slow = outputs.capacity() == 0 && !outputs.is_closed();
+        if !is_slow {
+            read.abort();
+            break;
+        }
     }
     Ok(match end {
         Ok(end) => Out::End(wire::RshEnd { code: end.code, failure: end.failure }),
