@@ -223,7 +223,8 @@ impl Offering<'_> {
 impl ClassDemand {
     /// For people.
     fn text(&self) -> String {
-        let nodes = if self.nodes > 1 { format!("{} nodes of ", self.nodes) } else { String::new() };
+        let nodes =
+            if self.nodes > 1 { format!("{} nodes of ", self.nodes) } else { String::new() };
         match self.time_ms {
             0 => format!("{nodes}{}", self.request),
             time => format!("{nodes}{}, {} s", self.request, time.div_ceil(1000)),
@@ -241,13 +242,7 @@ mod tests {
         ClassDemand { request, time_ms: 0, tasks, work_ms: tasks * each_ms, nodes: 1 }
     }
     fn queue(config: &QueueConfig) -> Offering<'_> {
-        Offering {
-            config,
-            learned_cpus: 0,
-            queued: Vec::new(),
-            running_nodes: 0,
-            rests: false,
-        }
+        Offering { config, learned_cpus: 0, queued: Vec::new(), running_nodes: 0, rests: false }
     }
     fn asks_of(queue: &Offering<'_>, class: ClassDemand) -> Vec<u32> {
         asks(std::slice::from_ref(queue), vec![class]).remove(0)

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use kvs::{Batch, Page, PageRequest};
-use proto::work::{
-    Fetch, FetchError, Launch, Outcome, PartChange, Stored, Turn, TurnAnswer,
-};
+use proto::work::{Fetch, FetchError, Launch, Outcome, PartChange, Stored, Turn, TurnAnswer};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, wire,
 };

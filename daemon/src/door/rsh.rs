@@ -21,7 +21,7 @@ use crate::door::token::Token;
 use crate::limits::RSH_QUEUE_PIECES;
 use crate::rsh;
 
-/// While the command reads nothing, this looks so often whether its caller is gone.
+/// The interval of a check for the caller while the command reads nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves a connection from its first request on, until the command has ended or its caller has

@@ -119,7 +119,10 @@ fn span(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 
-pub(super) async fn in_time<T>(limit: Span, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn in_time<T>(
+    limit: Span,
+    future: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long");
     timeout(span(limit), future).await.map_err(late)?
 }

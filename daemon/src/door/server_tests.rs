@@ -5,8 +5,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Plain;
 use std::sync::Mutex;
 
-use proto::work::{TurnAnswer, TurnCommit};
 use proto::work::GangNode;
+use proto::work::{TurnAnswer, TurnCommit};
 use proto::{Attempt, JobId, LocalId, NodeId, TaskId};
 use tokio::sync::mpsc;
 
@@ -58,13 +58,8 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     assert_eq!(lacks, None);
     let token = Token::draw().unwrap();
     door.attempts().enter((TASK, Attempt(1)), token, 0, None);
-    let node = Arc::new(Node {
-        door,
-        token,
-        killed: Mutex::default(),
-        gone: Mutex::default(),
-        _dir: dir,
-    });
+    let node =
+        Arc::new(Node { door, token, killed: Mutex::default(), gone: Mutex::default(), _dir: dir });
     tokio::spawn(serve(Arc::clone(&node)));
     (node, inputs)
 }

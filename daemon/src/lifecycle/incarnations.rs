@@ -42,9 +42,9 @@ use crate::rpc::peers::{Identity, PeerTable};
 use crate::rpc::service::{self, Shared};
 use crate::rpc::tls_context::{self, TlsContext};
 use crate::rpc::{links, listener};
+use crate::rsh::Parts;
 use crate::store::scrubber::Scrub;
 use crate::store::{RocksStore, StoreError};
-use crate::rsh::Parts;
 use crate::{door, open_files};
 
 /// The time that streams have to end after the node.

@@ -43,7 +43,7 @@ pub(crate) const CODE_LOST: i32 = 255;
 /// The first message of a call comes within this time.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The end of a command that did not run, or whose end is not known.
+/// The end of a command that did not run, or that could not be watched to its end.
 fn lost(failure: impl Into<String>) -> Out {
     Out::End(wire::RshEnd { code: CODE_LOST, failure: failure.into() })
 }

@@ -3,8 +3,8 @@
 use proto::NodeId;
 use proto::work::GangNode;
 
-/// Finds a node by its own name (`n3`), by the name of its host with its domain or without, or by
-/// an address. A user before the host, as in `user@host`, says nothing here.
+/// Finds a node by its own name (`n3`), by its host with its domain or without, or by an address.
+/// A user before the host, as in `user@host`, says nothing here.
 ///
 /// # Errors
 /// No node of the gang has the name, or several have: one line.

@@ -86,11 +86,7 @@ pub(crate) fn is_told(
 }
 
 /// Each part of a node begins once and ends at most once.
-pub(crate) fn begins_once(
-    node: NodeId,
-    (task, attempt): (TaskId, Attempt),
-    fits: bool,
-) -> Verdict {
+pub(crate) fn begins_once(node: NodeId, (task, attempt): (TaskId, Attempt), fits: bool) -> Verdict {
     match fits {
         true => Ok(()),
         false => {

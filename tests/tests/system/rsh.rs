@@ -55,8 +55,7 @@ fn a_launcher_starts_its_processes_on_each_node_of_the_gang() {
             cat out-$host; sed 's/^/said: /' err-$host
         done < callers"#;
     let ran = on_nodes(&instance, &["--nodes", "2"], launcher);
-    let ranks: Vec<&str> =
-        ran.stdout.lines().filter(|line| line.starts_with("rank ")).collect();
+    let ranks: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(ranks.len(), 4, "{}", ran.stdout);
     let mut nodes = std::collections::BTreeSet::new();
     for line in &ranks {
@@ -187,7 +186,7 @@ fn ends_with_a_node(victim: impl Fn(u32) -> u32) {
     instance.down();
 }
 
-/// A program that passes a number around all ranks, by the binary interface of Open MPI: its headers
+/// A program that passes a number around all ranks, by the binary interface of Open MPI. Its headers
 /// may be absent.
 const RING: &str = r#"
 #include <stdio.h>
@@ -235,7 +234,8 @@ fn open_mpi_starts_four_ranks_on_two_nodes_of_one_host() {
     let instance = Instance::up(2, 2);
     let source = instance.sandbox().write("ring.c", RING);
     let ring = instance.sandbox().path("ring");
-    let built = Command::new("cc").arg(&source).arg("-o").arg(&ring).arg("-l:libmpi.so.40").output();
+    let built =
+        Command::new("cc").arg(&source).arg("-o").arg(&ring).arg("-l:libmpi.so.40").output();
     let has_ring = built.is_ok_and(|built| built.status.success());
     if !has_ring {
         skip("no program can be linked to Open MPI: the ranks are programs of the shell");

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn no_gang_gives_way_for_ever() {
+    fn gangs_give_way_finitely_often() {
         // All take turns; a gang that has given way comes back to the end of the queue.
         let mut queue: Vec<u64> = vec![9, 3, 7, 1, 8, 2, 6, 4, 5];
         let mut places: Vec<Led> = Vec::new();
