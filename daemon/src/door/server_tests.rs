@@ -210,7 +210,7 @@ async fn a_command_elsewhere_has_the_streams_of_its_caller() {
     let (input, token) = (sent.clone(), node.token.text());
     let (end, stdout, stderr) = with_door(&node, &token, |door| {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let end = door.rsh(remote("n3"), std::io::Cursor::new(input), |piece| {
+        let end = door.rsh(remote("n3"), io::Cursor::new(input), |piece| {
             match piece {
                 client::OutputPiece::Stdout(data) => stdout.extend_from_slice(data),
                 client::OutputPiece::Stderr(data) => stderr.extend_from_slice(data),
@@ -246,7 +246,7 @@ async fn commands_elsewhere_are_for_gangs_and_their_nodes() {
     let token = node.token.text();
     let refused = async |host: &'static str| {
         let call = |door: &client::Door| {
-            door.rsh(remote(host), std::io::empty(), |_| Ok(())).unwrap_err().to_string()
+            door.rsh(remote(host), io::empty(), |_| Ok(())).unwrap_err().to_string()
         };
         with_door(&node, &token, call).await
     };
