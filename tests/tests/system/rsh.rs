@@ -93,7 +93,7 @@ fn large_streams_pass_and_a_member_reaches_the_others() {
         "$STARLING_RSH" $other 'kill -TERM $$'; echo "code $?""#;
     let ran = on_nodes(&instance, &["--nodes", "2"], script);
     let lines: Vec<&str> = ran.stdout.lines().collect();
-    let (first, second) = match lines.iter().any(|line| *line == "from n1 to n0") {
+    let (first, second) = match lines.contains(&"from n1 to n0") {
         true => (0, 1),
         false => (1, 0),
     };
