@@ -26,6 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.boxed(".starling.v1.Placed.resume");
     config.boxed(".starling.v1.Message.body.turn");
     config.boxed(".starling.v1.DoorRequest.body.spawn");
+    config.boxed(".starling.v1.DoorRequest.body.rsh");
+    config.boxed(".starling.v1.RshInput.body.start");
     config.boxed(".starling.v1.DoorResponse.body.variable");
     config.compile_fds(files)?;
     Ok(())

@@ -3,7 +3,8 @@
 use resources::{Request, Totals};
 
 use crate::QueueConfig;
-use crate::limits::{LINES_MAX, TASKS_PER_NODE_MAX};
+use crate::gangs::{self, Room};
+use crate::limits::{LINES_MAX, OPEN_MAX, TASKS_PER_NODE_MAX};
 
 /// The margin of a node's end: at most a minute, or a twentieth of a short life.
 const MARGIN_MS_MAX: u64 = 60_000;
@@ -18,6 +19,8 @@ pub struct ClassDemand {
     pub tasks: u64,
     /// The sum of their estimated lengths.
     pub work_ms: u64,
+    /// The nodes that each task holds at once.
+    pub nodes: u32,
 }
 
 /// The ready tasks of a cluster, and the free parts of its nodes.
@@ -33,9 +36,9 @@ pub struct Offering<'a> {
     pub config: &'a QueueConfig,
     /// The cpus of its first node; 0: none has come yet.
     pub learned_cpus: u32,
-    pub queued_nodes: u32,
+    /// The nodes of each queued allocation.
+    pub queued: Vec<u32>,
     pub running_nodes: u32,
-    pub queued_allocations: u32,
     /// After a failure.
     pub rests: bool,
 }
@@ -71,6 +74,13 @@ fn after_free_nodes(demand: &Demand) -> Vec<Left<'_>> {
     let mut left = Vec::with_capacity(demand.classes.len());
     for class in &demand.classes {
         let mut tasks = class.tasks;
+        if class.nodes > 1 {
+            let most = TASKS_PER_NODE_MAX.min(tasks);
+            let starts = |_: &u64| gangs::take(&mut free, &class.request, class.nodes);
+            tasks -= (0..most).take_while(starts).count() as u64;
+            left.push(Left { class, tasks: tasks as f64 });
+            continue;
+        }
         for node in &mut free {
             let most = TASKS_PER_NODE_MAX.min(tasks);
             tasks -= (0..most).take_while(|_| node.take(&class.request)).count() as u64;
@@ -101,40 +111,53 @@ impl Offering<'_> {
         };
         // Nodes that start all tasks at once, and nodes that end them in half a walltime.
         let (mut at_once, mut need) = (0.0, 0.0);
-        let mut served = Vec::new();
+        let (mut served, mut gangs) = (Vec::new(), Vec::new());
         for (at, left) in left.iter().enumerate().filter(|(_, left)| left.tasks > 0.0) {
-            let (mut bins, mut part) = (0.0, 0.0);
+            let class = left.class;
+            let tasks = left.tasks.ceil();
             let line = match self.bins_of(&offer, left) {
-                Ok((all, needed)) => {
-                    (bins, part) = (all, needed);
-                    served.push(at);
-                    let tasks = left.tasks.ceil();
-                    format!("{}: {tasks} tasks, {needed:.2} nodes", left.class.text())
+                Ok((_, needed)) if class.nodes > 1 => {
+                    let count = needed.ceil().clamp(1.0, OPEN_MAX as f64) as u32;
+                    gangs.push((at, count));
+                    format!("{}: {tasks} tasks, {count} allocations", class.text())
                 }
-                Err(why) => format!("{}: {why}", left.class.text()),
+                Ok((all, needed)) => {
+                    (at_once, need) = (at_once + all, need + needed);
+                    served.push(at);
+                    format!("{}: {tasks} tasks, {needed:.2} nodes", class.text())
+                }
+                Err(why) => format!("{}: {why}", class.text()),
             };
-            at_once += bins;
-            need += part;
             if ask.lines.len() < LINES_MAX {
                 ask.lines.push(line);
             }
         }
-        ask.wanted_nodes = self.wanted(need, at_once, &mut ask.lines);
+        let wanted = self.wanted(need, at_once, &mut ask.lines);
+        let of_gangs = gangs.iter().map(|&(at, count)| left[at].class.nodes.saturating_mul(count));
+        ask.wanted_nodes = of_gangs.fold(wanted, u32::saturating_add);
         if self.config.paused || self.rests {
             let why = if self.config.paused { "it is paused" } else { "it rests after a failure" };
             ask.lines.push(format!("{why}: it asks for nothing"));
             return ask;
         }
-        let most = self.config.max_nodes.map(|most| most.saturating_sub(self.running_nodes));
-        let granted = most.map_or(ask.wanted_nodes, |most| most.min(ask.wanted_nodes));
-        if granted < ask.wanted_nodes {
+        let mut room = Room::of(self);
+        for (at, count) in gangs {
+            let granted = room.grant(left[at].class.nodes, count, &mut ask.allocations);
+            left[at].tasks *= 1.0 - f64::from(granted) / f64::from(count);
+            if granted < count {
+                let text = left[at].class.text();
+                ask.lines.push(format!("{text}: {} allocations have to wait", count - granted));
+            }
+        }
+        let granted = wanted.min(room.nodes);
+        if granted < wanted {
             let (most, runs) = (self.config.max_nodes.unwrap_or(0), self.running_nodes);
             ask.lines.push(format!("it has at most {most} nodes, and {runs} run"));
         }
-        let unserved = 1.0 - f64::from(granted) / f64::from(ask.wanted_nodes.max(1));
-        let unserved = if ask.wanted_nodes == 0 { 1.0 } else { unserved };
+        let unserved = 1.0 - f64::from(granted) / f64::from(wanted.max(1));
+        let unserved = if wanted == 0 { 1.0 } else { unserved };
         served.into_iter().for_each(|at| left[at].tasks *= unserved);
-        self.divide(granted, &mut ask);
+        self.divide(granted, room, &mut ask);
         ask
     }
 
@@ -148,6 +171,10 @@ impl Offering<'_> {
         }
         if let Some(refusal) = offer.refusal(&class.request) {
             return Err(format!("its nodes offer {offer}: {refusal}"));
+        }
+        let most = self.config.max_nodes_per_alloc.max(1);
+        if class.nodes > most {
+            return Err(format!("its allocations have at most {most} nodes"));
         }
         let per_node = tasks_per_node(offer, &class.request).max(1) as f64;
         let mean_ms = class.work_ms as f64 / class.tasks.max(1) as f64;
@@ -175,13 +202,13 @@ impl Offering<'_> {
     }
 
     /// Allocations for the nodes that are neither queued nor too many.
-    fn divide(&self, granted: u32, ask: &mut Ask) {
-        let mut missing = granted.saturating_sub(self.queued_nodes);
-        let backlog = self.config.backlog.saturating_sub(self.queued_allocations);
-        while missing > 0 && (ask.allocations.len() as u32) < backlog {
+    fn divide(&self, granted: u32, mut room: Room, ask: &mut Ask) {
+        let mut missing = granted.saturating_sub(room.queued_nodes());
+        while missing > 0 && room.backlog > 0 {
             let nodes = missing.min(self.config.max_nodes_per_alloc.max(1));
             ask.allocations.push(nodes);
             missing -= nodes;
+            room.backlog -= 1;
         }
         let text = match (ask.wanted_nodes, missing) {
             (0, _) => return,
@@ -196,9 +223,11 @@ impl Offering<'_> {
 impl ClassDemand {
     /// For people.
     fn text(&self) -> String {
+        let nodes =
+            if self.nodes > 1 { format!("{} nodes of ", self.nodes) } else { String::new() };
         match self.time_ms {
-            0 => self.request.to_string(),
-            time => format!("{}, {} s", self.request, time.div_ceil(1000)),
+            0 => format!("{nodes}{}", self.request),
+            time => format!("{nodes}{}, {} s", self.request, time.div_ceil(1000)),
         }
     }
 }
@@ -210,17 +239,10 @@ mod tests {
 
     fn class(needs: &str, tasks: u64, each_ms: u64) -> ClassDemand {
         let request = needs.parse().expect("a request");
-        ClassDemand { request, time_ms: 0, tasks, work_ms: tasks * each_ms }
+        ClassDemand { request, time_ms: 0, tasks, work_ms: tasks * each_ms, nodes: 1 }
     }
     fn queue(config: &QueueConfig) -> Offering<'_> {
-        Offering {
-            config,
-            learned_cpus: 0,
-            queued_nodes: 0,
-            running_nodes: 0,
-            queued_allocations: 0,
-            rests: false,
-        }
+        Offering { config, learned_cpus: 0, queued: Vec::new(), running_nodes: 0, rests: false }
     }
     fn asks_of(queue: &Offering<'_>, class: ClassDemand) -> Vec<u32> {
         asks(std::slice::from_ref(queue), vec![class]).remove(0)
@@ -248,12 +270,51 @@ mod tests {
         let demand = Demand { classes, free: vec![Totals::cpus(8), Totals::cpus(8)] };
         let asked = |queue: &Offering<'_>| plan(std::slice::from_ref(queue), &demand).remove(0);
         assert_eq!(asked(&queue(&config)).allocations.len(), 5, "24 tasks need 6 nodes");
-        let some = Offering { queued_nodes: 3, queued_allocations: 3, ..queue(&config) };
+        let some = Offering { queued: vec![1; 3], ..queue(&config) };
         assert_eq!(asked(&some).allocations.len(), 2);
         let running = Offering { running_nodes: 4, ..queue(&config) };
         assert_eq!(asked(&running).allocations.len(), 1);
         let rests = Offering { rests: true, ..queue(&config) };
         assert_eq!(asked(&rests).allocations.len(), 0);
+    }
+
+    #[test]
+    fn a_gang_asks_for_one_allocation_of_all_its_nodes() {
+        let config = QueueConfig { backlog: 3, max_nodes_per_alloc: 4, ..config("q", 4) };
+        let gang = |tasks| ClassDemand { nodes: 3, ..class("cpus=all", tasks, HOUR) };
+        assert_eq!(asks_of(&queue(&config), gang(1)), [3]);
+        assert_eq!(asks_of(&queue(&config), gang(5)), [3, 3, 3], "the backlog");
+        let short = ClassDemand { nodes: 3, ..class("cpus=all", 5, 1000) };
+        assert_eq!(asks_of(&queue(&config), short), [3], "they run one after another");
+        // Queued allocations of fewer nodes do not serve, and those that do are counted once.
+        let queued = |sizes: &[u32]| Offering { queued: sizes.to_vec(), ..queue(&config) };
+        assert_eq!(asks_of(&queued(&[2, 2]), gang(1)), [3]);
+        assert_eq!(asks_of(&queued(&[4, 1]), gang(1)), [0_u32; 0]);
+        let both = || vec![gang(1), class("cpus=4", 5, HOUR)];
+        assert_eq!(asks(&[queued(&[4])], both()), [[4, 1]]);
+        // Free nodes serve if there are enough of them.
+        let free = |count| {
+            let demand = Demand { classes: vec![gang(1)], free: vec![Totals::cpus(4); count] };
+            plan(&[queue(&config)], &demand).remove(0).allocations
+        };
+        assert_eq!((free(2), free(3)), (vec![3], vec![]));
+    }
+
+    #[test]
+    fn a_gang_that_no_allocation_can_hold_says_so() {
+        let config = QueueConfig { max_nodes_per_alloc: 2, ..config("q", 4) };
+        let gang = ClassDemand { nodes: 3, ..class("cpus=all", 1, HOUR) };
+        let ask = |config: &QueueConfig| {
+            let demand = Demand { classes: vec![gang.clone()], free: Vec::new() };
+            plan(&[queue(config)], &demand).remove(0)
+        };
+        let asked = ask(&config);
+        assert!(asked.allocations.is_empty(), "{asked:?}");
+        assert_eq!(asked.lines[0], "3 nodes of cpus=all: its allocations have at most 2 nodes");
+        let few = QueueConfig { max_nodes_per_alloc: 4, max_nodes: Some(2), ..config };
+        let asked = ask(&few);
+        assert!(asked.allocations.is_empty() && asked.wanted_nodes == 3, "{asked:?}");
+        assert_eq!(asked.lines[1], "3 nodes of cpus=all: 1 allocations have to wait");
     }
 
     #[test]

@@ -21,6 +21,7 @@ and names the next effect: a read or a swap of a key, or a command of the batch 
 pub mod backend;
 mod batch;
 mod demand;
+mod gangs;
 mod intent;
 pub mod keys;
 mod lease;

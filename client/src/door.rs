@@ -26,12 +26,16 @@ use prost::Message as _;
 use proto::{LocalId, limits, wire};
 use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
+use wire::rsh_output::Body as Piece;
 use wire::task_ref;
 
 use crate::{TaskSpec, Variable, Verdict};
 
 /// The size of an answer: one verdict for each awaited task.
 const DOOR_ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The standard input of a remote command is sent in pieces of at most this size.
+const INPUT_PIECE_BYTES: usize = 64 << 10;
 
 /// The variables of a task by which its commands find their node.
 pub const DOOR_VARIABLE: &str = "STARLING_DOOR";
@@ -70,6 +74,9 @@ pub enum DoorError {
         /// The next step; empty: none.
         hint: String,
     },
+    /// The output of a remote command could not be written here.
+    #[error("cannot write the output of the command: {0}")]
+    Output(io::Error),
     /// The answer does not fit the request.
     #[error("the node answered with something else; it may have another version")]
     BadAnswer,
@@ -133,6 +140,38 @@ pub struct Awaited {
     pub verdict: Verdict,
     /// 0 if its end has no exit code.
     pub exit_code: i32,
+}
+
+/// A command for another node of a gang.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoteCommand {
+    /// The name of the node, or of its host, or its address.
+    pub host: String,
+    /// For the shell there.
+    pub command: String,
+    /// Variables of its environment, as `NAME=value`, on top of those of its node.
+    pub environment: Vec<Vec<u8>>,
+    /// Its working directory, if that exists there.
+    pub directory: Vec<u8>,
+}
+
+/// Bytes that a remote command has printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputPiece<'p> {
+    /// To its standard output.
+    Stdout(&'p [u8]),
+    /// To its standard error.
+    Stderr(&'p [u8]),
+}
+
+/// The end of a remote command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoteEnd {
+    /// Its exit code; after a signal 128 and the signal's number; 255 if it did not run or its end
+    /// is not known.
+    pub code: i32,
+    /// Why it did not run, or why its end is not known; empty: it has ended by itself.
+    pub failure: String,
 }
 
 /// The way of a running task to its node. Each call has a connection of its own, because a node
@@ -253,42 +292,120 @@ impl Door {
         }
     }
 
-    fn call(&self, body: Asked) -> Result<Answered, DoorError> {
-        let request = wire::DoorRequest { token: self.token.to_vec(), body: Some(body) };
-        let bytes = request.encoded_len();
-        if bytes > limits::DOOR_FRAME_BYTES_MAX {
-            return Err(DoorError::TooLarge { bytes });
+    /// Runs a command on another node of the task's gang, and returns when it has ended. It gets
+    /// the bytes of `input`, which another thread reads; its output goes to `output` as it comes.
+    /// The command is killed when this process ends.
+    ///
+    /// # Errors
+    /// The task has no such node, or a node is gone, or `output` fails.
+    pub fn rsh(
+        &self,
+        call: RemoteCommand,
+        input: impl io::Read + Send + 'static,
+        mut output: impl FnMut(OutputPiece<'_>) -> io::Result<()>,
+    ) -> Result<RemoteEnd, DoorError> {
+        let failed = |error| DoorError::Unreachable { path: self.path.clone(), error };
+        let request = self.request(Asked::Rsh(Box::new(call.into_record())))?;
+        let mut stream = UnixStream::connect(&self.path).map_err(failed)?;
+        let mut sent = stream.write_all(&request);
+        if sent.is_ok() {
+            let mut theirs = stream.try_clone().map_err(failed)?;
+            let started = std::thread::Builder::new().name("rsh-input".to_owned());
+            let started = started.spawn(move || send_input(input, &mut theirs));
+            started.map_err(failed)?;
         }
-        let answer = self.exchange(&request);
-        let path = self.path.clone();
-        match answer.map_err(|error| DoorError::Unreachable { path, error })?.body {
-            Some(Answered::Refused(refused)) => {
-                let why = DoorRefusal::of_record(refused.why());
-                Err(DoorError::Refused { why, text: refused.text, hint: refused.hint })
-            }
-            Some(body) => Ok(body),
-            None => Err(DoorError::BadAnswer),
+        loop {
+            let answer = read_answer(&mut stream);
+            // A node without a free connection answers before it has read the request.
+            let sent = std::mem::replace(&mut sent, Ok(()));
+            let answer = answer.map_err(|error| failed(sent.err().unwrap_or(error)))?;
+            let Answered::Output(wire::RshOutput { body: Some(body) }) = accepted(answer)? else {
+                return Err(DoorError::BadAnswer);
+            };
+            let written = match &body {
+                Piece::Stdout(data) => output(OutputPiece::Stdout(data)),
+                Piece::Stderr(data) => output(OutputPiece::Stderr(data)),
+                Piece::End(end) => {
+                    let wire::RshEnd { code, failure } = end.clone();
+                    return Ok(RemoteEnd { code, failure });
+                }
+            };
+            written.map_err(DoorError::Output)?;
         }
     }
 
-    fn exchange(&self, request: &wire::DoorRequest) -> io::Result<wire::DoorResponse> {
-        let body = request.encode_to_vec();
-        let mut frame = Vec::with_capacity(4 + body.len());
-        frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&body);
-        let mut stream = UnixStream::connect(&self.path)?;
-        let sent = stream.write_all(&frame);
-        // A node without a free connection answers before it has read the request.
-        let mut head = [0; 4];
-        stream.read_exact(&mut head).map_err(|error| sent.err().unwrap_or(error))?;
-        let length = u32::from_le_bytes(head) as usize;
-        if length > DOOR_ANSWER_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+    fn call(&self, body: Asked) -> Result<Answered, DoorError> {
+        let request = self.request(body)?;
+        let answer = self.exchange(&request);
+        let path = self.path.clone();
+        accepted(answer.map_err(|error| DoorError::Unreachable { path, error })?)
+    }
+
+    /// A request as a frame.
+    fn request(&self, body: Asked) -> Result<Vec<u8>, DoorError> {
+        let request = wire::DoorRequest { token: self.token.to_vec(), body: Some(body) };
+        match request.encoded_len() {
+            bytes if bytes > limits::DOOR_FRAME_BYTES_MAX => Err(DoorError::TooLarge { bytes }),
+            _ => Ok(frame(&request)),
         }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body)?;
-        wire::DoorResponse::decode(&body[..])
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    fn exchange(&self, request: &[u8]) -> io::Result<wire::DoorResponse> {
+        let mut stream = UnixStream::connect(&self.path)?;
+        let sent = stream.write_all(request);
+        // A node without a free connection answers before it has read the request.
+        read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))
+    }
+}
+
+fn frame(request: &wire::DoorRequest) -> Vec<u8> {
+    let body = request.encode_to_vec();
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+fn read_answer(stream: &mut UnixStream) -> io::Result<wire::DoorResponse> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head)?;
+    let length = u32::from_le_bytes(head) as usize;
+    if length > DOOR_ANSWER_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    wire::DoorResponse::decode(&body[..])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn accepted(answer: wire::DoorResponse) -> Result<Answered, DoorError> {
+    match answer.body {
+        Some(Answered::Refused(refused)) => {
+            let why = DoorRefusal::of_record(refused.why());
+            Err(DoorError::Refused { why, text: refused.text, hint: refused.hint })
+        }
+        Some(body) => Ok(body),
+        None => Err(DoorError::BadAnswer),
+    }
+}
+
+/// Sends the standard input of a remote command, up to its end.
+fn send_input(mut input: impl io::Read, stream: &mut UnixStream) {
+    let mut buffer = vec![0; INPUT_PIECE_BYTES];
+    loop {
+        let data = match input.read(&mut buffer) {
+            Ok(count) => buffer[..count].to_vec(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => Vec::new(),
+        };
+        let end = data.is_empty();
+        let body = Some(Asked::Input(wire::DoorInput { data, end }));
+        let request = wire::DoorRequest { token: Vec::new(), body };
+        // The other thread sees why the node takes no more.
+        if stream.write_all(&frame(&request)).is_err() || end {
+            return;
+        }
     }
 }
 
@@ -321,6 +438,13 @@ impl DoorRefusal {
             wire::DoorRefusal::BadRequest => Self::BadRequest,
             wire::DoorRefusal::Busy => Self::Busy,
         }
+    }
+}
+
+impl RemoteCommand {
+    fn into_record(self) -> wire::DoorRsh {
+        let Self { host, command, environment, directory } = self;
+        wire::DoorRsh { host, command, environment, directory }
     }
 }
 

@@ -29,7 +29,7 @@ impl Client {
 /// A spec that is a record already. Tasks with one record share it.
 #[must_use]
 pub fn task_spec(spec: Arc<wire::Spec>) -> TaskSpec {
-    TaskSpec { spec }
+    TaskSpec { spec, has_needs: true }
 }
 
 /// The record of an operation.

@@ -23,6 +23,11 @@ pub(crate) const DOOR_CONNECTIONS_MAX: usize = 4096;
 /// commands that run.
 pub(crate) const WAITING_COMMANDS_MAX: usize = 2048;
 const _: () = assert!(WAITING_COMMANDS_MAX < DOOR_CONNECTIONS_MAX);
+/// The maximum number of commands in the parts of gangs on one node.
+pub(crate) const RSH_COMMANDS_MAX: usize = 1024;
+/// The pieces of a stream of such a command that wait in this process, and their size.
+pub(crate) const RSH_QUEUE_PIECES: usize = 4;
+pub(crate) const RSH_PIECE_BYTES: usize = 64 << 10;
 /// A process on another machine has ended if its heartbeat does not change for this long.
 pub(crate) const LOCK_HEARTBEAT_TIMEOUT: Span = Span::from_secs(7);
 /// The number of frames of peers and clients that wait for the loop. Above it their streams are not

@@ -44,6 +44,7 @@ const CALLS: &[(&str, Role)] = &[
     ("/starling.v1.Peer/Put", Role::Client),
     ("/starling.v1.Peer/Bring", Role::Client),
     ("/starling.v1.Peer/Keep", Role::Node),
+    ("/starling.v1.Peer/Rsh", Role::Node),
     ("/starling.v1.Kv/Insert", Role::Client),
     ("/starling.v1.Kv/Lookup", Role::Observer),
     ("/starling.v1.Kv/Remove", Role::Client),

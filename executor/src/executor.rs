@@ -21,6 +21,7 @@ use crate::error::{ExecutorError, reason};
 use crate::inputs::deliver::DeliveryMethods;
 use crate::inputs::shared_files::{SharedFile, SharedFiles};
 use crate::inputs::uploads::Uploads;
+use crate::members::{MemberCommand, MemberEnd, MemberStreams, Members};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
 use crate::private;
@@ -225,6 +226,7 @@ pub struct Executor {
     shared: Arc<Shared>,
     commands: Arc<Commands>,
     workers: Arc<Workers>,
+    members: Members,
 }
 
 impl Executor {
@@ -265,7 +267,8 @@ impl Executor {
         });
         let commands = Arc::new(Commands::new(shared.clone()));
         let workers = Arc::new(Workers::new(shared.clone()));
-        Ok(Self { shared, commands, workers })
+        let members = Members::new(shared.clone());
+        Ok(Self { shared, commands, workers, members })
     }
 
     /// Returns the outcome at once if there is nothing to wait for: a no-op (or a sleep of zero
@@ -399,6 +402,24 @@ impl Executor {
         true
     }
 
+    /// Starts a command in a part of a gang; returns its number. `ended` is called once, from a
+    /// thread of the executor, unless this fails.
+    ///
+    /// # Errors
+    /// It cannot be started: one line.
+    pub fn start_member(
+        &self,
+        command: MemberCommand,
+        ended: impl FnOnce(MemberEnd) + Send + 'static,
+    ) -> Result<(u64, MemberStreams), String> {
+        self.members.start(command, Box::new(ended))
+    }
+
+    /// Ends a command in a part of a gang with its process group.
+    pub fn kill_member(&self, number: u64) {
+        self.members.kill(number);
+    }
+
     /// Removes the objects of an attempt that will never be needed.
     pub fn discard(&self, task: TaskId, attempt: Attempt) {
         self.shared.objects.discard(task, attempt);
@@ -486,6 +507,7 @@ impl Executor {
         let _ = self.shared.table.cancel_all();
         self.commands.stop();
         self.workers.stop();
+        self.members.stop();
         self.shared.timer.stop();
         self.shared.pool.stop();
         // Nothing runs any more. The next start removes the rest.

@@ -58,6 +58,7 @@ pub mod inherited;
 mod inputs;
 mod limits;
 pub mod locks;
+mod members;
 pub mod objects;
 mod pool;
 pub mod private;
@@ -73,6 +74,7 @@ pub use commands::expand;
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use inputs::uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};
+pub use members::{MemberCommand, MemberEnd, MemberStreams};
 pub use objects::{
     IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectSource, ObjectStore,
 };

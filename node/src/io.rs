@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvs::{Batch, Page, PageRequest};
-use proto::work::{Fetch, FetchError, Launch, Outcome, Stored, Turn, TurnAnswer};
+use proto::work::{Fetch, FetchError, Launch, Outcome, PartChange, Stored, Turn, TurnAnswer};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, wire,
 };
@@ -81,6 +81,8 @@ pub enum Effect {
         task: TaskId,
         attempt: Attempt,
     },
+    /// A part of a gang begins or ends here. All commands of the part end with it.
+    Part(PartChange),
     /// The answer to [`Input::Turn`].
     TurnAnswer {
         task: TaskId,

@@ -260,6 +260,7 @@ impl Node {
             let set = news.set.into_iter();
             effects.extend(set.map(|(ticket, done)| Effect::VariableSet { ticket, done }));
         }
+        effects.extend(out.parts.drain(..).map(Effect::Part));
         let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
         effects.extend(kills);
         let discards = out.discards.drain(..);

@@ -40,6 +40,26 @@ pub struct GangNode {
     pub host: String,
     /// In the form of the map.
     pub address: String,
+    /// The cpus that the gang has there.
+    pub cpus: u32,
+}
+
+/// The part of a gang that this node has, from the start of the gang to its end. Further commands
+/// of the task may run in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    pub cpus: u32,
+    /// Absent on a node that offers cpus alone.
+    pub granted: Option<Box<Granted>>,
+}
+
+/// A part of a gang begins or ends on this node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PartChange {
+    Begins(Box<Part>),
+    Ends(TaskId, Attempt),
 }
 
 /// The resources of one attempt.

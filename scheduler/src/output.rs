@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_PER_MESSAGE_MAX};
 use proto::wire::message::Body;
-use proto::work::{Fetch, Launch, TurnAnswer};
+use proto::work::{Fetch, Launch, PartChange, TurnAnswer};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 
 /// The job and the partition to which facts belong.
@@ -89,6 +89,8 @@ pub struct Out {
     pub launches: Vec<Box<Launch>>,
     pub fetches: Vec<Fetch>,
     pub kills: Vec<(TaskId, Attempt)>,
+    /// Parts of gangs that begin or end on this node.
+    pub parts: Vec<PartChange>,
     pub discards: Vec<(TaskId, Attempt)>,
     /// Answers to the turns of attempts that run here.
     pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,

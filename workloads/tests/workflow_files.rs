@@ -293,3 +293,42 @@ fn files_of_the_submitter_are_tasks_and_staged_ones_are_marked() {
         load(&path, None, &LoadOptions::default()).expect_err("it cannot be both").to_string();
     assert!(error.contains("one of them"), "{error}");
 }
+
+#[test]
+fn the_nodes_of_a_task_survive_writing_and_reading() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = |lines: &str| {
+        let task = "[[task]]\nname = \"a\"\ncommand = [\"true\"]";
+        format!("{task}\n{lines}\n")
+    };
+    let whole = "cpus=all";
+    for (lines, nodes, cpus, variant) in [
+        ("nodes = 4", 4, 1, Some(whole)),
+        ("nodes = 4\ncpus = 1", 4, 1, None),
+        ("nodes = 4\ncpus = 2", 4, 2, None),
+        ("nodes = 2\ngpus = 1", 2, 1, Some("gpus=1")),
+        ("nodes = 1", 0, 1, None),
+    ] {
+        let read_once = read(directory.path(), &text(lines));
+        let again = read(directory.path(), &write(&read_once, OutputFormat::Toml));
+        for graph in [&read_once, &again] {
+            let spec = &graph.specs()[0];
+            let variants = workloads::Requested::variants_of(spec);
+            assert_eq!((spec.nodes, spec.cpus), (nodes, cpus), "{lines}");
+            assert_eq!(variants.first().map(String::as_str), variant, "{lines}");
+        }
+    }
+}
+
+#[test]
+fn wrong_numbers_of_nodes_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("w.toml");
+    for nodes in ["0", "-1", "1025"] {
+        let text = format!("[[task]]\nname = \"a\"\ncommand = [\"x\"]\nnodes = {nodes}\n");
+        std::fs::write(&path, text).expect("it is written");
+        let error = load(&path, None, &LoadOptions::default()).expect_err("it is refused");
+        let wanted = format!("nodes = {nodes} is not from 1 to 1024");
+        assert!(error.to_string().contains(&wanted), "{error}");
+    }
+}

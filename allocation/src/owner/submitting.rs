@@ -15,16 +15,14 @@ impl Submits {
 impl Queue {
     fn offering(&self, now_ms: u64) -> Offering<'_> {
         let nodes = |is: fn(Phase) -> bool| {
-            let intents = self.intents.values().filter(|intent| is(intent.phase));
-            intents.fold((0, 0), |(nodes, count), it| (nodes + it.nodes, count + 1))
+            let intents = self.intents.values().filter(move |intent| is(intent.phase));
+            intents.map(|intent| intent.nodes)
         };
-        let (queued_nodes, queued_allocations) = nodes(Phase::is_expected);
         Offering {
             config: &self.config,
             learned_cpus: self.state.cpus,
-            queued_nodes,
-            running_nodes: nodes(|phase| phase == Phase::Running).0,
-            queued_allocations,
+            queued: nodes(Phase::is_expected).collect(),
+            running_nodes: nodes(|phase| phase == Phase::Running).sum(),
             rests: now_ms < self.state.not_before_ms,
         }
     }

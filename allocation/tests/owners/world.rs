@@ -176,6 +176,7 @@ impl World {
             time_ms: 0,
             tasks: self.ready,
             work_ms: self.ready * TASK_MS,
+            nodes: 1,
         };
         self.owners[at].busy = true;
         let demand = Demand { classes: vec![class], free: Vec::new() };

@@ -12,8 +12,11 @@ use resources::{Request, Totals};
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 const NS_PER_MS: u64 = 1_000_000;
 
+/// The request of a class, its time request, and its nodes.
+type ClassKey = (Vec<u8>, u64, u32);
+
 pub(super) async fn of(client: &Client) -> Demand {
-    let mut classes: BTreeMap<(Vec<u8>, u64), ClassDemand> = BTreeMap::new();
+    let mut classes: BTreeMap<ClassKey, ClassDemand> = BTreeMap::new();
     let mut free = Vec::new();
     for (_, state) in client.raw().demands(NODE_TIMEOUT).await {
         let Ok(state) = state else { continue };
@@ -26,7 +29,7 @@ pub(super) async fn of(client: &Client) -> Demand {
     Demand { classes: classes.into_values().collect(), free }
 }
 
-fn add(classes: &mut BTreeMap<(Vec<u8>, u64), ClassDemand>, row: &wire::ClassDemand) {
+fn add(classes: &mut BTreeMap<ClassKey, ClassDemand>, row: &wire::ClassDemand) {
     let request = match row.request.is_empty() {
         true => Request::cpus(row.cpus.max(1)),
         false => match Request::decode(&row.request) {
@@ -35,8 +38,9 @@ fn add(classes: &mut BTreeMap<(Vec<u8>, u64), ClassDemand>, row: &wire::ClassDem
         },
     };
     let (time_ms, key) = (row.time_request_ns.div_ceil(NS_PER_MS), request.encode());
-    let fresh = || ClassDemand { request, time_ms, tasks: 0, work_ms: 0 };
-    let class = classes.entry((key, time_ms)).or_insert_with(fresh);
+    let nodes = row.nodes.max(1);
+    let fresh = || ClassDemand { request, time_ms, tasks: 0, work_ms: 0, nodes };
+    let class = classes.entry((key, time_ms, nodes)).or_insert_with(fresh);
     class.tasks = class.tasks.saturating_add(row.tasks);
     class.work_ms = class.work_ms.saturating_add(row.work_ns / NS_PER_MS);
 }

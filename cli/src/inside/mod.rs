@@ -4,6 +4,7 @@
 pub(crate) mod awaiting;
 pub(crate) mod commit;
 pub(crate) mod handles;
+pub(crate) mod rsh;
 pub(crate) mod spawn;
 pub(crate) mod var;
 
@@ -34,6 +35,7 @@ fn failure(error: DoorError) -> Failure {
             };
             failure.hint(hint)
         }
+        DoorError::Output(_) => Failure::lost(error.to_string()),
         DoorError::BadAnswer => {
             Failure::lost(error.to_string()).hint("use the 'starling' of the node's version")
         }

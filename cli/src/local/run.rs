@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
-use proto::wire::JobState;
+use proto::wire::{self, JobState};
 use proto::{JobId, Span, TaskId, Time};
 use verb::cluster::kept_outputs;
 use verb::cluster::logs::{Logs, TraceFile};
@@ -87,6 +87,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         graph.set_crash_limit(limit);
     }
     check_fit(&graph, plan.slots)?;
+    check_nodes(graph.specs(), plan.nodes)?;
     let results = match &args.output {
         Some(dir) => Some(Results::named(dir)?),
         // Generators and recorded workflows have no commands.
@@ -116,6 +117,23 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         results::stop(cluster, keep_cluster.get()).await;
         done
     })
+}
+
+/// Refuses tasks that hold more nodes at once than the cluster of a run has: no node joins it.
+pub(super) fn check_nodes<'s>(
+    specs: impl IntoIterator<Item = &'s wire::Spec>,
+    nodes: u32,
+) -> Result<(), Failure> {
+    match specs.into_iter().find(|spec| spec.nodes > nodes) {
+        None => Ok(()),
+        Some(spec) => {
+            let text = format!(
+                "task '{}' needs {} nodes at once, the cluster of this run has {nodes}",
+                spec.name, spec.nodes
+            );
+            Err(Failure::refused(text).hint(format!("give the run --nodes {}", spec.nodes)))
+        }
+    }
 }
 
 /// The nodes of a run, and the options of its submission.

@@ -25,6 +25,8 @@ use crate::ClientError;
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskSpec {
     pub(crate) spec: Arc<wire::Spec>,
+    /// Its needs were given: a task on several nodes does not hold whole ones.
+    pub(crate) has_needs: bool,
 }
 
 impl TaskSpec {
@@ -60,7 +62,7 @@ impl TaskSpec {
 
     fn new(kind: String, body: Body) -> Self {
         let spec = wire::Spec { name: kind.clone(), kind, cpus: 1, ..wire::Spec::default() };
-        Self { spec: Arc::new(wire::Spec { body: Some(body), ..spec }) }
+        Self { spec: Arc::new(wire::Spec { body: Some(body), ..spec }), has_needs: false }
     }
 
     fn with(mut self, change: impl FnOnce(&mut wire::Spec)) -> Self {
@@ -133,7 +135,8 @@ impl TaskSpec {
 
     /// The slots that each task takes while it runs. Default: 1. It replaces [`Self::needs`].
     #[must_use]
-    pub fn cpus(self, cpus: u32) -> Self {
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.has_needs = true;
         self.with(|spec| {
             spec.cpus = cpus.max(1);
             spec.memory_bytes = 0;
@@ -146,8 +149,9 @@ impl TaskSpec {
     ///
     /// # Errors
     /// [`ClientError::Refused`] has the reason why there is no such request.
-    pub fn needs(self, needs: &Needs) -> Result<Self, ClientError> {
+    pub fn needs(mut self, needs: &Needs) -> Result<Self, ClientError> {
         let needs = needs.request().map_err(ClientError::Refused)?;
+        self.has_needs = true;
         Ok(self.with(|spec| {
             spec.cpus = needs.cpus;
             spec.memory_bytes = needs.memory_bytes;
@@ -159,7 +163,15 @@ impl TaskSpec {
     /// holds whole nodes. The command runs on the first; `STARLING_NODEFILE` names all.
     #[must_use]
     pub fn nodes(self, nodes: u32) -> Self {
-        self.with(|spec| spec.nodes = if nodes > 1 { nodes } else { 0 })
+        let whole = Needs { cpus: "all".to_owned(), ..Needs::default() };
+        let (has_needs, is_gang) = (self.has_needs, nodes > 1);
+        self.with(|spec| {
+            spec.nodes = if is_gang { nodes } else { 0 };
+            if !has_needs {
+                let whole = whole.request().ok().filter(|_| is_gang);
+                spec.request = whole.map(|whole| whole.request).unwrap_or_default();
+            }
+        })
     }
 
     /// The tasks are accepted even if no present node can run them, and wait for one that joins.
@@ -234,5 +246,26 @@ impl TaskSpec {
 
     pub(crate) fn outputs(&self) -> usize {
         self.spec.outputs.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_on_several_nodes_holds_whole_ones_unless_it_says_what_it_needs() {
+        let asked = |spec: TaskSpec| {
+            let spec = spec.spec.as_ref().clone();
+            (spec.nodes, spec.cpus, spec.request)
+        };
+        let spec = || TaskSpec::command(["true"]);
+        let whole = Needs { cpus: "all".to_owned(), ..Needs::default() };
+        let request = whole.request().expect("it is a request").request;
+        assert!(!request.is_empty());
+        assert_eq!(asked(spec().nodes(3)), (3, 1, request));
+        assert_eq!(asked(spec().nodes(3).cpus(2)), (3, 2, Vec::new()));
+        assert_eq!(asked(spec().cpus(1).nodes(3)), (3, 1, Vec::new()));
+        assert_eq!(asked(spec().nodes(3).nodes(1)), (0, 1, Vec::new()));
     }
 }

@@ -8,8 +8,10 @@ the core, and the core's answer returns here. The door decides nothing about tas
 
 mod attempts;
 mod frames;
+mod gangs;
 mod place;
 mod refusal;
+mod rsh;
 mod server;
 mod token;
 mod uncommitted;
@@ -27,7 +29,8 @@ use proto::{Attempt, JobId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event_loop::inbox::Local;
-use attempts::{Answer, AttemptTurn, Attempts, End};
+use attempts::{Answer, AttemptTurn, Attempts, End, Key};
+use gangs::{Gang, Gangs};
 use place::BoundSocket;
 use refusal::Refusal;
 use token::Token;
@@ -41,6 +44,7 @@ pub(crate) struct Door {
     /// `None`: no place could hold it, and tasks of this node cannot spawn tasks.
     socket: Option<BoundSocket>,
     attempts: Mutex<Attempts>,
+    gangs: Mutex<Gangs>,
     variables: variables::Known,
     /// To the run loop: at most one turn of each attempt.
     inputs: mpsc::UnboundedSender<Local>,
@@ -61,6 +65,7 @@ impl Door {
             Self {
                 socket,
                 attempts: Mutex::default(),
+                gangs: Mutex::default(),
                 variables: variables::Known::default(),
                 inputs,
             },
@@ -70,6 +75,41 @@ impl Door {
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
         self.attempts.lock().expect("no holder of the attempts panics")
+    }
+
+    fn gangs(&self) -> MutexGuard<'_, Gangs> {
+        self.gangs.lock().expect("no holder of the gangs panics")
+    }
+
+    /// The attempt and the gang of the commands with this token.
+    fn gang_of(&self, token: Token) -> Result<(Key, Gang), Refusal> {
+        match self.gangs().of_token(token) {
+            Some(found) => Ok(found),
+            None => {
+                self.attempts().of_token(token)?;
+                let hint = "submit it with --nodes; 'starling spawn' makes tasks on other nodes";
+                Err(Refusal::bad("this task is not on several nodes", hint))
+            }
+        }
+    }
+
+    /// Lets a command in that runs in a part of a gang: it may call `starling rsh`. `None`: the
+    /// door has no socket.
+    pub(crate) fn admit(&self, key: Key, gang: Gang) -> Option<(Token, Entrance)> {
+        let (socket, token) = (self.socket.as_ref()?, Token::draw().ok()?);
+        self.gangs().admit(token, key, gang);
+        let door = socket.path().to_string_lossy().into_owned();
+        Some((token, Entrance { door, token: token.text(), state: None }))
+    }
+
+    /// A command in a part has ended.
+    pub(crate) fn forget(&self, token: Token) {
+        self.gangs().forget(token);
+    }
+
+    /// The part of an attempt on this node has ended.
+    pub(crate) fn dismiss(&self, key: Key) {
+        self.gangs().dismiss(key);
     }
 
     /// `None`: the door has no socket.
@@ -120,10 +160,12 @@ impl Door {
     /// The attempt was killed, so its commands are refused from now on.
     pub(crate) fn killed(&self, task: TaskId, attempt: Attempt) {
         self.attempts().remove((task, attempt));
+        self.dismiss((task, attempt));
     }
 
     /// The command of an attempt has ended. False if its end is not to be reported.
     pub(crate) fn ended(&self, task: TaskId, attempt: Attempt, outcome: &mut Outcome) -> bool {
+        self.dismiss((task, attempt));
         self.attempts().ended((task, attempt), outcome) == End::Reported
     }
 
@@ -168,6 +210,9 @@ impl Doorway for Door {
         let resume = launch.resume.as_deref();
         let variables = launch.settings.variables;
         self.attempts().enter((launch.task, launch.attempt), token, variables, resume);
+        if !launch.gang.is_empty() {
+            self.gangs().admit(token, (launch.task, launch.attempt), launch.gang.clone().into());
+        }
         let door = socket.path().to_string_lossy().into_owned();
         let state = resume.and_then(|resume| resume.state.clone());
         Ok(Entrance { door, token: token.text(), state })

@@ -17,15 +17,16 @@ use wire::door_response::Body as Answered;
 use crate::door::attempts::{Accepted, Answer, End};
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
-use crate::door::{Door, frames};
+use crate::door::{Door, frames, rsh};
 use crate::event_loop::inbox::Local;
 use crate::limits::DOOR_CONNECTIONS_MAX;
 use crate::rpc::service::Shared;
+use crate::rsh::{Inputs, Outputs};
 
 /// The maximum number of frames that are read at the same time; further ones wait.
 const DOOR_READS_MAX: usize = 64;
 /// A connection that sends no complete frame within this time is closed.
-const DOOR_FRAME_TIMEOUT: Span = Span::from_secs(5);
+pub(super) const DOOR_FRAME_TIMEOUT: Span = Span::from_secs(5);
 /// A connection without a request is closed after this time.
 const DOOR_IDLE_TIMEOUT: Span = Span::from_secs(60);
 /// A node ends an attempt this long after its waiting command has gone, if it has not ended by
@@ -40,6 +41,14 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn door(&self) -> &Door;
     /// Ends the command of an attempt; nothing is reported.
     fn kill(&self, task: proto::TaskId, attempt: proto::Attempt);
+    /// Runs a command on a node of a gang.
+    fn rsh(
+        self: Arc<Self>,
+        to: proto::NodeId,
+        start: wire::RshStart,
+        inputs: Inputs,
+        outputs: Outputs,
+    );
     /// Writes a line for the operator.
     fn note(&self, text: &str);
 }
@@ -50,6 +59,15 @@ impl Host for Shared {
     }
     fn kill(&self, task: proto::TaskId, attempt: proto::Attempt) {
         self.executor.kill(task, attempt);
+    }
+    fn rsh(
+        self: Arc<Self>,
+        to: proto::NodeId,
+        start: wire::RshStart,
+        inputs: Inputs,
+        outputs: Outputs,
+    ) {
+        tokio::spawn(crate::rsh::call(self, to, start, inputs, outputs));
     }
     fn note(&self, text: &str) {
         self.log.refusal(text);
@@ -84,7 +102,7 @@ pub(crate) async fn serve(host: Arc<impl Host>) {
                 let (host, reads) = (Arc::clone(&host), Arc::clone(&reads));
                 tokio::spawn(async move {
                     let _permit = permit;
-                    if let Err(error) = talk(&*host, &reads, &mut stream).await {
+                    if let Err(error) = talk(&host, &reads, &mut stream).await {
                         host.note(&format!("closed a connection at the door: {error}"));
                     }
                 });
@@ -101,13 +119,16 @@ fn span(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 
-async fn in_time<T>(limit: Span, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn in_time<T>(
+    limit: Span,
+    future: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long");
     timeout(span(limit), future).await.map_err(late)?
 }
 
 /// Answers the requests of one connection.
-async fn talk(host: &impl Host, reads: &Semaphore, stream: &mut UnixStream) -> io::Result<()> {
+async fn talk(host: &Arc<impl Host>, reads: &Semaphore, stream: &mut UnixStream) -> io::Result<()> {
     loop {
         let length = match timeout(span(DOOR_IDLE_TIMEOUT), frames::length(stream)).await {
             Ok(length) => length?,
@@ -118,7 +139,10 @@ async fn talk(host: &impl Host, reads: &Semaphore, stream: &mut UnixStream) -> i
             let _turn = reads.acquire().await.expect("it is never closed");
             in_time(DOOR_FRAME_TIMEOUT, frames::read(stream, length)).await?
         };
-        let body = match answer(host, stream, request).await {
+        if let Some(Asked::Rsh(call)) = request.body {
+            return rsh::pass(Arc::clone(host), reads, stream, &request.token, *call).await;
+        }
+        let body = match answer(&**host, stream, request).await {
             Some(Ok(body)) => wire::DoorResponse { body: Some(body) },
             Some(Err(refusal)) => refusal.into(),
             None => return Ok(()), // The command is gone, or ends.
@@ -159,7 +183,7 @@ async fn answer(
         // the number of connections bounds the sets under way.
         Some(Asked::Set(set)) => Some(door.set(token, set).await),
         Some(Asked::Add(add)) => or_gone(stream, door.add(token, add)).await,
-        None => Some(Err(Refusal::bad(
+        Some(Asked::Rsh(_) | Asked::Input(_)) | None => Some(Err(Refusal::bad(
             "a request that this node does not know",
             "use the 'starling' of this node's version",
         ))),

@@ -5,8 +5,9 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Plain;
 use std::sync::Mutex;
 
+use proto::work::GangNode;
 use proto::work::{TurnAnswer, TurnCommit};
-use proto::{Attempt, JobId, LocalId, TaskId};
+use proto::{Attempt, JobId, LocalId, NodeId, TaskId};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -18,6 +19,8 @@ struct Node {
     door: Door,
     token: Token,
     killed: Mutex<Vec<(TaskId, Attempt)>>,
+    /// The nodes of commands with a caller that has gone.
+    gone: Mutex<Vec<NodeId>>,
     _dir: tempfile::TempDir,
 }
 
@@ -27,6 +30,22 @@ impl Host for Node {
     }
     fn kill(&self, task: TaskId, attempt: Attempt) {
         self.killed.lock().unwrap().push((task, attempt));
+    }
+    /// Repeats its input, and ends with its input.
+    fn rsh(self: Arc<Self>, to: NodeId, start: wire::RshStart, mut from: Inputs, out: Outputs) {
+        use wire::{rsh_input::Body as In, rsh_output::Body as Out};
+        tokio::spawn(async move {
+            let said = format!("{to} runs {} of {} nodes", start.command, start.nodes.len());
+            out.send(Out::Stderr(said.into_bytes())).await.unwrap();
+            while let Some(input) = from.recv().await {
+                let output = match input {
+                    In::Data(data) => Out::Stdout(data),
+                    _ => Out::End(wire::RshEnd { code: 7, failure: String::new() }),
+                };
+                out.send(output).await.unwrap();
+            }
+            self.gone.lock().unwrap().push(to);
+        });
     }
     fn note(&self, _: &str) {}
 }
@@ -39,7 +58,8 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     assert_eq!(lacks, None);
     let token = Token::draw().unwrap();
     door.attempts().enter((TASK, Attempt(1)), token, 0, None);
-    let node = Arc::new(Node { door, token, killed: Mutex::default(), _dir: dir });
+    let node =
+        Arc::new(Node { door, token, killed: Mutex::default(), gone: Mutex::default(), _dir: dir });
     tokio::spawn(serve(Arc::clone(&node)));
     (node, inputs)
 }
@@ -146,10 +166,9 @@ async fn a_door_without_a_socket_is_not_served() {
     let (sender, _inputs) = mpsc::unbounded_channel();
     let (door, lacks) = Door::open(dir.path(), sender);
     assert!(lacks.unwrap().contains("no socket in"));
-    let (token, killed) = (Token::draw().unwrap(), Mutex::default());
-    timeout(Duration::from_secs(20), serve(Arc::new(Node { door, token, killed, _dir: dir })))
-        .await
-        .unwrap();
+    let (token, killed, gone) = (Token::draw().unwrap(), Mutex::default(), Mutex::default());
+    let node = Node { door, token, killed, gone, _dir: dir };
+    timeout(Duration::from_secs(20), serve(Arc::new(node))).await.unwrap();
 }
 
 #[tokio::test]
@@ -170,4 +189,74 @@ async fn frames_are_bounded_and_garbage_ends_only_its_connection() {
     }
     let token = node.token.text();
     assert!(with_door(&node, &token, |door| door.spawn(call()).is_ok()).await);
+}
+
+fn remote(host: &str) -> client::RemoteCommand {
+    let (host, command) = (host.to_owned(), "echo".to_owned());
+    client::RemoteCommand { host, command, environment: Vec::new(), directory: Vec::new() }
+}
+
+/// Makes the attempt one of a gang.
+fn join(node: &Node) {
+    let gang = |node| GangNode { node: NodeId(node), ..GangNode::default() };
+    node.door.gangs().admit(node.token, (TASK, Attempt(1)), [gang(0), gang(3)].into());
+}
+
+#[tokio::test]
+async fn a_command_elsewhere_has_the_streams_of_its_caller() {
+    let (node, _inputs) = node();
+    join(&node);
+    let sent: Vec<u8> = (0..500_000_u32).map(|at| at as u8).collect();
+    let (input, token) = (sent.clone(), node.token.text());
+    let (end, stdout, stderr) = with_door(&node, &token, |door| {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let end = door.rsh(remote("n3"), io::Cursor::new(input), |piece| {
+            match piece {
+                client::OutputPiece::Stdout(data) => stdout.extend_from_slice(data),
+                client::OutputPiece::Stderr(data) => stderr.extend_from_slice(data),
+            }
+            Ok(())
+        });
+        (end.unwrap(), stdout, stderr)
+    })
+    .await;
+    assert_eq!((end.code, end.failure.as_str()), (7, ""));
+    assert!(stdout == sent && stderr == b"n3 runs echo of 2 nodes");
+}
+
+#[tokio::test]
+async fn a_command_elsewhere_learns_that_its_caller_has_gone() {
+    let (node, _inputs) = node();
+    join(&node);
+    let call = wire::DoorRsh { host: "n3".into(), command: "echo".into(), ..Default::default() };
+    let stream = ask(&node, Asked::Rsh(Box::new(call)));
+    drop(stream);
+    timeout(Duration::from_secs(20), async {
+        while node.gone.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn commands_elsewhere_are_for_gangs_and_their_nodes() {
+    let (node, _inputs) = node();
+    let token = node.token.text();
+    let refused = async |host: &'static str| {
+        let call = |door: &client::Door| {
+            door.rsh(remote(host), io::empty(), |_| Ok(())).unwrap_err().to_string()
+        };
+        with_door(&node, &token, call).await
+    };
+    assert_eq!(refused("n3").await, "this task is not on several nodes");
+    join(&node);
+    assert!(refused("n1").await.starts_with("'n1' is no node of this gang"));
+    // The command of a part may call others, and do nothing else.
+    let (part, _) = node.door.admit((TASK, Attempt(1)), [GangNode::default()].into()).unwrap();
+    let spawned = with_door(&node, &part.text(), |door| door.spawn(call()).is_ok()).await;
+    assert!(!spawned);
+    node.door.dismiss((TASK, Attempt(1)));
+    assert!(node.door.gang_of(part).is_err(), "its part has ended");
 }

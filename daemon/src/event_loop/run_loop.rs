@@ -442,6 +442,7 @@ impl Loop {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.answer_turn(task, attempt, answer);
             }
+            Effect::Part(change) => self.shared.change_part(change),
             Effect::Variable { job, variable } => {
                 self.shared.door.variable_changed(job, *variable);
             }

@@ -42,6 +42,7 @@ use crate::rpc::peers::{Identity, PeerTable};
 use crate::rpc::service::{self, Shared};
 use crate::rpc::tls_context::{self, TlsContext};
 use crate::rpc::{links, listener};
+use crate::rsh::Parts;
 use crate::store::scrubber::Scrub;
 use crate::store::{RocksStore, StoreError};
 use crate::{door, open_files};
@@ -159,6 +160,7 @@ impl NodeContext {
             inbox: inbox_sender,
             executor: Arc::new(executor),
             door,
+            parts: Parts::default(),
             log: NodeLog::open(&log_path, self.clock)
                 .map_err(|error| StartError::io("write", &log_path, error))?,
             events_dir: state.path().join("events"),

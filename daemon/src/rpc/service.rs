@@ -30,6 +30,7 @@ use crate::rpc::peer_server::{Peer, PeerServer};
 use crate::rpc::peers;
 use crate::rpc::replies::{ReplyStream, reply_queue};
 use crate::rpc::tls_context::{Caller, TlsContext};
+use crate::rsh::Parts;
 
 /// The timeout for sending a stop request to each other node.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) door: Arc<Door>,
+    /// The parts of gangs on this node.
+    pub(crate) parts: Parts,
     pub(crate) log: NodeLog,
     pub(crate) events_dir: std::path::PathBuf,
     /// The objects that are being fetched.
@@ -131,6 +134,7 @@ impl Peer for PeerService {
     type FetchStream = BoxStream<wire::Piece>;
     type EventsStream = BoxStream<wire::Piece>;
     type StreamsStream = BoxStream<wire::TaskStream>;
+    type RshStream = BoxStream<wire::RshOutput>;
 
     async fn link(
         &self,
@@ -239,6 +243,15 @@ impl Peer for PeerService {
     ) -> Result<Response<wire::PackKept>, Status> {
         let kept = crate::objects::captured::keep(&self.shared, request.into_inner()).await?;
         Ok(Response::new(kept))
+    }
+
+    async fn rsh(
+        &self,
+        request: Request<Streaming<wire::RshInput>>,
+    ) -> Result<Response<Self::RshStream>, Status> {
+        let outputs = crate::rsh::serve(&self.shared, request.into_inner()).await?;
+        let outputs = ReceiverStream::new(outputs);
+        Ok(Response::new(Box::pin(outputs.map(|body| Ok(wire::RshOutput { body: Some(body) })))))
     }
 
     async fn stop(

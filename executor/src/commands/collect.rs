@@ -100,10 +100,15 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
     }
 }
 
+/// The time in which a node learns of the death of another one.
+const GANG_DOUBT: Duration = Duration::from_secs(5);
+
 /// The time for which this end stays in doubt, because it may be part of a stop of the whole node.
 /// A command that handles a signal may end with any code. Then the doubt lasts for a share of its
 /// run time.
-pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
+///
+/// A command of a gang may fail because another node has died, and that is known a little later.
+pub(crate) fn doubt(is_gang: bool, outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
     let most = Duration::from_nanos(STOP_WAIT_MAX.0);
     let is_clear = exit.timed_out
         || exit.memory_bytes > 0
@@ -111,6 +116,7 @@ pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
         || !exit.failure.is_empty();
     match outcome.exit_code {
         _ if is_clear || outcome.is_done() => Duration::ZERO,
+        _ if is_gang => GANG_DOUBT,
         // SIGHUP, SIGINT, SIGTERM.
         129 | 130 | 143 => most,
         _ => most.min(ran / STOP_WAIT_SHARE),
@@ -324,10 +330,14 @@ mod tests {
         let doubted = |error: &str, exit: &Exit, ran_s: u64| {
             let (error, exit_code) = (error.to_owned(), exit_code(exit));
             let outcome = Outcome { error, exit_code, ..Outcome::default() };
-            doubt(&outcome, exit, Duration::from_secs(ran_s)).as_millis()
+            doubt(false, &outcome, exit, Duration::from_secs(ran_s)).as_millis()
         };
         let signal = |signal| Exit { signal, ..Exit::default() };
         let code = |code| Exit { code, ..Exit::default() };
+        let failed = Outcome { error: "e".into(), exit_code: 1, ..Outcome::default() };
+        let of_gang = |outcome: &Outcome| doubt(true, outcome, &code(1), Duration::ZERO);
+        assert_eq!(of_gang(&failed), GANG_DOUBT);
+        assert_eq!(of_gang(&Outcome::default()), Duration::ZERO);
         assert_eq!(doubted("", &code(0), 100), 0);
         assert_eq!([doubted("e", &signal(15), 0), doubted("e", &code(143), 0)], [1000, 1000]);
         assert_eq!([doubted("e", &code(1), 2), doubted("e", &signal(11), 2)], [250, 250]);

@@ -7,11 +7,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use proto::limits::ENVIRONMENT_NOTICES_BYTES_MAX;
-use proto::work::{GangNode, Launch};
+use proto::work::Launch;
 use proto::{entry, wire};
 
 use crate::commands::doorway::push_entrance;
 use crate::commands::expand::{Named, Scope};
+use crate::commands::gang::push_gang;
 use crate::commands::names;
 use crate::commands::resources::{cpus_of, push_resources};
 use crate::commands::stage::text_of;
@@ -29,9 +30,6 @@ const TOO_LONG: &str = "this-list-is-too-long-for-a-variable-read-STARLING_INPUT
 /// The two lists in a task's directory: one path on each line, and a zero byte after each path.
 const LIST: &str = ".starling-inputs";
 const LIST0: &str = ".starling-inputs0";
-/// The nodes of a gang in a task's directory: names of hosts, and addresses.
-const NODES: &str = ".starling-nodes";
-const HOSTS: &str = ".starling-hosts";
 /// In the state directory: the list of all tasks without inputs.
 const EMPTY_LIST: &str = "no-inputs";
 
@@ -82,8 +80,12 @@ pub(crate) fn environment(
     if std::env::var_os("OMP_NUM_THREADS").is_none() {
         push_variable(&mut out, "OMP_NUM_THREADS", &cpus);
     }
-    push_resources(&mut out, &shared.config.gpu_pools, launch);
-    push_gang(&mut out, launch, directory)?;
+    push_resources(&mut out, &shared.config.gpu_pools, launch.granted.as_deref());
+    if !launch.spec.request.is_empty() {
+        let variant = launch.granted.as_ref().map_or(0, |granted| granted.variant);
+        push_variable(&mut out, "STARLING_VARIANT", &variant.to_string());
+    }
+    push_gang(&mut out, &shared.config, &launch.gang, directory)?;
     if let Some(doorway) = &shared.config.doorway {
         push_entrance(&mut out, &**doorway, launch, directory)?;
     }
@@ -96,40 +98,6 @@ pub(crate) fn environment(
     push_by_key(&mut out, "STARLING_IN_", scope.inputs, &notice);
     push_by_key(&mut out, "STARLING_OUT_", scope.outputs, &notice);
     Ok(out)
-}
-
-/// The nodes of a gang, the node of the command first: their number, and two files with one line
-/// for each.
-fn push_gang(out: &mut Vec<Vec<u8>>, launch: &Launch, directory: &Path) -> Result<(), String> {
-    if launch.gang.is_empty() {
-        return Ok(());
-    }
-    push_variable(out, "STARLING_NODES", &launch.gang.len().to_string());
-    let files = [
-        ("STARLING_NODEFILE", NODES, launch.gang.iter().map(short_host).collect::<String>()),
-        ("STARLING_HOSTFILE", HOSTS, launch.gang.iter().map(address).collect::<String>()),
-    ];
-    for (variable, name, text) in files {
-        let path = directory.join(name);
-        fs::write(&path, text)
-            .map_err(|error| format!("cannot write the list of nodes: {}", reason(&error)))?;
-        push_variable(out, variable, &text_of(&path));
-    }
-    Ok(())
-}
-
-/// The name of a host without its domain, as a line.
-fn short_host(node: &GangNode) -> String {
-    let is_address = node.host.parse::<std::net::IpAddr>().is_ok();
-    let short = node.host.split('.').next().filter(|_| !is_address);
-    format!("{}\n", short.unwrap_or(&node.host))
-}
-
-/// The first address of a node without its port, as a line.
-fn address(node: &GangNode) -> String {
-    let first = node.address.split(',').next().unwrap_or_default();
-    let host = first.rsplit_once(':').map_or(first, |(host, _)| host);
-    format!("{}\n", host.trim_start_matches('[').trim_end_matches(']'))
 }
 
 struct Lists {

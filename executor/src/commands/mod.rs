@@ -17,6 +17,7 @@ pub(crate) mod dir_pool;
 pub(crate) mod doorway;
 pub(crate) mod environment;
 pub mod expand;
+pub(crate) mod gang;
 pub(crate) mod names;
 pub(crate) mod orphan_processes;
 pub(crate) mod resources;
@@ -590,6 +591,7 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
         shared.leave(key);
         return None;
     };
-    let doubt = collect::doubt(&outcome, exit, since.elapsed());
+    let is_gang = !launch.gang.is_empty();
+    let doubt = collect::doubt(is_gang, &outcome, exit, since.elapsed());
     Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
 }

@@ -26,8 +26,12 @@ pub(crate) fn cpus_of(launch: &Launch) -> u32 {
 
 /// The limit of an attempt's memory, in bytes; 0: none.
 pub(crate) fn memory_limit_bytes(launch: &Launch) -> u64 {
-    let granted = launch.granted.as_deref().and_then(|granted| pool(granted, MEMORY));
-    granted.map_or(0, |memory| (memory.units / UNITS).max(1))
+    granted_memory_bytes(launch.granted.as_deref())
+}
+
+pub(crate) fn granted_memory_bytes(granted: Option<&Granted>) -> u64 {
+    let memory = granted.and_then(|granted| pool(granted, MEMORY));
+    memory.map_or(0, |memory| (memory.units / UNITS).max(1))
 }
 
 fn pool<'a>(granted: &'a Granted, name: &str) -> Option<&'a GrantedPool> {
@@ -36,9 +40,13 @@ fn pool<'a>(granted: &'a Granted, name: &str) -> Option<&'a GrantedPool> {
 
 /// Adds the variables of the resources. A task without GPUs sees none of those that its node
 /// offers.
-pub(crate) fn push_resources(out: &mut Vec<Vec<u8>>, offered: &[String], launch: &Launch) {
+pub(crate) fn push_resources(
+    out: &mut Vec<Vec<u8>>,
+    offered: &[String],
+    granted: Option<&Granted>,
+) {
     let none = Granted::default();
-    let granted = launch.granted.as_deref().unwrap_or(&none);
+    let granted = granted.unwrap_or(&none);
     for (name, variable) in GPU_VARIABLES {
         if !offered.iter().any(|offered| offered == name) {
             continue;
@@ -56,9 +64,6 @@ pub(crate) fn push_resources(out: &mut Vec<Vec<u8>>, offered: &[String], launch:
         }
         let value = if indices.is_empty() { amount(*units) } else { indices.join(",") };
         push_variable(out, &format!("STARLING_RESOURCE_{variable}"), &value);
-    }
-    if !launch.spec.request.is_empty() {
-        push_variable(out, "STARLING_VARIANT", &granted.variant.to_string());
     }
 }
 

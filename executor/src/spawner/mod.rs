@@ -19,6 +19,7 @@ mod orphans;
 pub(crate) mod process;
 mod program;
 mod shield;
+pub(crate) mod starter;
 mod vfork;
 pub(crate) mod wire;
 

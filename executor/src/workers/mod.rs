@@ -15,7 +15,8 @@ The launching thread writes a call to an idle worker itself. All else is done by
 * [`events`]: records of workers, and their ends. The end of a worker fails the call that it ran;
   its other calls go to another worker.
 * [`watch`]: time limits, memory limits, and idle workers.
-* [`starter`]: the spawner of workers. When the node dies, it kills them.
+
+The workers have a spawner of their own. When the node dies, it kills them.
 */
 
 mod call;
@@ -23,7 +24,6 @@ mod events;
 mod files;
 mod pool;
 mod runtime;
-mod starter;
 mod thread;
 mod watch;
 mod wire;

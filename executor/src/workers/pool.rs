@@ -12,10 +12,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
 use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
-use super::starter::{Program, Starter};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
+use crate::spawner::starter::{Program, Starter};
 use proto::Span;
 
 /// A worker process without calls, or the process that forks such workers, ends after this time.
@@ -279,7 +279,8 @@ impl Pool {
             let (files, theirs) = WorkerFiles::new().map_err(told)?;
             let fds: Vec<_> = theirs.fds().into_iter().zip(NUMBERS).collect();
             let argv = runtime.argv(&self.program, "worker");
-            let program = Program { argv, environment, directory, fds: &fds };
+            let program =
+                Program { argv, environment, directory, fds: &fds, memory_limit_bytes: 0 };
             let started = starter.run(program).map_err(told)?;
             let mut worker = Worker::new(number, files, now);
             worker.number = Some(started);
@@ -300,7 +301,8 @@ impl Pool {
                 let (ours, theirs) = socket_pair().map_err(told)?;
                 let argv = runtime.argv(&self.program, "zygote");
                 let fds = [(theirs.as_fd(), 3)];
-                let program = Program { argv, environment, directory, fds: &fds };
+                let program =
+                    Program { argv, environment, directory, fds: &fds, memory_limit_bytes: 0 };
                 let started = starter.run(program).map_err(told)?;
                 let token = Token::Zygote(number).data();
                 epoll::add(&self.epoll, &ours, token, EventFlags::IN)
@@ -320,7 +322,7 @@ impl Pool {
 
     fn start_starter(&mut self) -> Result<(), String> {
         if self.starter.is_none() {
-            let starter = Starter::start(&self.shared.config)?;
+            let starter = Starter::start(&self.shared.config, "calls")?;
             epoll::add(&self.epoll, starter.fd(), Token::Starter.data(), EventFlags::IN)
                 .map_err(|error| error.to_string())?;
             self.starter = Some(starter);

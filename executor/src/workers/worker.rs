@@ -10,8 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 
 use super::call::Call;
 use super::files::WorkerFiles;
-use super::starter::Starter;
 use super::wire::{FunctionId, Incoming, Outgoing, Value};
+use crate::spawner::starter::Starter;
 
 /// The maximum of functions that a worker keeps.
 const FUNCTIONS_MAX: usize = 256;

@@ -88,6 +88,7 @@ impl Scheduler {
                 request: work.spec.request.clone(),
                 cpus: work.cpus(),
                 time_request_ns: work.time_request().0,
+                nodes: if work.is_gang() { work.spec.nodes } else { 0 },
                 ..Default::default()
             },
             samples: 0,

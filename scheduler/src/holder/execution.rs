@@ -49,6 +49,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
+    }
     /// Whether it runs on several nodes.
     pub(crate) fn is_gang(&self) -> bool {
         self.spec.nodes > 1
@@ -242,8 +245,9 @@ impl Scheduler {
         let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
         let mut launch = Box::new(work.launch(task, attempt, slot));
         launch.granted = granted;
-        let gang = self.holder.gang_nodes(task);
-        launch.gang = gang.into_iter().map(|node| self.routing.homes().gang_node(node)).collect();
+        if work.is_gang() {
+            launch.gang = self.gang_of(task, &work, launch.granted.as_deref());
+        }
         self.holder.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
         let more = self.holder.slots.more(slot).iter().filter(|_| !is_instant);

@@ -45,6 +45,17 @@ pub(crate) struct Reservation {
     passes: u32,
 }
 
+/// The first gang of a class in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedGang {
+    pub(crate) stamp: Stamp,
+    pub(crate) class: u64,
+    /// It is in the local queue.
+    pub(crate) local: bool,
+    /// All its larger inputs are here.
+    pub(crate) here: bool,
+}
+
 /// The next task of the line for slots.
 pub(crate) enum InLine {
     Starts(TaskId),
@@ -135,18 +146,26 @@ impl Holder {
         }
     }
 
-    /// The next gang in the queues. True if it is local, and true if its inputs are here.
-    pub(crate) fn pop_gang(&mut self) -> Option<(bool, bool, Ready)> {
-        for local in [true, false] {
-            let queue = if local { &mut self.local } else { &mut self.shared };
-            if let Some((_, class)) = queue.first_here(is_gang_class) {
-                return queue.pop_here_of(class).map(|ready| (local, true, ready));
-            }
-            if let Some((_, class)) = queue.first_absent(is_gang_class) {
-                return queue.pop_absent_of(class).map(|ready| (local, false, ready));
-            }
+    /// The first gang of each class in the queues.
+    pub(crate) fn queued_gangs(&self) -> Vec<QueuedGang> {
+        let mut all = Vec::new();
+        for (local, queue) in [(true, &self.local), (false, &self.shared)] {
+            let firsts = queue.firsts().filter(|(class, ..)| is_gang_class(*class));
+            all.extend(firsts.map(|(class, here, (priority, task))| {
+                let stamp = Stamp::new(priority, task);
+                QueuedGang { stamp, class, local, here }
+            }));
         }
-        None
+        all
+    }
+
+    /// Takes a gang out of its queue.
+    pub(crate) fn pop_gang(&mut self, gang: &QueuedGang) -> Option<Ready> {
+        let queue = if gang.local { &mut self.local } else { &mut self.shared };
+        match gang.here {
+            true => queue.pop_here_of(gang.class),
+            false => queue.pop_absent_of(gang.class),
+        }
     }
 
     /// Whether a task of a class with a request is queued here with all larger inputs.

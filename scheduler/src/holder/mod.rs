@@ -26,7 +26,7 @@ pub(crate) mod task;
 pub(crate) mod turns;
 pub(crate) mod variables;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, Time, wire};
@@ -103,6 +103,8 @@ pub(crate) struct Holder {
     variables: Option<Box<Variables>>,
     /// Boxed, because most nodes never have any.
     gangs: Option<Box<Gangs>>,
+    /// The classes of gangs in the queues for which the map of this epoch has too few nodes.
+    gangs_lacking: Option<Box<(u64, BTreeSet<u64>)>>,
 }
 
 impl Holder {
@@ -139,6 +141,7 @@ impl Holder {
             attempt_turns: None,
             variables: None,
             gangs: None,
+            gangs_lacking: None,
         }
     }
 

@@ -80,6 +80,15 @@ impl Queues {
         let classes = classes.iter().filter_map(|(&class, queue)| Some((peek(queue)?, class)));
         classes.filter(|&(_, class)| may(class)).chain(plain).min()
     }
+    /// By class with a request: the next task with all larger inputs here (true), and the next one
+    /// with an input to be fetched (false), each with its priority.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (u64, bool, (i32, TaskId))> + '_ {
+        let classes = self.classes.iter().flat_map(|classes| classes.iter());
+        classes.flat_map(|(&class, queue)| {
+            let firsts = [(true, queue.next_here()), (false, queue.next_absent())];
+            firsts.into_iter().filter_map(move |(here, first)| Some((class, here, first?)))
+        })
+    }
     /// The next task of a class with all larger inputs here, and its priority.
     pub(crate) fn next_here_of(&self, class: u64) -> Option<(i32, TaskId)> {
         match class == PLAIN {

@@ -249,6 +249,11 @@ impl ReadyQueue {
     pub(crate) fn peek_absent(&self) -> Option<(Order, i64)> {
         self.absent.first().map(|key| (key.0, key.2))
     }
+    /// The next task with an input to be fetched, and its priority.
+    pub(crate) fn next_absent(&self) -> Option<(i32, TaskId)> {
+        let (.., arrival) = self.absent.first()?;
+        self.entries.get(arrival).map(|entry| (entry.ready.priority, entry.ready.task))
+    }
     /// The next task with an input to be fetched.
     pub(crate) fn pop_absent(&mut self) -> Option<Ready> {
         let key = self.absent.first().copied()?;

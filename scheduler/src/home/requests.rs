@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proto::limits::GANG_NODES_MAX;
 use proto::wire::open_request::What;
 use proto::wire::response;
 use proto::work::Captured;
@@ -169,6 +170,7 @@ impl Scheduler {
     /// Refuses a chunk with tasks that no node can run, or with edges that lead nowhere.
     pub(crate) fn check_chunk(&self, chunk: &wire::Chunk) -> Result<(), wire::Error> {
         let widest = self.routing.homes().slots_max().max(self.options.slots);
+        chunk.specs.iter().try_for_each(check_nodes).map_err(refused)?;
         for spec in distinct_requests(&chunk.specs) {
             self.check_request(spec)?;
         }
@@ -547,6 +549,19 @@ pub(crate) fn distinct_requests(specs: &[wire::Spec]) -> impl Iterator<Item = &w
     let with_request = specs.iter().filter(|spec| !spec.request.is_empty());
     with_request
         .filter(move |spec| known.insert((&spec.request[..], is_call(spec), spec.awaits_nodes)))
+}
+
+/// Checks the number of nodes that a task holds at once.
+pub(crate) fn check_nodes(spec: &wire::Spec) -> Result<(), String> {
+    let (name, nodes) = (&spec.name, spec.nodes);
+    if nodes > GANG_NODES_MAX {
+        let most = GANG_NODES_MAX;
+        return Err(format!("task '{name}' needs {nodes} nodes at once, at most {most} are given"));
+    }
+    if nodes > 1 && is_call(spec) {
+        return Err(format!("task '{name}' is a function, which runs on one node, not {nodes}"));
+    }
+    Ok(())
 }
 
 /// The request of a task. An error: the request is malformed, whatever the nodes offer.

@@ -289,7 +289,7 @@ impl Homes {
         let member = self.map.members.get(node.0 as usize);
         let (host, address) =
             member.map_or_else(Default::default, |it| (it.host.clone(), it.address.clone()));
-        GangNode { node, host, address }
+        GangNode { node, host, address, cpus: 0 }
     }
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -69,3 +69,29 @@ pub(crate) fn is_held(
         }
     }
 }
+
+/// The executor of the node knows this part, so that commands of the task may start there.
+pub(crate) fn is_told(
+    launch: &Launch,
+    node: NodeId,
+    parts: &BTreeSet<(TaskId, Attempt)>,
+) -> Verdict {
+    match parts.contains(&(launch.task, launch.attempt)) {
+        true => Ok(()),
+        false => {
+            let text = format!("{} starts, and the executor of {node} does not know", launch.task);
+            Err(Violation::new(NAME, text))
+        }
+    }
+}
+
+/// Each part of a node begins once and ends at most once.
+pub(crate) fn begins_once(node: NodeId, (task, attempt): (TaskId, Attempt), fits: bool) -> Verdict {
+    match fits {
+        true => Ok(()),
+        false => {
+            let text = format!("the part of {task} attempt {attempt} on {node} changes twice");
+            Err(Violation::new(NAME, text))
+        }
+    }
+}

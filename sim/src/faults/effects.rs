@@ -266,6 +266,7 @@ impl World {
             Effect::Send { to, packet } => self.send(index, to.0 as usize, packet),
             Effect::Reply { client, response } => self.reply(index, client, response),
             Effect::Launch(launch) => self.launch(index, &launch),
+            Effect::Part(change) => self.part_changed(index, change),
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.turn_answered(index, task, attempt, answer);
             }

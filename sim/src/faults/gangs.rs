@@ -1,7 +1,7 @@
 //! Tasks that hold several nodes at once.
 
 use proto::NodeId;
-use proto::work::Launch;
+use proto::work::{Launch, PartChange};
 use resources::Request;
 
 use crate::checkers::Verdict;
@@ -73,8 +73,22 @@ impl World {
         for other in launch.gang.iter().skip(1).map(|it| it.node) {
             if let Some(node) = &self.machines[other.0 as usize].node {
                 gang::is_held(launch, other, node.gang_parts())?;
+                gang::is_told(launch, other, &self.machines[other.0 as usize].parts)?;
             }
         }
         Ok(())
+    }
+
+    /// A part of a gang begins or ends on a machine.
+    pub(crate) fn part_changed(&mut self, index: usize, change: PartChange) {
+        let parts = &mut self.machines[index].parts;
+        let (key, fits) = match change {
+            PartChange::Begins(part) => {
+                let key = (part.task, part.attempt);
+                (key, parts.insert(key))
+            }
+            PartChange::Ends(task, attempt) => ((task, attempt), parts.remove(&(task, attempt))),
+        };
+        self.judge(gang::begins_once(NodeId(index as u32), key, fits));
     }
 }

@@ -94,6 +94,8 @@ pub(crate) struct Machine {
     /// The factor for the times of its syncs, steps and packets.
     pub slow_down: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
+    /// The parts of gangs that have begun and not ended, as its executor was told.
+    pub parts: BTreeSet<(TaskId, Attempt)>,
     /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
     /// Objects that are copies in memory only.
@@ -166,6 +168,7 @@ impl Machine {
             slowness,
             slow_down: 1,
             running: BTreeMap::new(),
+            parts: BTreeSet::new(),
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),
@@ -247,6 +250,7 @@ impl Machine {
         self.node = None;
         self.inbox.clear();
         self.running.clear();
+        self.parts.clear();
         self.dismissed.clear();
         self.decided.clear();
         self.step_scheduled = false;

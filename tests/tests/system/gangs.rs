@@ -140,3 +140,20 @@ fn a_gang_cannot_give_its_nodes_back_and_go_on() {
     assert!(said.contains("a task on several nodes cannot give them back"), "{said}");
     instance.down();
 }
+
+#[test]
+fn a_command_of_a_list_holds_several_nodes() {
+    let sandbox = starling_tests::Sandbox::new();
+    let script = "echo {} on $STARLING_NODES: $(starling rsh n0 'echo n$STARLING_NODE')";
+    let run = |nodes: &str| {
+        let flags = ["run", "--nodes", "2", "--slots", "1", "--task-nodes", nodes];
+        sandbox.starling(&[&flags[..], &["--", "sh", "-c", script, ":::", "a", "b"]].concat())
+    };
+    let ran = run("2").ok();
+    let mut lines: Vec<&str> = ran.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["a on 2: n0", "b on 2: n0"], "{}", ran.stderr);
+    let refused = run("3").expect_code(4).stderr;
+    assert!(refused.contains("needs 3 nodes at once, the cluster of this run has 2"), "{refused}");
+    run("0").expect_code(2);
+}

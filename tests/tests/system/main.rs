@@ -44,6 +44,7 @@ mod reports;
 mod resources;
 mod results;
 mod retry;
+mod rsh;
 mod scrub;
 mod search;
 mod slurm;

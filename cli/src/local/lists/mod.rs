@@ -24,6 +24,8 @@ use workloads::{CommandOptions, Graph};
 use crate::local::run::{self, RunArgs};
 use crate::views::waiting::Deadline;
 
+const TASK_NODES_MAX: i64 = proto::limits::GANG_NODES_MAX as i64;
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lists of commands")]
 pub(crate) struct ListArgs {
@@ -61,6 +63,9 @@ pub(crate) struct ListArgs {
     /// Further attempts after a failed one
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
+    /// Nodes that each command holds at once, whole ones; --nodes is the size of the cluster
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=TASK_NODES_MAX))]
+    task_nodes: Option<u32>,
     /// Print the commands, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -77,6 +82,7 @@ impl ListArgs {
             ("--tag", self.tag),
             ("--keep-order", self.keep_order),
             ("--retries", self.retries > 0),
+            ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
@@ -126,7 +132,8 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
     }
     let (plan, options) = run::cluster_of(context, run)?;
     let timeout = context.settings.pick_optional(run.timeout.timeout, "timeout")?;
-    let spec = spec_of(list.program(), args.retries)?;
+    let spec = spec_of(list.program(), args)?;
+    run::check_nodes([&spec], plan.nodes)?;
     verb::block_on(async {
         let mut cluster = Cluster::start(&plan, run.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
@@ -169,15 +176,20 @@ fn dry_run(
 }
 
 /// The description that the tasks of all entries share. Commands run in the current directory.
-fn spec_of(program: &str, retries: u32) -> Result<wire::Spec, Failure> {
+fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let cwd = here.to_str().map(str::to_owned).ok_or_else(|| {
         Failure::refused(format!("'{}' is not valid UTF-8", here.display()))
             .hint("start the run in another directory")
     })?;
-    let options =
-        CommandOptions { cwd: Some(cwd), submit_dir: here, retries, ..CommandOptions::default() };
+    let options = CommandOptions {
+        cwd: Some(cwd),
+        submit_dir: here,
+        retries: args.retries,
+        nodes: args.task_nodes.unwrap_or(0),
+        ..CommandOptions::default()
+    };
     let graph = Graph::command(vec![program.to_owned()], &options)?;
     Ok(graph.specs()[0].clone())
 }

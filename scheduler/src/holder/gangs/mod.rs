@@ -4,11 +4,13 @@
 
 pub(crate) mod lead;
 pub(crate) mod line;
+mod parts;
 mod tend;
 #[cfg(test)]
 mod tests;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::{Attempt, NodeId, TaskId, Time};
 use resources::{Fit, PoolSet};
@@ -28,6 +30,8 @@ pub(crate) struct Gangs {
     chosen_by: BTreeMap<TaskId, u64>,
     /// The oldest part that waits here, and the pools that were short of it since.
     kept: Option<(Stamp, PoolSet)>,
+    /// The joined parts that the shell knows.
+    told: BTreeSet<(TaskId, Attempt)>,
 }
 
 /// A part of a gang on one node, for checkers.
@@ -48,6 +52,7 @@ impl Gangs {
             leads: BTreeMap::new(),
             chosen_by: BTreeMap::new(),
             kept: None,
+            told: BTreeSet::new(),
         }
     }
     fn is_empty(&self) -> bool {

@@ -1,14 +1,18 @@
 //! Gangs in the scheduler: messages, the choice of nodes, the start and the end.
 
-use crate::holder::limits::GANGS_LED_MAX;
+use std::collections::BTreeSet;
+
 use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time, wire};
 use resources::Request;
 
 use crate::Scheduler;
-use crate::holder::gangs::lead::{Ask, Asks, Grip, Verdict};
+use crate::holder::gangs::lead::{Ask, Asks, Grip, Phase, Verdict};
 use crate::holder::gangs::line::{Answer, Stamp, Told};
+use crate::holder::gangs::turns::{Led, Place, place_for};
 use crate::holder::gangs::{GangPart, NodeRoom};
+use crate::holder::limits::GANGS_LED_MAX;
+use crate::holder::matching::QueuedGang;
 use crate::holder::slots::Slots;
 use crate::holder::staging::{StageOutcome, Staged};
 use crate::holder::start_permission::StartPermission;
@@ -246,6 +250,7 @@ impl Scheduler {
             self.tend_lead(now, task, out);
         }
         self.settle_line(now, out);
+        self.tell_parts(out);
         if self.holder.gangs_mut().is_empty() {
             self.holder.gangs = None;
         }
@@ -255,14 +260,63 @@ impl Scheduler {
     fn lead_more(&mut self, now: Time, out: &mut Out) {
         while !self.holder.stopping
             && (self.holder.local.has_requests() || self.holder.shared.has_requests())
-            && self.holder.staging.values().filter(|it| it.work.is_gang()).count() < GANGS_LED_MAX
         {
-            let Some((local, here, ready)) = self.holder.pop_gang() else { return };
-            let stage = (local, here);
+            let Some(next) = self.next_gang() else { return };
+            match place_for(next.stamp, &self.led(), GANGS_LED_MAX) {
+                Place::Free => {}
+                Place::Of(task) => {
+                    let attempt = self.holder.staging[&task].attempt;
+                    self.fail_gang(task, attempt, out);
+                }
+                Place::None => return,
+            }
+            let Some(ready) = self.holder.pop_gang(&next) else { return };
+            let stage = (next.local, next.here);
             if self.take_and_stage(now, stage, ready, out) == StageOutcome::Stop {
                 return;
             }
         }
+    }
+
+    /// The gangs that this node gathers nodes for.
+    fn led(&self) -> Vec<Led> {
+        let gangs = self.holder.gangs.as_ref();
+        let staged = self.holder.staging.iter().filter(|(_, it)| it.work.is_gang());
+        let led = staged.map(|(task, staged)| {
+            let lead = gangs.and_then(|gangs| gangs.leads.get(task));
+            let has_chosen = gangs.is_some_and(|gangs| gangs.chosen_by.contains_key(task));
+            Led {
+                stamp: Stamp::new(staged.work.spec.priority, *task),
+                is_bound: lead.is_some_and(|lead| lead.phase != Phase::Gathering),
+                lacks_nodes: has_chosen && lead.is_some_and(|it| it.members().next().is_none()),
+            }
+        });
+        led.collect()
+    }
+
+    /// The first gang of the queues for which the cluster has enough nodes at present.
+    fn next_gang(&mut self) -> Option<QueuedGang> {
+        let epoch = self.routing.homes().map_epoch();
+        let mut queued = self.holder.queued_gangs();
+        queued.sort_unstable_by_key(|gang| gang.stamp);
+        for gang in queued {
+            let lacking = &self.holder.gangs_lacking;
+            if lacking.as_ref().is_some_and(|it| it.0 == epoch && it.1.contains(&gang.class)) {
+                continue;
+            }
+            let work = self.work_here(gang.stamp.task);
+            let is_enough =
+                work.is_none_or(|work| self.nodes_for(&work).len() >= work.spec.nodes as usize);
+            if is_enough {
+                return Some(gang);
+            }
+            let lacking = self.holder.gangs_lacking.get_or_insert_default();
+            if lacking.0 != epoch {
+                **lacking = (epoch, BTreeSet::new());
+            }
+            lacking.1.insert(gang.class);
+        }
+        None
     }
 
     fn tend_lead(&mut self, now: Time, task: TaskId, out: &mut Out) {

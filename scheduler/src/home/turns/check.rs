@@ -9,7 +9,7 @@ use proto::limits::{
 use proto::wire::{self, TurnVerdict};
 
 use super::state::TaskTurns;
-use crate::home::requests::{check_shape, distinct_requests};
+use crate::home::requests::{check_nodes, check_shape, distinct_requests};
 
 /// The maximum number of ranges of children of one task.
 const CHILD_RANGES_MAX: usize = 1 << 16;
@@ -56,6 +56,7 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
     if spawned.edges.len() > CHUNK_EDGES_MAX {
         return Err(format!("a turn may have at most {CHUNK_EDGES_MAX} edges"));
     }
+    spawned.specs.iter().try_for_each(check_nodes)?;
     for spec in distinct_requests(&spawned.specs) {
         check_shape(spec)?;
     }

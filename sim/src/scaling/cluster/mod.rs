@@ -412,7 +412,8 @@ impl Cluster<'_, '_> {
                 }
                 Effect::Launch(launch) => self.launch(index, done, &launch),
                 // No job has any.
-                Effect::Variable { .. }
+                Effect::Part(_)
+                | Effect::Variable { .. }
                 | Effect::VariablesForgotten { .. }
                 | Effect::VariableSet { .. } => {}
                 Effect::TurnAnswer { .. } => {} // No task of a study spawns others.

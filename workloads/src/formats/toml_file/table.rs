@@ -134,7 +134,7 @@ impl TaskTable {
         let memory_bytes = parse(raw.memory.take(), parse_size_bytes)?;
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
-        let nodes = count(raw.nodes.take(), "nodes", 0, limits::GANG_NODES_MAX)?;
+        let nodes = count(raw.nodes.take(), "nodes", 1, limits::GANG_NODES_MAX)?;
         let needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants)
             .of_gang(if has_cpus { 0 } else { nodes });
         let requested = needs.request().map_err(|reason| {

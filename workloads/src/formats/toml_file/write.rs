@@ -248,8 +248,9 @@ fn needs(text: &mut String, spec: &wire::Spec) {
         let variants: Vec<String> = variants.iter().map(|variant| quote(variant)).collect();
         line(text, "variants", &format!("[{}]", variants.join(", ")));
     } else {
-        if spec.cpus > 1 {
-            line(text, "cpus", &spec.cpus.to_string());
+        // A gang without needs would hold whole nodes.
+        if spec.cpus > 1 || spec.nodes > 1 {
+            line(text, "cpus", &spec.cpus.max(1).to_string());
         }
         if spec.memory_bytes > 0 {
             line(text, "memory", &quote(&spec.memory_bytes.to_string()));

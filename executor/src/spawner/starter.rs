@@ -1,5 +1,5 @@
-//! The spawner of workers: a process of its own beside the spawner of commands. It starts zygotes
-//! and workers, and kills them when the node dies.
+//! A spawner of its own beside the spawner of the commands of tasks: for zygotes and workers, and
+//! for the commands that `starling rsh` starts. It kills them when the node dies.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ use crate::spawner::wire::{self, Frames, Report, SpawnerRequest, Start};
 const READ_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
-pub(super) struct Starter {
+pub(crate) struct Starter {
     child: Child,
     socket: UnixStream,
     frames: Frames,
@@ -30,31 +30,39 @@ pub(super) struct Starter {
 
 /// A process that the spawner starts.
 #[derive(Debug)]
-pub(super) struct Program<'a> {
-    pub(super) argv: Vec<Vec<u8>>,
-    pub(super) environment: Vec<Vec<u8>>,
-    pub(super) directory: &'a str,
+pub(crate) struct Program<'a> {
+    pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) environment: Vec<Vec<u8>>,
+    pub(crate) directory: &'a str,
     /// Descriptors, each with its number in the program.
-    pub(super) fds: &'a [(BorrowedFd<'a>, u32)],
+    pub(crate) fds: &'a [(BorrowedFd<'a>, u32)],
+    /// The program is killed if its process group has more resident memory. 0: no limit.
+    pub(crate) memory_limit_bytes: u64,
 }
 
 impl Starter {
-    pub(super) fn start(config: &ExecutorConfig) -> Result<Self, String> {
+    /// `what`: a word in the marks of its processes.
+    pub(crate) fn start(config: &ExecutorConfig, what: &str) -> Result<Self, String> {
         let (child, socket) = process::start(config, None)?;
         socket.set_read_timeout(None).map_err(|error| error.to_string())?;
         let mark = match config.mark.is_empty() {
             true => String::new(),
-            false => format!("{}:calls", config.mark),
+            false => format!("{}:{what}", config.mark),
         };
         Ok(Self { child, socket, frames: Frames::default(), mark, next: 0 })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// The number of the next program.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next + 1
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Starts a program; returns its number in reports.
-    pub(super) fn run(&mut self, program: Program<'_>) -> io::Result<u64> {
+    pub(crate) fn run(&mut self, program: Program<'_>) -> io::Result<u64> {
         self.next += 1;
         let number = self.next;
         let mark = match self.mark.is_empty() {
@@ -70,6 +78,7 @@ impl Starter {
             cwd: program.directory.as_bytes().to_vec(),
             mark,
             print_limit_bytes: u64::MAX,
+            memory_limit_bytes: program.memory_limit_bytes,
             fds: program.fds.iter().map(|(_, number)| *number).collect(),
             ..Start::default()
         };
@@ -81,15 +90,20 @@ impl Starter {
     }
 
     /// Ends a process with SIGTERM, and SIGKILL later.
-    pub(super) fn kill(&mut self, number: u64) {
+    pub(crate) fn kill(&mut self, number: u64) {
         let mut bytes = Vec::new();
         wire::encode(&mut bytes, &SpawnerRequest { kill: Some(number), ..Default::default() });
         // A spawner that is gone has killed all its processes.
         let _ = send_with(&self.socket, &bytes, &[]);
     }
 
+    /// The connection, for a thread that reads the reports.
+    pub(crate) fn reports(&self) -> io::Result<UnixStream> {
+        self.socket.try_clone()
+    }
+
     /// Reads what is there. An error or no bytes: the spawner is gone.
-    pub(super) fn read(&mut self, reports: &mut Vec<Report>) -> io::Result<bool> {
+    pub(crate) fn read(&mut self, reports: &mut Vec<Report>) -> io::Result<bool> {
         let mut buffer = vec![0; READ_BYTES];
         let count = self.socket.read(&mut buffer)?;
         self.frames.push(&buffer[..count]);
@@ -98,7 +112,7 @@ impl Starter {
     }
 
     /// Ends the spawner with all its processes.
-    pub(super) fn end(mut self) {
+    pub(crate) fn end(mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         process::await_end(&mut self.child);
         let session = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);

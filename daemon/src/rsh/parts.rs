@@ -1,0 +1,113 @@
+//! The parts of gangs on this node, and the commands that run in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use executor::{MemberCommand, MemberEnd, MemberStreams};
+use proto::work::{Part, PartChange};
+use proto::{Attempt, TaskId, wire};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use tokio::sync::oneshot;
+
+use crate::limits::RSH_COMMANDS_MAX;
+use crate::rpc::service::Shared;
+use crate::rsh::{key_of, of_records};
+
+type Key = (TaskId, Attempt);
+
+#[derive(Debug)]
+struct OpenPart {
+    part: Part,
+    /// The commands that run, by their numbers at the executor.
+    running: BTreeSet<u64>,
+}
+
+/// The parts that have begun and not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Mutex<BTreeMap<Key, OpenPart>>);
+
+/// A command that runs in a part.
+pub(super) struct Started {
+    pub(super) number: u64,
+    pub(super) streams: MemberStreams,
+    pub(super) ended: oneshot::Receiver<MemberEnd>,
+}
+
+impl Parts {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<Key, OpenPart>> {
+        self.0.lock().expect("no holder of the parts panics")
+    }
+
+    /// A command has ended.
+    pub(super) fn ended(&self, key: Key, number: u64) {
+        if let Some(open) = self.open().get_mut(&key) {
+            open.running.remove(&number);
+        }
+    }
+}
+
+impl Shared {
+    /// A part of a gang begins or ends here. Its commands end with it.
+    pub(crate) fn change_part(&self, change: PartChange) {
+        match change {
+            PartChange::Begins(part) => {
+                let open = OpenPart { part: *part, running: BTreeSet::new() };
+                self.parts.open().insert((open.part.task, open.part.attempt), open);
+            }
+            PartChange::Ends(task, attempt) => {
+                let ended = self.parts.open().remove(&(task, attempt));
+                self.door.dismiss((task, attempt));
+                let running = ended.map_or_else(BTreeSet::new, |open| open.running);
+                running.into_iter().for_each(|number| self.executor.kill_member(number));
+            }
+        }
+    }
+
+    /// Starts a command in a part of this node. This may block.
+    pub(super) fn start_in_part(&self, start: wire::RshStart) -> Result<Started, String> {
+        let key = key_of(&start);
+        // Held until the command is known, so that no end of the part misses it.
+        let mut parts = self.parts.open();
+        let running: usize = parts.values().map(|open| open.running.len()).sum();
+        let node = self.identity.node;
+        let Some(open) = parts.get_mut(&key) else {
+            return Err(format!("node {node} has no part of this task's gang"));
+        };
+        if running >= RSH_COMMANDS_MAX {
+            return Err(format!("{running} commands run in parts of gangs on node {node}"));
+        }
+        let gang = of_records(start.nodes);
+        let entrance = self.door.admit(key, gang.clone().into());
+        let token = entrance.as_ref().map(|(token, _)| *token);
+        let command = MemberCommand {
+            part: open.part.clone(),
+            command: start.command,
+            environment: start.environment,
+            directory: PathBuf::from(OsString::from_vec(start.directory)),
+            gang,
+            entrance: entrance.map(|(_, entrance)| entrance),
+        };
+        let (sender, ended) = oneshot::channel();
+        let door = Arc::downgrade(&self.door);
+        let started = self.executor.start_member(command, move |end| {
+            if let (Some(door), Some(token)) = (door.upgrade(), token) {
+                door.forget(token);
+            }
+            let _ = sender.send(end); // The caller may be gone.
+        });
+        match started {
+            Ok((number, streams)) => {
+                open.running.insert(number);
+                Ok(Started { number, streams, ended })
+            }
+            Err(error) => {
+                if let Some(token) = token {
+                    self.door.forget(token);
+                }
+                Err(format!("the command cannot start on node {node}: {error}"))
+            }
+        }
+    }
+}
