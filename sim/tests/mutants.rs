@@ -34,6 +34,7 @@ found! {
     every_mutant_of_open_jobs_is_found OF_OPEN_JOBS,
     every_mutant_of_resources_is_found OF_RESOURCES,
     every_mutant_of_gangs_is_found OF_GANGS,
+    every_mutant_of_throttles_is_found OF_THROTTLES,
 }
 
 #[test]

@@ -362,6 +362,10 @@ impl Scheduler {
         if self.home.awaiting_wide_node.contains(&task) {
             explanation.lines.push(self.explain_awaiting_wide_node(task));
         }
+        if let Some(at_most) = self.home.ledger.throttled_by(task) {
+            let text = format!("it waits: at most {at_most} tasks of its job run at once");
+            explanation.lines.push(text);
+        }
         if held_here {
             explanation.lines.push(self.explain_held(task));
             explanation.lines.extend(self.explain_lengths(task));

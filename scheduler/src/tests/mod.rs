@@ -20,6 +20,7 @@ mod stall_probe_tests;
 mod start_permission_tests;
 pub(crate) mod test_nodes;
 mod thief_tests;
+mod throttle_tests;
 mod turn_mutant_tests;
 mod turns_tests;
 mod variables_tests;

@@ -23,4 +23,5 @@ pub(crate) mod spawned_extras;
 pub(crate) mod spawning;
 mod story_lines;
 mod variables;
+mod throttles;
 pub(crate) mod world;

@@ -9,6 +9,7 @@ use crate::faults::clients::hot_key_client::HotKeyPlan;
 use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::gangs;
+use crate::faults::throttles::{self, Limits};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
@@ -77,6 +78,7 @@ pub(crate) struct Plan {
     kv_clients: u64,
     kv_keys: u64,
     hot_key_clients: Vec<HotKeyPlan>,
+    limits: Limits,
     /// Decides which store clients number their batches, from a separate stream.
     numbers: SimRng,
     dice: SimRng,
@@ -218,6 +220,7 @@ impl Plan {
         if !faultless {
             wear(&mut nasty, &mut world);
         }
+        let limits = Limits::draw(&world);
         let faults = (!faultless).then(|| {
             let mut faults = FaultOptions::random(&mut dice, faults_for);
             if world.copies > 1 {
@@ -242,6 +245,7 @@ impl Plan {
             kv_clients: dice.below(4),
             kv_keys: dice.between(1, 4),
             hot_key_clients,
+            limits,
             numbers: SimRng::new(seed ^ NUMBERS_STREAM),
             dice,
         }
@@ -301,7 +305,11 @@ impl Plan {
             let gone = self.dice.index(partitions.len());
             partitions.swap_remove(gone);
         }
-        let submission = match work {
+        let at_most = match plan.open {
+            Some(_) => 0,
+            None => self.limits.next(&mut partitions),
+        };
+        let mut submission = match work {
             Work::Draft(draft) => draft.submission(&mut self.dice, job, &partitions),
             Work::Graph(graph, placement) => {
                 let mut held = vec![Vec::new(); world.machines.len()];
@@ -312,7 +320,12 @@ impl Plan {
                 Submission::of_graph(graph, job, *placement, &held)
             }
         };
-        world.add_job(submission, plan)
+        throttles::set(&mut submission.commit, at_most);
+        let client = world.add_job(submission, plan);
+        if let Some(truth) = world.jobs.get_mut(&job) {
+            truth.at_most = (at_most > 0).then_some(at_most);
+        }
+        client
     }
 }
 

@@ -51,6 +51,7 @@ mod soak;
 mod spawn;
 mod store_recovery;
 mod synthetic;
+mod throttle;
 mod tools;
 mod tuning;
 mod unauthenticated;
