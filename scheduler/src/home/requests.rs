@@ -368,6 +368,7 @@ impl Scheduler {
         }
         if held_here {
             explanation.lines.push(self.explain_held(task));
+            explanation.lines.extend(self.explain_pause(task));
             explanation.lines.extend(self.explain_lengths(task));
         }
         Ok(response::Body::Explanation(explanation))
@@ -451,6 +452,14 @@ impl Scheduler {
         staged.or_else(remote).or_else(|| self.home.ledger.work(task))
     }
 
+    fn explain_pause(&self, task: TaskId) -> Option<String> {
+        let is_paused = self.holder.slots().is_paused();
+        let waits = is_paused && !self.holder.running().contains_key(&task);
+        let me = self.options.me;
+        let text = "is paused: it starts nothing before 'starling node resume'";
+        waits.then(|| format!("node {me} {text}"))
+    }
+
     fn explain_held(&self, task: TaskId) -> String {
         let me = self.options.me;
         if self.holder.running().contains_key(&task) {
@@ -477,7 +486,7 @@ impl Scheduler {
             "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
             self.holder.local().len(),
             self.holder.shared().len(),
-            self.holder.slots().total() - self.holder.slots().free(),
+            self.holder.slots().busy(),
             self.holder.slots().total(),
         )
     }

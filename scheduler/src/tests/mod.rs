@@ -11,6 +11,7 @@ mod job_history_tests;
 mod job_rounds_tests;
 mod lost_inputs_tests;
 mod open_tests;
+mod pause_tests;
 mod placement_tests;
 mod recall_tests;
 mod reconcile_tests;

@@ -35,6 +35,7 @@ mod mistakes;
 mod one_attempt;
 mod open_jobs;
 mod page;
+mod pause;
 mod poison;
 mod ranks;
 mod recorded;
