@@ -37,11 +37,8 @@ fn recovered() -> (Scheduler, Out) {
         incarnation: vec![1],
         ..Default::default()
     };
-    let records = [
-        LedgerRecord::Chunk(chunk()),
-        LedgerRecord::Visible(visible),
-        LedgerRecord::Holder(held),
-    ];
+    let records =
+        [LedgerRecord::Chunk(chunk()), LedgerRecord::Visible(visible), LedgerRecord::Holder(held)];
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut home = test_nodes::scheduler(0, 4, Tuning::of(Policy::Mlb), homes);
     for record in records {

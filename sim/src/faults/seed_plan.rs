@@ -9,12 +9,12 @@ use crate::faults::clients::hot_key_client::HotKeyPlan;
 use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::gangs;
-use crate::faults::throttles::{self, Limits};
 use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
 use crate::faults::node_offers;
 use crate::faults::options::WorldOptions;
+use crate::faults::throttles::{self, Limits};
 use crate::faults::world::World;
 use crate::rng::SimRng;
 

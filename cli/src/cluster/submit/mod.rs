@@ -325,7 +325,8 @@ fn throttled(
         Failure::usage(format!("--array: '%{most}' is no number of tasks from 1 to 1000000"))
             .hint("write NUMBERS%N, such as 1-1000%10")
     };
-    let most: u32 = most.parse().ok().filter(|most| (1..=1_000_000).contains(most)).ok_or_else(wrong)?;
+    let most: u32 =
+        most.parse().ok().filter(|most| (1..=1_000_000).contains(most)).ok_or_else(wrong)?;
     match at_most {
         Some(other) if other != most => {
             Err(Failure::usage(format!("--at-most {other} and --array with %{most} differ"))

@@ -42,10 +42,10 @@ impl Ledger {
         }
         let key = (task.job, task.partition());
         let mut all = self.throttles.take().unwrap_or_default();
-        let throttle = all.jobs.entry(key).or_insert_with(|| Throttle {
-            placed: self.placed_in(key),
-            ..Throttle::default()
-        });
+        let throttle = all
+            .jobs
+            .entry(key)
+            .or_insert_with(|| Throttle { placed: self.placed_in(key), ..Throttle::default() });
         let waits = self.places_left(key, at_most, throttle) == 0;
         let index = task.local.index();
         match waits {

@@ -1,8 +1,8 @@
 //! The structure of the TOML file, with the position of every value. [`super::table`] checks its
 //! content.
 
-use proto::wire::OutputForm;
 use proto::variable;
+use proto::wire::OutputForm;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
