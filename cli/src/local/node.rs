@@ -52,8 +52,7 @@ enum NodeVerb {
     },
     /// Change the scheduling and storage options of running nodes; all nodes unless some are named
     Set(SetArgs),
-    /// Have nodes finish what runs and start nothing more; they keep their data, and a restart ends
-    /// the pause
+    /// Have nodes finish what runs and start nothing more; a restart ends the pause
     Pause {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,

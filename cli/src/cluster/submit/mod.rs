@@ -37,7 +37,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "MODULE:NAME", conflicts_with_all = ["file", "stdin", "stage_in"])]
     function: Option<String>,
     /// One task for each number, for example 1-1000, 1-100:5 or 1,3,5-9; {i} becomes the number.
-    /// With --each-line or --from-json: only these entries. NUMBERS%N: at most N of them run at once
+    /// With --each-line or --from-json: only these entries. NUMBERS%N: at most N run at once
     #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
     array: Option<String>,
     /// One task for each line of a file, counted from 0; STARLING_ENTRY is the line, {i} its number

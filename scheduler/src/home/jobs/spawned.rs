@@ -1,5 +1,5 @@
-//! The limits of a job: of its tasks, with those that tasks spawn, of failed tasks, and of tasks that
-//! run at once.
+//! The limits of a job: of its tasks, with those that tasks spawn, of failed tasks, and of tasks
+//! that run at once.
 
 use proto::{JobId, wire};
 
