@@ -276,6 +276,7 @@ impl Plan {
     /// Submits the bag that must spread. Returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
+        self.limits = Limits::default(); // It must spread.
         // A joining or removed node may have no partitions.
         let drawn = self.dice.index(world.machines.len());
         let all = world.map.partitions.len() as u32;

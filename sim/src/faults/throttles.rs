@@ -15,7 +15,7 @@ const STREAM: u64 = 0x7468_726f_7474_6c65;
 const THROTTLED_PERMILLE: u64 = 150;
 
 /// The limits of the jobs of a seed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Limits {
     dice: Option<SimRng>,
 }
