@@ -61,6 +61,9 @@ pub struct JobSettings {
     pub max_tasks: u64,
     /// The job is cancelled when more tasks than this have failed; `None`: never.
     pub max_fails: Option<u64>,
+    /// The most tasks of the job that run at once; `None`: as its workflow file says, or no limit.
+    /// All tasks of such a job have one home.
+    pub at_most: Option<u32>,
 }
 
 /// A job that the cluster has accepted durably.
@@ -82,9 +85,17 @@ impl JobSettings {
             transfer_ns_per_byte: self.transfer_ns_per_byte,
             max_tasks: self.max_tasks,
             fails_limit: self.max_fails.map_or(0, |fails| fails.saturating_add(1)),
+            at_most: self.at_most.unwrap_or(0),
             ..wire::JobSettings::default()
         }
     }
+}
+
+/// One partition of the homes: the job's own if they have it, so that jobs have different ones.
+fn one_partition(homes: &[Vec<PartitionId>], own: PartitionId) -> Vec<Vec<PartitionId>> {
+    let has_own = homes.iter().any(|home| home.contains(&own));
+    let first = homes.first().and_then(|home| home.first()).copied().unwrap_or(own);
+    vec![vec![if has_own { own } else { first }]]
 }
 
 /// The wall clock, nanoseconds since the Unix epoch.
@@ -148,11 +159,14 @@ impl Client {
         graph: &'g Graph,
         options: &SubmitOptions,
     ) -> Result<Plan<'g>, ClientError> {
-        let homes = self.homes(&options.submit)?;
+        let mut homes = self.homes(&options.submit)?;
         let job = match options.job {
             Some(job) => job,
             None => self.next_job().await?,
         };
+        if options.settings.at_most.or(graph.job_options().at_most).is_some() {
+            homes = one_partition(&homes, kvs::job_partition(job, self.partitions()));
+        }
         Ok(Plan::new(graph, job, options.placement, &homes))
     }
 
@@ -176,8 +190,15 @@ impl Client {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
         }
-        let mut commit = plan.commit(&options.name, submitted_ns, options.settings.to_record());
+        let of_file = plan.graph().job_options();
+        let mut settings = options.settings;
+        settings.at_most = settings.at_most.or(of_file.at_most);
+        let mut commit = plan.commit(&options.name, submitted_ns, settings.to_record());
         commit.variables = DeclaredVariable::records(&options.variables);
+        let is_new = |one: &&wire::VarDeclared| {
+            options.variables.iter().all(|other| other.name() != one.name)
+        };
+        commit.variables.extend(of_file.variables.iter().filter(is_new).cloned());
         self.commit(&commit).await?;
         let tasks = commit.partitions.iter().map(|total| total.tasks).sum();
         Ok(JobHandle { job: JobId(commit.job), tasks, edges: commit.edges })

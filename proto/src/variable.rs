@@ -99,6 +99,15 @@ pub fn rule_name(rule: VarRule) -> &'static str {
     }
 }
 
+/// The rule of a declaration as [`parse_declared`] reads it: `RULE[,real][:INITIAL]`.
+#[must_use]
+pub fn text_of_rule(declared: &VarDeclared) -> String {
+    let real = if declared.real { ",real" } else { "" };
+    let initial = declared.initial.as_ref().map(|initial| text_of(declared, initial));
+    let initial = initial.map_or_else(String::new, |initial| format!(":{initial}"));
+    format!("{}{real}{initial}", rule_name(declared.rule()))
+}
+
 /// Reads a declaration: `NAME=RULE`, where the rule is `min`, `max`, `last` or `sum`, then perhaps
 /// `,real` or `,int`, and perhaps `:INITIAL`.
 pub fn parse_declared(text: &str) -> Result<VarDeclared, String> {

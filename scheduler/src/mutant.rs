@@ -207,6 +207,12 @@ proto::mutants! {
         StartsPastItsEnd "starts-past-its-end",
     }
 
+    /// Mutants of jobs that run a limited number of tasks at once.
+    OF_THROTTLES by Simulator {
+        /// The home of such a job does not count tasks that other nodes hold.
+        ThrottleForgetsOthers "throttle-forgets-others",
+    }
+
     /// Mutants of gangs.
     OF_GANGS by Simulator {
         /// An older gang takes no node from a younger one that only holds it.

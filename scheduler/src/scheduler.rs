@@ -329,6 +329,7 @@ impl Scheduler {
         self.holder.set_now(now);
         self.home.ledger.await_births(out);
         self.home.ledger.release_due(now, STEP_TASKS_MAX);
+        self.home.ledger.release_throttled();
         self.activate(now, out);
         self.judge_deaths(now, out);
         self.home.ledger.remove_some(now, out);
@@ -463,6 +464,9 @@ impl Scheduler {
             || self.lacks_nodes_for(&work)
         {
             self.home.await_wide_node(task); // A wider node may be about to return.
+            return;
+        }
+        if self.home.ledger.is_throttled(task) {
             return;
         }
         let term = self.term(task.partition());

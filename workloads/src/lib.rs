@@ -42,6 +42,7 @@ pub use graph::builder::{GraphBuilder, TaskInit};
 pub use graph::crash_limit::CrashLimit;
 pub use graph::error::{GeneratorError, GraphError, nearest};
 pub use graph::info::Info;
+pub use graph::job_options::JobOptions;
 pub use graph::layout::{Layout, PartitionUse};
 pub use graph::needs::{Needs, Requested};
 pub use graph::quantity;

@@ -52,6 +52,16 @@ enum NodeVerb {
     },
     /// Change the scheduling and storage options of running nodes; all nodes unless some are named
     Set(SetArgs),
+    /// Have nodes finish what runs and start nothing more; a restart ends the pause
+    Pause {
+        #[arg(value_parser = parse_node, required = true)]
+        nodes: Vec<NodeId>,
+    },
+    /// Have paused nodes start tasks again
+    Resume {
+        #[arg(value_parser = parse_node, required = true)]
+        nodes: Vec<NodeId>,
+    },
     /// Have nodes transfer their data to the others and leave the cluster permanently
     Drain {
         #[arg(value_parser = parse_node, required = true)]
@@ -173,6 +183,8 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         Some(NodeVerb::List) => node::list(context),
         Some(NodeVerb::Info { node }) => node::info(context, node),
         Some(NodeVerb::Set(args)) => node::set::set(context, &args.nodes, &args.tuning),
+        Some(NodeVerb::Pause { nodes }) => node::set::pause(context, &nodes, true),
+        Some(NodeVerb::Resume { nodes }) => node::set::pause(context, &nodes, false),
         Some(NodeVerb::Drain { nodes, timeout }) => {
             let timeout: Option<Timespan> =
                 context.settings.pick_optional(timeout.timeout, "timeout")?;

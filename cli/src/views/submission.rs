@@ -32,6 +32,7 @@ pub(crate) fn submit_options(
             transfer_ns_per_byte,
             max_tasks: place.max_tasks.unwrap_or(0),
             max_fails: None,
+            at_most: place.at_most,
         },
         ..SubmitOptions::default()
     })

@@ -269,6 +269,10 @@ impl Holder {
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
+    /// A paused node goes on with what runs.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.slots.set_paused(paused);
+    }
     pub(crate) fn has_turns(&self) -> bool {
         self.attempt_turns.is_some()
     }

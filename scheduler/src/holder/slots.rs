@@ -35,6 +35,8 @@ pub(crate) struct Slots {
     /// The further slots of tasks that take several, by the first slot.
     wide: BTreeMap<u32, Vec<u32>>,
     total: u32,
+    /// Nothing is given out; what is taken comes back.
+    paused: bool,
     /// Boxed: absent on nodes that offer cpus alone.
     pools: Option<Box<NodePools>>,
 }
@@ -58,10 +60,20 @@ impl Slots {
             let one_cpu = pools.resolve(&Request::one_cpu()).ok();
             Box::new(NodePools { pools, one_cpu, mutant })
         });
-        Self { free: (0..total).collect(), wide: BTreeMap::new(), total, pools }
+        Self { free: (0..total).collect(), wide: BTreeMap::new(), total, paused: false, pools }
     }
+    /// The free slots; a paused node has none.
     pub(crate) fn free(&self) -> u32 {
-        self.free.len() as u32
+        if self.paused { 0 } else { self.free.len() as u32 }
+    }
+    pub(crate) fn busy(&self) -> u32 {
+        self.total - self.free.len() as u32
+    }
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
     }
     pub(crate) fn total(&self) -> u32 {
         self.total
@@ -97,6 +109,7 @@ impl Slots {
         match (need, &self.pools) {
             (Need::Nothing, _) => true,
             (Need::Never, _) => false,
+            _ if self.paused => false,
             (Need::Cpus(cpus), _) => cpus <= self.free() && !self.cpus_set().meets(kept),
             (Need::Fit(fit), Some(own)) => own.pools.fits_outside(fit, kept),
             (Need::Fit(fit), None) => self.fits(Need::Cpus(fit.cpus(self.total)), kept),
@@ -104,6 +117,9 @@ impl Slots {
     }
     /// Whether the free amounts are enough for `times` tasks of a request.
     pub(crate) fn fits_times(&self, request: &Request, need: Need<'_>, times: usize) -> bool {
+        if self.paused {
+            return false;
+        }
         if times <= 1 {
             return times == 0 || self.fits(need, PoolSet::EMPTY);
         }

@@ -177,7 +177,7 @@ impl Scheduler {
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
-        if self.holder.stopping {
+        if self.holder.stopping || self.holder.slots.is_paused() {
             return;
         }
         while self.holder.slots.free() > 0

@@ -364,8 +364,13 @@ impl Scheduler {
         if self.home.awaiting_wide_node.contains(&task) {
             explanation.lines.push(self.explain_awaiting_wide_node(task));
         }
+        if let Some(at_most) = self.home.ledger.throttled_by(task) {
+            let text = format!("it waits: at most {at_most} tasks of its job run at once");
+            explanation.lines.push(text);
+        }
         if held_here {
             explanation.lines.push(self.explain_held(task));
+            explanation.lines.extend(self.explain_pause(task));
             explanation.lines.extend(self.explain_lengths(task));
         }
         Ok(response::Body::Explanation(explanation))
@@ -449,6 +454,14 @@ impl Scheduler {
         staged.or_else(remote).or_else(|| self.home.ledger.work(task))
     }
 
+    fn explain_pause(&self, task: TaskId) -> Option<String> {
+        let is_paused = self.holder.slots().is_paused();
+        let waits = is_paused && !self.holder.running().contains_key(&task);
+        let me = self.options.me;
+        let text = "is paused: it starts nothing before 'starling node resume'";
+        waits.then(|| format!("node {me} {text}"))
+    }
+
     fn explain_held(&self, task: TaskId) -> String {
         let me = self.options.me;
         if self.holder.running().contains_key(&task) {
@@ -475,7 +488,7 @@ impl Scheduler {
             "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
             self.holder.local().len(),
             self.holder.shared().len(),
-            self.holder.slots().total() - self.holder.slots().free(),
+            self.holder.slots().busy(),
             self.holder.slots().total(),
         )
     }

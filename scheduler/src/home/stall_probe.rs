@@ -246,6 +246,8 @@ impl Scheduler {
                     State::Ready if cell.holder == self.options.me => {
                         self.task_progress(now, task, cell.attempt).map_or_else(Some, |()| None)
                     }
+                    // Tasks of the job that are placed are examined.
+                    State::Waiting if self.home.ledger.throttled_by(task).is_some() => continue,
                     State::Waiting if cell.missing == 0 => Some(Stall::NotPlaced),
                     State::Waiting if parents_left > 0 => {
                         parents_left -= 1;

@@ -235,7 +235,7 @@ impl Scheduler {
             self.holder.local().plain().saturating_sub(self.holder.no_space().pinned_here());
         // Other inputs move too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
-        if moving_ns <= self.mean_length().0 {
+        if moving_ns <= self.mean_length().0 || self.holder.slots().is_paused() {
             // A thief has the inputs before a task that runs here ends, approximately.
             return local;
         }

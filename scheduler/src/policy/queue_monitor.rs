@@ -191,6 +191,7 @@ impl Scheduler {
             self.policy.monitor.wait_max = tuning.wait_max;
         }
         self.options.tuning = tuning;
+        self.holder.set_paused(tuning.paused);
         self.stealing.restart(tuning.steal_interval_start);
         // Under MLB, tasks that the earlier policy bound to this node are free for all nodes.
         self.policy.monitor.empties = self.rules().empties_local_queue;

@@ -89,6 +89,8 @@ pub struct Tuning {
     pub history_bytes: u64,
     /// The age above which history is removed; [`UNLIMITED_AGE`]: no age.
     pub history_age: Span,
+    /// The node starts no task and steals none; a restart ends that.
+    pub paused: bool,
 }
 
 /// An age that nothing reaches.
@@ -123,6 +125,7 @@ impl Default for Tuning {
             store_hard_bytes: UNLIMITED_BYTES,
             history_bytes: HISTORY_BYTES_DEFAULT,
             history_age: UNLIMITED_AGE,
+            paused: false,
         }
     }
 }
@@ -241,6 +244,7 @@ impl Tuning {
         set(&mut self.store_hard_bytes, change.store_hard_bytes);
         set(&mut self.history_bytes, change.history_bytes);
         set(&mut self.history_age, change.history_age_ns.map(Span));
+        set(&mut self.paused, change.paused);
         if let (Some(hard), None) = (change.store_hard_bytes, change.store_soft_bytes) {
             self.store_soft_bytes = self.store_soft_bytes.min(soft_below(hard));
         }
@@ -267,6 +271,7 @@ impl Tuning {
             store_hard_bytes: Some(self.store_hard_bytes),
             history_bytes: Some(self.history_bytes),
             history_age_ns: Some(self.history_age.0),
+            paused: Some(self.paused),
         }
     }
 }
@@ -290,6 +295,7 @@ mod tests {
             store_hard_bytes: 3,
             history_bytes: 4,
             history_age: Span::from_secs(5),
+            paused: true,
             ..Tuning::default()
         };
         assert_eq!(Tuning::default().with(&tuning.to_wire()), Ok(tuning));

@@ -152,6 +152,9 @@ impl Scheduler {
         if self.is_full() || self.holder.runs_exclusively() || self.objects.is_draining() {
             return false;
         }
+        if self.holder.slots().is_paused() {
+            return false;
+        }
         // While the map lists this node as gone, no other node would notice its death with stolen
         // tasks. A slow node runs only the tasks that it has.
         if self.routing.homes().is_gone(self.options.me)

@@ -30,6 +30,7 @@ pub(crate) mod removal;
 pub(crate) mod rounds;
 pub(crate) mod stall;
 pub(crate) mod starve;
+pub(crate) mod throttle;
 pub(crate) mod turns;
 pub(crate) mod variables;
 pub(crate) mod yields;

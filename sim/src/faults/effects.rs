@@ -433,6 +433,7 @@ impl World {
         let script = self.begin_script(launch);
         let claimed = self.check_claims(index, launch);
         let claimed = claimed.and_then(|()| self.check_gang(index, launch));
+        let claimed = claimed.and_then(|()| self.check_throttle(launch));
         let machine = &mut self.machines[index];
         machine.launches += 1;
         let job = &self.jobs[&task.job];

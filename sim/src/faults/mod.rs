@@ -22,5 +22,6 @@ mod seed_plan;
 pub(crate) mod spawned_extras;
 pub(crate) mod spawning;
 mod story_lines;
+mod throttles;
 mod variables;
 pub(crate) mod world;

@@ -15,6 +15,7 @@ use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
 use crate::faults::node_offers;
 use crate::faults::options::WorldOptions;
+use crate::faults::throttles::{self, Limits};
 use crate::faults::world::World;
 use crate::rng::SimRng;
 
@@ -78,6 +79,7 @@ pub(crate) struct Plan {
     kv_clients: u64,
     kv_keys: u64,
     hot_key_clients: Vec<HotKeyPlan>,
+    limits: Limits,
     /// Decides which store clients number their batches, from a separate stream.
     numbers: SimRng,
     dice: SimRng,
@@ -219,6 +221,7 @@ impl Plan {
         if !faultless {
             wear(&mut nasty, &mut world);
         }
+        let limits = Limits::draw(&world);
         let faults = (!faultless).then(|| {
             let mut faults = FaultOptions::random(&mut dice, faults_for);
             if world.copies > 1 {
@@ -243,6 +246,7 @@ impl Plan {
             kv_clients: dice.below(4),
             kv_keys: dice.between(1, 4),
             hot_key_clients,
+            limits,
             numbers: SimRng::new(seed ^ NUMBERS_STREAM),
             dice,
         }
@@ -273,6 +277,7 @@ impl Plan {
     /// Submits the bag that must spread. Returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
+        self.limits = Limits::default(); // It must spread.
         // A joining or removed node may have no partitions.
         let drawn = self.dice.index(world.machines.len());
         let all = world.map.partitions.len() as u32;
@@ -302,7 +307,11 @@ impl Plan {
             let gone = self.dice.index(partitions.len());
             partitions.swap_remove(gone);
         }
-        let submission = match work {
+        let at_most = match plan.open {
+            Some(_) => 0,
+            None => self.limits.next(&mut partitions),
+        };
+        let mut submission = match work {
             Work::Draft(draft) => draft.submission(&mut self.dice, job, &partitions),
             Work::Graph(graph, placement) => {
                 let mut held = vec![Vec::new(); world.machines.len()];
@@ -313,7 +322,12 @@ impl Plan {
                 Submission::of_graph(graph, job, *placement, &held)
             }
         };
-        world.add_job(submission, plan)
+        throttles::set(&mut submission.commit, at_most);
+        let client = world.add_job(submission, plan);
+        if let Some(truth) = world.jobs.get_mut(&job) {
+            truth.at_most = (at_most > 0).then_some(at_most);
+        }
+        client
     }
 }
 

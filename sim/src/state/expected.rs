@@ -119,6 +119,8 @@ pub(crate) struct ExpectedJob {
     pub real_data: bool,
     /// Its client adds tasks while it runs.
     pub is_open: bool,
+    /// The most tasks that run at once.
+    pub at_most: Option<u32>,
     pub promise: SubmissionStage,
     /// Its client cancels all of it.
     pub cancelled: bool,
@@ -193,6 +195,7 @@ impl ExpectedJob {
             tasks,
             real_data,
             is_open: false,
+            at_most: None,
             promise: SubmissionStage::Staged,
             cancelled: false,
             forbidden: false,

@@ -216,6 +216,9 @@ pub struct PlaceArgs {
     /// 100000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_tasks: Option<u64>,
+    /// Run at most N tasks of the job at once [default: the file's at_most, or no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub at_most: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

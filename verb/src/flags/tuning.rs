@@ -174,6 +174,7 @@ impl TuningArgs {
             store_hard_bytes: self.store_hard.map(|Size(bytes)| bytes),
             history_bytes: self.history.map(|history| history.bytes),
             history_age_ns: self.history.map(|history| history.age.0),
+            paused: None,
         }
     }
 
@@ -348,6 +349,7 @@ mod tests {
             store_hard_bytes: 3,
             history_bytes: (1 << 20) + 77,
             history_age: Span::from_secs(9),
+            paused: false,
         };
         for tuning in [tuning, Tuning::default()] {
             let words = std::iter::once("node".to_owned()).chain(flags(&tuning));

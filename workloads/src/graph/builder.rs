@@ -4,6 +4,7 @@
 use proto::{limits, wire};
 
 use crate::graph::error::GraphError;
+use crate::graph::job_options::JobOptions;
 use crate::graph::{Graph, NO_ESTIMATE};
 use crate::limits::{GRAPH_EDGES_MAX, GRAPH_TASKS_MAX, SPEC_BYTES_MAX};
 
@@ -85,6 +86,7 @@ impl GraphBuilder {
             clocks_loads: false,
             commands_are_measured: false,
             seed: 0,
+            job: JobOptions::default(),
             notes: Vec::new(),
             warnings: Vec::new(),
         };

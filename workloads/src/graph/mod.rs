@@ -4,6 +4,7 @@ pub(crate) mod builder;
 pub(crate) mod crash_limit;
 pub(crate) mod error;
 pub(crate) mod info;
+pub(crate) mod job_options;
 pub(crate) mod layout;
 pub(crate) mod needs;
 pub mod quantity;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use proto::{Span, wire};
 
 use crate::graph::crash_limit::CrashLimit;
+use crate::graph::job_options::JobOptions;
 
 /// A finished, checked graph. [`crate::GraphBuilder::finish`] makes it; it is acyclic and not
 /// empty.
@@ -59,6 +61,7 @@ pub struct Graph {
     pub(crate) commands_are_measured: bool,
     /// Determines the placement of loads.
     pub(crate) seed: u64,
+    pub(crate) job: JobOptions,
     pub(crate) notes: Vec<String>,
     /// The warnings of its reader, each with its position.
     pub(crate) warnings: Vec<String>,
@@ -102,6 +105,12 @@ impl Graph {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its file says of the job as a whole.
+    #[must_use]
+    pub fn job_options(&self) -> &JobOptions {
+        &self.job
     }
 
     /// The number of tasks; never 0.

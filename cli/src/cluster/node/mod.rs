@@ -80,6 +80,9 @@ pub(crate) struct NodeRow {
     pub(crate) slow: bool,
     /// True for a node without slots: it keeps replicas and votes, and runs nothing.
     pub(crate) keeper: bool,
+    /// True for a node that starts no task before 'starling node resume'.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) paused: bool,
     /// When the node ends, in seconds since 1970; `None`: not known.
     ends_at: Option<u64>,
     /// True if the node votes on the map.
@@ -110,6 +113,7 @@ impl NodeRow {
             given_up: false,
             slow: member.slow,
             keeper: member.keeper,
+            paused: state.tuning.as_ref().is_some_and(|tuning| tuning.paused == Some(true)),
             ends_at,
             votes: false,
             homes: 0,
@@ -133,6 +137,7 @@ impl NodeRow {
             given_up: false,
             slow: false,
             keeper: false,
+            paused: false,
             ends_at: None,
             votes: false,
             homes: 0,
@@ -167,10 +172,11 @@ impl NodeRow {
         vec![
             format!("n{}", self.id),
             format!(
-                "{}{}{}",
+                "{}{}{}{}",
                 self.state,
                 if self.slow { ", slow" } else { "" },
-                if self.keeper { ", keeper" } else { "" }
+                if self.keeper { ", keeper" } else { "" },
+                if self.paused { ", paused" } else { "" }
             ),
             self.told_address(),
             self.pid.to_string(),

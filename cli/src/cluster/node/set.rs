@@ -1,4 +1,4 @@
-//! `starling node set`: changes the scheduling of running nodes.
+//! `starling node set`, `pause` and `resume`: changes the scheduling of running nodes.
 
 use proto::{NodeId, wire};
 use verb::Context;
@@ -13,6 +13,22 @@ pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Don
         return Err(Failure::usage("nothing is to be changed")
             .hint("name a setting, such as --policy flds; see 'starling node set --help'"));
     }
+    let count = tune(context, nodes, &change)?;
+    context.output.note(&format!("changed {}", units::number_of(count as u64, "node")));
+    Ok(Exit::Ok)
+}
+
+/// Pauses these nodes, or ends that.
+pub(crate) fn pause(context: &Context, nodes: &[NodeId], paused: bool) -> Done {
+    let change = wire::Tuning { paused: Some(paused), ..wire::Tuning::default() };
+    let count = tune(context, nodes, &change)?;
+    let what = if paused { "paused" } else { "resumed" };
+    context.output.note(&format!("{what} {}", units::number_of(count as u64, "node")));
+    Ok(Exit::Ok)
+}
+
+/// Changes these nodes, or all. Returns their number.
+fn tune(context: &Context, nodes: &[NodeId], change: &wire::Tuning) -> Result<usize, Failure> {
     verb::block_on(async {
         let client = context.connect().await?;
         let known = client.nodes();
@@ -22,10 +38,8 @@ pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Don
                 .hint("'starling node list' shows its nodes"));
         }
         for &node in nodes {
-            client.raw().tune(node, &change, verb::cluster::survival::PATIENCE).await?;
+            client.raw().tune(node, change, verb::cluster::survival::PATIENCE).await?;
         }
-        let count = units::number_of(nodes.len() as u64, "node");
-        context.output.note(&format!("changed {count}"));
-        Ok(Exit::Ok)
+        Ok(nodes.len())
     })
 }

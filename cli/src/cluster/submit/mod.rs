@@ -37,7 +37,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "MODULE:NAME", conflicts_with_all = ["file", "stdin", "stage_in"])]
     function: Option<String>,
     /// One task for each number, for example 1-1000, 1-100:5 or 1,3,5-9; {i} becomes the number.
-    /// With --each-line or --from-json: only these entries
+    /// With --each-line or --from-json: only these entries. NUMBERS%N: at most N run at once
     #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
     array: Option<String>,
     /// One task for each line of a file, counted from 0; STARLING_ENTRY is the line, {i} its number
@@ -155,11 +155,17 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
     options.settings.max_fails = args.max_fails;
+    let (array, at_most) = throttled(args.array.as_deref(), args.place.at_most)?;
+    options.settings.at_most = at_most;
     options.variables.clone_from(&args.variables);
     if args.open {
         return open(context, args, &options);
     }
-    let mut graph = graph(context, args)?;
+    let mut graph = graph(context, args, array)?;
+    if args.job.is_some() && *graph.job_options() != workloads::JobOptions::default() {
+        return Err(Failure::refused("the table [job] of the file is of a whole job")
+            .hint("remove it, or submit the file as a job of its own"));
+    }
     replicas::set(&mut graph, &args.replicas)?;
     if let Some(limit) = args.place.crash_limit {
         graph.set_crash_limit(limit);
@@ -212,6 +218,8 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
     let of_jobs = [
         ("--max-tasks", args.place.max_tasks.is_some()),
         ("--max-fails", args.max_fails.is_some()),
+        ("--at-most", args.place.at_most.is_some()),
+        ("--array NUMBERS%N", args.array.as_ref().is_some_and(|array| array.contains('%'))),
         ("--var", !args.variables.is_empty()),
         ("--data", args.place.data.is_some()),
         ("--placement", args.place.placement.is_some()),
@@ -231,6 +239,10 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     if !args.command.is_empty() || args.file.is_some() || args.function.is_some() {
         return Err(Failure::usage("--open opens a job without tasks")
             .hint("then add tasks by 'starling submit --job J -- COMMAND'"));
+    }
+    if options.settings.at_most.is_some() {
+        let text = "a job with --at-most has all its tasks from the start";
+        return Err(Failure::usage(text).hint("leave out --open, or --at-most"));
     }
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),
@@ -258,7 +270,7 @@ fn looks_like_workflow(path: &Path) -> bool {
     ends && path.is_file() && !std::fs::metadata(path).is_ok_and(is_program)
 }
 
-fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
+fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Graph, Failure> {
     if let Some(file) = &args.file {
         if !args.command.is_empty() {
             let text = "--file stands instead of a command";
@@ -276,7 +288,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let options = workloads::CommandOptions {
-        array: args.array.clone(),
+        array: array.map(str::to_owned),
         values: entries::read(args.each_line.as_deref(), args.from_json.as_deref())?,
         stdout: args.stdout.clone(),
         stderr: args.stderr.clone(),
@@ -299,6 +311,29 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         ..workloads::CommandOptions::default()
     };
     Ok(Graph::command(args.command.clone(), &options)?)
+}
+
+/// The numbers of an array, and the most tasks that run at once: `1-1000%10` gives both.
+fn throttled(
+    array: Option<&str>,
+    at_most: Option<u32>,
+) -> Result<(Option<&str>, Option<u32>), Failure> {
+    let Some((numbers, most)) = array.and_then(|array| array.split_once('%')) else {
+        return Ok((array, at_most));
+    };
+    let wrong = || {
+        Failure::usage(format!("--array: '%{most}' is no number of tasks from 1 to 1000000"))
+            .hint("write NUMBERS%N, such as 1-1000%10")
+    };
+    let most: u32 =
+        most.parse().ok().filter(|most| (1..=1_000_000).contains(most)).ok_or_else(wrong)?;
+    match at_most {
+        Some(other) if other != most => {
+            Err(Failure::usage(format!("--at-most {other} and --array with %{most} differ"))
+                .hint("give one of them"))
+        }
+        _ => Ok((Some(numbers), Some(most))),
+    }
 }
 
 /// The files that the command reads, without the outputs of tasks of an open job.
@@ -338,6 +373,19 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_may_say_how_many_of_its_tasks_run_at_once() {
+        let read = |array, at_most| throttled(array, at_most).ok();
+        assert_eq!(read(Some("1-9"), None), Some((Some("1-9"), None)));
+        assert_eq!(read(Some("1-9%2"), None), Some((Some("1-9"), Some(2))));
+        assert_eq!(read(Some("1-9%2"), Some(2)), Some((Some("1-9"), Some(2))));
+        assert_eq!(read(None, Some(3)), Some((None, Some(3))));
+        for wrong in ["1-9%", "1-9%0", "1-9%x", "1-9%2%3"] {
+            assert_eq!(read(Some(wrong), None), None, "{wrong}");
+        }
+        assert_eq!(read(Some("1-9%2"), Some(3)), None);
+    }
 
     #[test]
     fn variables_have_a_value_here_or_there() {

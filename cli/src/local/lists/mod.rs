@@ -97,6 +97,7 @@ impl ListArgs {
         let given = [
             ("--scale", run.load.scale.is_some()),
             ("--data", run.place.data.is_some()),
+            ("--at-most", run.place.at_most.is_some()),
             ("--format", run.load.format.is_some()),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {

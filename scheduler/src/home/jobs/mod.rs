@@ -21,6 +21,7 @@ use crate::Mutant;
 use crate::home::requests::wrong_home;
 use crate::output::{Answer, Out};
 use crate::routing::partition_owners::Homes;
+use spawned::check_limit;
 use stall_detector::{StallDetector, StallRounds};
 use sums::{add, subtract};
 use tally_collection::Collection;
@@ -97,6 +98,7 @@ impl Jobs {
         } else if total == 0 {
             return Err(format!("job {} has no tasks", commit.job));
         }
+        check_limit(&commit)?;
         proto::variable::check_all(&commit.variables)?;
         let variables = commit.variables.len() as u32;
         let mut seen = BTreeSet::new();

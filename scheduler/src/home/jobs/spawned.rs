@@ -1,4 +1,5 @@
-//! The limits of a job: of its tasks, with those that tasks spawn, and of failed tasks.
+//! The limits of a job: of its tasks, with those that tasks spawn, of failed tasks, and of tasks
+//! that run at once.
 
 use proto::{JobId, wire};
 
@@ -47,5 +48,19 @@ impl Job {
         }
         out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
         self.cancel_everywhere(homes, out);
+    }
+}
+
+/// Refuses a commit that limits the running tasks of more than one home: no home could count them.
+pub(super) fn check_limit(commit: &wire::JobCommit) -> Result<(), String> {
+    let at_most = commit.settings.map_or(0, |settings| settings.at_most);
+    let is_whole = commit.openness() == wire::Openness::ClosedGraph;
+    match at_most == 0 || (commit.partitions.len() == 1 && is_whole) {
+        true => Ok(()),
+        false => {
+            let text = "runs a limited number of tasks at once, so all its tasks are in one \
+                        partition from the start";
+            Err(format!("job {} {text}", commit.job))
+        }
     }
 }

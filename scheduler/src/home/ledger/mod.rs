@@ -28,6 +28,7 @@ mod retire_tests;
 mod rounds;
 mod segment;
 mod takeover;
+mod throttle;
 mod times;
 mod transferred;
 mod work;
@@ -116,6 +117,8 @@ pub(crate) struct Ledger {
     pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
     /// What is due for open jobs. Boxed, because most ledgers never have any.
     pub(crate) open_work: Option<Box<open::OpenWork>>,
+    /// Tasks of jobs that run a limited number at once. Boxed as well.
+    throttles: Option<Box<throttle::Throttles>>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -168,6 +171,7 @@ impl Ledger {
             asks_of_waits: BTreeSet::new(),
             ended_awaited: Vec::new(),
             open_work: None,
+            throttles: None,
             mutant,
         }
     }
@@ -261,7 +265,10 @@ impl Ledger {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.places_more() || !self.deliveries.is_empty() || !self.removals.is_empty()
+        self.places_more()
+            || !self.deliveries.is_empty()
+            || !self.removals.is_empty()
+            || self.releases_throttled()
     }
 
     /// Whether tasks that may be ready have not been examined yet.

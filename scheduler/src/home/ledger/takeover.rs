@@ -353,6 +353,7 @@ impl Ledger {
         self.deliveries.retain(|delivery| delivery.partition() != partition);
         self.activations.retain(|activation| activation.partition != partition);
         self.ready.retain(|task| task.partition() != partition);
+        self.give_up_throttled(partition);
         self.unreleased.retain(|(_, task)| task.partition() != partition);
         self.awaiting_lost_inputs.retain(|task| task.partition() != partition);
         self.recalls.forget_partition(partition);

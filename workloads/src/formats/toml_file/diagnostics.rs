@@ -12,6 +12,9 @@ const PAGE: &str = "docs/workflow-file.md describes each key";
 /// The correct form of each key.
 const FORMS: &[(&str, &str)] = &[
     ("task", "write [[task]], with two brackets, before each task"),
+    ("job", "write [job] once, for options of the whole job, and [[task]] before each task"),
+    ("at_most", "write at_most = 10"),
+    ("var", "write [job.var] and below it best = \"max:0\""),
     ("name", "write name = \"count\""),
     ("array", "write array = \"1-10\" or array = \"1,3,7\""),
     ("kind", "write kind = \"align\""),
@@ -54,12 +57,14 @@ const FORMS: &[(&str, &str)] = &[
 
 /// The names that other systems use for a key.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
-    ("task", &["tasks", "job", "jobs", "step", "steps", "rule", "process"]),
+    ("task", &["tasks", "jobs", "step", "steps", "rule", "process"]),
     ("name", &["id", "title", "label"]),
     ("command", &["cmd", "argv", "script", "shell", "run", "exec", "executable"]),
     ("inputs", &["in", "files"]),
     ("outputs", &["out", "results"]),
     ("after", &["deps", "dependencies", "depends", "depends_on", "needs", "requires", "parents"]),
+    ("at_most", &["throttle", "limit", "max_running", "parallel", "max_parallel"]),
+    ("var", &["vars", "variable", "variables"]),
     ("env", &["environment", "envs", "variables"]),
     ("cwd", &["dir", "directory", "workdir", "working_dir", "working_directory", "chdir"]),
     ("cpus", &["cpu", "cores", "core", "threads", "slots", "ncpus", "cpus_per_task"]),

@@ -85,6 +85,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
         let raw = raw::parse(text)?;
         let name = raw.name.clone().unwrap_or_else(|| crate::formats::detect::stem(&file));
         let clocks_loads = raw.clocks_loads()?;
+        let job = raw.job()?;
         let made = raw.outputs();
         let is_file = |name: &str| {
             let is_made = |output: &String| output == name || could_be(output, name);
@@ -93,7 +94,9 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
         let read = |raw| table::TaskTable::from_raw(raw, &is_file);
         let tables: Vec<table::TaskTable> =
             raw.tasks().into_iter().map(read).collect::<Result<_, _>>()?;
-        assemble::assemble(&name, &tables, &directory, clocks_loads)
+        let mut graph = assemble::assemble(&name, &tables, &directory, clocks_loads)?;
+        graph.job = job;
+        Ok(graph)
     };
     read().map_err(|fault: Fault| fault.in_text(&file, text))
 }

@@ -1,6 +1,7 @@
 //! The structure of the TOML file, with the position of every value. [`super::table`] checks its
 //! content.
 
+use proto::variable;
 use proto::wire::OutputForm;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -9,6 +10,7 @@ use toml::Spanned;
 use super::{Fault, Located, diagnostics};
 use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
+use crate::graph::job_options::{self, JobOptions};
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {
@@ -22,8 +24,35 @@ pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
 pub(super) struct RawFile {
     pub(super) name: Option<String>,
     pub(super) data_load: Option<Spanned<String>>,
+    job: Option<RawJob>,
     #[serde(default)]
     task: Vec<Spanned<RawTask>>,
+}
+
+/// Options of the whole job.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct RawJob {
+    at_most: Option<Spanned<i64>>,
+    #[serde(default)]
+    var: Pairs<String>,
+}
+
+impl RawJob {
+    fn options(&self) -> Result<JobOptions, Fault> {
+        let syntax = |reason| Problem::Syntax { reason };
+        let mut options = JobOptions::default();
+        if let Some(number) = self.at_most.clone().map(located) {
+            let at_most = job_options::at_most(number.value);
+            options.at_most = Some(at_most.map_err(|reason| number.fault(syntax(reason)))?);
+        }
+        for (name, rule) in &self.var.0 {
+            let declared = variable::parse_declared(&format!("{name}={}", rule.value));
+            options.variables.push(declared.map_err(|reason| rule.fault(syntax(reason)))?);
+        }
+        variable::check_all(&options.variables).map_err(syntax)?;
+        Ok(options)
+    }
 }
 
 impl RawFile {
@@ -38,6 +67,11 @@ impl RawFile {
                 Err(text.fault(Problem::Syntax { reason }))
             }
         }
+    }
+
+    /// The options of the whole job.
+    pub(super) fn job(&self) -> Result<JobOptions, Fault> {
+        self.job.as_ref().map_or_else(|| Ok(JobOptions::default()), RawJob::options)
     }
 
     /// The output files of all tasks, as written in the file.

@@ -6,6 +6,7 @@ use proto::wire;
 
 use super::function::{RESULT, SLOT, result_of};
 use crate::graph::crash_limit::CrashLimit;
+use crate::graph::job_options::JobOptions;
 use crate::graph::needs::Requested;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
@@ -18,6 +19,7 @@ pub(crate) fn write(graph: &Graph) -> String {
     if graph.has_loads() && !graph.clock_starts_after_loads() {
         line(&mut text, "data_load", &quote("clocked"));
     }
+    job(&mut text, graph.job_options());
     for task in graph.tasks().filter(|task| !is_upload(task)) {
         text.push_str("\n[[task]]\n");
         line(&mut text, "name", &quote(&names[task.index as usize]));
@@ -40,6 +42,24 @@ pub(crate) fn write(graph: &Graph) -> String {
         needs(&mut text, task.spec);
     }
     text
+}
+
+fn job(text: &mut String, options: &JobOptions) {
+    if *options == JobOptions::default() {
+        return;
+    }
+    text.push_str("\n[job]\n");
+    if let Some(at_most) = options.at_most {
+        line(text, "at_most", &at_most.to_string());
+    }
+    let variables = options.variables.iter().map(|one| {
+        let rule = proto::variable::text_of_rule(one);
+        format!("{} = {}", quote(&one.name), quote(&rule))
+    });
+    let variables: Vec<_> = variables.collect();
+    if !variables.is_empty() {
+        line(text, "var", &table(variables.into_iter()));
+    }
 }
 
 /// True if the task is an uploaded file, which is written as an input of other tasks.
