@@ -252,11 +252,13 @@ fn trouble(event: &Event) -> String {
             format!("the completion of attempt {attempt} did not count: a later one was current")
         }
         Event::CrashCounted { attempt, node, incarnation, count, .. } => format!(
-            "incarnation {incarnation} of {} died with attempt {attempt}: counted crash {count}",
+            "attempt {attempt} died with incarnation {incarnation} of {}, or with the process that \
+             starts its commands: counted crash {count}",
             name(node)
         ),
         Event::Spared { attempt, node, incarnation, why, .. } => format!(
-            "incarnation {incarnation} of {} ended with attempt {attempt}, which is not counted: {}",
+            "attempt {attempt} ended with incarnation {incarnation} of {}, or with the process \
+             that starts its commands, which is not counted: {}",
             name(node),
             why.text()
         ),

@@ -161,11 +161,13 @@ async fn write_whole(
     node: NodeId,
     mut pieces: impl tokio_stream::Stream<Item = Result<wire::Piece, tonic::Status>> + Unpin,
     to: &Path,
+    checksum: Option<u64>,
 ) -> Result<u64, ClientError> {
     use tokio_stream::StreamExt;
     let broken = |error: std::io::Error| ClientError::file(to, &error);
     let part = Part::new(to);
     let (mut size_bytes, mut total_bytes) = (0, 0);
+    let mut hash = checksum.map(|_| Xxh3::new());
     let mut open = None;
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|status| lost(node, &status))?;
@@ -174,6 +176,9 @@ async fn write_whole(
             None => open.insert(create(&part.path, piece.executable).await.map_err(broken)?),
         };
         file.write_all(&piece.data).await.map_err(broken)?;
+        if let Some(hash) = &mut hash {
+            hash.update(&piece.data);
+        }
         size_bytes += piece.data.len() as u64;
         total_bytes = piece.total_bytes;
     }
@@ -183,6 +188,10 @@ async fn write_whole(
     drop(file);
     if size_bytes != total_bytes {
         let text = format!("node {node}: {size_bytes} of {total_bytes} bytes came");
+        return Err(ClientError::Refused(text));
+    }
+    if hash.map(|hash| hash.digest()) != checksum {
+        let text = format!("node {node}: its copy differs from what the task made (checksum)");
         return Err(ClientError::Refused(text));
     }
     part.give_name().await.map_err(broken)?;
@@ -247,7 +256,21 @@ impl Client {
         object: ObjectId,
         to: &Path,
     ) -> Result<u64, ClientError> {
-        write_whole(node, self.object_pieces(node, object).await?, to).await
+        write_whole(node, self.object_pieces(node, object).await?, to, None).await
+    }
+
+    /// As [`Self::fetch_object`]. Refuses bytes with another checksum (xxh3) than this one.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`]: the node's copy was changed on its disk, for example.
+    pub async fn fetch_object_with(
+        &self,
+        node: NodeId,
+        object: ObjectId,
+        checksum: Option<u64>,
+        to: &Path,
+    ) -> Result<u64, ClientError> {
+        write_whole(node, self.object_pieces(node, object).await?, to, checksum).await
     }
 
     async fn object_pieces(
@@ -413,7 +436,7 @@ mod tests {
     use super::*;
 
     async fn write(pieces: Vec<Result<wire::Piece, tonic::Status>>, to: &Path) -> Option<u64> {
-        write_whole(NodeId(0), tokio_stream::iter(pieces), to).await.ok()
+        write_whole(NodeId(0), tokio_stream::iter(pieces), to, None).await.ok()
     }
 
     #[tokio::test]
@@ -432,5 +455,20 @@ mod tests {
 
         assert_eq!(write(vec![piece(b"ab"), piece(b"cd")], &to).await, Some(4));
         assert_eq!((std::fs::read(&to).unwrap(), files()), (b"abcd".to_vec(), 1));
+    }
+
+    #[tokio::test]
+    async fn bytes_with_another_checksum_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("object");
+        let sum = Some(xxhash_rust::xxh3::xxh3_64(b"abcd"));
+        for (data, came) in [(&b"abcd"[..], true), (b"abce", false)] {
+            let piece = wire::Piece { data: data.into(), total_bytes: 4, executable: false };
+            let pieces = tokio_stream::iter([Ok(piece)]);
+            let written = write_whole(NodeId(0), pieces, &to, sum).await;
+            assert_eq!(written.is_ok(), came, "{written:?}");
+        }
+        let files = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!((std::fs::read(&to).unwrap(), files), (b"abcd".to_vec(), 1));
     }
 }

@@ -4,9 +4,10 @@ Several files as the bytes of one object: a directory, or the files that match a
 The format is tar. The bytes depend on the files only: entries are sorted by name, and owners and
 times are left out. So two attempts that write the same files make the same bytes. Modes are kept.
 
-A symbolic link with a target inside the archive is kept as a link. A link to a file outside is
-packed as that file. Any other link is an error, and so is an entry that is no file, directory or
-link. [`unpack`] checks all of this again, because an archive from another node is not trusted.
+A symbolic link with a target inside the archive is kept as a link, even if there is no such file.
+A link to a file outside is packed as that file. Any other link is an error, and so is an entry
+that is no file, directory or link. [`unpack`] checks all of this again, because an archive from
+another node is not trusted.
 */
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -79,11 +80,15 @@ impl<W: Write> Packer<'_, W> {
         }
         if metadata.is_symlink() {
             let target = fs::read_link(&path).map_err(wrong)?;
-            if stays_inside(inside, &target) && path.exists() {
+            // Also a link to nothing.
+            if stays_inside(inside, &target) {
                 let mut header = header(EntryType::Symlink, 0, 0o777);
                 return self.builder.append_link(&mut header, inside, &target).map_err(wrong);
             }
-            let behind = fs::metadata(&path).map_err(wrong)?;
+            let behind = fs::metadata(&path).map_err(|error| {
+                let target = target.display();
+                format!("'{shown}' is a link to '{target}': {}", reason(&error))
+            })?;
             if !behind.is_file() {
                 return Err(format!("'{shown}' is a link that leads out of the output"));
             }
@@ -262,12 +267,25 @@ mod tests {
     }
 
     #[test]
-    fn links_to_nowhere_and_odd_files_are_named() {
+    fn a_link_to_nowhere_inside_stays_a_link() {
+        let dir = tree();
+        symlink("sub/nowhere", dir.path().join("d/dangling")).unwrap();
+        let mut bytes = Vec::new();
+        pack_directory(&dir.path().join("d"), &mut bytes).unwrap();
+        let to = dir.path().join("to");
+        fs::create_dir(&to).unwrap();
+        unpack(&bytes[..], &to, Modes::Packed).unwrap();
+        assert_eq!(fs::read_link(to.join("dangling")).unwrap(), Path::new("sub/nowhere"));
+        assert_eq!(fs::read_to_string(to.join("sub/a b")).unwrap(), "one");
+    }
+
+    #[test]
+    fn links_that_lead_out_to_nothing_and_odd_files_are_named() {
         let dir = tree();
         let root = dir.path().join("d");
         let wrong = || pack_directory(&root, io::sink()).unwrap_err();
-        symlink("nowhere", root.join("dangling")).unwrap();
-        assert!(wrong().contains("'dangling'"), "{}", wrong());
+        symlink("/no/where", root.join("dangling")).unwrap();
+        assert!(wrong().starts_with("'dangling' is a link to '/no/where': "), "{}", wrong());
         fs::remove_file(root.join("dangling")).unwrap();
         symlink("/", root.join("root")).unwrap();
         assert!(wrong().contains("'root' is a link that leads out"), "{}", wrong());

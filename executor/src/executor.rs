@@ -499,6 +499,12 @@ impl Executor {
         self.commands.any_runs() || self.workers.any_runs()
     }
 
+    /// The reason why this node starts no command now: its spawner process has died or hangs.
+    #[must_use]
+    pub fn spawner_trouble(&self) -> Option<String> {
+        self.commands.trouble()
+    }
+
     /// Kills everything and waits for the executor's threads. Nothing is reported afterwards.
     pub fn stop(&self) {
         if self.shared.stopping.swap(true, Ordering::AcqRel) {

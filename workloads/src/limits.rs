@@ -11,3 +11,8 @@ const _: () = assert!(SPEC_BYTES_MAX < CHUNK_BYTES_MAX);
 /// The maximum size of one line in line-based formats, and of one name or value.
 pub(crate) const WORKFLOW_LINE_BYTES_MAX: usize = 32 << 20;
 pub(crate) const WORKFLOW_WORD_BYTES_MAX: usize = 1 << 20;
+
+/// The size of an unpacked text that is read as a whole: this, and so much for each packed byte.
+/// Workflow texts shrink to a tenth or a twentieth.
+pub(crate) const UNPACKED_BYTES_MIN: u64 = 16 << 20;
+pub(crate) const UNPACKED_RATIO_MAX: u64 = 32;

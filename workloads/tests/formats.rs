@@ -207,6 +207,20 @@ fn compressed_texts_and_byte_order_marks() {
 }
 
 #[test]
+fn a_small_packed_file_of_a_large_toml_text_is_refused_with_the_limit() {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let comment = format!("# {}\n", "x".repeat(1_000)).repeat(1_000);
+    packed.write_all(b"[[task]]\nname='a'\n").expect("memory takes every write");
+    (0..40).for_each(|_| packed.write_all(comment.as_bytes()).expect("memory takes every write"));
+    let packed = packed.finish().expect("memory takes every write");
+    assert!(packed.len() < 400_000, "{}", packed.len());
+    let error = read(packed.as_slice(), "w.toml.gz", None, &LoadOptions::default()).unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("unpacked it is larger than") && told.contains("unpack it"), "{told}");
+}
+
+#[test]
 fn a_format_can_be_insisted_on() {
     let told = |text: &str, format| {
         read(text.as_bytes(), "w", Some(format), &LoadOptions::default()).unwrap_err().to_string()

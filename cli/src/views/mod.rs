@@ -3,6 +3,7 @@
 pub(crate) mod alike;
 pub(crate) mod job_info;
 pub(crate) mod jobs;
+pub(crate) mod kept;
 mod pace;
 pub(crate) mod progress;
 pub(crate) mod reports;

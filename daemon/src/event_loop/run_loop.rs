@@ -518,12 +518,26 @@ impl Loop {
     fn reply(&mut self, client: ClientId, mut response: wire::Response) {
         self.members.fill_in(&mut response);
         self.refill.fill_in(&mut response);
+        self.tell_trouble(&mut response);
         if let Some(replies) = self.state.clients.get(&client)
             && !replies.send(response)
         {
             self.shared.log.refusal("disconnected a client: its queue of unread replies is full");
             self.state.clients.remove(&client);
             self.state.inputs.push(Input::ClientGone { client });
+        }
+    }
+
+    /// Adds to the explanation of a task that this node holds why the node starts no command.
+    fn tell_trouble(&self, response: &mut wire::Response) {
+        let Some(wire::response::Body::Explanation(told)) = &mut response.body else { return };
+        let is_held_here = told.task.as_ref().is_some_and(|task| {
+            let waits =
+                matches!(task.phase(), wire::TaskPhase::Ready | wire::TaskPhase::RunningTask);
+            waits && task.placed && NodeId(task.node) == self.shared.identity.node
+        });
+        if is_held_here {
+            told.lines.extend(self.shared.executor.spawner_trouble());
         }
     }
 

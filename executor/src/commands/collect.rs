@@ -12,6 +12,7 @@ use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
+use crate::commands::beside;
 use crate::commands::captured::{OutputLoss, Printed, too_much};
 use crate::commands::names;
 use crate::commands::stage::{OutputFile, Workspace};
@@ -34,6 +35,12 @@ pub(crate) fn outcome(
 ) -> Outcome {
     let node = shared.config.node;
     let mut error = exit_error(exit, launch, shared);
+    if !error.is_empty()
+        && let Some(wire::spec::Body::Command(command)) = &launch.spec.body
+        && let Some(hint) = beside::hint(command, &workspace.directory, exit)
+    {
+        error = format!("{error}; {hint}");
+    }
     match printed.unkept {
         Some(OutputLoss::Full(text)) => error = text,
         Some(OutputLoss::Failed(reason)) if error.is_empty() => {

@@ -43,6 +43,12 @@ impl Scope<'_> {
     /// # Errors
     /// A placeholder names an input or output that the task does not have.
     pub fn expand(&self, text: &str) -> Result<String, String> {
+        self.expand_beside(text, self)
+    }
+
+    /// As [`Scope::expand`]. A placeholder that does not follow a quotation mark gets its value
+    /// from `unquoted`.
+    fn expand_beside(&self, text: &str, unquoted: &Scope<'_>) -> Result<String, String> {
         if !text.contains('{') {
             return Ok(text.to_owned());
         }
@@ -51,12 +57,31 @@ impl Scope<'_> {
         while let Some(open) = rest.find('{') {
             out.push_str(&rest[..open]);
             rest = &rest[open..];
-            let (taken, put) = self.piece(rest)?;
+            let (taken, put) = match out.ends_with(['"', '\'']) {
+                true => self.piece(rest)?,
+                false => unquoted.piece(rest)?,
+            };
             out.push_str(&put);
             rest = &rest[taken..];
         }
         out.push_str(rest);
         Ok(out)
+    }
+
+    /// As [`Scope::arguments`]. Within a longer argument, which may be a script for a shell, files
+    /// without quotation marks are named as in `unquoted`.
+    ///
+    /// # Errors
+    /// As [`Scope::expand`].
+    pub fn arguments_beside(
+        &self,
+        text: &str,
+        unquoted: &Scope<'_>,
+    ) -> Result<Vec<String>, String> {
+        match is_one_placeholder(text) {
+            true => self.arguments(text),
+            false => self.expand_beside(text, unquoted).map(|one| vec![one]),
+        }
     }
 
     /// The arguments that one argument of the command becomes.
@@ -144,6 +169,31 @@ pub fn literal(text: &str) -> String {
     out
 }
 
+/// True for `{in:NAME}` and `{out:NAME}`.
+fn is_one_placeholder(text: &str) -> bool {
+    let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    inner.is_some_and(|inner| !inner.contains(['{', '}']))
+}
+
+/// True if a shell takes this path, without quotation marks, as one word and as itself.
+#[must_use]
+pub fn is_one_word(path: &str) -> bool {
+    let breaks = |c: char| c.is_whitespace() || "\"'\\$`&;|<>()*?[]{}#!~".contains(c);
+    !path.contains(breaks)
+}
+
+/// These files by paths relative to a directory, for a command that starts there. Others keep
+/// their paths.
+#[must_use]
+pub fn relative(files: &[Named], directory: &str) -> Vec<Named> {
+    let relative = |file: &Named| {
+        let inside = file.path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
+        let path = inside.map_or_else(|| file.path.clone(), |inside| format!("./{inside}"));
+        Named { key: file.key.clone(), path }
+    };
+    files.iter().map(relative).collect()
+}
+
 fn unknown(placeholder: &str, kind: &str, key: &str) -> String {
     format!("placeholder {placeholder}: the task has no {kind} '{key}'")
 }
@@ -228,6 +278,24 @@ mod tests {
         assert_eq!(scope.arguments("{in:a}{in:b}").unwrap(), ["/t/x 1 /t/z/t/y"]);
         assert_eq!(scope.arguments("{{in:a}}").unwrap(), ["{in:a}"]);
         assert!(scope.arguments("{in:c}").unwrap_err().contains("no input 'c'"));
+    }
+
+    #[test]
+    fn a_script_names_files_by_words_even_if_their_directory_is_none() {
+        let directory = "/my cluster/t";
+        let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
+        let inputs = [named("a", "/my cluster/t/x"), named("b", "/data/y")];
+        let outputs = [named("o", "/my cluster/t/sub/out")];
+        let scope =
+            Scope { entry: None, job: "7", task: "3.4", inputs: &inputs, outputs: &outputs };
+        assert!(!is_one_word(directory) && is_one_word("/data/y-1.txt"));
+        let (near_in, near_out) = (relative(&inputs, directory), relative(&outputs, directory));
+        let near = Scope { inputs: &near_in, outputs: &near_out, ..scope };
+        let arguments = |text: &str| scope.arguments_beside(text, &near).unwrap().join("|");
+        assert_eq!(arguments("cat {in:a} {in:b} > {out:o}"), "cat ./x /data/y > ./sub/out");
+        assert_eq!(arguments("cat \"{in:a}\""), "cat \"/my cluster/t/x\"");
+        assert_eq!(arguments("{in:a}"), "/my cluster/t/x");
+        assert_eq!(arguments("{out:o}"), "/my cluster/t/sub/out");
     }
 
     #[test]

@@ -11,6 +11,7 @@ The spawner starts with the first command. When it dies unexpectedly, the listen
 processes, fails its attempts, and starts another one.
 */
 
+pub(crate) mod beside;
 pub(crate) mod captured;
 pub(crate) mod collect;
 pub(crate) mod dir_pool;
@@ -21,6 +22,7 @@ pub(crate) mod gang;
 pub(crate) mod names;
 pub(crate) mod orphan_processes;
 pub(crate) mod resources;
+mod spawner_loss;
 pub(crate) mod stage;
 mod waiting;
 
@@ -28,19 +30,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire as messages};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::Pid;
 
 use crate::commands::captured::Printed;
+use crate::commands::spawner_loss::reap_spawner;
 use crate::commands::stage::Workspace;
 use crate::error::reason;
 use crate::executor::{AttemptOutcome, Shared};
@@ -103,6 +104,8 @@ struct Inner {
     /// Held by the thread that writes orders. Its bytes are sent to their spawner before anything
     /// else.
     rest: Mutex<Option<(Arc<UnixStream>, Vec<u8>)>>,
+    /// The consecutive queries that the spawner has not answered.
+    unanswered: AtomicU32,
 }
 
 struct Threads {
@@ -130,6 +133,7 @@ impl Commands {
             changed: Condvar::new(),
             queued: AtomicU64::new(0),
             rest: Mutex::default(),
+            unanswered: AtomicU32::new(0),
         };
         Self { inner: Arc::new(inner), numbers: AtomicU64::new(0), threads: OnceLock::new() }
     }
@@ -428,6 +432,7 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
         };
         means.spawner_is(child.id());
         let stream = Arc::new(stream);
+        inner.unanswered.store(0, Ordering::Relaxed);
         let mut state = inner.state();
         state.link = Link::Up(stream.clone());
         inner.changed.notify_all();
@@ -456,32 +461,6 @@ fn pause(inner: &Inner, error: String) {
     }
 }
 
-/// Cleans up after a spawner: kills its remaining processes and ends all its attempts.
-fn reap_spawner(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> String {
-    inner.state().link = Link::Down;
-    let _ = stream.shutdown(std::net::Shutdown::Both);
-    if !inner.shared.is_stopping() {
-        // The spawner closed the connection or sent garbage, so it is not trusted to kill its
-        // commands.
-        let _ = child.kill();
-    }
-    let status = process::await_end(child);
-    let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(session) = session {
-        orphan_processes::kill_session(session, Duration::from_secs(5));
-    }
-    orphan_processes::kill_marked(&inner.shared.config.mark, Duration::from_secs(5));
-    let node = inner.shared.config.node;
-    let text = format!("the spawner process of {node} ended ({status}); the command was killed");
-    let lost = std::mem::take(&mut inner.state().running);
-    for (_, running) in lost {
-        collect::clean_up(&inner.shared, &running.workspace);
-        let outcome = Outcome { error: text.clone(), lost: true, hung, ..Outcome::default() };
-        inner.shared.finish(running.key, outcome);
-    }
-    text
-}
-
 /// Receives reports until the spawner closes the connection or does not answer. Returns the number
 /// of ended commands, and whether the spawner hung.
 fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -> (u64, bool) {
@@ -495,6 +474,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
             Ok(0) => return (ended, false),
             Ok(count) => {
                 pulse.heard();
+                inner.unanswered.store(0, Ordering::Relaxed);
                 frames.push(&buffer[..count]);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -502,7 +482,10 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
                 let is_waited_for = !inner.state().running.is_empty();
                 match pulse.silence(is_waited_for) {
                     SilenceAction::Idle => {}
-                    SilenceAction::Ask => inner.ask(),
+                    SilenceAction::Ask => {
+                        inner.unanswered.fetch_add(1, Ordering::Relaxed);
+                        inner.ask();
+                    }
                     SilenceAction::Hangs => {
                         let (node, silence) = (inner.shared.config.node, SpawnerLiveness::wait());
                         (inner.shared.config.say)(&format!(

@@ -9,10 +9,11 @@ use proto::wire;
 use proto::wire::OutputForm;
 use proto::work::Launch;
 
+use crate::commands::beside;
 use crate::commands::collect;
 use crate::commands::dir_pool::PooledDir;
 use crate::commands::environment::{entry_of, environment, push_variable};
-use crate::commands::expand::{Named, Scope};
+use crate::commands::expand::{self, Named, Scope};
 use crate::commands::names;
 use crate::commands::orphan_processes::MARK_VARIABLE;
 use crate::error::reason;
@@ -53,7 +54,8 @@ pub(crate) fn needs_nothing(launch: &Launch) -> bool {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return false };
     let looks_at_files = !command.cwd.is_empty() || !command.stdin.is_empty();
     let has_state = launch.resume.as_ref().is_some_and(|resume| resume.state.is_some());
-    moves_no_files(launch) && !looks_at_files && !has_state
+    let is_path = command.argv.first().is_some_and(|program| beside::is_relative_path(program));
+    moves_no_files(launch) && !looks_at_files && !has_state && !is_path
 }
 
 /// Prepares a command. On an error nothing is left behind, and the error is one line.
@@ -119,13 +121,7 @@ fn build(
     let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
     let scope = Scope { inputs: &inputs, outputs: &outputs, ..bare };
 
-    let mut argv = Vec::with_capacity(command.argv.len());
-    for argument in &command.argv {
-        argv.extend(scope.arguments(argument)?.into_iter().map(String::into_bytes));
-    }
-    if argv.first().is_none_or(Vec::is_empty) {
-        return Err(String::from("the command is empty"));
-    }
+    let argv = arguments(command, &scope, directory)?;
     let cwd = match scope.expand(&command.cwd)? {
         cwd if cwd.is_empty() => directory.to_owned(),
         cwd => submit_dir.join(cwd),
@@ -157,6 +153,38 @@ fn build(
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));
     let inputs = came_in.into_iter().flatten().collect();
     Ok((Ready { outputs: output_files, inputs, guards }, start))
+}
+
+/// The program and its arguments. In the text of a script, files of the attempt's directory have
+/// relative names if a shell would split the path of that directory.
+fn arguments(
+    command: &wire::Command,
+    scope: &Scope<'_>,
+    directory: &Path,
+) -> Result<Vec<Vec<u8>>, String> {
+    let text = directory.to_string_lossy();
+    let starts_there = command.cwd.is_empty();
+    let near = (starts_there && !expand::is_one_word(&text)).then(|| {
+        let relative = |files| expand::relative(files, &text);
+        (relative(scope.inputs), relative(scope.outputs))
+    });
+    let mut argv = Vec::with_capacity(command.argv.len());
+    for argument in &command.argv {
+        let expanded = match &near {
+            Some((inputs, outputs)) => {
+                scope.arguments_beside(argument, &Scope { inputs, outputs, ..*scope })?
+            }
+            None => scope.arguments(argument)?,
+        };
+        argv.extend(expanded.into_iter().map(String::into_bytes));
+    }
+    if argv.first().is_none_or(Vec::is_empty) {
+        return Err(String::from("the command is empty"));
+    }
+    if starts_there && let Some(path) = beside::program(&argv[0], directory, &command.submit_dir) {
+        argv[0] = bytes_of(path);
+    }
+    Ok(argv)
 }
 
 /// The file for an output stream of the command; empty: a pipe.

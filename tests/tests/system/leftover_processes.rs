@@ -79,7 +79,13 @@ fn a_spawner_that_hangs_is_replaced_and_its_task_runs_again() {
     let spawners = children(instance.pid(0));
     assert_eq!(spawners.len(), 1);
     signal(spawners[0], Signal::STOP);
+    wait_until("it is said why no command starts", || {
+        let told = instance.starling(&["task", "explain", job]).ok().stdout;
+        told.contains("n0 starts no commands now: its spawner process hangs")
+    });
     instance.starling(&["job", "wait", job, "--timeout", "50s"]).ok();
+    let told = instance.starling(&["task", "explain", job]).ok().stdout;
+    assert!(!told.contains("starts no commands"), "{told}");
     assert!(!is_alive(spawners[0]), "it was killed");
     let log = fs::read_to_string(instance.directory().join("nodes/0/node.log")).unwrap();
     assert!(log.contains("hangs"), "{log}");

@@ -298,3 +298,168 @@ fn an_interrupted_run_keeps_its_results_so_far() {
     assert!(ran.stderr.contains("the results kept so far are in out"), "{ran:?}");
     assert_eq!(fs::read_to_string(sandbox.path("out/answer.txt")).expect("kept"), "42\n");
 }
+
+#[test]
+fn a_wait_ends_with_what_is_kept_and_how_to_fetch_it() {
+    let instance = Instance::up(1, 1);
+    let failing = "[[task]]\nname='never'\ncommand=['sh','-c','exit 3']\n\
+                   outputs={o={file='never.txt',keep=true}}\n\
+                   [[task]]\nname='after'\ncommand=['true']\nafter=['never']\n";
+    instance.sandbox().write("good.toml", ANSWER);
+    instance.sandbox().write("bad.toml", format!("{ANSWER}{failing}"));
+    let good = instance.starling(&["submit", "--wait", "--file", "good.toml"]).ok();
+    assert_eq!(good.stdout, "1\n", "the number alone");
+    let fetch = "starling job fetch 1 --output DIR";
+    let line =
+        format!("job 1 keeps 1 result in the cluster: answer.txt; '{fetch}' copies them\n");
+    assert!(good.stderr.contains(&line), "{}", good.stderr);
+    assert!(instance.starling(&["job", "wait", "1"]).ok().stderr.contains(&line));
+    let json = instance.json(&["job", "wait", "1"]);
+    let expected = serde_json::json!({
+        "outputs": 1, "declared": 1, "files": ["answer.txt"], "fetch": fetch
+    });
+    assert_eq!((&json["kept"], json["state"].as_str()), (&expected, Some("finished")));
+    let bad = instance.starling(&["submit", "--wait", "--file", "bad.toml"]).expect_code(1).stderr;
+    assert!(bad.contains("job 2 keeps 1 of 2 results in the cluster: answer.txt; "), "{bad}");
+    assert!(bad.contains("hint: 'starling task explain 2 "), "{bad}");
+    // No node has run the skipped task.
+    let told = instance.starling(&["task", "explain", "2", "after"]).ok().stdout;
+    let mut lines = told.lines();
+    assert!(lines.any(|line| line.trim() == "it ended: skipped"), "{told}");
+    assert!(told.contains("task 'never' failed on node n0"), "{told}");
+    instance.down();
+}
+
+/// The bytes of an object, and its length.
+fn letters(number: usize) -> String {
+    number.to_string().repeat(200_000)
+}
+
+/// Changes the bytes of a file, and neither its size nor its time.
+fn change_in_place(file: &Path) {
+    let about = fs::metadata(file).expect("it is there");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o644)).expect("ours");
+    fs::write(file, vec![b'?'; about.len() as usize]).expect("ours");
+    let opened = fs::File::options().write(true).open(file).expect("ours");
+    opened.set_modified(about.modified().expect("it has a time")).expect("ours");
+}
+
+#[test]
+fn bytes_that_no_task_made_are_not_fetched() {
+    let instance = Instance::up_with_copies(2, 1, 2);
+    instance.wait_for_copies();
+    let script = "head -c 200000 /dev/zero | tr \"\\0\" {i} > k{i}";
+    let text = format!(
+        "[[task]]\nname='m-{{i}}'\narray='1-3'\ncommand=['sh','-c','{script}']\n\
+         outputs={{k={{file='k{{i}}',keep=true}}}}\n"
+    );
+    instance.sandbox().write("w.toml", text);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    instance.starling(&["job", "wait", &id]).ok();
+    instance.wait_for_copies();
+    let objects = |node| crate::data::files(&instance, node, "objects");
+    wait_until("both nodes have all", || objects(0).len() == 3 && objects(1).len() == 3);
+    objects(0).iter().for_each(|file| change_in_place(file));
+    instance.starling(&["job", "fetch", &id, "-o", "out"]).ok();
+    let out = instance.sandbox().path("out");
+    for number in 1..=3 {
+        let bytes = fs::read_to_string(out.join(format!("k{number}"))).expect("it was fetched");
+        assert!(bytes == letters(number), "k{number} is the other copy");
+    }
+    // The other copies of two objects are changed too: these two are named.
+    let mut others = objects(1);
+    others.sort();
+    others.iter().take(2).for_each(|file| change_in_place(file));
+    let ran = instance.starling(&["job", "fetch", &id, "-o", "again"]).expect_code(3).stderr;
+    assert!(ran.contains("2 kept outputs lost: 'k"), "{ran}");
+    assert!(ran.contains("differs from what the task made (checksum)"), "{ran}");
+    assert_eq!(names(&instance.sandbox().path("again")).len(), 1);
+    instance.down();
+}
+
+/// The node notices it by the time of the file, and brings the copy of the other node.
+#[test]
+fn a_task_reads_the_other_copy_of_an_object_that_was_changed() {
+    let instance = Instance::up_with_copies(2, 1, 2);
+    instance.wait_for_copies();
+    let go = instance.sandbox().path("go").display().to_string();
+    let text = format!(
+        "[[task]]\nname='make'\ncommand=['sh','-c','head -c 200000 /dev/zero | tr \"\\0\" 7 > x']\n\
+         outputs={{x={{file='x',keep=true}}}}\n\
+         [[task]]\nname='gate'\nafter=['make']\n\
+         command=['sh','-c','while ! [ -e {go} ]; do sleep 0.1; done']\n\
+         [[task]]\nname='read-{{i}}'\narray='1-8'\nafter=['gate']\ninputs={{x='x'}}\n\
+         command=['sh','-c','sleep 0.4; cp {{in:x}} r{{i}}']\n\
+         outputs={{r={{file='r{{i}}',keep=true}}}}\n"
+    );
+    instance.sandbox().write("w.toml", text);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let objects = |node| crate::data::files(&instance, node, "objects");
+    wait_until("both nodes have it", || objects(0).len() == 1 && objects(1).len() == 1);
+    let [object] = objects(0).try_into().expect("one");
+    fs::set_permissions(&object, fs::Permissions::from_mode(0o644)).expect("ours");
+    fs::write(&object, vec![b'?'; 200_000]).expect("ours");
+    fs::write(&go, "").expect("ours");
+    instance.starling(&["job", "wait", &id]).ok();
+    instance.starling(&["job", "fetch", &id, "-o", "out"]).ok();
+    for name in ["x", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8"] {
+        let bytes = fs::read_to_string(instance.sandbox().path(&format!("out/{name}")));
+        assert!(bytes.expect("it was fetched") == letters(7), "{name}");
+    }
+    assert!(fs::read_to_string(object).expect("it is there") == letters(7), "replaced");
+    instance.down();
+}
+
+#[test]
+fn scripts_beside_a_workflow_are_found_or_named() {
+    let sandbox = Sandbox::new();
+    let script = sandbox.write("step.sh", "#!/bin/sh\necho beside > out\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    let workflow = |command: &str| {
+        format!("[[task]]\nname='t'\ncommand={command}\noutputs={{o={{file='out',keep=true}}}}\n")
+    };
+    sandbox.write("w.toml", workflow("['./step.sh']"));
+    sandbox.starling(&["run", "w.toml", "--output", "res"]).ok();
+    assert_eq!(fs::read_to_string(sandbox.path("res/out")).expect("kept"), "beside\n");
+    sandbox.write("w.toml", workflow("['sh', 'step.sh']"));
+    let told = sandbox.starling(&["run", "w.toml"]).expect_code(1).stderr;
+    assert!(told.contains("'step.sh' is beside the workflow"), "{told}");
+    sandbox.write("w.toml", workflow("['./nothing.sh']"));
+    let told = sandbox.starling(&["run", "w.toml"]).expect_code(1).stderr;
+    assert!(told.contains("neither in the task's directory nor in"), "{told}");
+}
+
+#[test]
+fn a_link_to_nothing_in_a_kept_directory_stays_a_link() {
+    let sandbox = Sandbox::new();
+    let text = |target: &str| {
+        format!(
+            "[[task]]\nname='t'\ncommand=['sh','-c','mkdir d; echo a > d/a; ln -s {target} d/l']\n\
+             outputs={{d={{dir='d',keep=true}}}}\n"
+        )
+    };
+    sandbox.write("w.toml", text("nowhere"));
+    sandbox.starling(&["run", "w.toml", "--output", "res"]).ok();
+    assert_eq!(names(&sandbox.path("res/d")), ["a", "l"]);
+    let target = fs::read_link(sandbox.path("res/d/l")).expect("a link");
+    assert_eq!(target, Path::new("nowhere"));
+    sandbox.write("w.toml", text("/no/where"));
+    let told = sandbox.starling(&["run", "w.toml"]).expect_code(1).stderr;
+    assert!(told.contains("'l' is a link to '/no/where'"), "{told}");
+}
+
+#[test]
+fn placeholders_in_a_script_work_below_a_directory_with_a_blank() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("a b")).expect("a new directory");
+    sandbox.write("in.txt", "read\n");
+    let text = "[[task]]\nname='t'\ninputs={x='in.txt'}\noutputs={o={file='out',keep=true}}\n\
+                command=['sh','-c','(cat {in:x}; cat \"{in:x}\"; pwd) > {out:o}']\n";
+    let workflow = sandbox.write("w.toml", text);
+    let mut command = Command::new("sh");
+    command.args(["-c", "TMPDIR=\"$PWD/a b\" exec \"$@\"", "sh"]).arg(binary());
+    command.arg("run").arg(workflow).args(["--output", "res"]);
+    sandbox.start_command(command).end().ok();
+    let kept = fs::read_to_string(sandbox.path("res/out")).expect("kept");
+    assert!(kept.starts_with("read\nread\n/") && kept.contains("a b/"), "{kept}");
+}

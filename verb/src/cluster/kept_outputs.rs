@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use workloads::{Graph, Plan};
 
 use super::logs::{Committed, Logs};
+use super::made::Made;
 use super::unpack;
 use crate::errors::{Failure, plain};
 use crate::output::say;
@@ -27,6 +28,14 @@ const LOST_SHOWN_MAX: usize = 5;
 /// One kept output: task, number of the output, file, and form of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptOutput(u64, u32, pub String, #[serde(default)] i32);
+
+impl KeptOutput {
+    /// The task that makes it.
+    #[must_use]
+    pub fn task(&self) -> LocalId {
+        LocalId(self.0)
+    }
+}
 
 fn key(job: JobId, part: usize) -> Vec<u8> {
     format!("starling/kept/{}/{part}", job.0).into_bytes()
@@ -103,14 +112,30 @@ pub async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
 pub async fn recall(client: &Client, job: JobId) -> Result<Vec<KeptOutput>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {
-        let Some(value) = client.kv().lookup(&key(job, part)).await? else { break };
-        let listed: Vec<KeptOutput> = serde_json::from_slice(&value.bytes).map_err(|error| {
-            let key = String::from_utf8(key(job, part)).expect("made of text");
-            Failure::refused(format!("key {key} does not list what the job keeps: {error}"))
-        })?;
+        let Some(listed) = recall_part(client, job, part).await? else { break };
         kept.extend(listed);
     }
     Ok(kept)
+}
+
+/// The first kept outputs of a job, and whether there are more.
+pub async fn recall_first(client: &Client, job: JobId) -> Result<(Vec<KeptOutput>, bool), Failure> {
+    let kept = recall_part(client, job, 0).await?.unwrap_or_default();
+    let has_more = kept.len() >= LISTED_MAX && client.kv().lookup(&key(job, 1)).await?.is_some();
+    Ok((kept, has_more))
+}
+
+async fn recall_part(
+    client: &Client,
+    job: JobId,
+    part: usize,
+) -> Result<Option<Vec<KeptOutput>>, Failure> {
+    let Some(value) = client.kv().lookup(&key(job, part)).await? else { return Ok(None) };
+    let listed = serde_json::from_slice(&value.bytes).map_err(|error| {
+        let key = String::from_utf8(key(job, part)).expect("made of text");
+        Failure::refused(format!("key {key} does not list what the job keeps: {error}"))
+    })?;
+    Ok(Some(listed))
 }
 
 /// A file that was copied.
@@ -186,6 +211,10 @@ pub async fn copy(
     let (ran, taken) = (logs.committed(job)?, logs.taken_over(job)?);
     let mut silent: BTreeSet<NodeId> =
         client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
+    let made = Made::read(client, job, &kept.iter().map(KeptOutput::task).collect()).await;
+    if !made.is_complete {
+        say("warning: without the records of some tasks, copies are not compared with checksums");
+    }
     let mut written = Written::new();
     for wanted in kept {
         let KeptOutput(task, output, file, form) = wanted;
@@ -207,7 +236,8 @@ pub async fn copy(
         let to = inside(dir, file)?;
         let object = ObjectId { task: TaskId { job, local }, attempt, output: *output };
         let sources = sources(&known, taken);
-        let target = Target { dir, to: &to, form, written: &written };
+        let checksum = made.checksum(object);
+        let target = Target { dir, to: &to, form, written: &written, checksum };
         match fetch_from(client, &sources, object, target, &mut silent).await {
             Ok(fetched) => {
                 if let Some(why) = fetched.why_left_out(dir, &written) {
@@ -263,6 +293,8 @@ struct Target<'t> {
     to: &'t Path,
     form: OutputForm,
     written: &'t Written,
+    /// That of the object's bytes, if its task's home has told it.
+    checksum: Option<u64>,
 }
 
 /// A copied output.
@@ -296,7 +328,7 @@ impl Target<'_> {
         node: NodeId,
         object: ObjectId,
     ) -> Result<Fetched, ClientError> {
-        let Self { dir, to, form, written } = self;
+        let Self { dir, to, form, written, checksum } = self;
         let broken = |error: std::io::Error| ClientError::File {
             path: to.to_owned(),
             reason: plain(&error),
@@ -306,14 +338,14 @@ impl Target<'_> {
             return Ok(Fetched { left_out: vec![to.to_owned()], ..Fetched::default() });
         }
         if form == OutputForm::File {
-            let bytes = client.fetch_object(node, object, to).await?;
+            let bytes = client.fetch_object_with(node, object, checksum, to).await?;
             let (shown, placed) = (vec![(to.to_owned(), bytes)], vec![to.to_owned()]);
             return Ok(Fetched { shown, placed, ..Fetched::default() });
         }
         let scratch = tempfile::Builder::new().prefix(".starling-part-").tempdir_in(dir);
         let scratch = scratch.map_err(broken)?;
         let archive = scratch.path().join("archive");
-        let bytes = client.fetch_object(node, object, &archive).await?;
+        let bytes = client.fetch_object_with(node, object, checksum, &archive).await?;
         let is_taken = |path: &Path| written.contains_key(path);
         let files = unpack::place(&archive, form, dir, to, is_taken).map_err(broken)?;
         let size = |path: PathBuf| match std::fs::metadata(&path) {

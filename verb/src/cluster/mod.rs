@@ -2,5 +2,6 @@
 
 pub mod kept_outputs;
 pub mod logs;
+pub mod made;
 pub mod survival;
 mod unpack;

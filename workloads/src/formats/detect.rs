@@ -1,11 +1,12 @@
 //! Loads a graph from a generator's text or a file, and detects a file's format from its content.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
 
 use crate::formats::deviations::Deviations;
 use crate::formats::error::{LoadError, Problem};
-use crate::formats::text::{Limited, Misread, Source};
+use crate::formats::text::{Counted, Expanding, Limited, Misread, Source};
 use crate::formats::unicode::{Order, Utf16};
 use crate::formats::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 use crate::generate::{generate, is_generator};
@@ -144,9 +145,11 @@ pub fn read(
     let path = path.as_ref();
     let file = path.to_string_lossy();
     let read = || -> Result<Result<Graph, LoadError>, Misread> {
-        let mut packed = BufReader::new(bytes);
+        let packed_bytes = Cell::new(0);
+        let mut packed = BufReader::new(Counted { reader: bytes, bytes: &packed_bytes });
         let limit = WORKFLOW_BYTES_MAX;
-        let plain: Box<dyn Read> = if packed.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        let is_packed = packed.fill_buf()?.starts_with(&GZIP_MAGIC);
+        let plain: Box<dyn Read> = if is_packed {
             Box::new(Limited::new(Gzip(flate2::bufread::MultiGzDecoder::new(packed)), limit))
         } else {
             Box::new(Limited::new(packed, limit))
@@ -167,8 +170,12 @@ pub fn read(
             Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &deviations)?),
             Format::Toml => {
                 let mut bytes = Vec::new();
-                let limit = WORKFLOW_TOML_BYTES_MAX;
-                Limited::new(&mut source, limit).read_to_end(&mut bytes)?;
+                let mut text = Limited::new(&mut source, WORKFLOW_TOML_BYTES_MAX);
+                match is_packed {
+                    true => Expanding { reader: text, packed: &packed_bytes, unpacked: 0 }
+                        .read_to_end(&mut bytes)?,
+                    false => text.read_to_end(&mut bytes)?,
+                };
                 let graph = toml_file::read(&bytes, path);
                 let is_named = path.extension().is_some_and(|ending| ending == "toml");
                 let has_tasks = head.windows(5).any(|word| word == b"[task");

@@ -1,11 +1,12 @@
 //! Reads a workflow's text by lines and fields, with the position of each. The readers of text
 //! formats use it.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read};
 
 use crate::formats::error::{LoadError, Problem};
 use crate::graph::error::GraphError;
-use crate::limits::WORKFLOW_LINE_BYTES_MAX;
+use crate::limits::{UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX, WORKFLOW_LINE_BYTES_MAX};
 
 /// A text that is read once, from its beginning.
 pub(crate) type Source<'a> = BufReader<Box<dyn Read + 'a>>;
@@ -181,6 +182,44 @@ pub(crate) fn shown(text: &str) -> String {
         shown.push_str("...");
     }
     shown.escape_debug().to_string()
+}
+
+/// A reader that counts its bytes.
+pub(crate) struct Counted<'c, R> {
+    pub(crate) reader: R,
+    pub(crate) bytes: &'c Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.bytes.set(self.bytes.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// A reader of unpacked text that fails if it is far larger than the `packed` bytes so far. A
+/// parser of whole texts needs several times the text in memory.
+pub(crate) struct Expanding<'c, R> {
+    pub(crate) reader: R,
+    pub(crate) packed: &'c Cell<u64>,
+    pub(crate) unpacked: u64,
+}
+
+impl<R: Read> Read for Expanding<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.unpacked += count as u64;
+        let limit = UNPACKED_BYTES_MIN + self.packed.get().saturating_mul(UNPACKED_RATIO_MAX);
+        if self.unpacked <= limit {
+            return Ok(count);
+        }
+        let text = format!(
+            "unpacked it is larger than {limit} bytes, the limit for a packed file of this size \
+             ({UNPACKED_BYTES_MIN} + {UNPACKED_RATIO_MAX} for each byte); unpack it to have it read"
+        );
+        Err(std::io::Error::other(text))
+    }
 }
 
 /// A reader that fails beyond a number of bytes.

@@ -31,6 +31,7 @@ use crate::common::selector::Selector;
 use crate::report::offline;
 use crate::views::job_info;
 use crate::views::jobs::{self, JobRow};
+use crate::views::kept::KeptRow;
 use crate::views::waiting::{self, Deadline};
 
 #[derive(Subcommand, Debug)]
@@ -155,6 +156,15 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
     })
 }
 
+/// A job after a wait.
+#[derive(Serialize)]
+struct Waited {
+    #[serde(flatten)]
+    row: JobRow,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptRow>,
+}
+
 /// Waits for jobs, one after another, within one deadline for all: for their ends, or until no task
 /// is open.
 async fn wait(
@@ -172,8 +182,10 @@ async fn wait(
             false => waiting::wait(context, client, job, 0, &deadline).await?,
         };
         jobs::tell_failures(&context.output, client, &state).await;
+        let kept = KeptRow::of(client, &state).await;
+        KeptRow::tell(kept.as_ref(), context);
         if context.output.json {
-            heard(context.output.json(&JobRow::new(&state)))?;
+            heard(context.output.json(&Waited { row: JobRow::new(&state), kept }))?;
         }
         jobs::tell_more(&state);
         let job_exit = match without_close {

@@ -23,6 +23,7 @@ use crate::alloc;
 use crate::cluster::job::open;
 use crate::cluster::submit::replicas::ReplicasOf;
 use crate::views::jobs;
+use crate::views::kept::KeptRow;
 use crate::views::{submission, waiting};
 use crate::workload;
 
@@ -132,6 +133,8 @@ struct Submitted {
     tasks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptRow>,
 }
 
 /// The marker of lines in a script that give options of this verb.
@@ -192,7 +195,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         let number = job.0.to_string();
         if !args.wait {
             if context.output.json {
-                context.output.json(&Submitted { job: number, tasks, state: None })?;
+                context.output.json(&Submitted { job: number, tasks, state: None, kept: None })?;
             } else {
                 context.output.line(&number)?;
             }
@@ -204,9 +207,11 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         let deadline = waiting::Deadline::after(timeout);
         let state = waiting::wait(context, &client, job, tasks, &deadline).await?;
         jobs::tell_failures(&context.output, &client, &state).await;
+        let kept = KeptRow::of(&client, &state).await;
+        KeptRow::tell(kept.as_ref(), context);
         if context.output.json {
             let state = Some(jobs::state_word(&state));
-            heard(context.output.json(&Submitted { job: number, tasks, state }))?;
+            heard(context.output.json(&Submitted { job: number, tasks, state, kept }))?;
         }
         jobs::tell_more(&state);
         Ok(jobs::exit_of(&state))

@@ -91,6 +91,14 @@ impl Ledger {
             stderr_bytes: captured.stderr_bytes,
             started_ns: started.0,
             ended_ns: ended.0,
+            output_sums: match state {
+                State::Ended(End::Done) => segment.output_sums(index),
+                _ => &[],
+            }
+            .iter()
+            .copied()
+            .take(TASK_SIZES_REPORTED_MAX)
+            .collect(),
         })
     }
 
@@ -157,11 +165,16 @@ impl Ledger {
                     unmet_parents =
                         self.missing_parents(task).take(UNMET_PARENTS_REPORTED_MAX).collect();
                 }
-                let end = format!("{end:?}").to_lowercase();
-                lines.push(format!(
-                    "it ended: {end}, attempt {}, on node {}",
-                    cell.attempt, cell.holder
-                ));
+                lines.push(match end {
+                    // No node has run it.
+                    End::Skipped => "it ended: skipped".to_owned(),
+                    _ => format!(
+                        "it ended: {}, attempt {}, on node {}",
+                        format!("{end:?}").to_lowercase(),
+                        cell.attempt,
+                        cell.holder
+                    ),
+                });
             }
         }
         lines.extend(self.explain_family(task));
