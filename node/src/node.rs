@@ -79,7 +79,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4552);
+const _: () = assert!(size_of::<Node>() <= 4568);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -264,6 +264,9 @@ impl Node {
             }
             Input::Turn { task, attempt, turn } => {
                 self.scheduler.on_turn(now, task, attempt, *turn, &mut self.out);
+            }
+            Input::Rests { task, attempt, rests } => {
+                self.scheduler.on_rests(task, attempt, rests, &mut self.out);
             }
             Input::SetVariable { task, attempt, index, value, ticket } => {
                 let (by, out) = ((task, attempt), &mut self.out);

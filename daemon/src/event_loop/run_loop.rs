@@ -442,6 +442,7 @@ impl Loop {
             Effect::TurnAnswer { task, attempt, answer } => {
                 self.answer_turn(task, attempt, answer);
             }
+            Effect::GoesOn { task, attempt } => executor.go_on_call(task, attempt),
             Effect::Variable { job, variable } => {
                 self.shared.door.variable_changed(job, *variable);
             }

@@ -19,6 +19,7 @@ pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
+mod resting;
 pub(crate) mod slots;
 pub(crate) mod staging;
 pub(crate) mod start_permission;
@@ -52,6 +53,7 @@ use crate::holder::start_permission::StartRequests;
 use crate::holder::task::BundleBuilder;
 use crate::holder::turns::TurnsOfAttempts;
 use crate::holder::variables::Variables;
+use crate::objects::drain::AttemptKey;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 use crate::scheduler::Options;
@@ -103,6 +105,8 @@ pub(crate) struct Holder {
     variables: Option<Box<Variables>>,
     /// Boxed, because most nodes never have any.
     gangs: Option<Box<Gangs>>,
+    /// Attempts that rested and wait for a seat, in order; `None`: there are none.
+    returning: Option<Box<VecDeque<AttemptKey>>>,
 }
 
 impl Holder {
@@ -139,6 +143,7 @@ impl Holder {
             attempt_turns: None,
             variables: None,
             gangs: None,
+            returning: None,
         }
     }
 
