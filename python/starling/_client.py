@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 import threading
+import typing
 import weakref
 
 from . import _nested, _pickling, _values
@@ -19,9 +20,9 @@ PAYLOAD_MAX = 16 << 10
 RELEASE_AT = 256
 
 # What ends at the exit of the interpreter, in this order.
-_executors = weakref.WeakSet()
-_clients = weakref.WeakSet()
-_clusters = weakref.WeakSet()
+_executors: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
+_clients: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
+_clusters: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
 
 
 class Client:

@@ -14,7 +14,7 @@ from ._worker.nested import here
 
 _submission = threading.local()
 _by_value = {"modules": 0, "names": ()}
-_shipped = []
+_shipped: "list[bytes]" = []
 WALK_MAX = 10_000
 INSTALLED = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
 

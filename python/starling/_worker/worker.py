@@ -19,7 +19,7 @@ FLUSH_BYTES = 1 << 16
 RSS_EVERY_NS = 1_000_000
 
 # The variables for numbers of threads that the zygote has set itself.
-THREAD_NAMES = []
+THREAD_NAMES: "list[str]" = []
 
 _now = time.monotonic_ns
 _NONE = wire.value(wire.INLINE, wire.PICKLE, 0, pickle.dumps(None, 5))
