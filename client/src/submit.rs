@@ -164,7 +164,7 @@ impl Client {
             Some(job) => job,
             None => self.next_job().await?,
         };
-        if options.settings.at_most.or(graph.job_options().at_most).is_some() {
+        if options.settings.at_most.or_else(|| graph.job_options().at_most).is_some() {
             homes = one_partition(&homes, kvs::job_partition(job, self.partitions()));
         }
         Ok(Plan::new(graph, job, options.placement, &homes))

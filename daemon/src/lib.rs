@@ -42,6 +42,7 @@ mod handle;
 mod lifecycle;
 mod limits;
 mod log;
+mod nested;
 mod objects;
 mod open_files;
 mod options;

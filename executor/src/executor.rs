@@ -29,7 +29,7 @@ use crate::streams::{CopiedRecords, Piece, Streams};
 use crate::synthetic;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
-use crate::workers::{FunctionStore, Workers};
+use crate::workers::{CallHost, FunctionStore, Workers};
 
 /// A spawner that answers no query for this long hangs, and the node replaces it.
 const SPAWNER_TIMEOUT: Span = Span::from_secs(10);
@@ -64,6 +64,8 @@ pub struct ExecutorConfig {
     pub doorway: Option<Arc<dyn Doorway>>,
     /// Has the functions that are not in the descriptions of their tasks; `None`: there are none.
     pub functions: Option<Arc<dyn FunctionStore>>,
+    /// Serves calls that submit calls; `None`: they cannot.
+    pub host: Option<Arc<dyn CallHost>>,
     /// Commands see nothing of the Slurm allocation that the node runs in.
     pub hides_slurm: bool,
     /// The pools of GPUs that the node offers: commands see only those that they were given.
@@ -92,6 +94,7 @@ impl ExecutorConfig {
             instance_dir: None,
             doorway: None,
             functions: None,
+            host: None,
             hides_slurm: false,
             spawner_silence: SPAWNER_TIMEOUT,
             say: |_| {},
@@ -360,6 +363,11 @@ impl Executor {
         if let Some(Phase::Command(number)) = self.shared.table.phase((task, attempt)) {
             self.commands.set_waiting(number, waits);
         }
+    }
+
+    /// A call that waited has its slot again ([`CallHost::rests`]).
+    pub fn go_on_call(&self, task: TaskId, attempt: Attempt) {
+        self.workers.go_on((task, attempt));
     }
 
     /// The command of the attempt `parked` goes on as the attempt of `launch`, with the same task.

@@ -80,4 +80,4 @@ pub use objects::{
 };
 pub use streams::{CopiedPacks, CopiedRecords, Place, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
-pub use workers::FunctionStore;
+pub use workers::{CallAnswer, CallAnswers, CallHost, CallRequest, FunctionStore};

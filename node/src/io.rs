@@ -22,6 +22,9 @@ pub enum Input {
     /// An attempt that this node launched commits a turn. Its last turn comes with
     /// [`Input::Finished`]. One turn of an attempt at a time: the next one follows the answer.
     Turn { task: TaskId, attempt: Attempt, turn: Box<Turn> },
+    /// An attempt that this node launched waits for other tasks and gives its slot back, or wants
+    /// to go on: [`Effect::GoesOn`] follows once it has a slot again.
+    Rests { task: TaskId, attempt: Attempt, rests: bool },
     /// An attempt that this node launched sets a variable of its job. The answer repeats `ticket`.
     SetVariable {
         task: TaskId,
@@ -88,6 +91,11 @@ pub enum Effect {
         task: TaskId,
         attempt: Attempt,
         answer: TurnAnswer,
+    },
+    /// An attempt that rested has its slot again.
+    GoesOn {
+        task: TaskId,
+        attempt: Attempt,
     },
     /// A variable of a job with tasks here: its value has changed, or has become known.
     Variable {

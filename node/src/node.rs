@@ -80,7 +80,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4584);
+const _: () = assert!(size_of::<Node>() <= 4624);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -255,16 +255,15 @@ impl Node {
         match input {
             Input::Packet(packet) => self.on_packet(now, *packet),
             Input::Request { client, request } => self.on_request(now, client, *request),
-            Input::ClientGone { client } => {
-                self.scheduler.forget_client(client);
-                self.watches.forget_client(client);
-                self.answers.retain(|&(_, other, _)| other != client);
-            }
+            Input::ClientGone { client } => self.on_client_gone(client),
             Input::Finished { task, attempt, outcome } => {
                 self.scheduler.on_finished(now, task, attempt, outcome, &mut self.out);
             }
             Input::Turn { task, attempt, turn } => {
                 self.scheduler.on_turn(now, task, attempt, *turn, &mut self.out);
+            }
+            Input::Rests { task, attempt, rests } => {
+                self.scheduler.on_rests(task, attempt, rests, &mut self.out);
             }
             Input::SetVariable { task, attempt, index, value, ticket } => {
                 let (by, out) = ((task, attempt), &mut self.out);
@@ -310,6 +309,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    fn on_client_gone(&mut self, client: ClientId) {
+        self.scheduler.forget_client(client);
+        self.watches.forget_client(client);
+        self.answers.retain(|&(_, other, _)| other != client);
     }
 
     fn on_peer_connected(&mut self, peer: NodeId) {

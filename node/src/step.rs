@@ -251,6 +251,10 @@ impl Node {
             // The answer comes before the end of its attempt.
             Effect::TurnAnswer { task, attempt, answer }
         }));
+        if let Some(goes_on) = out.goes_on.take() {
+            let goes_on = goes_on.into_iter();
+            effects.extend(goes_on.map(|(task, attempt)| Effect::GoesOn { task, attempt }));
+        }
         if let Some(news) = out.variables.take() {
             let changed = news.changed.into_iter();
             effects.extend(changed.map(|(job, variable)| match variable.map(Box::new) {

@@ -38,10 +38,11 @@ pub(crate) struct Options {
     retries: u32,
     time_limit_ns: u64,
     priority: i32,
+    replicas: u32,
 }
 
-/// The Python of the workers, the modules that they load, and their environment.
-type RuntimeFields = (String, Vec<String>, Vec<(String, String)>);
+/// The program of workers with its arguments, the modules that it loads, and its environment.
+type RuntimeFields = (Vec<String>, Vec<String>, Vec<(String, String)>);
 
 impl Job {
     pub(crate) fn new(shared: Arc<Shared>, job: OpenJob) -> Self {
@@ -66,14 +67,9 @@ impl Job {
         inputs: usize,
     ) -> PyResult<Spec> {
         let request = request_of(options.cpus, options.memory_bytes)?;
-        let (python, preload, env) = runtime;
+        let (argv, preload, env) = runtime;
         let env = env.into_iter().map(|(name, value)| wire::Env { name, value }).collect();
-        let runtime = wire::Runtime {
-            argv: vec![python, "{worker}".to_owned()],
-            env,
-            preload,
-            ..Default::default()
-        };
+        let runtime = wire::Runtime { argv, env, preload, ..Default::default() };
         let call = wire::Call {
             runtime: Some(runtime),
             function: function.to_vec().into(),
@@ -95,7 +91,11 @@ impl Job {
             request,
             body: Some(wire::spec::Body::Call(call)),
             inputs: (0..inputs).map(input).collect(),
-            outputs: vec![wire::Output { key: "result".to_owned(), ..Default::default() }],
+            outputs: vec![wire::Output {
+                key: "result".to_owned(),
+                replicas: options.replicas,
+                ..Default::default()
+            }],
             ..Default::default()
         };
         Ok(Spec { spec: client::raw::task_spec(Arc::new(spec)) })

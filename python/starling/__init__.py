@@ -14,11 +14,13 @@ _LAZY = {
     "Executor": "_executor",
     "Future": "_future",
     "Map": "_map",
+    "Runtime": "_runtime",
     "as_completed": "_map",
     "wait": "_map",
     "gather": "_values",
     "task": "_task",
     "CallFailed": "_errors",
+    "CallRefused": "_errors",
     "CannotPickle": "_errors",
     "ClientClosed": "_errors",
     "ClusterError": "_errors",
@@ -29,6 +31,7 @@ _LAZY = {
     "ResultLost": "_errors",
     "StarlingError": "_errors",
     "TooLarge": "_errors",
+    "WouldDeadlock": "_errors",
 }
 
 __all__ = ["context", "current_task", "note", *_LAZY]
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from ._client import attach as attach
     from ._cluster import LocalCluster as LocalCluster
     from ._errors import CallFailed as CallFailed
+    from ._errors import CallRefused as CallRefused
     from ._errors import CannotPickle as CannotPickle
     from ._errors import ClientClosed as ClientClosed
     from ._errors import ClusterError as ClusterError
@@ -49,11 +53,13 @@ if TYPE_CHECKING:
     from ._errors import ResultLost as ResultLost
     from ._errors import StarlingError as StarlingError
     from ._errors import TooLarge as TooLarge
+    from ._errors import WouldDeadlock as WouldDeadlock
     from ._executor import Executor as Executor
     from ._future import Future as Future
     from ._map import Map as Map
     from ._map import as_completed as as_completed
     from ._map import wait as wait
+    from ._runtime import Runtime as Runtime
     from ._task import task as task
     from ._values import gather as gather
 

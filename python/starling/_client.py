@@ -4,13 +4,15 @@ import atexit
 import os
 import sys
 import threading
+import typing
 import weakref
 
-from . import _pickling, _values
+from . import _nested, _pickling, _values
 from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
+from ._runtime import Runtime
 from ._worker.context import applied
 
 INLINE_FUNCTION_MAX = 2048
@@ -18,9 +20,9 @@ PAYLOAD_MAX = 16 << 10
 RELEASE_AT = 256
 
 # What ends at the exit of the interpreter, in this order.
-_executors = weakref.WeakSet()
-_clients = weakref.WeakSet()
-_clusters = weakref.WeakSet()
+_executors: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
+_clients: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
+_clusters: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
 
 
 class Client:
@@ -29,11 +31,22 @@ class Client:
     Without arguments it uses the directory in `STARLING_DIR`, else the default one.
     """
 
-    def __init__(self, dir=None, *, name=None, python=None, preload=(), env=None, _core=None):
+    def __init__(
+        self, dir=None, *, name=None, python=None, preload=(), env=None, runtime=None, _core=None
+    ):
         self._core = _core or _connect(dir)
         self._name = name or os.path.basename(sys.argv[0] or "") or "python"
-        self._runtime = (python or sys.executable, list(preload), sorted((env or {}).items()))
-        self._options = Options()
+        is_given = bool(python or preload or env)
+        if is_given and runtime is not None:
+            raise TypeError("a client has a runtime, or python, preload and env, not both")
+        self._runtime = Runtime(python, preload=preload, env=env)._fields()
+        # In a call: how to wait, and the call that has made this client.
+        self._pump = getattr(self._core, "pump", None)
+        self._call_number = _nested.call() if self._pump else None
+        if self._pump and not is_given:
+            # That of the call.
+            self._runtime = None
+        self._options = Options().changed({"runtime": runtime})
         self._lock = threading.Lock()
         self._job = self._number = None
         self._closed = False
@@ -128,7 +141,8 @@ class Client:
                 body = function
             elif key not in self._functions:
                 self._upload(key, function)
-            found = job.spec(options.fields(kind), self._runtime, key, body, inputs)
+            runtime = options.runtime._fields() if options.runtime else self._runtime
+            found = job.spec(options.fields(kind), runtime, key, body, inputs)
             if len(self._specs) >= 4096:
                 self._specs.clear()
             self._specs[(key, options, inputs)] = found
@@ -304,6 +318,17 @@ class Client:
                 self._break(open_futures, "the client was detached from job %d" % job.id)
         return job.id
 
+    def _end_with_call(self):
+        """The call that has made this client has ended, and its calls end with it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            open_futures, self._futures = list(self._futures.values()), {}
+        for key in self._uploaded if not open_futures else ():
+            self._core.kv_remove(key)
+        self._break(open_futures, "the call that submitted %(call)s has ended")
+
     def _break(self, futures, text):
         """The client is closed; the ends of these futures will not come."""
         for future in futures:
@@ -411,14 +436,21 @@ class Bound:
 
 def default_client(named="task.on(client)", make=None):
     """The one open client, or a new one of the default directory if none is open."""
+    call = _nested.call()
     here = [client for client in _clients if not client._closed and client._pid == os.getpid()]
+    here = [client for client in here if client._call_number == call]
     if len(here) > 1:
         raise RuntimeError("%d clients are open; name one: %s" % (len(here), named))
     return here[0] if here else (make or Client)()
 
 
 def client_or_cluster(slots=None):
-    """A client of the default directory; of a new local cluster if no node runs there."""
+    """A client of the default directory; of a new local cluster if no node runs there.
+
+    In a call it is a client of the call's own job.
+    """
+    if _nested.call() is not None:
+        return Client()
     try:
         return Client(default_dir())
     except ClusterError:
@@ -443,6 +475,10 @@ class Chosen:
 
 
 def _connect(dir):
+    if dir is None or os.fspath(dir) == os.environ.get("STARLING_DIR"):
+        core = _nested.core()
+        if core is not None:
+            return core
     try:
         from . import _core
     except ImportError as error:

@@ -34,7 +34,7 @@ class Job:
     @staticmethod
     def spec(
         options: dict[str, Any],
-        runtime: tuple[str, list[str], list[tuple[str, str]]],
+        runtime: tuple[list[str], list[str], list[tuple[str, str]]],
         function: bytes,
         body: bytes,
         inputs: int,

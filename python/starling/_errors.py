@@ -34,6 +34,10 @@ class TooLarge(StarlingError, ValueError):
     """Arguments or a value exceed a limit."""
 
 
+class WouldDeadlock(StarlingError, RuntimeError):
+    """A call waits for calls that can never start: all processes of its node wait."""
+
+
 class RemoteError(StarlingError):
     """A call failed, and its exception could not come back as an object.
 
@@ -50,6 +54,10 @@ class RemoteError(StarlingError):
 
 class CallFailed(RemoteError):
     """A call failed outside its function: the worker crashed, refused it, or a limit ended it."""
+
+
+class CallRefused(CallFailed):
+    """No worker could run a call: another Python, or a module or a program that is missing."""
 
 
 class RemoteTraceback(Exception):

@@ -8,7 +8,7 @@ import threading
 import time
 
 from . import _pickling
-from ._errors import CallFailed, DependencyError, RemoteError, RemoteTraceback
+from ._errors import CallFailed, CallRefused, DependencyError, RemoteError, RemoteTraceback
 from ._worker import values, wire
 
 DONE, FAILED, CANCELLED, SKIPPED = 0, 1, 2, 3
@@ -16,7 +16,8 @@ _CLASS_NAME = re.compile(r"[\w.<>]+")
 # How the errors of calls begin that failed outside their functions.
 _OUTSIDE = ("exceeded its", "its process", "the worker", "its worker")
 _REFUSALS = ("the function cannot be loaded", "the function was pickled", "the arguments of the call")
-_REFUSAL_TYPES = ("CannotFork", "Died", "UnknownFunction", "WrongFunction", "WrongPython")
+_REFUSAL_TYPES = ("CannotFork", "UnknownFunction", "WrongFunction", "WrongPython")
+_NO_WORKER = ("no worker can start", "the runtime cannot be loaded")
 
 
 # `here` is true in a thread that brings ends: it must not wait for further ends.
@@ -50,8 +51,16 @@ class Future(concurrent.futures.Future):
         self._client, self._local, self._name, self._parents = client, local, name, parents
         self._end = None
         self._unexplained = False
+        if client._pump is not None:
+            self._waiters = Waiters(client._pump)
 
     # Values.
+
+    def done(self):
+        if self._client._pump is not None and not super().done():
+            # Nothing else looks at ends while the call runs.
+            self._client._pump(super().done, 0)
+        return super().done()
 
     def result(self, timeout=None):
         self._explain(timeout)
@@ -68,6 +77,9 @@ class Future(concurrent.futures.Future):
         It is the traceback of the worker; of a skipped call the failure of its input.
         """
         end = None if timeout is None else time.monotonic() + timeout
+        if self._client._pump is not None and not super().done():
+            self._client._pump(super().done, timeout)
+            timeout = None if super().done() else 0
         error = super().exception(timeout)
         if error is None or not self._unexplained:
             return
@@ -148,9 +160,10 @@ class Future(concurrent.futures.Future):
         error = self._returned(end.inline)
         if error is None:
             known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None
-            outside = not known or end.error.startswith(_OUTSIDE)
-            outside = outside or text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
-            cls = CallFailed if outside else RemoteError
+            outside = not known or end.error.startswith(_OUTSIDE) or kind == "Died"
+            refused = text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
+            refused = refused or end.error.startswith(_NO_WORKER)
+            cls = CallRefused if refused else CallFailed if outside else RemoteError
             error = cls(end.error, kind if known else "")
         if hasattr(error, "add_note"):
             error.add_note(self._note())
@@ -215,6 +228,8 @@ class Future(concurrent.futures.Future):
         return self._wait().__await__()
 
     async def _wait(self):
+        if self._client._pump is not None:
+            return self.result()
         loop = asyncio.get_running_loop()
         if not self.done():
             waiter = loop.create_future()
@@ -264,6 +279,30 @@ class Future(concurrent.futures.Future):
             self.set_exception(error)
         except concurrent.futures.InvalidStateError:
             return
+
+
+class Waiters(list):
+    """The waiters of a future in a call. Their waits bring ends, since no thread does."""
+
+    def __init__(self, pump):
+        super().__init__()
+        self.pump = pump
+
+    def append(self, waiter):
+        if not isinstance(waiter.event, PumpedEvent):
+            waiter.event = PumpedEvent(self.pump)
+        super().append(waiter)
+
+
+class PumpedEvent(threading.Event):
+    def __init__(self, pump):
+        super().__init__()
+        self.pump = pump
+
+    def wait(self, timeout=None):
+        if not self.is_set():
+            self.pump(self.is_set, timeout)
+        return self.is_set()
 
 
 def first_failure(skipped, end):

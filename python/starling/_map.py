@@ -72,6 +72,7 @@ class as_completed:
         self._pending = set()
         self._wake = None
         self._condition = threading.Condition()
+        self._pump = None
         self._fill()
 
     def _fill(self):
@@ -85,6 +86,7 @@ class as_completed:
                 return
             with self._condition:
                 self._pending.add(future)
+            self._pump = getattr(getattr(future, "_client", None), "_pump", self._pump)
             future.add_done_callback(self._done)
 
     def _done(self, future):
@@ -117,7 +119,10 @@ class as_completed:
                 left = self._left()
                 if left is not None and left <= 0:
                     raise self._late()
-                self._condition.wait(left)
+                if self._pump is not None:
+                    self._pump(lambda: self._ended, left)
+                else:
+                    self._condition.wait(left)
             future = self._ended.popleft()
         self._fill()
         return future
@@ -134,6 +139,14 @@ class as_completed:
                     break
                 if not self._pending:
                     raise StopAsyncIteration
+            if self._pump is not None:
+                self._pump(lambda: self._ended, self._left())
+                if not self._ended:
+                    raise self._late()
+                continue
+            with self._condition:
+                if self._ended:
+                    continue
                 waiter = loop.create_future()
                 self._wake = lambda: loop.call_soon_threadsafe(end_wait, waiter)
             try:

@@ -10,10 +10,11 @@ import threading
 from . import _cloudpickle
 from ._errors import CannotPickle
 from ._worker.context import slot
+from ._worker.nested import here
 
 _submission = threading.local()
 _by_value = {"modules": 0, "names": ()}
-_shipped = []
+_shipped: "list[bytes]" = []
 WALK_MAX = 10_000
 INSTALLED = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
 
@@ -71,6 +72,10 @@ def script_folder():
 def ship_modules():
     """Functions of modules beside the script travel by value: workers may not have the files."""
     if len(sys.modules) == _by_value["modules"]:
+        return
+    if here() is not None:
+        # In a call, what came by value has no module, and goes by value again.
+        _by_value["names"] = (b"__main__", *_shipped)
         return
     folder = script_folder()
     own = __name__.partition(".")[0]

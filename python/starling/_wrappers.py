@@ -14,6 +14,22 @@ def retried(fn, kinds, most, /, *args, **kwargs):
             most -= 1
 
 
+class Initialised:
+    """Calls `init` once in each worker, before the first call of `fn` there."""
+
+    def __init__(self, fn, init, key):
+        self.func, self.init, self.key = fn, init, key
+
+    def __call__(self, /, *args, **kwargs):
+        from starling._worker import context
+
+        done = context._state.setdefault("inits", set())
+        if self.key not in done:
+            self.init()
+            done.add(self.key)
+        return self.func(*args, **kwargs)
+
+
 def isolated(fn, /, *args, **kwargs):
     """Calls `fn` in a fork of the worker, so that what it changes there ends with it."""
     import os
@@ -60,7 +76,7 @@ def in_fork(fn, args, kwargs, place, writer):
     code = 1
     try:
         worker.reseed()
-        context._state["send_note"] = None
+        context._state["send_note"] = context._state["line"] = None
         try:
             codec, parts = values.dumps(fn(*args, **kwargs))
             for part in parts:

@@ -18,7 +18,8 @@ from .fake_core import Core, Gate
 
 import starling
 from starling import _pickling
-from starling._options import SIZE_UNITS, TIME_UNITS_NS, Options, duration_ns, size_bytes
+from starling._options import Options
+from starling._sizes import SIZE_UNITS, TIME_UNITS_NS, duration_ns, size_bytes
 
 
 def client(**options):

@@ -94,6 +94,8 @@ pub struct Out {
     pub discards: Vec<(TaskId, Attempt)>,
     /// Answers to the turns of attempts that run here.
     pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,
+    /// Attempts that rested, and have their seats again. Boxed, because most nodes never have any.
+    pub goes_on: Option<Box<Vec<(TaskId, Attempt)>>>,
     /// For attempts that run here. Boxed, because most nodes never have any.
     pub variables: Option<Box<VariableNews>>,
     pub events: Vec<Event>,

@@ -443,6 +443,7 @@ impl Loop {
                 self.answer_turn(task, attempt, answer);
             }
             Effect::Part(change) => self.shared.change_part(change),
+            Effect::GoesOn { task, attempt } => executor.go_on_call(task, attempt),
             Effect::Variable { job, variable } => {
                 self.shared.door.variable_changed(job, *variable);
             }

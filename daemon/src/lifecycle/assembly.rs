@@ -13,6 +13,7 @@ use crate::door::Door;
 use crate::error::StartError;
 use crate::event_loop::inbox::Local;
 use crate::lifecycle::instance::{Instance, StateDir};
+use crate::nested::NestedCalls;
 use crate::objects::functions::StoredFunctions;
 use crate::options::NodeOptions;
 use crate::rpc::service::Shared;
@@ -57,6 +58,12 @@ pub(crate) fn start_executor(
     config.instance_dir = Some(options.dir.clone());
     config.doorway = lacks.is_none().then(|| Arc::clone(&door) as Arc<dyn Doorway>);
     let dir = options.dir.clone();
+    config.host = Some(Arc::new(NestedCalls {
+        dir: dir.clone(),
+        results: state.path().join("results"),
+        inputs: local.clone(),
+        thread: Default::default(),
+    }));
     config.functions = Some(Arc::new(StoredFunctions { dir }));
     config.hides_slurm = options.hides_slurm;
     let gpus = resources::Name::pool("gpus").ok();

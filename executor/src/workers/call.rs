@@ -10,6 +10,7 @@ use proto::work::{Launch, LaunchInput, Outcome};
 use proto::{ObjectId, Span, codec, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::nested::Nested;
 use super::wire::{
     ARGUMENTS, CallHead, FunctionId, INLINE_BYTES_MAX, Outgoing, ResultRecord, Status, Value,
     value_bytes,
@@ -53,6 +54,7 @@ pub(super) struct Call {
     /// How often its worker ended before the call began.
     pub(super) restarts: u8,
     pub(super) sent: Option<Instant>,
+    pub(super) nested: Nested,
 }
 
 /// The description of a call in its task.
@@ -192,7 +194,6 @@ impl Call {
     }
 
     /// The outcome of a call with this result.
-    #[expect(clippy::boxed_local, reason = "a call is large, and moves from queue to queue")]
     pub(super) fn ended(
         mut self: Box<Self>,
         shared: &Shared,

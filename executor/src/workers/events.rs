@@ -67,14 +67,19 @@ impl Pool {
                     }
                 }
                 FromWorker::Note => {}
+                FromWorker::Ask { call, seq, json, data } => {
+                    self.hear_ask(id, (call, seq), (json, data))?;
+                }
+                FromWorker::Rest { call, rests } => self.hear_rest(id, call, rests, now)?,
                 FromWorker::Result(result) => {
                     let number = worker.calls.front().map(|call| call.number);
                     if number != Some(result.call) {
                         return Err(Malformed("a result of a call that it does not run"));
                     }
-                    let call = worker.calls.pop_front().expect("looked at above");
+                    let mut call = worker.calls.pop_front().expect("looked at above");
                     let interrupted = worker.interrupted.take();
                     worker.since = now;
+                    self.leave_nested(&mut call, false);
                     let key = call.key;
                     let outcome = match interrupted {
                         Some((_, Why::Time)) => {
@@ -314,10 +319,12 @@ impl Pool {
         let first = if charged { worker.calls.pop_front() } else { None };
         // In their order, before all calls that came later.
         while let Some(mut call) = worker.calls.pop_back() {
+            self.leave_nested(&mut call, true);
             (call.restarts, call.sent) = (call.restarts.saturating_add(1), None);
             self.queue.push_front(call);
         }
         if let Some(mut call) = first {
+            self.leave_nested(&mut call, false);
             let [stdout, stderr] = worker.files.printed(LAST_PRINTED_BYTES);
             call.print(&self.shared, false, &stdout);
             call.print(&self.shared, true, &stderr);
@@ -334,7 +341,6 @@ impl Pool {
     }
 
     /// The end of the call that a dead worker ran.
-    #[expect(clippy::boxed_local, reason = "a call is large, and moves from queue to queue")]
     fn end_of_crashed(&self, call: Box<Call>, worker: &Worker) -> Option<AttemptOutcome> {
         let key = call.key;
         let status = worker.status.unwrap_or(9);

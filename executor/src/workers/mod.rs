@@ -14,6 +14,7 @@ The launching thread writes a call to an idle worker itself. All else is done by
 * [`pool`]: at most as many workers as the node has slots, over all runtimes.
 * [`events`]: records of workers, and their ends. The end of a worker fails the call that it ran;
   its other calls go to another worker.
+* [`nested`]: calls that make calls, and wait for them without a slot.
 * [`watch`]: time limits, memory limits, and idle workers.
 
 The workers have a spawner of their own. When the node dies, it kills them.
@@ -22,6 +23,7 @@ The workers have a spawner of their own. When the node dies, it kills them.
 mod call;
 mod events;
 mod files;
+mod nested;
 mod pool;
 mod runtime;
 mod thread;
@@ -43,6 +45,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::call::Call;
+use self::nested::Nested;
+pub use self::nested::{CallAnswer, CallAnswers, CallHost, CallRequest};
 use self::pool::Pool;
 use self::runtime::{Runtime, RuntimeNumbers};
 use self::wire::FunctionId;
@@ -82,6 +86,10 @@ struct Inbox {
     /// Calls that wait for the bytes of their function.
     awaiting: HashMap<FunctionId, Vec<Box<Call>>>,
     fetched: Vec<(FunctionId, Result<Vec<u8>, String>)>,
+    /// Answers for calls, by the numbers of the call and of its request.
+    answers: Vec<(u64, u64, CallAnswer)>,
+    /// Calls that waited and have their slots again.
+    go_on: Vec<Key>,
 }
 
 type Started = Result<(Arc<Inner>, Mutex<Option<JoinHandle<()>>>), String>;
@@ -182,6 +190,14 @@ impl Workers {
         }
     }
 
+    /// A call that waited has its slot again.
+    pub(crate) fn go_on(&self, key: Key) {
+        if let Some(Ok((inner, _))) = self.started.get() {
+            inner.inbox().go_on.push(key);
+            inner.wake();
+        }
+    }
+
     pub(crate) fn any_runs(&self) -> bool {
         let Some(Ok((inner, _))) = self.started.get() else { return false };
         inner.pool().workers.values().any(|worker| !worker.calls.is_empty())
@@ -233,6 +249,13 @@ fn start(shared: &Arc<Shared>) -> Started {
     let pool = Mutex::new(Pool::new(shared.clone(), epoll.clone(), results, program));
     let (numbers, inbox) = (Mutex::default(), Mutex::default());
     let inner = Arc::new(Inner { shared: shared.clone(), wake, pool, numbers, inbox });
+    let theirs = Arc::downgrade(&inner);
+    inner.pool().answers = Arc::new(move |call, seq, answer| {
+        if let Some(inner) = theirs.upgrade() {
+            inner.inbox().answers.push((call, seq, answer));
+            inner.wake();
+        }
+    });
     let theirs = inner.clone();
     let thread = std::thread::Builder::new()
         .name(format!("{node}-calls"))
@@ -283,6 +306,7 @@ impl Inner {
         let is_wanted = self.shared.table.advance(key, Phase::Call(number));
         let launch = Box::new(launch);
         let (printed, restarts, sent) = (Default::default(), 0, None);
+        let nested = Nested::default();
         is_wanted.then(|| {
             Box::new(Call {
                 number,
@@ -294,6 +318,7 @@ impl Inner {
                 printed,
                 restarts,
                 sent,
+                nested,
             })
         })
     }

@@ -11,6 +11,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
+use super::nested::CallAnswer;
 use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Stage, Why, Worker};
@@ -95,6 +96,8 @@ impl FunctionBytes {
     }
 }
 
+type Answers = Arc<dyn Fn(u64, u64, CallAnswer) + Send + Sync>;
+
 pub(super) struct Pool {
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: Arc<std::os::fd::OwnedFd>,
@@ -115,6 +118,10 @@ pub(super) struct Pool {
     pub(super) unready: VecDeque<Box<Call>>,
     /// `watch` looks at nothing before.
     pub(super) look_at: Option<Instant>,
+    /// All workers wait since then, and calls cannot start.
+    pub(super) stuck: Option<Instant>,
+    /// Takes answers for calls, with the numbers of the call and of its request.
+    pub(super) answers: Answers,
     /// Ends to report, once the lock is free.
     pub(super) ended: Vec<AttemptOutcome>,
 }
@@ -146,6 +153,8 @@ impl Pool {
             function_bytes: 0,
             unready: VecDeque::new(),
             look_at: None,
+            stuck: None,
+            answers: Arc::new(|_, _, _| {}),
             ended: Vec::new(),
         }
     }
@@ -161,7 +170,7 @@ impl Pool {
         Ok(())
     }
 
-    fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
+    pub(super) fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
         let worker = self.workers.get_mut(&id).expect("found by the caller");
         let Some(function) = self.functions.get(&call.function) else {
             self.unready.push_back(call);
@@ -178,7 +187,8 @@ impl Pool {
         worker.bring_function(&call.function, &value);
         call.encode(&mut worker.outgoing);
         call.sent = Some(Instant::now());
-        worker.calls.push_back(call);
+        // It runs before one that waits.
+        worker.calls.push_front(call);
         self.write_more(id);
     }
 
@@ -206,11 +216,16 @@ impl Pool {
             }
             if !self.functions.contains_key(&call.function) {
                 self.unready.push_back(call);
-            } else if let Err(call) = self.give(call) {
+            } else if let Err(call) = self.give(call)
+                && let Err(call) = self.stack(call)
+            {
                 left.push_back(call);
             }
         }
         self.queue = left;
+        if self.queue.is_empty() {
+            self.stuck = None;
+        }
         let mut wanted: BTreeMap<usize, usize> = BTreeMap::new();
         for call in &self.queue {
             *wanted.entry(call.runtime).or_default() += 1;
@@ -244,12 +259,7 @@ impl Pool {
 
     /// True if one more worker may start. Ends an idle one if that makes room.
     fn has_room(&mut self, now: Instant) -> bool {
-        let slots = self.shared.config.slots.max(1) as usize;
-        let lives = |worker: &&Worker| {
-            // A worker that ends counts while it may still run a call.
-            worker.stage != Stage::Ending || !worker.calls.is_empty()
-        };
-        if self.workers.values().filter(lives).count() < slots {
+        if self.may_start_more(now) {
             return true;
         }
         let idle = self.workers.iter().filter(|(_, worker)| worker.is_idle());

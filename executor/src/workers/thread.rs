@@ -71,6 +71,8 @@ fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
     pool.runtimes.append(&mut inbox.runtimes);
     let (calls, kills) = (std::mem::take(&mut inbox.calls), std::mem::take(&mut inbox.kills));
     let fetched = std::mem::take(&mut inbox.fetched);
+    let answers = std::mem::take(&mut inbox.answers);
+    let go_on = std::mem::take(&mut inbox.go_on);
     let mut wanted = Vec::new();
     for call in calls {
         let spec = spec_of(&call.launch);
@@ -104,6 +106,12 @@ fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
         }
     }
     drop(inbox);
+    for (call, seq, answer) in answers {
+        pool.answer(call, seq, &answer);
+    }
+    for key in go_on {
+        pool.go_on(key, now);
+    }
     for number in kills {
         pool.cancel(number, now);
     }

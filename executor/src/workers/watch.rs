@@ -81,6 +81,9 @@ impl Pool {
     fn watch_call(&mut self, id: u64, now: Instant) -> Option<Duration> {
         let worker = &self.workers[&id];
         let call = worker.calls.front()?;
+        if call.nested.rests.is_some() {
+            return Some(LOOK_EVERY); // Its time stands still.
+        }
         let began = call.sent.unwrap_or(now);
         let limit = Duration::from_nanos(call.launch.spec.time_limit_ns);
         if !limit.is_zero() && now >= began + limit {
@@ -91,7 +94,10 @@ impl Pool {
             // A short limit ends before the first look.
             return Some(if limit.is_zero() { LOOK_EVERY } else { limit.min(LOOK_EVERY) });
         }
-        let most_bytes = memory_limit_bytes(&call.launch);
+        // Calls that wait in the same process use memory as well.
+        let limits = worker.calls.iter().map(|call| memory_limit_bytes(&call.launch));
+        let is_limited = limits.clone().all(|limit| limit > 0);
+        let most_bytes = if is_limited { limits.fold(0, u64::saturating_add) } else { 0 };
         if most_bytes > 0
             && let Some(used_bytes) = worker.resident_bytes()
             && used_bytes > most_bytes
@@ -149,9 +155,12 @@ impl Pool {
         let holder = self
             .workers
             .iter()
-            .find(|(_, worker)| worker.calls.front().is_some_and(|call| is_it(call)));
-        if let Some(id) = holder.map(|(id, _)| *id) {
-            self.interrupt(id, Why::Cancelled, now);
+            .find_map(|(id, worker)| Some((*id, worker.calls.iter().position(|it| is_it(it))?)));
+        match holder {
+            None => {}
+            Some((id, 0)) => self.interrupt(id, Why::Cancelled, now),
+            // Another call runs on top of it, and is one of its own.
+            Some((id, _)) => self.kill_for(id, Why::Cancelled, now),
         }
     }
 }

@@ -12,11 +12,15 @@ const FUNC: u8 = 1;
 const DROP: u8 = 2;
 const CALL: u8 = 3;
 const STOP: u8 = 4;
+const ANSWER: u8 = 5;
+const GO: u8 = 6;
 const FORK: u8 = 16;
 const HELLO: u8 = 65;
 const RESULT: u8 = 66;
 const PRINT: u8 = 67;
 const NOTE: u8 = 68;
+const ASK: u8 = 69;
+const REST: u8 = 70;
 const FORKED: u8 = 80;
 const REFUSED: u8 = 81;
 const EXITED: u8 = 82;
@@ -90,6 +94,26 @@ impl Outgoing {
         self.record(STOP, |_| {});
     }
 
+    /// An answer to a request of a call; `seq` 0: news.
+    pub(super) fn answer(&mut self, call: u64, seq: u64, json: &[u8], data: &[u8]) {
+        self.record(ANSWER, |out| {
+            out.extend_from_slice(&call.to_le_bytes());
+            out.extend_from_slice(&seq.to_le_bytes());
+            let length = u32::try_from(json.len()).expect("answers are bounded");
+            out.extend_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(json);
+            out.extend_from_slice(data);
+        });
+    }
+
+    /// A call that waited goes on; `is_stuck`: its wait has failed.
+    pub(super) fn go_on(&mut self, call: u64, is_stuck: bool) {
+        self.record(GO, |out| {
+            out.extend_from_slice(&call.to_le_bytes());
+            out.push(u8::from(is_stuck));
+        });
+    }
+
     /// Appends a record to the open frame, or to a new one if it does not fit.
     fn record(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
         let out = &mut self.bytes;
@@ -160,8 +184,25 @@ pub(super) struct ResultRecord<'a> {
 pub(super) enum FromWorker<'a> {
     Hello(&'a [u8]),
     Result(ResultRecord<'a>),
-    Print { call: u64, stderr: bool, lost: u64, data: &'a [u8] },
+    Print {
+        call: u64,
+        stderr: bool,
+        lost: u64,
+        data: &'a [u8],
+    },
     Note,
+    /// A request of a call: JSON, and bytes.
+    Ask {
+        call: u64,
+        seq: u64,
+        json: &'a [u8],
+        data: &'a [u8],
+    },
+    /// A call waits for its calls, or wants to go on.
+    Rest {
+        call: u64,
+        rests: bool,
+    },
 }
 
 /// A packet from a zygote.
@@ -258,6 +299,12 @@ fn of_worker(kind: u8, body: &[u8]) -> Result<FromWorker<'_>, Malformed> {
             at.u64()?;
             FromWorker::Note
         }
+        ASK => {
+            let (call, seq, length) = (at.u64()?, at.u64()?, at.u32()? as usize);
+            let json = at.take(length)?;
+            FromWorker::Ask { call, seq, json, data: at.0 }
+        }
+        REST => FromWorker::Rest { call: at.u64()?, rests: at.u8()? != 0 },
         _ => return Err(Malformed("a record of an unknown kind")),
     })
 }
@@ -329,6 +376,9 @@ impl<'a> Reader<'a> {
     }
     fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_le_bytes(self.array()?))
+    }
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
     }
     fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))

@@ -5,8 +5,8 @@ import collections
 Task = collections.namedtuple("Task", "job local attempt cpus time_limit_ns")
 Task.__doc__ = "The task of the call that runs: ids, attempt, cpus and time limit (0: none)."
 
-_state = {"head": None, "send_note": None, "slots": None}
-_kept = {}
+_state = {"head": None, "send_note": None, "slots": None, "line": None}
+_kept: dict = {}
 
 
 def current_task():

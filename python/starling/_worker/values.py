@@ -40,7 +40,12 @@ def dumps(obj):
         from starling import _cloudpickle
 
         del buffers[:]
-        data = _cloudpickle.dumps(obj, 5, buffer_callback=keep)
+        try:
+            data = _cloudpickle.dumps(obj, 5, buffer_callback=keep)
+        except Exception as error:
+            from starling import _pickling
+
+            raise _pickling.explained(error, obj, "result") from None
     if not buffers:
         return wire.PICKLE, [data]
     return wire.SPB1, spb1(data, buffers)

@@ -14,8 +14,8 @@ READ_BYTES = 1 << 16
 PART_MAX = 1 << 18
 GARBAGE_EXIT = 70
 
-FUNC, DROP, CALL, STOP = 1, 2, 3, 4
-HELLO, RESULT, PRINT, NOTE = 65, 66, 67, 68
+FUNC, DROP, CALL, STOP, ANSWER, GO = 1, 2, 3, 4, 5, 6
+HELLO, RESULT, PRINT, NOTE, ASK, REST = 65, 66, 67, 68, 69, 70
 FORK, FORKED, REFUSED_FORK, EXITED = 16, 80, 81, 82
 
 OK, RAISED, REFUSED, CANCELLED, DIED = 0, 1, 2, 3, 4
@@ -31,6 +31,9 @@ RECORD = struct.Struct("<IB")
 VALUE = struct.Struct("<BBHI")
 CALL_HEAD = struct.Struct("<Q16sQQQQIHH")
 RESULT_HEAD = struct.Struct("<QQQQBBHI")
+ASK_HEAD = struct.Struct("<QQI")
+REST_BODY = struct.Struct("<QB")
+GO_BODY = struct.Struct("<QB")
 PRINT_HEAD = struct.Struct("<QBQ")
 FORKED_BODY = struct.Struct("<QI")
 EXITED_BODY = struct.Struct("<Ii")

@@ -11,7 +11,7 @@ import sys
 import time
 import types
 
-from . import context, failures, safety, values, wire
+from . import context, failures, nested, safety, values, wire
 
 IN, OUT, WORD = 3, 4, 5
 FLUSH_NS = 1_000_000
@@ -19,7 +19,7 @@ FLUSH_BYTES = 1 << 16
 RSS_EVERY_NS = 1_000_000
 
 # The variables for numbers of threads that the zygote has set itself.
-THREAD_NAMES = []
+THREAD_NAMES: "list[str]" = []
 
 _now = time.monotonic_ns
 _NONE = wire.value(wire.INLINE, wire.PICKLE, 0, pickle.dumps(None, 5))
@@ -43,16 +43,18 @@ class Worker:
         self.alarm = False
         self.noting = False
         self.inputs = {}
+        self.buffer = bytearray()
         self.cpus = 1
         self.printed = _flusher()
         self.objects = os.environ.get("STARLING_WORKER_OBJECTS", "")
         context._state["send_note"] = self.note
         context._state["slots"] = self.slot
+        self.line = context._state["line"] = nested.Line(self)
 
     # Frames.
 
     def run(self):
-        buffer = bytearray()
+        buffer = self.buffer
         while True:
             data = wire.read_frame(IN, buffer)
             if data is None:
@@ -60,18 +62,39 @@ class Worker:
             for kind, body in wire.records(data):
                 if kind == wire.CALL:
                     self.call(body)
-                elif kind == wire.FUNC:
-                    self.learn(body)
-                elif kind == wire.DROP:
-                    self.functions.pop(bytes(body), None)
                 elif kind == wire.STOP:
                     self.flush()
                     return 0
                 else:
-                    raise wire.Garbage("record kind %d" % kind)
+                    self.handle(kind, body)
             # A whole further frame may be here; its results then travel with these.
             if not wire.whole_frame(buffer) or _now() - self.first_ns > FLUSH_NS:
                 self.flush()
+
+    def handle(self, kind, body):
+        """A record that may come while a call runs."""
+        if kind == wire.ANSWER:
+            self.line.answered(body)
+        elif kind == wire.GO:
+            self.line.goes(body)
+        elif kind == wire.FUNC:
+            self.learn(body)
+        elif kind == wire.DROP:
+            self.functions.pop(bytes(body), None)
+        elif kind == wire.CALL:
+            self.call_on_top(body)
+        elif kind == wire.STOP:
+            # Its call is not wanted any more.
+            os._exit(0)
+        else:
+            raise wire.Garbage("record kind %d" % kind)
+
+    def send(self, data):
+        """Sends a record of the running call at once."""
+        self.noting = True
+        self.append(data)
+        self.flush()
+        self.noting = False
 
     def learn(self, body):
         if len(body) < 24:
@@ -126,6 +149,30 @@ class Worker:
         if self.out_bytes > FLUSH_BYTES:
             self.flush()
 
+    def call_on_top(self, body):
+        """Runs a call inside the wait of another, which goes on afterwards."""
+        if context._state["head"] is None:
+            return self.call(body)
+        word, head, inputs = self.word, context._state["head"], self.inputs
+        start, cpus = word[1], self.cpus
+        # What was printed so far is of the call that waits.
+        self.printed(self, head[0])
+        self.line.make_room()
+        self.inputs, self.in_call = {}, False
+        try:
+            self.call(body)
+            self.flush()
+        finally:
+            context._state["head"], self.inputs = head, inputs
+            word[1] = start
+            word[0] = head[0]
+            if cpus != self.cpus:
+                self.use_cpus(cpus)
+            self.in_call = True
+        if word[3] == head[0]:
+            self.in_call = False
+            raise KeyboardInterrupt
+
     def attempt(self, head, given):
         """Runs the call: (status, flags, values)."""
         retry_on = None
@@ -156,9 +203,19 @@ class Worker:
             self.in_call = False
             return self.failed(head[0], error, retry_on)
         finally:
+            if self.line.cores:
+                self.end_line(head[0])
             context._state["head"] = None
             if self.inputs:
                 self.inputs = {}
+
+    def end_line(self, call):
+        """Ends the clients of a call. The node ends their job."""
+        try:
+            self.line.call_ended(call)
+        except Exception:
+            # They have ended all the same, and the call has its result.
+            return
 
     def use_cpus(self, cpus):
         """The number of threads of libraries, unless the user has set it."""
@@ -246,10 +303,7 @@ class Worker:
     def note(self, text):
         data = text.encode("utf-8", "replace")[: wire.INLINE_MAX]
         call = context._state["head"][0]
-        self.noting = True
-        self.append(wire.record(wire.NOTE, wire.U64.pack(call) + data))
-        self.flush()
-        self.noting = False
+        self.send(wire.record(wire.NOTE, wire.U64.pack(call) + data))
 
     # A call in a fork.
 
@@ -293,7 +347,7 @@ class Worker:
         try:
             os.close(reader)
             reseed()
-            context._state["send_note"] = None
+            context._state["send_note"] = context._state["line"] = None
             self.answer(call, start, *self.attempt(head, given))
             wire.write_all(writer, b"".join(self.out))
             code = 0
@@ -328,10 +382,10 @@ def load_function(entry):
     made, here = (data[0], data[1]), sys.version_info[:2]
     if made != here:
         text = (
-            "the function was pickled by Python %d.%d, and this worker is Python %d.%d (%s). "
+            "the function was pickled by Python %d.%d, and this worker%s is Python %d.%d (%s). "
             "Give the runtime a Python of the client's version."
         )
-        raise Refused("WrongPython", text % (made + here + (sys.executable,)))
+        raise Refused("WrongPython", text % (made + (on_node(),) + here + (sys.executable,)))
     try:
         function, retry_on = pickle.loads(data[2:])
     except KeyboardInterrupt:
@@ -359,13 +413,18 @@ def named_function(name):
     return found
 
 
+def on_node():
+    node = os.environ.get("STARLING_NODE")
+    return " on node n%s" % node if node else ""
+
+
 def refusal(what, error):
     text = "%s: %s: %s" % (what, failures.name_of(error), failures.text_of(error))
     if isinstance(error, ImportError):
         text += (
-            ". This worker is Python %d.%d (%s). Install the module there, or let the function's "
-            "module lie beside the script, so that it travels by value." % (sys.version_info[:2] + (sys.executable,))
-        )
+            ". This worker%s is Python %d.%d (%s). Install the module there, or let the function's "
+            "module lie beside the script, so that it travels by value."
+        ) % ((on_node(),) + sys.version_info[:2] + (sys.executable,))
     import traceback
 
     frames = "".join(traceback.format_exception(type(error), error, error.__traceback__))

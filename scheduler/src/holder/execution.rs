@@ -37,6 +37,8 @@ pub(crate) struct Running {
     spec: Arc<wire::Spec>,
     /// The task's slots and claim; a no-op has none.
     seat: Option<Seat>,
+    /// It waits for other tasks without its seat.
+    rests: bool,
     pub(crate) started: Time,
     pub(crate) reads: Reads,
     pins: Vec<ObjectId>,
@@ -56,6 +58,21 @@ impl Running {
     pub(crate) fn is_gang(&self) -> bool {
         self.spec.nodes > 1
     }
+    pub(crate) fn spec(&self) -> &wire::Spec {
+        &self.spec
+    }
+    /// Whether it waits without its seat.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests
+    }
+    /// It waits for other tasks. Returns its seat.
+    pub(crate) fn rest(&mut self) -> Option<Seat> {
+        self.rests |= self.seat.is_some();
+        self.seat.take()
+    }
+    pub(crate) fn go_on(&mut self, seat: Seat) {
+        (self.seat, self.rests) = (Some(seat), false);
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +88,7 @@ impl Holder {
         let running = self.running.get_mut(&task).filter(|it| it.attempt == attempt);
         let Some(running) = running else { return false };
         match running.seat.take() {
+            None if running.rests => {}
             None => running.started = now, // A no-op takes no time.
             seat => self.slots.give_back(seat),
         }
@@ -234,6 +252,7 @@ impl Scheduler {
             attempt,
             spec,
             seat,
+            rests: false,
             started: now,
             reads,
             pins,
@@ -273,7 +292,7 @@ impl Scheduler {
         let mut running = self.holder.running.remove(&task).expect("looked at above");
         self.holder.start_requests.ended(task);
         // A no-op takes no time; the duration of the step that ran it says nothing about it.
-        let has_run = running.seat.is_some() || waited_since.is_some();
+        let has_run = running.seat.is_some() || running.rests || waited_since.is_some();
         let started = if has_run { running.started } else { at };
         if outcome.is_done() {
             let moved_bytes = running.reads.moved_bytes;

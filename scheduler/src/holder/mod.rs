@@ -19,6 +19,7 @@ pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
+mod resting;
 pub(crate) mod slots;
 pub(crate) mod staging;
 pub(crate) mod start_permission;
@@ -52,6 +53,7 @@ use crate::holder::start_permission::StartRequests;
 use crate::holder::task::BundleBuilder;
 use crate::holder::turns::TurnsOfAttempts;
 use crate::holder::variables::Variables;
+use crate::objects::drain::AttemptKey;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 use crate::scheduler::Options;
@@ -105,6 +107,8 @@ pub(crate) struct Holder {
     gangs: Option<Box<Gangs>>,
     /// The classes of gangs in the queues for which the map of this epoch has too few nodes.
     gangs_lacking: Option<Box<(u64, BTreeSet<u64>)>>,
+    /// Attempts that rested and wait for a seat, in order; `None`: there are none.
+    returning: Option<VecDeque<AttemptKey>>,
 }
 
 impl Holder {
@@ -142,6 +146,7 @@ impl Holder {
             variables: None,
             gangs: None,
             gangs_lacking: None,
+            returning: None,
         }
     }
 

@@ -169,6 +169,7 @@ impl Scheduler {
         self.drop_expired(out);
         self.holder.check_reservation();
         self.tend_gangs(now, out);
+        self.seat_returning(out);
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);
@@ -177,7 +178,8 @@ impl Scheduler {
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
-        if self.holder.stopping || self.holder.slots.is_paused() {
+        // Attempts that go on come before all that would start.
+        if self.holder.stopping || self.holder.slots.is_paused() || self.holder.wants_seats() {
             return;
         }
         while self.holder.slots.free() > 0

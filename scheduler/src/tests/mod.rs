@@ -16,6 +16,7 @@ mod placement_tests;
 mod recall_tests;
 mod reconcile_tests;
 mod resources_tests;
+mod resting_tests;
 mod staging_tests;
 mod stall_probe_tests;
 mod start_permission_tests;

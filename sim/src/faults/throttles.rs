@@ -23,7 +23,7 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn draw(world: &WorldOptions) -> Self {
         let mut dice = SimRng::new(world.seed ^ STREAM);
-        let is_own = world.mutant.is_some_and(|mutant| Mutant::OF_THROTTLES.contains(&mutant));
+        let is_own = world.mutant.is_some_and(|it| it.is_among(&Mutant::OF_THROTTLES));
         let share = if is_own { 1000 } else { THROTTLED_PERMILLE };
         let is_drawn = dice.chance(share);
         Self { dice: is_drawn.then_some(dice) }

@@ -415,7 +415,8 @@ impl Cluster<'_, '_> {
                 Effect::Part(_)
                 | Effect::Variable { .. }
                 | Effect::VariablesForgotten { .. }
-                | Effect::VariableSet { .. } => {}
+                | Effect::VariableSet { .. }
+                | Effect::GoesOn { .. } => {}
                 Effect::TurnAnswer { .. } => {} // No task of a study spawns others.
                 Effect::Kill { task, attempt } => {
                     if let Some(run) = self.machines[index].running.remove(&(task, attempt)) {

@@ -1,0 +1,373 @@
+//! The requests of a call. Their form is in `docs/worker-protocol.md`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use client::{ClientError, NewTask, Parent, StreamFilter, StreamPiece, TaskPhase};
+use executor::{CallAnswer, CallRequest};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, codec, wire};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::session::{self, Session};
+use super::{Answers, Failure, Host};
+
+/// Larger answers go as files.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+/// The time that nodes have to report their state.
+const NODES_TIMEOUT: Duration = Duration::from_secs(2);
+/// The specs of one call.
+const SPECS_MAX: usize = 65_536;
+
+/// Numbers the files of large answers.
+static FILES: AtomicU64 = AtomicU64::new(1);
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+enum Asked {
+    Open { name: String },
+    Spec(Box<SpecFields>),
+    Append { spec: usize, parents: Vec<(u64, u32)> },
+    Room,
+    Flush,
+    Release { locals: Vec<u64> },
+    Cancel { locals: Vec<u64> },
+    IsRunning { local: u64 },
+    Explain { local: u64 },
+    Place { local: u64 },
+    Printed { local: u64, node: u32, stderr: bool },
+    Fetch { local: u64, attempt: u64, node: u32 },
+    Nodes,
+    KvInsert { key: String, path: Option<String> },
+    KvRemove { key: String },
+}
+
+/// The arguments of the program, the modules and the environment.
+type RuntimeFields = (Vec<String>, Vec<String>, Vec<(String, String)>);
+
+#[derive(Debug, Deserialize)]
+struct SpecFields {
+    options: OptionFields,
+    /// `None`: that of the call that asks.
+    runtime: Option<RuntimeFields>,
+    /// In hexadecimal digits.
+    function: String,
+    inputs: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct OptionFields {
+    kind: String,
+    name: String,
+    cpus: u32,
+    memory_bytes: u64,
+    retries: u32,
+    time_limit_ns: u64,
+    priority: i32,
+    replicas: u32,
+}
+
+type Answered = Result<(Value, Vec<u8>), Failure>;
+
+/// Begins a request. Appends and specs are done when this returns.
+pub(super) fn begin(
+    host: &Rc<Host>,
+    session: &Rc<Session>,
+    request: CallRequest,
+    answers: Answers,
+) {
+    let asked = match serde_json::from_slice(&request.json) {
+        Ok(asked) => asked,
+        Err(error) => {
+            let text = format!("a request that this node does not know: {error}");
+            return answers.fail(&Failure { class: "ClusterError", text });
+        }
+    };
+    let now = match asked {
+        Asked::Spec(fields) => spec(session, &request.spec, *fields, &request.data),
+        Asked::Append { spec, parents } => append(session, spec, parents, request.data),
+        asked => {
+            let (host, session) = (Rc::clone(host), Rc::clone(session));
+            tokio::task::spawn_local(async move {
+                let told = answers.clone();
+                match later(host, session, asked, request.data, told).await {
+                    Ok((json, data, job)) => answer(&answers, &json, data, job),
+                    Err(failure) => answers.fail(&failure),
+                }
+            });
+            return;
+        }
+    };
+    match now {
+        Ok((json, data)) => answer(&answers, &json, data, None),
+        Err(failure) => answers.fail(&failure),
+    }
+}
+
+fn answer(answers: &Answers, json: &Value, data: Vec<u8>, job: Option<JobId>) {
+    let json = json.to_string().into_bytes();
+    answers.tell(CallAnswer { json, data, job, is_news: false });
+}
+
+fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]) -> Answered {
+    let mut specs = session.specs.borrow_mut();
+    if specs.len() >= SPECS_MAX {
+        return Err(Failure::value(format!("a call makes calls of at most {SPECS_MAX} kinds")));
+    }
+    let own = match &of_call.body {
+        Some(wire::spec::Body::Call(call)) => call.runtime.clone(),
+        _ => None,
+    };
+    let runtime = fields.runtime.map(|(argv, preload, env)| wire::Runtime {
+        argv,
+        env: env.into_iter().map(|(name, value)| wire::Env { name, value }).collect(),
+        preload,
+        ..Default::default()
+    });
+    let function = security::from_hex::<16>(&fields.function);
+    let function = function.ok_or_else(|| Failure::value("the function has no hash"))?;
+    let call = wire::Call {
+        runtime: runtime.or(own),
+        function: function.to_vec().into(),
+        body: body.to_vec().into(),
+        body_codec: codec::RAW.into(),
+        codec: codec::PICKLE.into(),
+        ..Default::default()
+    };
+    let options = fields.options;
+    let input = |k: usize| wire::Input { key: format!("{k}"), value: true, ..Default::default() };
+    let spec = wire::Spec {
+        kind: options.kind,
+        name: options.name,
+        cpus: options.cpus,
+        memory_bytes: options.memory_bytes,
+        retries: options.retries,
+        time_limit_ns: options.time_limit_ns,
+        // A call that waits holds a process, so its calls come before others of its kind.
+        priority: options.priority.max(of_call.priority.saturating_add(1)),
+        request: request_of(options.cpus, options.memory_bytes)?,
+        body: Some(wire::spec::Body::Call(call)),
+        inputs: (0..fields.inputs).map(input).collect(),
+        outputs: vec![wire::Output {
+            key: "result".to_owned(),
+            replicas: options.replicas,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    specs.push(Arc::new(spec));
+    Ok((json!({ "spec": specs.len() - 1 }), Vec::new()))
+}
+
+/// The request of a call; empty: cpus alone.
+fn request_of(cpus: u32, memory_bytes: u64) -> Result<Vec<u8>, Failure> {
+    if memory_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let text = format!("cpus={cpus}, memory={memory_bytes}");
+    let request = text.parse::<resources::Request>();
+    Ok(request.map_err(|error| Failure::value(error.to_string()))?.encode())
+}
+
+fn append(session: &Session, spec: usize, parents: Vec<(u64, u32)>, payload: Vec<u8>) -> Answered {
+    let job = session.job()?;
+    let specs = session.specs.borrow();
+    let spec = specs.get(spec).ok_or_else(|| Failure::value("no such spec"))?;
+    let spec = client::raw::task_spec(Arc::clone(spec));
+    let parent = |(task, output)| Parent { task: LocalId(task), output: Some(output) };
+    let parents = parents.into_iter().map(parent).collect();
+    let task = NewTask { payload: payload.into(), parents, ..NewTask::default() };
+    let local = job.append(&spec, task)?;
+    session.note_open(local);
+    Ok((json!({ "local": local.0 }), Vec::new()))
+}
+
+type AnsweredLater = Result<(Value, Vec<u8>, Option<JobId>), Failure>;
+
+async fn later(
+    host: Rc<Host>,
+    session: Rc<Session>,
+    asked: Asked,
+    data: Vec<u8>,
+    answers: Answers,
+) -> AnsweredLater {
+    if let Asked::Open { name } = asked {
+        let job = session::open(host, session, name, answers).await?;
+        return Ok((json!({ "job": job.0 }), Vec::new(), Some(job)));
+    }
+    let (json, data) = of_job(&host, &session, asked, data).await?;
+    Ok((json, data, None))
+}
+
+async fn of_job(host: &Host, session: &Session, asked: Asked, data: Vec<u8>) -> Answered {
+    let locals = |locals: Vec<u64>| locals.into_iter().map(LocalId).collect::<Vec<_>>();
+    let json = match asked {
+        Asked::Room => session.job()?.room().await.map(|()| json!({}))?,
+        Asked::Flush => session.job()?.flush().await.map(|()| json!({}))?,
+        Asked::Release { locals: of } => {
+            session.job()?.release(&locals(of)).await.map(|()| json!({}))?
+        }
+        Asked::Cancel { locals: of } => {
+            let job = session.job()?.id();
+            let cancelled = host.client().await?.cancel(job, &locals(of)).await?;
+            json!({ "cancelled": cancelled.cancelled })
+        }
+        Asked::Nodes => nodes(host).await?,
+        Asked::KvInsert { key, path } => {
+            let data = match path {
+                Some(path) => read_file(host, &path)?,
+                None => data,
+            };
+            let kv = host.client().await?.kv();
+            kv.insert(key.as_bytes(), &data).await.map(|_| json!({}))?
+        }
+        Asked::KvRemove { key } => {
+            host.client().await?.kv().remove(key.as_bytes()).await.map(|_| json!({}))?
+        }
+        Asked::Fetch { local, attempt, node } => {
+            return fetch(host, session, local, attempt, NodeId(node)).await;
+        }
+        Asked::Printed { local, node, stderr } => {
+            return printed(host, session, LocalId(local), NodeId(node), stderr).await;
+        }
+        asked => explained(host, session, asked).await?,
+    };
+    Ok((json, Vec::new()))
+}
+
+async fn explained(host: &Host, session: &Session, asked: Asked) -> Result<Value, Failure> {
+    let (Asked::IsRunning { local } | Asked::Explain { local } | Asked::Place { local }) = asked
+    else {
+        return Err(Failure::value("no such request"));
+    };
+    let job = session.job()?.id();
+    let explained = host.client().await?.explain(job, LocalId(local)).await?;
+    Ok(match asked {
+        Asked::Explain { .. } => json!({ "lines": explained.lines }),
+        Asked::IsRunning { .. } => {
+            let phase = explained.task.map(|task| task.phase);
+            json!({ "running": phase == Some(TaskPhase::Running) })
+        }
+        _ => {
+            let place = explained.task.and_then(|task| Some((task.attempt.0, task.node?.0)));
+            json!({ "place": place })
+        }
+    })
+}
+
+async fn nodes(host: &Host) -> Result<Value, Failure> {
+    let states = host.client().await?.node_states(NODES_TIMEOUT).await;
+    let nodes: Vec<Value> = states
+        .into_iter()
+        .map(|(node, state)| {
+            let member = state.ok().and_then(|state| state.member);
+            let told = if member.is_some() { "up" } else { "silent" };
+            json!({ "id": node.0, "state": told, "slots": member.map_or(0, |it| it.slots) })
+        })
+        .collect();
+    Ok(json!({ "nodes": nodes }))
+}
+
+async fn fetch(host: &Host, session: &Session, local: u64, attempt: u64, node: NodeId) -> Answered {
+    let task = TaskId::new(session.job()?.id().0, local);
+    let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
+    let read = host.client().await?.read_object(node, object).await;
+    let data = read.map_err(|error| match error {
+        ClientError::Refused(text) => Failure { class: "ResultLost", text },
+        error => error.into(),
+    })?;
+    send(host, data.to_vec())
+}
+
+async fn printed(
+    host: &Host,
+    session: &Session,
+    local: LocalId,
+    node: NodeId,
+    stderr: bool,
+) -> Answered {
+    let filter = StreamFilter { tasks: vec![local], stderr, ..StreamFilter::default() };
+    let mut attempts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let see = |piece: StreamPiece| -> Result<(), ClientError> {
+        attempts.entry(piece.attempt.0).or_default().extend_from_slice(&piece.data);
+        Ok(())
+    };
+    host.client().await?.streams(node, session.job()?.id(), &filter, see).await?;
+    send(host, attempts.pop_last().map(|(_, data)| data).unwrap_or_default())
+}
+
+/// Bytes for the worker, as a file if they are many. The worker removes it.
+fn send(host: &Host, data: Vec<u8>) -> Answered {
+    if data.len() <= INLINE_BYTES_MAX {
+        return Ok((json!({}), data));
+    }
+    let name = format!("nested-{}", FILES.fetch_add(1, Ordering::Relaxed));
+    let path = host.results.join(name);
+    let failed = |error: std::io::Error| Failure {
+        class: "ClusterError",
+        text: format!("cannot write {}: {error}", path.display()),
+    };
+    std::fs::write(&path, data).map_err(failed)?;
+    Ok((json!({ "path": path }), Vec::new()))
+}
+
+/// The bytes of a file that a worker has written for its node, which removes it.
+fn read_file(host: &Host, path: &str) -> Result<Vec<u8>, Failure> {
+    let path = Path::new(path);
+    if path.parent() != Some(&host.results) || path.file_name().is_none() {
+        return Err(Failure::value("a file outside of the directory for results"));
+    }
+    let bytes = std::fs::read(path);
+    let _ = std::fs::remove_file(path);
+    bytes.map_err(|error| Failure::value(format!("cannot read {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_names_only_files_of_its_own_directory() {
+        let results = tempfile::tempdir().unwrap();
+        let host = Host {
+            dir: "/nowhere".into(),
+            results: results.path().to_owned(),
+            client: tokio::sync::OnceCell::new(),
+        };
+        let inside = results.path().join("1.2");
+        std::fs::write(&inside, b"seven").unwrap();
+        assert_eq!(read_file(&host, inside.to_str().unwrap()).unwrap(), b"seven");
+        assert!(!inside.exists(), "the node removes it");
+        assert!(read_file(&host, "/etc/hostname").is_err());
+        assert!(read_file(&host, results.path().join("..").to_str().unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_calls_of_a_call_have_its_runtime_and_come_before_it() {
+        let session = Session::new((TaskId::new(1, 2), Attempt(1)));
+        let argv = vec!["python9".to_owned()];
+        let runtime = wire::Runtime { argv: argv.clone(), ..Default::default() };
+        let call = wire::Call { runtime: Some(runtime), ..Default::default() };
+        let of_call = wire::Spec {
+            priority: 4,
+            body: Some(wire::spec::Body::Call(call)),
+            ..Default::default()
+        };
+        let fields = json!({
+            "options": {"kind": "f", "name": "f", "cpus": 1, "memory_bytes": 0, "retries": 0,
+                        "time_limit_ns": 0, "priority": 0, "replicas": 2},
+            "runtime": null, "function": "00112233445566778899aabbccddeeff", "inputs": 1,
+        });
+        let fields = serde_json::from_value(fields).unwrap();
+        let (json, _) = spec(&session, &of_call, fields, b"body").unwrap();
+        assert_eq!(json, json!({ "spec": 0 }));
+        let made = session.specs.borrow()[0].clone();
+        assert_eq!(made.priority, 5);
+        let Some(wire::spec::Body::Call(call)) = &made.body else { panic!("no call") };
+        assert_eq!(call.runtime.as_ref().unwrap().argv, argv);
+    }
+}

@@ -1,0 +1,264 @@
+//! Calls that make calls: requests of a running call, its waits, and calls that run on top of one
+//! that waits.
+//!
+//! A call that waits has given its slot back, so another call starts. It gets a process of its own
+//! as long as the node has fewer than its limit. At the limit a process that waits runs calls of
+//! its own call itself. If nothing of that helps, one wait ends with an error.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proto::{Attempt, JobId, TaskId, wire};
+
+use super::call::Call;
+use super::pool::Pool;
+use super::wire::Malformed;
+use super::worker::{Stage, Worker};
+use crate::table::Key;
+
+/// The processes of a node for each slot, as long as calls can start.
+const PROCESSES_PER_SLOT: usize = 2;
+/// With all processes waiting for this time, and calls that none of them may run, one more starts.
+const STUCK_MAX: Duration = Duration::from_millis(500);
+/// The calls that one process runs on top of one another.
+const STACK_MAX: usize = 128;
+
+/// A request of a running call.
+#[derive(Debug)]
+pub struct CallRequest {
+    /// The task of the call.
+    pub task: TaskId,
+    pub attempt: Attempt,
+    /// Its description.
+    pub spec: Arc<wire::Spec>,
+    /// The request, in JSON, and its bytes.
+    pub json: Vec<u8>,
+    pub data: Vec<u8>,
+}
+
+/// An answer to a request, or news that was not asked for.
+#[derive(Debug, Default)]
+pub struct CallAnswer {
+    /// In JSON, with its bytes.
+    pub json: Vec<u8>,
+    pub data: Vec<u8>,
+    /// The job of the call's own calls, once it is open.
+    pub job: Option<JobId>,
+    /// The answer ends no request.
+    pub is_news: bool,
+}
+
+/// Takes the answers for one request, and the news that follow from it.
+pub type CallAnswers = Arc<dyn Fn(CallAnswer) + Send + Sync>;
+
+/// Serves running calls that submit further calls. No function may block.
+pub trait CallHost: fmt::Debug + Send + Sync {
+    fn ask(&self, request: CallRequest, answers: CallAnswers);
+    /// The call waits and needs no slot, or wants its slot again.
+    fn rests(&self, task: TaskId, attempt: Attempt, rests: bool);
+    /// The call has ended: what it has opened ends with it.
+    fn ended(&self, task: TaskId, attempt: Attempt);
+}
+
+/// The state of a call that makes calls.
+#[derive(Debug, Default)]
+pub(super) struct Nested {
+    /// It has asked for something.
+    asked: bool,
+    pub(super) job: Option<JobId>,
+    /// It waits since then, without a slot.
+    pub(super) rests: Option<Instant>,
+    /// It wants its slot again.
+    returns: bool,
+}
+
+impl Worker {
+    /// Whether the call that it runs waits.
+    pub(super) fn rests(&self) -> bool {
+        self.calls.front().is_some_and(|call| call.nested.rests.is_some())
+    }
+}
+
+impl Pool {
+    /// A request of a call.
+    pub(super) fn hear_ask(
+        &mut self,
+        id: u64,
+        (number, seq): (u64, u64),
+        (json, data): (&[u8], &[u8]),
+    ) -> Result<(), Malformed> {
+        let worker = self.workers.get_mut(&id).expect("it is heard");
+        let call = worker.calls.iter_mut().find(|call| call.number == number);
+        let call = call.ok_or(Malformed("a request of a call that it does not have"))?;
+        call.nested.asked = true;
+        let (task, attempt) = call.key;
+        let spec = call.launch.spec.clone();
+        let request = CallRequest { task, attempt, spec, json: json.to_vec(), data: data.to_vec() };
+        let answers = self.answers.clone();
+        let told = move |answer: CallAnswer| answers(number, seq, answer);
+        match &self.shared.config.host {
+            Some(host) => host.ask(request, Arc::new(told)),
+            None => told(CallAnswer {
+                json: br#"{"error": "ClusterError", "text": "this node serves no calls of calls"}"#
+                    .to_vec(),
+                ..CallAnswer::default()
+            }),
+        }
+        Ok(())
+    }
+
+    /// Passes an answer on, unless the call has ended.
+    pub(super) fn answer(&mut self, number: u64, seq: u64, answer: &CallAnswer) {
+        let holds = |worker: &Worker| worker.calls.iter().any(|call| call.number == number);
+        let Some((&id, worker)) = self.workers.iter_mut().find(|(_, it)| holds(it)) else { return };
+        if let Some(job) = answer.job
+            && let Some(call) = worker.calls.iter_mut().find(|call| call.number == number)
+        {
+            call.nested.job = Some(job);
+        }
+        let seq = if answer.is_news { 0 } else { seq };
+        worker.outgoing.answer(number, seq, &answer.json, &answer.data);
+        self.write_more(id);
+    }
+
+    /// A call waits for its calls, or wants to go on.
+    pub(super) fn hear_rest(
+        &mut self,
+        id: u64,
+        number: u64,
+        rests: bool,
+        now: Instant,
+    ) -> Result<(), Malformed> {
+        let worker = self.workers.get_mut(&id).expect("it is heard");
+        let call = worker.calls.iter_mut().find(|call| call.number == number);
+        let call = call.ok_or(Malformed("a wait of a call that it does not have"))?;
+        let key = call.key;
+        if rests {
+            call.nested.rests = Some(now);
+        } else if call.nested.rests.is_some() {
+            call.nested.returns = true;
+        } else {
+            worker.outgoing.go_on(number, false); // It has its slot.
+            self.write_more(id);
+            return Ok(());
+        }
+        self.tell_host(key, rests);
+        Ok(())
+    }
+
+    fn tell_host(&self, (task, attempt): Key, rests: bool) {
+        if let Some(host) = &self.shared.config.host {
+            host.rests(task, attempt, rests);
+        }
+    }
+
+    /// The call has its slot again.
+    pub(super) fn go_on(&mut self, key: Key, now: Instant) {
+        for (&id, worker) in &mut self.workers {
+            let call = worker.calls.iter_mut().find(|call| call.key == key && call.nested.returns);
+            let Some(call) = call else { continue };
+            let number = call.number;
+            call.went_on(now);
+            worker.outgoing.go_on(number, false);
+            self.write_more(id);
+            return;
+        }
+    }
+
+    /// The call has left its worker: what it has opened ends with it. A call that starts again has
+    /// a slot again, sooner or later.
+    pub(super) fn leave_nested(&self, call: &mut Call, starts_again: bool) {
+        let nested = std::mem::take(&mut call.nested);
+        let (task, attempt) = call.key;
+        if let (true, Some(host)) = (nested.asked, &self.shared.config.host) {
+            host.ended(task, attempt);
+        }
+        if starts_again && nested.rests.is_some() {
+            self.tell_host(call.key, false);
+        }
+    }
+
+    /// Gives a call to a worker whose call waits and has submitted it. `Err`: there is none, or a
+    /// worker of its own may start.
+    pub(super) fn stack(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
+        if self.processes() < PROCESSES_PER_SLOT * self.slots() {
+            return Err(call);
+        }
+        let job = Some(call.key.0.job);
+        let fits = |worker: &Worker| {
+            worker.stage == Stage::Ready
+                && worker.runtime == call.runtime
+                && worker.interrupted.is_none()
+                && worker.calls.len() < STACK_MAX
+                && worker.rests()
+                && worker.calls.front().is_some_and(|first| first.nested.job == job)
+        };
+        let Some((&id, _)) = self.workers.iter().find(|(_, it)| fits(it)) else { return Err(call) };
+        self.hand_over(id, call);
+        Ok(())
+    }
+
+    fn slots(&self) -> usize {
+        self.shared.config.slots.max(1) as usize
+    }
+
+    /// The number of workers that live. One that ends counts while it may still run a call.
+    fn processes(&self) -> usize {
+        let lives = |it: &&Worker| it.stage != Stage::Ending || !it.calls.is_empty();
+        self.workers.values().filter(lives).count()
+    }
+
+    /// Whether a worker more may start, with none to be ended for it.
+    pub(super) fn may_start_more(&mut self, now: Instant) -> bool {
+        let lives = self.processes();
+        let resting = self.workers.values().filter(|it| it.rests()).count();
+        let slots = self.slots();
+        if lives - resting < slots && lives < PROCESSES_PER_SLOT * slots {
+            self.stuck = None;
+            return true;
+        }
+        if lives > resting || resting == 0 {
+            self.stuck = None; // A call runs, and will end or wait.
+            return false;
+        }
+        let since = *self.stuck.get_or_insert(now);
+        if now < since + STUCK_MAX {
+            return false;
+        }
+        self.stuck = None;
+        // Twice the limit, so that calls of other runtimes and jobs may end the waits.
+        if lives < 2 * PROCESSES_PER_SLOT * slots + 4 {
+            return true;
+        }
+        self.end_a_wait(now);
+        false
+    }
+
+    /// All processes wait, and none of them may run what should start: one wait ends in an error.
+    fn end_a_wait(&mut self, now: Instant) {
+        let since = |worker: &Worker| worker.calls.front().and_then(|call| call.nested.rests);
+        let last = self.workers.iter().filter(|(_, it)| it.interrupted.is_none());
+        let last = last.filter_map(|(id, worker)| Some((since(worker)?, *id))).max();
+        let Some((_, id)) = last else { return };
+        let worker = self.workers.get_mut(&id).expect("it was just found");
+        let call = worker.calls.front_mut().expect("it rests");
+        let (key, number) = (call.key, call.number);
+        call.went_on(now);
+        worker.outgoing.go_on(number, true);
+        self.write_more(id);
+        // It goes on at once: a slot may become free only by that.
+        self.tell_host(key, false);
+    }
+}
+
+impl Call {
+    /// The wait has ended; its time does not count.
+    fn went_on(&mut self, now: Instant) {
+        let since = self.nested.rests.take();
+        self.nested.returns = false;
+        if let (Some(since), Some(sent)) = (since, &mut self.sent) {
+            *sent += now.saturating_duration_since(since);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""The programs of workers."""
+
+import os
+import sys
+
+from . import _pickling, _wrappers
+from ._sizes import size_bytes
+
+
+class Runtime:
+    """The Python of workers, and what they do before calls.
+
+    `python`: its path; without it that of this program. `preload`: modules that a node loads once.
+    `init`: a function that each worker calls before its first call. `prologue`: lines of bash
+    before the start of Python, such as "module load x". `env`: variables. `memory`: asked by each
+    call that names no memory, and its limit.
+    """
+
+    def __init__(self, python=None, *, preload=(), init=None, prologue="", env=None, memory=0):
+        if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
+            raise TypeError("preload is a list of names of modules, not %r" % (preload,))
+        if init is not None and not callable(init):
+            raise TypeError("init is a function, not %r" % (init,))
+        self.python = os.path.expanduser(os.fspath(python)) if python else sys.executable
+        self.preload, self.init, self.prologue = tuple(preload), init, prologue
+        self.env = tuple(sorted((str(name), str(value)) for name, value in (env or {}).items()))
+        self.memory = size_bytes(memory)
+        self._init_key = None
+
+    def _fields(self):
+        """As the core takes them: arguments, modules, environment."""
+        argv = [self.python, "{worker}"]
+        if self.prologue:
+            argv = ["bash", "-c", self.prologue + '\nexec "$0" "$@"', *argv]
+        return argv, list(self.preload), list(self.env)
+
+    def _wrapped(self, fn):
+        """What the worker calls for `fn`."""
+        if self.init is None:
+            return fn
+        if self._init_key is None:
+            data = _pickling.function_bytes(self.init)
+            if data is None:
+                raise TypeError("init refers to a future")
+            self._init_key = _pickling.digest(data)
+        return _wrappers.Initialised(fn, self.init, self._init_key)
+
+    def __repr__(self):
+        shown = [repr(self.python)]
+        shown += ["%s=%r" % (name, getattr(self, name)) for name in ("preload", "init") if getattr(self, name)]
+        return "Runtime(%s)" % ", ".join(shown)

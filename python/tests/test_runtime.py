@@ -1,0 +1,105 @@
+"""Runtimes, and options that reach the core."""
+
+import os
+import sys
+import unittest
+
+from . import node  # noqa: F401 (it sets the path)
+import starling
+from starling._options import Options
+from .fake_core import Core
+
+
+def add(a, b=1):
+    return a + b
+
+
+class SeesRuntimes(Core):
+    """A core that keeps the runtimes of its specs."""
+
+    def __init__(self):
+        super().__init__()
+        self.runtimes = []
+
+    def open_job(self, name, on_ends, on_lost):
+        job = super().open_job(name, on_ends, on_lost)
+        make = job.spec
+
+        def spec(options, runtime, *rest):
+            self.runtimes.append((options, runtime))
+            return make(options, runtime, *rest)
+
+        job.spec = spec
+        return job
+
+
+class Runtimes(unittest.TestCase):
+    def setUp(self):
+        self.core = SeesRuntimes()
+        self.addCleanup(self.core.close)
+
+    def client(self, **options):
+        client = starling.Client(_core=self.core, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_the_program_of_workers(self):
+        self.client().submit(add, 1).result(10)
+        self.client(python="/p", preload=["m"], env={"B": "2", "A": 1}).submit(add, 1).result(10)
+        runtime = starling.Runtime("~/p", prologue="module load gcc", memory="1GiB")
+        bound = self.client().options(runtime=runtime)
+        bound.submit(add, 1).result(10)
+        bound.options(memory="2GiB").submit(add, 1).result(10)
+        self.client(runtime=runtime).submit(add, 1).result(10)
+        found = [runtime for _, runtime in self.core.runtimes]
+
+        plain, given, bash, more, whole = found
+        self.assertEqual(plain, ([sys.executable, "{worker}"], [], []))
+        self.assertEqual(given, (["/p", "{worker}"], ["m"], [("A", "1"), ("B", "2")]))
+        script = 'module load gcc\nexec "$0" "$@"'
+        self.assertEqual(bash[0], ["bash", "-c", script, os.path.expanduser("~/p"), "{worker}"])
+        self.assertEqual((more, whole), (bash, bash))
+        memory = [options["memory_bytes"] for options, _ in self.core.runtimes]
+        self.assertEqual(memory, [0, 0, 1 << 30, 2 << 30, 1 << 30])
+
+    def test_init_runs_once_in_a_worker(self):
+
+
+        def init():
+            import tests.test_runtime as here
+
+            here.BEGUN.append(1)
+
+        runtime = starling.Runtime(init=init)
+        del BEGUN[:]
+        bound = self.client().options(runtime=runtime, retries=1, retry_on=OSError)
+        self.assertEqual([bound.submit(add, k).result(10) for k in range(4)], [1, 2, 3, 4])
+        self.assertEqual(BEGUN, [1])
+        # The name of the task is that of the function.
+        self.assertEqual({options["name"] for options, _ in self.core.runtimes}, {"add"})
+
+    def test_copies(self):
+        self.assertEqual(Options().fields("f")["replicas"], 0)
+        self.assertEqual(Options().changed({"copies": 2}).fields("f")["replicas"], 2)
+        for wrong in (0, 6, "2", True):
+            with self.assertRaises(ValueError, msg=wrong):
+                Options().changed({"copies": wrong})
+
+    def test_wrong_runtimes(self):
+        wrong = ({"preload": "numpy"}, {"preload": [1]}, {"init": 5})
+        for options in wrong:
+            with self.assertRaises(TypeError, msg=options):
+                starling.Runtime(**options)
+        with self.assertRaises(ValueError):
+            starling.Runtime(memory="much")
+        with self.assertRaises(TypeError):
+            Options().changed({"runtime": "python3"})
+        with self.assertRaises(TypeError):
+            self.client(python="/p", runtime=starling.Runtime())
+        self.assertIn("Runtime('/p'", repr(starling.Runtime("/p", preload=["m"])))
+
+
+BEGUN = []
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+//! Attempts that rest: they run, wait for other tasks, and have given their seats back.
+//!
+//! An attempt that wants to go on takes a seat again before any other task starts here. So it does
+//! not wait for tasks that came later.
+
+use std::collections::VecDeque;
+
+use proto::{Attempt, TaskId};
+use resources::{PoolSet, Request};
+
+use crate::Scheduler;
+use crate::holder::Holder;
+use crate::holder::slots::{Need, Seat};
+use crate::objects::drain::AttemptKey;
+use crate::output::Out;
+
+impl Holder {
+    /// Whether attempts that rested wait for a seat.
+    pub(crate) fn wants_seats(&self) -> bool {
+        self.returning.is_some()
+    }
+
+    /// The seat of an attempt that rested; `None`: it is not free yet.
+    fn seat_again(&mut self, task: TaskId) -> Option<Seat> {
+        let spec = self.running.get(&task)?.spec();
+        if spec.request.is_empty() {
+            return self.slots.take(Need::Cpus(spec.cpus.max(1)), PoolSet::EMPTY);
+        }
+        let fit = self.slots.resolve(&Request::decode(&spec.request).ok()?)?;
+        self.slots.take(Need::Fit(&fit), PoolSet::EMPTY)
+    }
+}
+
+impl Scheduler {
+    /// An attempt that runs here waits for other tasks, or wants to go on. One that does not run
+    /// here is ignored: its shell hears of its end. A repetition changes nothing.
+    pub fn on_rests(&mut self, task: TaskId, attempt: Attempt, rests: bool, out: &mut Out) {
+        let running = self.holder.running.get_mut(&task);
+        let running = running.filter(|it| it.attempt == attempt && !it.is_gang());
+        let Some(running) = running else { return };
+        if !rests {
+            if running.rests() {
+                let waiting = self.holder.returning.get_or_insert_default();
+                if !waiting.contains(&(task, attempt)) {
+                    waiting.push_back((task, attempt));
+                }
+            } else {
+                out.goes_on.get_or_insert_default().push((task, attempt)); // It has its seat.
+            }
+            return;
+        }
+        let seat = running.rest();
+        if let Some(waiting) = &mut self.holder.returning {
+            waiting.retain(|other| *other != (task, attempt));
+        }
+        // Beside a task that runs alone nothing starts, which would be true for its own calls.
+        self.holder.start_requests.ended(task);
+        self.holder.slots.give_back(seat);
+    }
+
+    /// Gives seats to attempts that want to go on, in their order.
+    pub(crate) fn seat_returning(&mut self, out: &mut Out) {
+        let Some(waiting) = self.holder.returning.take() else { return };
+        let mut left: VecDeque<AttemptKey> = VecDeque::new();
+        for (task, attempt) in waiting {
+            let running = self.holder.running.get(&task);
+            if running.is_none_or(|it| it.attempt != attempt || !it.rests()) {
+                continue; // It has ended.
+            }
+            match if left.is_empty() { self.holder.seat_again(task) } else { None } {
+                Some(seat) => {
+                    let running = self.holder.running.get_mut(&task).expect("looked at above");
+                    running.go_on(seat);
+                    out.goes_on.get_or_insert_default().push((task, attempt));
+                }
+                None => left.push_back((task, attempt)),
+            }
+        }
+        if !left.is_empty() {
+            self.holder.returning = Some(left);
+        }
+    }
+}
