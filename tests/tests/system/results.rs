@@ -310,8 +310,7 @@ fn a_wait_ends_with_what_is_kept_and_how_to_fetch_it() {
     let good = instance.starling(&["submit", "--wait", "--file", "good.toml"]).ok();
     assert_eq!(good.stdout, "1\n", "the number alone");
     let fetch = "starling job fetch 1 --output DIR";
-    let line =
-        format!("job 1 keeps 1 result in the cluster: answer.txt; '{fetch}' copies them\n");
+    let line = format!("job 1 keeps 1 result in the cluster: answer.txt; '{fetch}' copies them\n");
     assert!(good.stderr.contains(&line), "{}", good.stderr);
     assert!(instance.starling(&["job", "wait", "1"]).ok().stderr.contains(&line));
     let json = instance.json(&["job", "wait", "1"]);
