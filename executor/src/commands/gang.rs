@@ -19,6 +19,8 @@ use crate::executor::ExecutorConfig;
 const NODES: &str = ".starling-nodes";
 const HOSTS: &str = ".starling-hosts";
 const MPI_HOSTS: &str = ".starling-mpi-hosts";
+/// The same for Open MPI: it takes all cores of a host that one line names without a number.
+const OPEN_MPI_HOSTS: &str = ".starling-open-mpi-hosts";
 /// A program in a task's directory that calls `starling rsh`: some launchers take one word only.
 const AGENT: &str = ".starling-rsh";
 
@@ -33,12 +35,10 @@ const AGENT_VARIABLES: [&str; 5] = [
 /// The variables that make the launchers of MPICH and Intel use their agent.
 const LAUNCHER_VARIABLES: [&str; 2] = ["HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP"];
 /// The variables with the file of a launcher that has a line for each cpu.
-const MPI_HOSTS_VARIABLES: [&str; 4] = [
-    "STARLING_MPI_HOSTFILE",
-    "OMPI_MCA_orte_default_hostfile",
-    "PRTE_MCA_prte_default_hostfile",
-    "HYDRA_HOST_FILE",
-];
+const MPI_HOSTS_VARIABLES: [&str; 2] = ["STARLING_MPI_HOSTFILE", "HYDRA_HOST_FILE"];
+/// The variables with the file of Open MPI up to 4, and from 5 on.
+const OPEN_MPI_HOSTS_VARIABLES: [&str; 2] =
+    ["OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"];
 
 /// Open MPI names the shared memory of a process by its host, and by its number on its node: names
 /// of several nodes of one host would be equal.
@@ -71,9 +71,11 @@ pub(crate) fn push_gang(
         return Ok(()); // No command reaches its node.
     }
     let hosts = write(MPI_HOSTS, mpi_hosts(gang))?;
+    let open_mpi_hosts = write(OPEN_MPI_HOSTS, open_mpi_hosts(gang))?;
     let agent = write_agent(&directory.join(AGENT), &own_program(config));
     let agent = agent.map_err(|error| format!("cannot write the agent: {}", reason(&error)))?;
     MPI_HOSTS_VARIABLES.iter().for_each(|name| push_variable(out, name, &hosts));
+    OPEN_MPI_HOSTS_VARIABLES.iter().for_each(|name| push_variable(out, name, &open_mpi_hosts));
     AGENT_VARIABLES.iter().for_each(|name| push_variable(out, name, &agent));
     LAUNCHER_VARIABLES.iter().for_each(|name| push_variable(out, name, "rsh"));
     let (name, value) = WITHOUT_SHARED_MEMORY;
@@ -101,16 +103,22 @@ fn address(node: &GangNode) -> &str {
 /// libraries find each other by them. Otherwise the lines are the names of nodes: a launcher would
 /// take nodes with equal names for one, and start nothing on the others.
 fn mpi_hosts(gang: &[GangNode]) -> String {
+    let lines = names(gang).map(|(name, cpus)| format!("{name}\n").repeat(cpus as usize));
+    lines.collect()
+}
+
+/// One line for each node, with its number of cpus.
+fn open_mpi_hosts(gang: &[GangNode]) -> String {
+    names(gang).map(|(name, cpus)| format!("{name} slots={cpus}\n")).collect()
+}
+
+/// The names of nodes for launchers, and their cpus.
+fn names(gang: &[GangNode]) -> impl Iterator<Item = (String, u32)> + '_ {
     let differ = have_own_hosts(gang);
-    let mut text = String::new();
-    for node in gang {
-        let line = if differ { short_host(node).to_owned() } else { node.node.to_string() };
-        for _ in 0..node.cpus.max(1) {
-            text.push_str(&line);
-            text.push('\n');
-        }
-    }
-    text
+    gang.iter().map(move |node| {
+        let name = if differ { short_host(node).to_owned() } else { node.node.to_string() };
+        (name, node.cpus.max(1))
+    })
 }
 
 /// Whether no host has two nodes of the gang.
@@ -159,6 +167,7 @@ mod tests {
     fn launchers_get_a_line_for_each_cpu_and_names_that_differ() {
         let apart = [node(0, "a.site", 2), node(4, "b.site", 1)];
         assert_eq!(mpi_hosts(&apart), "a\na\nb\n");
+        assert_eq!(open_mpi_hosts(&apart), "a slots=2\nb slots=1\n");
         let beside = [node(0, "a.site", 2), node(1, "b", 0), node(4, "a", 1)];
         assert_eq!(mpi_hosts(&beside), "n0\nn0\nn1\nn4\n");
         assert_eq!(mpi_hosts(&[node(0, "", 1), node(1, "b", 1)]), "n0\nn1\n");

@@ -571,9 +571,6 @@ pub(crate) fn check_nodes(spec: &wire::Spec) -> Result<(), String> {
         let most = GANG_NODES_MAX;
         return Err(format!("task '{name}' needs {nodes} nodes at once, at most {most} are given"));
     }
-    if nodes > 1 && is_call(spec) {
-        return Err(format!("task '{name}' is a function, which runs on one node, not {nodes}"));
-    }
     Ok(())
 }
 

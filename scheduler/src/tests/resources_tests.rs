@@ -309,22 +309,19 @@ fn a_request_that_no_node_offers_is_refused() {
 fn a_home_refuses_wrong_numbers_of_nodes() {
     use proto::limits::GANG_NODES_MAX;
     let mut node = node(&with_gpus(), &[&with_gpus()]);
-    let mut submit = |nodes: u32, body: Option<wire::spec::Body>| {
+    let mut submit = |nodes: u32| {
         let mut out = Out::default();
         let spec = wire::Spec { name: "solve".into(), nodes, ..spec("cpus=all", 0) };
-        let spec = wire::Spec { body: body.or_else(|| spec.body.clone()), ..spec };
         let tasks = vec![wire::Task::default()];
         let chunk = wire::Chunk { job: 1, specs: vec![spec], tasks, ..Default::default() };
         node.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
         out.answers.pop().and_then(|answer| answer.response.error).map(|error| error.text)
     };
     let most = format!("task 'solve' needs {} nodes at once", GANG_NODES_MAX + 1);
-    assert!(submit(GANG_NODES_MAX + 1, None).is_some_and(|text| text.starts_with(&most)));
-    let call = || Some(wire::spec::Body::Call(wire::Call::default()));
-    assert!(submit(2, call()).is_some_and(|text| text.contains("a function, which runs on one")));
+    assert!(submit(GANG_NODES_MAX + 1).is_some_and(|text| text.starts_with(&most)));
     // More than the cluster has: it waits for more to join.
-    assert_eq!(submit(GANG_NODES_MAX, None), None);
-    assert_eq!((submit(0, None), submit(1, None)), (None, None));
+    assert_eq!(submit(GANG_NODES_MAX), None);
+    assert_eq!((submit(0), submit(1)), (None, None));
 }
 
 #[test]
