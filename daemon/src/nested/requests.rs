@@ -65,6 +65,8 @@ struct OptionFields {
     retries: u32,
     time_limit_ns: u64,
     priority: i32,
+    /// 0: one.
+    #[serde(default)]
     replicas: u32,
 }
 
@@ -269,13 +271,7 @@ async fn nodes(host: &Host) -> Result<Value, Failure> {
     Ok(json!({ "nodes": nodes }))
 }
 
-async fn fetch(
-    host: &Host,
-    session: &Session,
-    local: u64,
-    attempt: u64,
-    node: NodeId,
-) -> Answered {
+async fn fetch(host: &Host, session: &Session, local: u64, attempt: u64, node: NodeId) -> Answered {
     let task = TaskId::new(session.job()?.id().0, local);
     let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
     let read = host.client().await?.read_object(node, object).await;

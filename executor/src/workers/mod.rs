@@ -45,8 +45,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::call::Call;
-pub use self::nested::{CallAnswer, CallAnswers, CallHost, CallRequest};
 use self::nested::Nested;
+pub use self::nested::{CallAnswer, CallAnswers, CallHost, CallRequest};
 use self::pool::Pool;
 use self::runtime::{Runtime, RuntimeNumbers};
 use self::wire::FunctionId;

@@ -10,8 +10,8 @@ use proto::codec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::call::{Call, spec_of};
-use super::nested::CallAnswer;
 use super::files::{NUMBERS, WorkerFiles};
+use super::nested::CallAnswer;
 use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::starter::{Program, Starter};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};

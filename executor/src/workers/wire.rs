@@ -184,12 +184,25 @@ pub(super) struct ResultRecord<'a> {
 pub(super) enum FromWorker<'a> {
     Hello(&'a [u8]),
     Result(ResultRecord<'a>),
-    Print { call: u64, stderr: bool, lost: u64, data: &'a [u8] },
+    Print {
+        call: u64,
+        stderr: bool,
+        lost: u64,
+        data: &'a [u8],
+    },
     Note,
     /// A request of a call: JSON, and bytes.
-    Ask { call: u64, seq: u64, json: &'a [u8], data: &'a [u8] },
+    Ask {
+        call: u64,
+        seq: u64,
+        json: &'a [u8],
+        data: &'a [u8],
+    },
     /// A call waits for its calls, or wants to go on.
-    Rest { call: u64, rests: bool },
+    Rest {
+        call: u64,
+        rests: bool,
+    },
 }
 
 /// A packet from a zygote.
