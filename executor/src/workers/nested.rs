@@ -181,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Gives a call to a worker whose call waits and has submitted it. `Err`: there is none, or a
+    /// Gives a call to a worker with a waiting call that has submitted it. `Err`: there is none, or a
     /// worker of its own may start.
     pub(super) fn stack(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_coming = |it: &Worker| it.stage == Stage::Starting && it.runtime == call.runtime;
