@@ -181,8 +181,8 @@ impl Pool {
         }
     }
 
-    /// Gives a call to a worker with a waiting call that has submitted it. `Err`: there is none, or a
-    /// worker of its own may start.
+    /// Gives a call to a worker with a waiting call that has submitted it. `Err`: there is none,
+    /// or a worker of its own may start.
     pub(super) fn stack(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_coming = |it: &Worker| it.stage == Stage::Starting && it.runtime == call.runtime;
         let has_room = self.processes() < PROCESSES_PER_SLOT * self.slots();
