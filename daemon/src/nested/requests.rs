@@ -49,7 +49,8 @@ enum Asked {
 #[derive(Debug, Deserialize)]
 struct SpecFields {
     options: OptionFields,
-    /// The arguments of the program, the modules and the environment; `None`: those of the call that asks.
+    /// The arguments of the program, the modules and the environment; `None`: those of the call
+    /// that asks.
     runtime: Option<(Vec<String>, Vec<String>, Vec<(String, String)>)>,
     /// In hexadecimal digits.
     function: String,
