@@ -7,11 +7,13 @@ installed is skipped with the reason.
 import argparse
 import concurrent.futures
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import time
 
+from . import _pickling
 from ._cluster import LocalCluster
 from ._map import as_completed
 
@@ -88,7 +90,11 @@ def noop_of(_):
 
 
 def process_pool(slots):
-    return Pool("ProcessPoolExecutor", concurrent.futures.ProcessPoolExecutor(slots))
+    # The client has threads, so its process is not forked.
+    context = multiprocessing.get_context("spawn")
+    return Pool(
+        "ProcessPoolExecutor", concurrent.futures.ProcessPoolExecutor(slots, mp_context=context)
+    )
 
 
 def loky(slots):
@@ -216,21 +222,21 @@ def latencies(contender, number):
     return {"one_call_p50_ms": statistics.median(found), "one_call_p99_ms": found[number * 99 // 100]}
 
 
-def of_graphs(contender, chain):
+def of_graphs(contender, chain, levels):
     began = time.monotonic()
     assert contender.chain(chain) == chain
     found = {"chain_s": time.monotonic() - began}
     if hasattr(contender, "tree"):
         began = time.monotonic()
-        contender.tree(10, 4)
-        found["tree_of_11111_s"] = time.monotonic() - began
+        contender.tree(10, levels)
+        found["tree_of_%d_s" % sum(10**k for k in range(levels + 1))] = time.monotonic() - began
     return found
 
 
 def measure(contender, options):
     found = calls_per_s(contender, options.calls)
     found.update(latencies(contender, options.single))
-    found.update(of_graphs(contender, options.chain))
+    found.update(of_graphs(contender, options.chain, options.levels))
     return found
 
 
@@ -286,6 +292,7 @@ def main(argv=None):
     parser.add_argument("--calls", type=int, default=10_000, help="no-op calls of a round")
     parser.add_argument("--single", type=int, default=200, help="calls one after another")
     parser.add_argument("--chain", type=int, default=1000)
+    parser.add_argument("--levels", type=int, default=4, help="of a tree, ten times wider each")
     parser.add_argument("--rounds", type=int, default=3)
     names = ", ".join(PEERS)
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help=names)
@@ -299,3 +306,4 @@ def main(argv=None):
 
 if __name__ == "__main__":
     sys.exit(main())
+_pickling.ship(__name__)

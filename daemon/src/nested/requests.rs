@@ -68,6 +68,8 @@ struct OptionFields {
     retries: u32,
     time_limit_ns: u64,
     priority: i32,
+    /// 0: one.
+    #[serde(default)]
     replicas: u32,
 }
 

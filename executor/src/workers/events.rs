@@ -92,6 +92,10 @@ impl Pool {
                         }
                     };
                     self.ended.extend(self.shared.end(key, outcome));
+                    let below = self.workers.get(&id).and_then(|worker| worker.calls.front());
+                    if below.is_some_and(|call| call.nested.ends) {
+                        self.interrupt(id, Why::Cancelled, now);
+                    }
                 }
             }
         }

@@ -14,7 +14,7 @@ use proto::{Attempt, JobId, TaskId, wire};
 use super::call::Call;
 use super::pool::Pool;
 use super::wire::Malformed;
-use super::worker::{Stage, Worker};
+use super::worker::{Stage, Why, Worker};
 use crate::table::Key;
 
 /// The processes of a node for each slot, as long as calls can start.
@@ -71,6 +71,8 @@ pub(super) struct Nested {
     pub(super) rests: Option<Instant>,
     /// It wants its slot again.
     returns: bool,
+    /// It or a call below it was cancelled: it is interrupted once it is the first.
+    pub(super) ends: bool,
 }
 
 impl Worker {
@@ -179,10 +181,12 @@ impl Pool {
         }
     }
 
-    /// Gives a call to a worker whose call waits and has submitted it. `Err`: there is none, or a
-    /// worker of its own may start.
+    /// Gives a call to a worker with a waiting call that has submitted it. `Err`: there is none,
+    /// or a worker of its own may start.
     pub(super) fn stack(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
-        if self.processes() < PROCESSES_PER_SLOT * self.slots() {
+        let is_coming = |it: &Worker| it.stage == Stage::Starting && it.runtime == call.runtime;
+        let has_room = self.processes() < PROCESSES_PER_SLOT * self.slots();
+        if has_room || self.workers.values().any(is_coming) {
             return Err(call);
         }
         let job = Some(call.key.0.job);
@@ -197,6 +201,13 @@ impl Pool {
         let Some((&id, _)) = self.workers.iter().find(|(_, it)| fits(it)) else { return Err(call) };
         self.hand_over(id, call);
         Ok(())
+    }
+
+    /// Ends the call at this place of a worker, and those on top of it first.
+    pub(super) fn unwind(&mut self, id: u64, place: usize, now: Instant) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.calls.iter_mut().take(place + 1).for_each(|call| call.nested.ends = true);
+        self.interrupt(id, Why::Cancelled, now);
     }
 
     fn slots(&self) -> usize {

@@ -158,9 +158,8 @@ impl Pool {
             .find_map(|(id, worker)| Some((*id, worker.calls.iter().position(|it| is_it(it))?)));
         match holder {
             None => {}
-            Some((id, 0)) => self.interrupt(id, Why::Cancelled, now),
-            // Another call runs on top of it, and is one of its own.
-            Some((id, _)) => self.kill_for(id, Why::Cancelled, now),
+            // Calls on top of it are its own.
+            Some((id, place)) => self.unwind(id, place, now),
         }
     }
 }
