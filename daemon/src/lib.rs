@@ -11,7 +11,7 @@ The folders in reading order: [`start()`] opens a node's directories and ports. 
 assembles its parts, and `event_loop` drives it. `lifecycle` also waits for the other nodes, and has
 the node's directory ([`instance`]) and its place in a launch ([`launcher`]). `rpc` has its streams:
 it authenticates callers, and [`authorization`] limits their calls. `door` serves the commands that
-run on the node, and `rsh` those in parts of gangs. `objects` fetches objects.
+run on the node, and `rpc::rsh` those in parts of gangs. `objects` fetches objects.
 [`events`] and [`store`] are its files.
 
 ```no_run
@@ -47,7 +47,6 @@ mod objects;
 mod open_files;
 mod options;
 pub mod rpc;
-mod rsh;
 mod start;
 pub mod store;
 

@@ -66,6 +66,7 @@ const ROOMS: [Rooms; 2] = [
             "door",
             "rpc",
             "event_loop",
+            "nested",
             "options",
             "handle",
             "lifecycle",

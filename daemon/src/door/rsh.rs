@@ -19,7 +19,7 @@ use crate::door::frames;
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::limits::RSH_QUEUE_PIECES;
-use crate::rsh;
+use crate::rpc::rsh;
 
 /// The interval of a check for the caller while the command reads nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -20,8 +20,8 @@ use crate::door::token::Token;
 use crate::door::{Door, frames, rsh};
 use crate::event_loop::inbox::Local;
 use crate::limits::DOOR_CONNECTIONS_MAX;
+use crate::rpc::rsh::{Inputs, Outputs};
 use crate::rpc::service::Shared;
-use crate::rsh::{Inputs, Outputs};
 
 /// The maximum number of frames that are read at the same time; further ones wait.
 const DOOR_READS_MAX: usize = 64;
@@ -67,7 +67,7 @@ impl Host for Shared {
         inputs: Inputs,
         outputs: Outputs,
     ) {
-        tokio::spawn(crate::rsh::call(self, to, start, inputs, outputs));
+        tokio::spawn(crate::rpc::rsh::call(self, to, start, inputs, outputs));
     }
     fn note(&self, text: &str) {
         self.log.refusal(text);

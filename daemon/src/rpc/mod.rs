@@ -9,6 +9,7 @@ pub(crate) mod listen_addresses;
 pub(crate) mod listener;
 pub(crate) mod peers;
 pub(crate) mod replies;
+pub(crate) mod rsh;
 pub(crate) mod service;
 pub(crate) mod tls_context;
 pub(crate) mod unauthenticated;

@@ -29,8 +29,8 @@ use crate::rpc::links;
 use crate::rpc::peer_server::{Peer, PeerServer};
 use crate::rpc::peers;
 use crate::rpc::replies::{ReplyStream, reply_queue};
+use crate::rpc::rsh::Parts;
 use crate::rpc::tls_context::{Caller, TlsContext};
-use crate::rsh::Parts;
 
 /// The timeout for sending a stop request to each other node.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -249,7 +249,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<wire::RshInput>>,
     ) -> Result<Response<Self::RshStream>, Status> {
-        let outputs = crate::rsh::serve(&self.shared, request.into_inner()).await?;
+        let outputs = crate::rpc::rsh::serve(&self.shared, request.into_inner()).await?;
         let outputs = ReceiverStream::new(outputs);
         Ok(Response::new(Box::pin(outputs.map(|body| Ok(wire::RshOutput { body: Some(body) })))))
     }

@@ -19,7 +19,6 @@ pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
-mod resting;
 pub(crate) mod slots;
 pub(crate) mod staging;
 pub(crate) mod start_permission;

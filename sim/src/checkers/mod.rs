@@ -3,7 +3,6 @@
 //! A simulator finds only the violations that its checkers check. `tests/mutants.rs` proves that
 //! they find seeded bugs.
 
-pub(crate) mod born;
 pub(crate) mod bound;
 pub(crate) mod calls;
 pub(crate) mod captured;
@@ -33,7 +32,6 @@ pub(crate) mod starve;
 pub(crate) mod throttle;
 pub(crate) mod turns;
 pub(crate) mod variables;
-pub(crate) mod yields;
 
 use std::collections::BTreeMap;
 

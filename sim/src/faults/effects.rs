@@ -7,9 +7,9 @@ use proto::limits::CRASHES_MAX;
 use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
+use crate::checkers::turns::yields;
 use crate::checkers::{
     bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
-    yields,
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;

@@ -19,7 +19,6 @@ pub(crate) mod options;
 mod permanent_loss;
 mod replica_records;
 mod seed_plan;
-pub(crate) mod spawned_extras;
 pub(crate) mod spawning;
 mod story_lines;
 mod throttles;

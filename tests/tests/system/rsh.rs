@@ -186,8 +186,8 @@ fn ends_with_a_node(victim: impl Fn(u32) -> u32) {
     instance.down();
 }
 
-/// A program that passes a number around all ranks, by the binary interface of Open MPI. Its headers
-/// may be absent.
+/// A program that passes a number around all ranks, by the binary interface of Open MPI. It
+/// needs no header of that library.
 const RING: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,8 +23,6 @@ pub(crate) mod recall;
 mod recover;
 mod release;
 mod removal;
-#[cfg(test)]
-mod retire_tests;
 mod rounds;
 mod segment;
 mod takeover;

@@ -1,14 +1,16 @@
 //! A model of tasks that spawn tasks. The behaviour of an attempt follows from the task's number
 //! and from the attempt, so a further attempt does other things than the first.
 
+mod extras;
+
 use node::Input;
 use proto::work::{Launch, Outcome, Turn, TurnAnswer};
 use proto::{Attempt, Span, TaskId, wire};
 
+use crate::checkers::Violation;
 use crate::checkers::turns::Request;
-use crate::checkers::{Violation, born, yields};
+use crate::checkers::turns::{born, yields};
 use crate::faults::event_queue::SimEvent;
-use crate::faults::spawned_extras;
 use crate::faults::world::World;
 use crate::state::expected::KIND_SPAWNING;
 use crate::state::script::{DEPTH_BITS, Script, mix};
@@ -99,7 +101,7 @@ impl World {
             return false;
         }
         let key = script.key.as_deref();
-        let bad = spawned_extras::refused(extra, task, turn, script.children, key);
+        let bad = extras::refused(extra, task, turn, script.children, key);
         let Some(bad) = bad else { return false };
         let running = self.machines[index].running.get_mut(&(task, attempt));
         let Some(script) = running.and_then(|running| running.script.as_mut()) else {
@@ -146,9 +148,7 @@ impl World {
         let all = script.children + count;
         let extra = self.extra(dice, 0);
         let mut awaits = self.pick_awaited(task, dice, all);
-        awaits.extend(
-            extra.and_then(|extra| spawned_extras::unknown_task(extra, task, self.partitions())),
-        );
+        awaits.extend(extra.and_then(|extra| extras::unknown_task(extra, task, self.partitions())));
         let verdict = match dice & 3 {
             _ if is_last => wire::TurnVerdict::TurnDone,
             _ if script.keeps_nodes => wire::TurnVerdict::TurnMore,
@@ -172,7 +172,7 @@ impl World {
         if let Some(extra) = extra {
             // A lost output of a task that has spawned others ends its job as lost.
             let with_outputs = self.fault_options.left_away == 0;
-            spawned_extras::enrich(extra, &mut turn, &mut request, with_outputs);
+            extras::enrich(extra, &mut turn, &mut request, with_outputs);
         }
         Planned { turn, request }
     }

@@ -3,6 +3,8 @@
 //! A task takes as many slots as it has cpus, and a claim of the pools if the node has pools. The
 //! numbers of slots and of cpus are then the same.
 
+mod resting;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Refusal, Request, Totals};

@@ -1,5 +1,8 @@
 //! Chunks of tasks: those that a client stages, and those that tasks of the job have spawned.
 
+#[cfg(test)]
+mod retire_tests;
+
 use std::collections::VecDeque;
 
 use proto::{Event, JobId, PartitionId, Time, wire};

@@ -5,8 +5,8 @@ use proto::event::End;
 use proto::work::Launch;
 use proto::{TaskId, wire};
 
-use super::turns::Turns;
-use super::{Verdict, Violation};
+use super::Turns;
+use crate::checkers::{Verdict, Violation};
 
 const NAME: &str = "yield";
 

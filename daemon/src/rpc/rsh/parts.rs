@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use tokio::sync::oneshot;
 
 use crate::limits::RSH_COMMANDS_MAX;
+use crate::rpc::rsh::{key_of, of_records};
 use crate::rpc::service::Shared;
-use crate::rsh::{key_of, of_records};
 
 type Key = (TaskId, Attempt);
 

@@ -13,8 +13,8 @@ use wire::rsh_output::Body as Out;
 
 use super::{Inputs, Outputs, key_of, lost};
 use crate::limits::RSH_PIECE_BYTES;
+use crate::rpc::rsh::parts::Started;
 use crate::rpc::service::Shared;
-use crate::rsh::parts::Started;
 
 /// After its end, the rest of a command's output is read while its caller takes it, and for this
 /// long. A process that it has left may keep the pipes open.

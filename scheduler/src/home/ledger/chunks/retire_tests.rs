@@ -4,7 +4,7 @@ use proto::limits::CHUNK_TASKS_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use super::{End, Ending, Ledger};
+use crate::home::ledger::{End, Ending, Ledger};
 use crate::limits::RETIRED_WEIGHT_MAX;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;

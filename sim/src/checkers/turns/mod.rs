@@ -3,6 +3,9 @@
 //!
 //! The file has the simulator's own record of turns, which `born.rs` and `yields.rs` use too.
 
+pub(crate) mod born;
+pub(crate) mod yields;
+
 use std::collections::BTreeMap;
 
 use proto::event::Turned;

@@ -4,8 +4,8 @@
 use proto::work::Launch;
 use proto::{LocalId, TaskId};
 
-use super::turns::Turns;
-use super::{Verdict, Violation};
+use super::Turns;
+use crate::checkers::{Verdict, Violation};
 
 const NAME: &str = "born";
 
