@@ -2,7 +2,7 @@
 //!
 //! The allocator asks for huge pages. The kernel then makes a region of 2 MiB resident for one
 //! object in it, and joins the pages of sparse regions again after they were freed. A node at rest
-//! took 41 MB instead of 21, and grew in steps of 30 MB under a steady load. Its tasks keep the
+//! took 41 MB instead of 19, and grew in steps of 30 MB under a steady load. Its tasks keep the
 //! setting that the node was started with.
 
 use std::sync::atomic::{AtomicBool, Ordering};
