@@ -36,13 +36,14 @@ impl Host for Node {
         use wire::{rsh_input::Body as In, rsh_output::Body as Out};
         tokio::spawn(async move {
             let said = format!("{to} runs {} of {} nodes", start.command, start.nodes.len());
-            out.send(Out::Stderr(said.into_bytes())).await.unwrap();
+            // An error means that the caller has gone.
+            let _ = out.send(Out::Stderr(said.into_bytes())).await;
             while let Some(input) = from.recv().await {
                 let output = match input {
                     In::Data(data) => Out::Stdout(data),
                     _ => Out::End(wire::RshEnd { code: 7, failure: String::new() }),
                 };
-                out.send(output).await.unwrap();
+                let _ = out.send(output).await;
             }
             self.gone.lock().unwrap().push(to);
         });

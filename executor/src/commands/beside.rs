@@ -24,7 +24,7 @@ pub(crate) fn program(argument: &[u8], directory: &Path, submit_dir: &str) -> Op
     if submit_dir.is_empty() || name.is_absolute() || !argument.contains(&b'/') {
         return None;
     }
-    let beside = Path::new(submit_dir).join(name);
+    let beside = Path::new(submit_dir).join(name.strip_prefix(".").unwrap_or(name));
     (!directory.join(name).exists() && beside.is_file()).then_some(beside)
 }
 
@@ -86,7 +86,7 @@ mod tests {
         let found = |name: &str| program(name.as_bytes(), &own, submit_dir);
         assert_eq!(found("./step.sh"), None);
         fs::write(beside.join("step.sh"), "").unwrap();
-        assert_eq!(found("./step.sh"), Some(beside.join("./step.sh")));
+        assert_eq!(found("./step.sh"), Some(beside.join("step.sh")));
         assert_eq!((found("step.sh"), found("/step.sh")), (None, None));
         fs::write(own.join("step.sh"), "").unwrap();
         assert_eq!(found("./step.sh"), None);

@@ -42,10 +42,12 @@ fn failures_say_what_happened() {
     assert_eq!(outcome.error, "command 'no-such-program' not found on n2");
     assert_eq!(outcome.exit_code, 127);
 
-    fs::write(bench.submit_dir.join("plain.txt"), "text").unwrap();
+    let plain = bench.submit_dir.join("plain.txt");
+    fs::write(&plain, "text").unwrap();
     let spec = spec_of(bench.command(&["./plain.txt"]));
     let outcome = bench.run(launch(4, spec));
-    assert_eq!(outcome.error, "command './plain.txt' cannot start on n2: permission denied");
+    let error = format!("command '{}' cannot start on n2: permission denied", plain.display());
+    assert_eq!(outcome.error, error);
     assert_eq!(outcome.exit_code, 126);
 
     let mut spec = spec_of(bench.command(&["true"]));

@@ -1,6 +1,6 @@
 //! Tasks that hold several nodes at once.
 
-use starling_tests::{Instance, wait_until};
+use starling_tests::{Instance, binary, wait_until};
 
 use crate::cluster::submit;
 
@@ -110,16 +110,16 @@ fn a_member_that_leaves_waits_for_the_gang() {
         runs.display(),
         go.display()
     );
-    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &command]);
+    let job = submit(&instance, &["--nodes", "3", "--", "sh", "-c", &command]);
     let ran = || std::fs::read_to_string(&runs).unwrap_or_default();
     wait_until("the gang runs", || ran().lines().count() == 1);
     let first: u32 = ran().trim().parse().expect("a node");
-    let member = format!("n{}", (first + 1) % 3);
-    let mut drain = instance.start(&["node", "drain", &member]);
+    let member = (first + 1) % 3;
+    let mut drain = instance.start(&["node", "drain", &format!("n{member}")]);
     wait_until("the member leaves", || {
         let nodes = instance.json(&["node", "list"]);
         let all = nodes["nodes"].as_array().expect("a list").clone();
-        all.iter().any(|node| node["id"] == member.as_str() && node["state"] == "leaving")
+        all.iter().any(|node| node["id"] == member && node["state"] == "leaving")
     });
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert!(!drain.has_ended(), "it has left before the gang ended");
@@ -133,8 +133,9 @@ fn a_member_that_leaves_waits_for_the_gang() {
 #[test]
 fn a_gang_cannot_give_its_nodes_back_and_go_on() {
     let instance = Instance::up(2, 1);
-    let script = "id=$(starling spawn -- true) && starling commit && starling await $id";
-    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", script]);
+    let program = binary().display();
+    let script = format!("id=$({program} spawn -- true) && {program} await $id");
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &script]);
     instance.starling(&["job", "wait", &job]).expect_code(1);
     let said = instance.starling(&["job", "output", &job, "--stderr"]).stdout;
     assert!(said.contains("a task on several nodes cannot give them back"), "{said}");
@@ -144,7 +145,7 @@ fn a_gang_cannot_give_its_nodes_back_and_go_on() {
 #[test]
 fn a_command_of_a_list_holds_several_nodes() {
     let sandbox = starling_tests::Sandbox::new();
-    let script = "echo {} on $STARLING_NODES: $(starling rsh n0 'echo n$STARLING_NODE')";
+    let script = "echo {} on $STARLING_NODES: $($STARLING_RSH n0 'echo n$STARLING_NODE')";
     let run = |nodes: &str| {
         let flags = ["run", "--nodes", "2", "--slots", "1", "--task-nodes", nodes];
         sandbox.starling(&[&flags[..], &["--", "sh", "-c", script, ":::", "a", "b"]].concat())
