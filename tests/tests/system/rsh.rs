@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use starling_tests::{Instance, is_alive, skip, wait_until};
+use starling_tests::{Instance, binary, is_alive, skip, wait_until};
 
 use crate::cluster::submit;
 
@@ -124,7 +124,8 @@ fn only_nodes_of_the_gang_are_reached() {
     let said = &ran.stderr;
     assert!(said.contains("is no node of this gang, which has n"), "{said}");
     assert!(said.contains("'127.0.0.1' has several nodes of this gang: n"), "{said}");
-    let said = printed_by(&instance, &[], "starling rsh n0 true", 1).stderr;
+    let alone = format!("{} rsh n0 true", binary().display());
+    let said = printed_by(&instance, &[], &alone, 1).stderr;
     assert!(said.contains("this task is not on several nodes"), "{said}");
     instance.down();
 }
