@@ -428,6 +428,11 @@ impl Scheduler {
         }
     }
 
+    /// Whether the store has room for the task now.
+    pub(crate) fn has_room_for(&self, task: TaskId) -> bool {
+        let work = self.work_here(task);
+        work.is_none_or(|work| matches!(self.admission(task, &work), Admission::Now))
+    }
     fn admission(&self, task: TaskId, work: &Work) -> Admission {
         let tuning = &self.options.tuning;
         let marks = (tuning.store_soft_bytes, tuning.store_hard_bytes);

@@ -2,6 +2,7 @@
 //!
 //! An attempt that its home counts as dead may still run on a node that is cut off, so seeds with
 //! faults are not judged. Neither do tasks that were cancelled count: their nodes may not know yet.
+//! An attempt that gives its slot back runs no more: it waits for the answer to its turn.
 
 use std::collections::BTreeSet;
 

@@ -57,6 +57,11 @@ impl Script {
             keeps_nodes: launch.spec.nodes > 1,
         }
     }
+    /// The attempt has made the turn that ends it, and awaits the answer.
+    pub(crate) fn gives_slot_back(&self) -> bool {
+        use wire::TurnVerdict::{TurnWait, TurnYield};
+        matches!(self.pending, Some(TurnWait | TurnYield))
+    }
     pub(crate) fn depth(&self) -> u64 {
         self.own & ((1 << DEPTH_BITS) - 1)
     }

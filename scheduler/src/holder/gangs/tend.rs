@@ -262,13 +262,14 @@ impl Scheduler {
             && (self.holder.local.has_requests() || self.holder.shared.has_requests())
         {
             let Some(next) = self.next_gang() else { return };
-            match place_for(next.stamp, &self.led(), GANGS_LED_MAX) {
-                Place::Free => {}
-                Place::Of(task) => {
-                    let attempt = self.holder.staging[&task].attempt;
-                    self.fail_gang(task, attempt, out);
-                }
-                Place::None => return,
+            let other = match place_for(next.stamp, &self.led(), GANGS_LED_MAX) {
+                Place::Free => None,
+                Place::OfLacking(task) => Some(task),
+                Place::OfYounger(task) if self.has_room_for(next.stamp.task) => Some(task),
+                Place::OfYounger(_) | Place::None => return,
+            };
+            if let Some(task) = other {
+                self.fail_gang(task, self.holder.staging[&task].attempt, out);
             }
             let Some(ready) = self.holder.pop_gang(&next) else { return };
             let stage = (next.local, next.here);

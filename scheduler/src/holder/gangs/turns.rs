@@ -19,8 +19,11 @@ pub(crate) struct Led {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     Free,
-    /// That of another gang, which goes back to its home.
-    Of(TaskId),
+    /// That of a gang without enough nodes, which goes back to its home.
+    OfLacking(TaskId),
+    /// That of a younger gang, which goes back to its home. It may come back at once: it gives way
+    /// only to a gang that can be staged.
+    OfYounger(TaskId),
     None,
 }
 
@@ -34,7 +37,9 @@ pub(crate) fn place_for(next: Stamp, led: &[Led], most: usize) -> Place {
     let open = led.iter().filter(|it| !it.is_bound);
     let lacking = open.clone().filter(|it| it.lacks_nodes).map(|it| it.stamp).max();
     let youngest = open.map(|it| it.stamp).max().filter(|&youngest| youngest > next);
-    lacking.or(youngest).map_or(Place::None, |stamp| Place::Of(stamp.task))
+    let lacking = lacking.map(|stamp| Place::OfLacking(stamp.task));
+    let youngest = youngest.map(|stamp| Place::OfYounger(stamp.task));
+    lacking.or(youngest).unwrap_or(Place::None)
 }
 
 #[cfg(test)]
@@ -56,8 +61,8 @@ mod tests {
         let four = [led(0, 5), led(0, 9), led(0, 6), led(0, 7)];
         assert_eq!(place(stamp(0, 10), &four), Place::None);
         assert_eq!(place(stamp(0, 10), &four[..3]), Place::Free);
-        assert_eq!(place(stamp(0, 8), &four), Place::Of(TaskId::new(9, 0)));
-        assert_eq!(place(stamp(1, 10), &four), Place::Of(TaskId::new(9, 0)));
+        assert_eq!(place(stamp(0, 8), &four), Place::OfYounger(TaskId::new(9, 0)));
+        assert_eq!(place(stamp(1, 10), &four), Place::OfYounger(TaskId::new(9, 0)));
         let urgent = [led(2, 5), led(2, 9), led(2, 6), led(2, 7)];
         assert_eq!(place(stamp(1, 1), &urgent), Place::None);
     }
@@ -66,7 +71,7 @@ mod tests {
     fn a_gang_that_starts_keeps_its_place() {
         let bound = |job| Led { is_bound: true, ..led(0, job) };
         let four = [led(0, 2), bound(9), bound(8), led(0, 5)];
-        assert_eq!(place(stamp(0, 3), &four), Place::Of(TaskId::new(5, 0)));
+        assert_eq!(place(stamp(0, 3), &four), Place::OfYounger(TaskId::new(5, 0)));
         let all = [bound(9), bound(8), bound(7), bound(6)];
         assert_eq!(place(stamp(0, 3), &all), Place::None);
     }
@@ -75,7 +80,7 @@ mod tests {
     fn gangs_that_the_cluster_is_too_small_for_hold_nothing_up() {
         let lacking = |job| Led { lacks_nodes: true, ..led(0, job) };
         let four = [lacking(1), lacking(2), led(0, 3), lacking(4)];
-        assert_eq!(place(stamp(0, 9), &four), Place::Of(TaskId::new(4, 0)));
+        assert_eq!(place(stamp(0, 9), &four), Place::OfLacking(TaskId::new(4, 0)));
     }
 
     #[test]
@@ -88,7 +93,7 @@ mod tests {
             match place(stamp(0, next), &places) {
                 Place::None => break,
                 Place::Free => {}
-                Place::Of(task) => {
+                Place::OfLacking(task) | Place::OfYounger(task) => {
                     places.retain(|it| it.stamp.task != task);
                     queue.push(task.job.0);
                 }
