@@ -306,7 +306,7 @@ fn the_nodes_of_a_task_survive_writing_and_reading() {
         ("nodes = 4", 4, 1, Some(whole)),
         ("nodes = 4\ncpus = 1", 4, 1, None),
         ("nodes = 4\ncpus = 2", 4, 2, None),
-        ("nodes = 2\ngpus = 1", 2, 1, Some("gpus=1")),
+        ("nodes = 2\ngpus = 1", 2, 1, Some("cpus=1, gpus=1")),
         ("nodes = 1", 0, 1, None),
     ] {
         let read_once = read(directory.path(), &text(lines));
