@@ -10,8 +10,11 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use proto::work::{GangNode, Part};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -30,6 +33,8 @@ use crate::spawner::wire::{Exit, Frames, Report};
 
 /// The bytes that one read takes.
 const READ_BYTES: usize = 64 << 10;
+/// A spawner that takes nothing for this long hangs: what it should start fails.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The exit code of a command that could not be started or watched, as of other remote shells.
 const CODE_LOST: i32 = 255;
 /// A shell adds this to the number of the signal that ended a program.
@@ -44,6 +49,8 @@ const OF_TASK: [&str; 6] = [
     "STARLING_SUBMIT_DIR",
     "STARLING_VARIANT",
 ];
+/// A task has as many threads as cpus, unless its user says otherwise.
+const THREADS: &str = "OMP_NUM_THREADS";
 /// Variables that this node sets, or that say something about the caller's process.
 const OF_NODE: [&str; 8] = [
     "TMPDIR",
@@ -108,6 +115,8 @@ struct State {
 
 struct Inner {
     shared: Arc<Shared>,
+    /// The number of starts; it names their directories.
+    starts: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -121,7 +130,7 @@ impl fmt::Debug for Members {
 
 impl Members {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(Arc::new(Inner { shared, state: Mutex::default() }))
+        Self(Arc::new(Inner { shared, starts: AtomicU64::new(0), state: Mutex::default() }))
     }
 
     pub(crate) fn start(
@@ -130,28 +139,16 @@ impl Members {
         ended: Ended,
     ) -> Result<(u64, MemberStreams), String> {
         let inner = &self.0;
-        let mut state = inner.state();
-        if state.is_over {
-            return Err("this node stops".to_owned());
-        }
-        if state.starter.is_none() {
-            inner.start_spawner(&mut state)?;
-        }
-        let spawner = state.spawners << 32;
-        let starter = state.starter.as_mut().expect("started above");
-        let number = spawner | starter.next_number();
-        let directory = inner.shared.tasks_dir.join(format!("member-{number:x}"));
+        let place = inner.starts.fetch_add(1, Relaxed);
+        let directory = inner.shared.tasks_dir.join(format!("member-{place:x}"));
         private::own_dir(&directory).map_err(|error| reason(&error))?;
-        match spawn(&inner.shared, starter, command, &directory) {
-            Ok(streams) => {
-                state.running.insert(number, Running { ended, directory });
-                Ok((number, streams))
-            }
-            Err(error) => {
-                let _ = private::remove_tree(&directory);
-                Err(error)
-            }
+        // The disk may be slow: nothing waits for it, as no lock is held.
+        let started = Prepared::of(&inner.shared, command, &directory)
+            .and_then(|prepared| inner.start(prepared, ended, directory.clone()));
+        if started.is_err() {
+            let _ = private::remove_tree(&directory);
         }
+        started
     }
 
     pub(crate) fn kill(&self, number: u64) {
@@ -185,10 +182,32 @@ impl Inner {
         self.state.lock().expect("no holder of the state panics")
     }
 
+    fn start(
+        self: &Arc<Self>,
+        prepared: Prepared,
+        ended: Ended,
+        directory: PathBuf,
+    ) -> Result<(u64, MemberStreams), String> {
+        let mut state = self.state();
+        if state.is_over {
+            return Err("this node stops".to_owned());
+        }
+        if state.starter.is_none() {
+            self.start_spawner(&mut state)?;
+        }
+        let spawner = state.spawners << 32;
+        let starter = state.starter.as_mut().expect("started above");
+        let number = spawner | starter.next_number();
+        let streams = prepared.spawn(starter)?;
+        state.running.insert(number, Running { ended, directory });
+        Ok((number, streams))
+    }
+
     fn start_spawner(self: &Arc<Self>, state: &mut State) -> Result<(), String> {
         let node = self.shared.config.node;
         let failed = |error: io::Error| format!("cannot start a thread: {}", reason(&error));
         let starter = Starter::start(&self.shared.config, "members")?;
+        starter.limit_writes(WRITE_TIMEOUT).map_err(|error| reason(&error))?;
         let reports = starter.reports().map_err(|error| reason(&error))?;
         state.spawners += 1;
         let (theirs, spawner) = (Arc::clone(self), state.spawners);
@@ -253,27 +272,40 @@ fn of_exit(exit: &Exit) -> MemberEnd {
     MemberEnd { code, failure }
 }
 
-fn spawn(
-    shared: &Shared,
-    starter: &mut Starter,
-    command: MemberCommand,
-    directory: &Path,
-) -> Result<MemberStreams, String> {
-    let environment = environment(shared, &command, directory)?;
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| reason(&error.into()));
-    let ((their_in, stdin), (stdout, their_out)) = (pipe()?, pipe()?);
-    let (stderr, their_err) = pipe()?;
-    let cwd = if command.directory.is_dir() { &command.directory } else { directory };
-    let argv = ["/bin/sh", "-c", &command.command].map(|word| word.as_bytes().to_vec());
-    let program = Program {
-        argv: argv.to_vec(),
-        environment,
-        directory: &text_of(cwd),
-        fds: &[(their_in.as_fd(), 0), (their_out.as_fd(), 1), (their_err.as_fd(), 2)],
-        memory_limit_bytes: granted_memory_bytes(command.part.granted.as_deref()),
-    };
-    starter.run(program).map_err(|error| reason(&error))?;
-    Ok(MemberStreams { stdin, stdout, stderr })
+/// A command with all that it needs of the disk.
+struct Prepared {
+    environment: Vec<Vec<u8>>,
+    argv: Vec<Vec<u8>>,
+    directory: String,
+    memory_limit_bytes: u64,
+}
+
+impl Prepared {
+    fn of(shared: &Shared, command: MemberCommand, directory: &Path) -> Result<Self, String> {
+        let cwd = if command.directory.is_dir() { &command.directory } else { directory };
+        let argv = ["/bin/sh", "-c", &command.command].map(|word| word.as_bytes().to_vec());
+        Ok(Self {
+            environment: environment(shared, &command, directory)?,
+            argv: argv.to_vec(),
+            directory: text_of(cwd),
+            memory_limit_bytes: granted_memory_bytes(command.part.granted.as_deref()),
+        })
+    }
+
+    fn spawn(self, starter: &mut Starter) -> Result<MemberStreams, String> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| reason(&error.into()));
+        let ((their_in, stdin), (stdout, their_out)) = (pipe()?, pipe()?);
+        let (stderr, their_err) = pipe()?;
+        let program = Program {
+            argv: self.argv,
+            environment: self.environment,
+            directory: &self.directory,
+            fds: &[(their_in.as_fd(), 0), (their_out.as_fd(), 1), (their_err.as_fd(), 2)],
+            memory_limit_bytes: self.memory_limit_bytes,
+        };
+        starter.run(program).map_err(|error| reason(&error))?;
+        Ok(MemberStreams { stdin, stdout, stderr })
+    }
 }
 
 /// The variables of the caller, except those that are of its node.
@@ -283,8 +315,12 @@ fn environment(
     directory: &Path,
 ) -> Result<Vec<Vec<u8>>, String> {
     let (config, part) = (&shared.config, &command.part);
-    let given = command.environment.iter().filter(|variable| goes_along(variable));
+    let threads = own_threads(&command.environment);
+    let given = command.environment.iter().filter(|it| goes_along(it) && Some(*it) != threads);
     let mut out: Vec<Vec<u8>> = given.cloned().collect();
+    if threads.is_some() {
+        push_variable(&mut out, THREADS, &part.cpus.max(1).to_string());
+    }
     push_variable(&mut out, "STARLING_NODE", &config.node.0.to_string());
     push_variable(&mut out, "STARLING_TASK_DIR", &text_of(directory));
     push_variable(&mut out, "STARLING_CPUS", &part.cpus.max(1).to_string());
@@ -299,6 +335,16 @@ fn environment(
         push_variable(&mut out, "STARLING_TOKEN", token);
     }
     Ok(out)
+}
+
+/// The caller's number of threads, if its node has set it: then it is that of its cpus.
+fn own_threads(environment: &[Vec<u8>]) -> Option<&Vec<u8>> {
+    let value = |name: &str| {
+        let start = format!("{name}=").into_bytes();
+        environment.iter().find_map(|it| Some((it, it.strip_prefix(&start[..])?)))
+    };
+    let ((variable, threads), (_, cpus)) = (value(THREADS)?, value("STARLING_CPUS")?);
+    (threads == cpus).then_some(variable)
 }
 
 /// Whether a variable of the caller is one of the command as well.
@@ -321,6 +367,16 @@ mod tests {
         for left in ["STARLING_DOOR=/x", "STARLING_TOKEN=1", "TMPDIR=/t", "PMI_RANK=0", "=C"] {
             assert!(!goes_along(left.as_bytes()), "{left}");
         }
+    }
+
+    #[test]
+    fn threads_are_those_of_the_node_unless_the_user_has_set_them() {
+        let of = |threads: &str| {
+            let all = [format!("OMP_NUM_THREADS={threads}"), "STARLING_CPUS=64".to_owned()];
+            all.map(String::into_bytes)
+        };
+        assert!(own_threads(&of("64")).is_some());
+        assert!(own_threads(&of("2")).is_none() && own_threads(&of("64")[..1]).is_none());
     }
 
     #[test]

@@ -51,6 +51,7 @@ mod membership;
 mod moves;
 mod mutant;
 mod node;
+mod pause;
 mod records;
 mod replica;
 mod requests;

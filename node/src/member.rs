@@ -99,6 +99,10 @@ impl Member {
     pub(crate) fn propose(&mut self, command: wire::MapCommand) {
         self.membership.propose(command);
     }
+    /// Proposes a change of a kind of which only the latest one counts.
+    pub(crate) fn propose_latest(&mut self, command: wire::MapCommand) {
+        self.membership.propose_latest(command);
+    }
     pub(crate) fn on_time(&mut self, now: Time) {
         self.membership.on_time(now);
     }

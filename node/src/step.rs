@@ -119,6 +119,7 @@ impl Node {
         }
         self.consider_departure(now);
         self.consider_leaving(now);
+        self.tell_pause();
         if self.own.mutant == Some(Mutant::SendBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {

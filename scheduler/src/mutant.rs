@@ -213,12 +213,20 @@ proto::mutants! {
         ThrottleForgetsOthers "throttle-forgets-others",
     }
 
+    /// Mutants of paused nodes.
+    OF_PAUSES by Simulator {
+        /// A paused node starts tasks as before.
+        PauseForgotten "pause-forgotten",
+    }
+
     /// Mutants of gangs.
     OF_GANGS by Simulator {
         /// An older gang takes no node from a younger one that only holds it.
         WoundIgnoresAge "wound-ignores-age",
         /// A gang starts as soon as its nodes are held.
         StartWithoutLock "start-without-lock",
+        /// A node's shell does not hear of the ends of parts.
+        PartEndUntold "part-end-untold",
     }
 
     /// Mutants of the history of ended jobs.

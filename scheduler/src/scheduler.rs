@@ -151,6 +151,12 @@ impl Scheduler {
         self.home.jobs.variables_of(job)
     }
 
+    /// Whether this node starts nothing until it is resumed.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.holder.slots().is_paused()
+    }
+
     #[must_use]
     pub fn homes(&self) -> &Homes {
         self.routing.homes()

@@ -24,6 +24,8 @@ pub struct Member {
     pub is_keeper: bool,
     /// It acknowledges far later than the others, so it receives no new work.
     pub is_slow: bool,
+    /// It finishes what runs and starts nothing.
+    pub is_paused: bool,
 }
 
 /// The phase of a node in the map.
@@ -81,6 +83,7 @@ impl Member {
             slots: member.slots,
             is_keeper: member.keeper,
             is_slow: member.slow,
+            is_paused: member.paused,
         }
     }
 }

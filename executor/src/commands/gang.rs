@@ -40,6 +40,9 @@ const MPI_HOSTS_VARIABLES: [&str; 2] = ["STARLING_MPI_HOSTFILE", "HYDRA_HOST_FIL
 const OPEN_MPI_HOSTS_VARIABLES: [&str; 2] =
     ["OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"];
 
+/// Stands before the name of a node where hosts have such names, too.
+pub const NODE_PREFIX: &str = "starling-";
+
 /// Open MPI names the shared memory of a process by its host, and by its number on its node: names
 /// of several nodes of one host would be equal.
 const WITHOUT_SHARED_MEMORY: (&str, &str) = ("OMPI_MCA_btl", "^vader");
@@ -112,11 +115,17 @@ fn open_mpi_hosts(gang: &[GangNode]) -> String {
     names(gang).map(|(name, cpus)| format!("{name} slots={cpus}\n")).collect()
 }
 
-/// The names of nodes for launchers, and their cpus.
+/// The names of nodes for launchers, and their cpus. If a host is named as nodes are, the names of
+/// nodes have a prefix, so that none is taken for a host.
 fn names(gang: &[GangNode]) -> impl Iterator<Item = (String, u32)> + '_ {
-    let differ = have_own_hosts(gang);
+    let is_mixed = gang.iter().any(|it| is_as_a_node(short_host(it)));
+    let differ = have_own_hosts(gang) && !is_mixed;
+    let prefix = if is_mixed { NODE_PREFIX } else { "" };
     gang.iter().map(move |node| {
-        let name = if differ { short_host(node).to_owned() } else { node.node.to_string() };
+        let name = match differ {
+            true => short_host(node).to_owned(),
+            false => format!("{prefix}{}", node.node),
+        };
         (name, node.cpus.max(1))
     })
 }
@@ -125,6 +134,12 @@ fn names(gang: &[GangNode]) -> impl Iterator<Item = (String, u32)> + '_ {
 fn have_own_hosts(gang: &[GangNode]) -> bool {
     let hosts: BTreeSet<&str> = gang.iter().map(short_host).collect();
     hosts.len() == gang.len() && !hosts.contains("")
+}
+
+/// Whether the name of a host is that of a node, too: `n3`.
+fn is_as_a_node(host: &str) -> bool {
+    let number = host.strip_prefix(['n', 'N']).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn write_agent(path: &Path, program: &Path) -> io::Result<String> {
@@ -171,6 +186,9 @@ mod tests {
         let beside = [node(0, "a.site", 2), node(1, "b", 0), node(4, "a", 1)];
         assert_eq!(mpi_hosts(&beside), "n0\nn0\nn1\nn4\n");
         assert_eq!(mpi_hosts(&[node(0, "", 1), node(1, "b", 1)]), "n0\nn1\n");
+        let as_nodes = [node(0, "n1", 1), node(1, "n2.site", 1)];
+        assert_eq!(mpi_hosts(&as_nodes), "starling-n0\nstarling-n1\n");
+        assert_eq!(mpi_hosts(&[node(0, "node1", 1), node(1, "n", 1)]), "node1\nn\n");
     }
 
     #[test]

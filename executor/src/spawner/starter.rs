@@ -52,6 +52,11 @@ impl Starter {
         Ok(Self { child, socket, frames: Frames::default(), mark, next: 0 })
     }
 
+    /// A request that cannot be written for this long fails.
+    pub(crate) fn limit_writes(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(timeout))
+    }
+
     /// The number of the next program.
     pub(crate) fn next_number(&self) -> u64 {
         self.next + 1

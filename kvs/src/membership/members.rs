@@ -42,6 +42,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.offer.clone_from(&up.offer);
     member.pid = up.pid;
     member.slow = false; // This incarnation has not been measured.
+    member.paused = false; // A restart ends a pause.
     if member.phase() != Leaving {
         member.phase = Up as i32;
     }
@@ -188,6 +189,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         store: join.store,
         data_address: join.data_address.clone(),
         slow: false,
+        paused: false,
         host: String::new(),
         keeper: join.keeper,
         offer: join.offer.clone(),

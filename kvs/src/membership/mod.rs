@@ -31,6 +31,7 @@ mod copies;
 mod growth;
 mod members;
 mod mutant;
+mod pause;
 mod plan;
 mod slow;
 mod survival;
@@ -67,6 +68,7 @@ pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
         Body::SetVoters(set) => map.voters.clone_from(&set.voters),
         Body::SetCopies(set) => growth::set(map, set),
         Body::SetSlow(set) => slow::set(map, set),
+        Body::SetPaused(set) => pause::set(map, set),
     }
     map.epoch += 1;
     true
@@ -93,6 +95,7 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
         Body::SetVoters(set) => voters::set_holds(map, set),
         Body::SetCopies(set) => growth::set_holds(map, set),
         Body::SetSlow(set) => slow::set_holds(map, set),
+        Body::SetPaused(set) => pause::set_holds(map, set),
     }
 }
 

@@ -177,6 +177,16 @@ impl Membership {
         }
     }
 
+    /// As `propose`; earlier proposals of the same kind end.
+    pub(crate) fn propose_latest(&mut self, command: wire::MapCommand) {
+        if self.wanted.contains(&command) {
+            return;
+        }
+        let kind = |it: &wire::MapCommand| it.body.as_ref().map(std::mem::discriminant);
+        self.wanted.retain(|other| kind(other) != kind(&command));
+        self.propose(command);
+    }
+
     /// Replaces the changes that this node's replicas want.
     pub(crate) fn want(&mut self, commands: Vec<wire::MapCommand>) {
         if self.wanted_of_copies != commands {

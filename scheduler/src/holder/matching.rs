@@ -391,7 +391,11 @@ impl Scheduler {
         self.note_class(work);
         let input_bytes = work.input_bytes();
         self.policy.estimates_mut().placed(input_bytes, work.cpus());
-        let rank = rank(self.options.tuning.order, work, self.routing.homes().slots_all());
+        // Gangs take their turns by the age of their jobs, also one that was here before.
+        let rank = match work.is_gang() {
+            true => u64::MAX - task.job.0,
+            false => rank(self.options.tuning.order, work, self.routing.homes().slots_all()),
+        };
         let priority = work.spec.priority;
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }

@@ -168,8 +168,9 @@ impl Scheduler {
         }
         self.drop_expired(out);
         self.holder.check_reservation();
-        self.tend_gangs(now, out);
         self.seat_returning(out);
+        self.tend_gangs(now, out);
+        self.seat_returning(out); // With what gangs have freed for them.
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);

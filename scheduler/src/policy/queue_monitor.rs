@@ -12,7 +12,7 @@ use crate::policy::limits::{
     ADAPT_DWELL_MAX, ADAPT_WINDOW, MONITOR_INTERVAL, STEP_SHIFTS_MAX, THROUGHPUT_WINDOW,
     TUNED_SPAN_MAX,
 };
-use crate::{Policy, Scheduler, Tuning};
+use crate::{Mutant, Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.
 const WAIT_MIN: Span = Span::from_millis(1);
@@ -191,7 +191,8 @@ impl Scheduler {
             self.policy.monitor.wait_max = tuning.wait_max;
         }
         self.options.tuning = tuning;
-        self.holder.set_paused(tuning.paused);
+        let is_forgotten = self.options.mutant == Some(Mutant::PauseForgotten);
+        self.holder.set_paused(tuning.paused && !is_forgotten);
         self.stealing.restart(tuning.steal_interval_start);
         // Under MLB, tasks that the earlier policy bound to this node are free for all nodes.
         self.policy.monitor.empties = self.rules().empties_local_queue;

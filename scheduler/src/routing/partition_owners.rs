@@ -223,6 +223,11 @@ impl Homes {
     pub(crate) fn is_slow(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_some_and(|member| member.slow)
     }
+    /// Whether the map marks the node as paused. No gang chooses it.
+    #[must_use]
+    pub fn is_paused(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_some_and(|member| member.paused)
+    }
     /// Whether the node is a keeper, which runs no tasks.
     #[must_use]
     pub(crate) fn is_keeper(&self, node: NodeId) -> bool {

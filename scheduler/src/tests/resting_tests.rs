@@ -79,6 +79,18 @@ fn an_attempt_that_rests_gives_its_slots_to_others_and_goes_on_before_later_task
 }
 
 #[test]
+fn a_paused_node_gives_a_resting_attempt_its_slots_back() {
+    let mut node = Node::with(&[2, 1, 1]);
+    assert_eq!(node.step().0, [task(0)]);
+    assert_eq!(node.rests(0, true).0, [task(1), task(2)]);
+    let paused = Tuning { paused: true, ..Tuning::of(Policy::Mlb) };
+    node.scheduler.retune(paused, &mut node.out);
+    assert_eq!(node.rests(0, false), (vec![], vec![]));
+    node.finish(1);
+    assert_eq!(node.finish(2), (vec![], vec![task(0)]), "it finishes what runs");
+}
+
+#[test]
 fn an_attempt_that_ends_while_it_rests_leaves_nothing_behind() {
     let mut node = Node::with(&[2, 2, 2]);
     node.step();

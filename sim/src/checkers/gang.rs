@@ -85,6 +85,24 @@ pub(crate) fn is_told(
     }
 }
 
+/// The executor of a node knows exactly the parts that run there: a command of another part would
+/// outlive its gang.
+pub(crate) fn knows_its_parts(
+    node: NodeId,
+    told: &BTreeSet<(TaskId, Attempt)>,
+    parts: impl Iterator<Item = GangPart>,
+) -> Verdict {
+    let joined = parts.filter(|part| part.joined).map(|part| (part.task, part.attempt));
+    let joined: BTreeSet<_> = joined.collect();
+    match *told == joined {
+        true => Ok(()),
+        false => {
+            let text = format!("{node} has the parts {joined:?}, and its executor knows {told:?}");
+            Err(Violation::new(NAME, text))
+        }
+    }
+}
+
 /// Each part of a node begins once and ends at most once.
 pub(crate) fn begins_once(node: NodeId, (task, attempt): (TaskId, Attempt), fits: bool) -> Verdict {
     match fits {

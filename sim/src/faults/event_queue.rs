@@ -89,6 +89,11 @@ pub(crate) enum SimEvent {
         life: u32,
     },
     Fault(Fault),
+    /// The user pauses a node, or resumes it.
+    Pause {
+        node: usize,
+        paused: bool,
+    },
     /// The cluster declares a process failed.
     Evict {
         node: usize,

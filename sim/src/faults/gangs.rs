@@ -79,6 +79,16 @@ impl World {
         Ok(())
     }
 
+    /// Checks that the executors know the parts that their nodes have, when nothing happens.
+    pub(crate) fn check_parts(&self) -> Verdict {
+        for (index, machine) in self.machines.iter().enumerate() {
+            if let Some(node) = &machine.node {
+                gang::knows_its_parts(NodeId(index as u32), &machine.parts, node.gang_parts())?;
+            }
+        }
+        Ok(())
+    }
+
     /// A part of a gang begins or ends on a machine.
     pub(crate) fn part_changed(&mut self, index: usize, change: PartChange) {
         let parts = &mut self.machines[index].parts;

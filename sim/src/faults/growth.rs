@@ -86,7 +86,7 @@ impl World {
             return;
         };
         let is_step = match &command.body {
-            Some(Body::Down(_) | Body::SetSlow(_)) | None => false,
+            Some(Body::Down(_) | Body::SetSlow(_) | Body::SetPaused(_)) | None => false,
             Some(_) => true,
         };
         if !is_step || !self.growth.chance(grows.kills_permille) {

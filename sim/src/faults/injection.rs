@@ -218,6 +218,7 @@ impl World {
         self.starve.count_from(Time(u64::MAX));
         self.lives.calm_from(Time(u64::MAX));
         self.fault_options = options;
+        self.plan_pauses(span);
         for (fault, mean) in self.fault_options.means.clone() {
             let at = self.now + self.dice.around(mean);
             self.schedule(at, SimEvent::Fault(fault));
@@ -251,6 +252,7 @@ impl World {
     /// those that are then taken away.
     pub fn heal(&mut self) {
         self.faults_until = self.now;
+        self.resume_all();
         self.starve.count_from(self.now);
         self.lives.calm_from(self.now);
         for (kind, n) in [

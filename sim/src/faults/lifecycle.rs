@@ -275,6 +275,7 @@ impl World {
         if !self.slow_nodes().is_empty() {
             self.must_be_well()?; // Slow nodes are probed.
         }
+        self.check_parts()?;
         let (before, members_before) = (self.packets(), self.membership_packets());
         self.run_for(SILENCE);
         self.passed()?;

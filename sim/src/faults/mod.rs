@@ -16,6 +16,7 @@ mod membership_churn;
 pub(crate) mod network;
 pub(crate) mod node_offers;
 pub(crate) mod options;
+pub(crate) mod pauses;
 mod permanent_loss;
 mod replica_records;
 mod seed_plan;

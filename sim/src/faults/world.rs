@@ -378,6 +378,7 @@ impl World {
                 }
             }
             SimEvent::Fault(fault) => self.strike(fault),
+            SimEvent::Pause { node, paused } => self.pause(node, paused),
             SimEvent::Evict { node, incarnation } => self.evict(node, incarnation),
         }
     }

@@ -10,6 +10,7 @@ use super::clock::{Clock, TRUE_PACE};
 use super::disk::{Disk, FlippedRecord};
 use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 use super::script::Script;
+use crate::faults::pauses::Pause;
 
 /// The slots of an attempt: none for a no-op that writes nothing.
 pub(crate) fn cpus_of(launch: &Launch) -> u32 {
@@ -96,6 +97,7 @@ pub(crate) struct Machine {
     pub running: BTreeMap<(TaskId, Attempt), Running>,
     /// The parts of gangs that have begun and not ended, as its executor was told.
     pub parts: BTreeSet<(TaskId, Attempt)>,
+    pub(crate) pause: Pause,
     /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
     /// Objects that are copies in memory only.
@@ -169,6 +171,7 @@ impl Machine {
             slow_down: 1,
             running: BTreeMap::new(),
             parts: BTreeSet::new(),
+            pause: Pause::default(),
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),
@@ -251,6 +254,7 @@ impl Machine {
         self.inbox.clear();
         self.running.clear();
         self.parts.clear();
+        self.pause = Pause::default();
         self.dismissed.clear();
         self.decided.clear();
         self.step_scheduled = false;

@@ -1,5 +1,6 @@
 //! The node of a gang that a name means.
 
+use executor::NODE_PREFIX;
 use proto::NodeId;
 use proto::work::GangNode;
 
@@ -7,14 +8,25 @@ use proto::work::GangNode;
 /// A user before the host, as in `user@host`, says nothing here.
 ///
 /// # Errors
-/// No node of the gang has the name, or several have: one line.
+/// No node of the gang has the name, or several have: one line. A name that is one node's own and
+/// the host of another one is refused: nothing says which of them is meant.
 pub(crate) fn find(gang: &[GangNode], name: &str) -> Result<NodeId, String> {
     let name = name.rsplit_once('@').map_or(name, |(_, host)| host);
-    if let Some(node) = gang.iter().find(|it| it.node.to_string() == name) {
+    let by_number = |name: &str| gang.iter().find(|it| it.node.to_string() == name);
+    if let Some(node) = name.strip_prefix(NODE_PREFIX).and_then(by_number) {
         return Ok(node.node);
     }
     let found: Vec<NodeId> =
         gang.iter().filter(|node| is_on(node, name)).map(|it| it.node).collect();
+    if let Some(GangNode { node, .. }) = by_number(name) {
+        return match found.iter().find(|other| *other != node) {
+            None => Ok(*node),
+            Some(host) => Err(format!(
+                "'{name}' is a node of this gang, and the host of node {host}: write \
+                 '{NODE_PREFIX}{node}' or '{NODE_PREFIX}{host}'"
+            )),
+        };
+    }
     match found[..] {
         [node] => Ok(node),
         [] => Err(format!("'{name}' is no node of this gang, which has {}", listed(gang))),
@@ -78,6 +90,17 @@ mod tests {
         for name in ["", "n1", "7", "a.other.example", "10", "10.0.0.4", "c"] {
             assert_eq!(found(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_host_that_is_named_as_another_node_is_not_guessed() {
+        let gang = [node(1, "n2", "10.0.0.2:700"), node(2, "n3", "10.0.0.3:700")];
+        let error = find(&gang, "n2").unwrap_err();
+        assert!(error.contains("write 'starling-n2' or 'starling-n1'"), "{error}");
+        assert_eq!(find(&gang, "starling-n2"), Ok(NodeId(2)));
+        assert_eq!((find(&gang, "n1"), find(&gang, "n3")), (Ok(NodeId(1)), Ok(NodeId(2))));
+        let own = [node(1, "n1", "10.0.0.2:700"), node(2, "n2", "10.0.0.3:700")];
+        assert_eq!(find(&own, "n2"), Ok(NodeId(2)), "both names mean one node");
     }
 
     #[test]

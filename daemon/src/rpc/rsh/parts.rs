@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use executor::{MemberCommand, MemberEnd, MemberStreams};
 use proto::work::{Part, PartChange};
-use proto::{Attempt, TaskId, wire};
+use proto::{Attempt, NodeId, TaskId, wire};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use tokio::sync::oneshot;
@@ -22,6 +22,8 @@ struct OpenPart {
     part: Part,
     /// The commands that run, by their numbers at the executor.
     running: BTreeSet<u64>,
+    /// The number of commands that are about to run.
+    starting: usize,
 }
 
 /// The parts that have begun and not ended.
@@ -40,6 +42,30 @@ impl Parts {
         self.0.lock().expect("no holder of the parts panics")
     }
 
+    /// Counts a command that is about to run in a part. Returns the part.
+    fn begin_start(&self, key: Key, node: NodeId) -> Result<Part, String> {
+        let mut parts = self.open();
+        let commands = parts.values().map(|open| open.running.len() + open.starting).sum::<usize>();
+        let Some(open) = parts.get_mut(&key) else {
+            return Err(format!("node {node} has no part of this task's gang"));
+        };
+        if commands >= RSH_COMMANDS_MAX {
+            return Err(format!("{commands} commands run in parts of gangs on node {node}"));
+        }
+        open.starting += 1;
+        Ok(open.part.clone())
+    }
+
+    /// The start has ended, with the number of a command that runs. Returns whether the part is
+    /// still open.
+    fn end_start(&self, key: Key, number: Option<u64>) -> bool {
+        let mut parts = self.open();
+        let Some(open) = parts.get_mut(&key) else { return false };
+        open.starting -= 1;
+        open.running.extend(number);
+        true
+    }
+
     /// A command has ended.
     pub(super) fn ended(&self, key: Key, number: u64) {
         if let Some(open) = self.open().get_mut(&key) {
@@ -53,7 +79,7 @@ impl Shared {
     pub(crate) fn change_part(&self, change: PartChange) {
         match change {
             PartChange::Begins(part) => {
-                let open = OpenPart { part: *part, running: BTreeSet::new() };
+                let open = OpenPart { part: *part, running: BTreeSet::new(), starting: 0 };
                 self.parts.open().insert((open.part.task, open.part.attempt), open);
             }
             PartChange::Ends(task, attempt) => {
@@ -68,21 +94,14 @@ impl Shared {
     /// Starts a command in a part of this node. This may block.
     pub(super) fn start_in_part(&self, start: wire::RshStart) -> Result<Started, String> {
         let key = key_of(&start);
-        // Held until the command is known, so that no end of the part misses it.
-        let mut parts = self.parts.open();
-        let running: usize = parts.values().map(|open| open.running.len()).sum();
         let node = self.identity.node;
-        let Some(open) = parts.get_mut(&key) else {
-            return Err(format!("node {node} has no part of this task's gang"));
-        };
-        if running >= RSH_COMMANDS_MAX {
-            return Err(format!("{running} commands run in parts of gangs on node {node}"));
-        }
+        // Without a lock on the parts: a slow disk must not hold the node up.
+        let part = self.parts.begin_start(key, node)?;
         let gang = of_records(start.nodes);
         let entrance = self.door.admit(key, gang.clone().into());
         let token = entrance.as_ref().map(|(token, _)| *token);
         let command = MemberCommand {
-            part: open.part.clone(),
+            part,
             command: start.command,
             environment: start.environment,
             directory: PathBuf::from(OsString::from_vec(start.directory)),
@@ -97,10 +116,13 @@ impl Shared {
             }
             let _ = sender.send(end); // The caller may be gone.
         });
+        let number = started.as_ref().ok().map(|(number, _)| *number);
+        let is_open = self.parts.end_start(key, number);
         match started {
-            Ok((number, streams)) => {
-                open.running.insert(number);
-                Ok(Started { number, streams, ended })
+            Ok((number, streams)) if is_open => Ok(Started { number, streams, ended }),
+            Ok((number, _)) => {
+                self.executor.kill_member(number);
+                Err(format!("the part on node {node} has ended"))
             }
             Err(error) => {
                 if let Some(token) = token {

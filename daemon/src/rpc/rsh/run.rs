@@ -2,6 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use executor::MemberStreams;
@@ -16,8 +18,8 @@ use crate::limits::RSH_PIECE_BYTES;
 use crate::rpc::rsh::parts::Started;
 use crate::rpc::service::Shared;
 
-/// After its end, the rest of a command's output is read while its caller takes it, and for this
-/// long. A process that it has left may keep the pipes open.
+/// After its end, the rest of a command's output is read while its caller takes it, and until none
+/// came for this long. A process that it has left may keep the pipes open.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs a command. It is killed when its inputs end or its outputs are not wanted.
@@ -62,12 +64,13 @@ async fn watch(
     let stdin = pipe::Sender::from_owned_fd(stdin)?;
     let stdout = pipe::Receiver::from_owned_fd(stdout)?;
     let stderr = pipe::Receiver::from_owned_fd(stderr)?;
+    let passed = Arc::new(AtomicU64::new(0));
     let read = tokio::spawn({
-        let outputs = outputs.clone();
+        let (outputs, passed) = (outputs.clone(), Arc::clone(&passed));
         async move {
             tokio::join!(
-                read_all(stdout, &outputs, Out::Stdout),
-                read_all(stderr, &outputs, Out::Stderr)
+                read_all(stdout, &outputs, &passed, Out::Stdout),
+                read_all(stderr, &outputs, &passed, Out::Stderr)
             )
         }
     });
@@ -84,12 +87,15 @@ async fn watch(
         }
     };
     let mut read = read;
+    let mut before = passed.load(Relaxed);
     while tokio::time::timeout(REST_TIMEOUT, &mut read).await.is_err() {
+        let now = passed.load(Relaxed);
         let is_slow = outputs.capacity() == 0 && !outputs.is_closed();
-        if !is_slow {
+        if !is_slow && now == before {
             read.abort();
             break;
         }
+        before = now;
     }
     Ok(match end {
         Ok(end) => Out::End(wire::RshEnd { code: end.code, failure: end.failure }),
@@ -113,11 +119,18 @@ async fn feed(inputs: &mut Inputs, stdin: pipe::Sender) {
     }
 }
 
-async fn read_all(mut pipe: pipe::Receiver, outputs: &Outputs, as_output: fn(Vec<u8>) -> Out) {
+/// Passes what a pipe has, and counts the bytes.
+async fn read_all(
+    mut pipe: pipe::Receiver,
+    outputs: &Outputs,
+    passed: &AtomicU64,
+    as_output: fn(Vec<u8>) -> Out,
+) {
     let mut buffer = vec![0; RSH_PIECE_BYTES];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
         if outputs.send(as_output(buffer[..count].to_vec())).await.is_err() {
             return;
         }
+        passed.fetch_add(count as u64, Relaxed);
     }
 }

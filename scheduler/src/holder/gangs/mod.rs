@@ -124,8 +124,10 @@ impl Holder {
 /// The resources of this node during one step.
 struct NodeRoom<'a> {
     slots: &'a mut Slots,
-    /// A task runs alone.
-    exclusive: bool,
+    /// A task runs alone, or one that rested waits for its seat: nothing else starts.
+    closed: bool,
+    /// Nothing is held for gangs: the node is paused, or a task that rested waits for its seat.
+    frees: bool,
     first_to_wait: Option<Stamp>,
     waiting_priority: Option<i32>,
     kept: Option<(Stamp, PoolSet)>,
@@ -137,11 +139,12 @@ impl Room for NodeRoom<'_> {
     type Seat = Seat;
 
     fn yields(&self, stamp: Stamp) -> bool {
-        self.first_to_wait.is_some_and(|first| first < stamp)
+        self.frees
+            || self.first_to_wait.is_some_and(|first| first < stamp)
             || self.waiting_priority.is_some_and(|priority| priority > stamp.priority())
     }
     fn take(&mut self, need: &Fit) -> Option<Seat> {
-        if self.exclusive {
+        if self.closed {
             return None;
         }
         self.slots.take(Need::Fit(need), PoolSet::EMPTY)

@@ -7,10 +7,10 @@ use proto::work::{GangNode, Granted, Part, PartChange};
 use proto::{Attempt, NodeId, TaskId};
 use resources::{Name, Quantity, Variant};
 
-use crate::Scheduler;
 use crate::holder::slots::Seat;
 use crate::holder::task::Work;
 use crate::output::Out;
+use crate::{Mutant, Scheduler};
 
 impl Scheduler {
     /// The nodes of a gang that starts here, this node first.
@@ -40,7 +40,8 @@ impl Scheduler {
         }
         let told = std::mem::replace(&mut gangs.told, joined.clone());
         // An end first: the next attempt of a task may begin in the same step.
-        let ended = told.difference(&joined);
+        let is_silent = self.holder.mutant == Some(Mutant::PartEndUntold);
+        let ended = told.difference(&joined).filter(|_| !is_silent);
         out.parts.extend(ended.map(|&(task, attempt)| PartChange::Ends(task, attempt)));
         for &(task, attempt) in joined.difference(&told) {
             let seat = self.seat_of_part(task, attempt);

@@ -40,8 +40,9 @@ impl Scheduler {
 
     /// Nodes that may have a part of the gang.
     fn nodes_for(&self, work: &Work) -> Vec<NodeId> {
-        let staying = self.routing.homes().staying();
-        staying.filter(|&node| self.offers_enough(node, work)).collect()
+        let homes = self.routing.homes();
+        let working = homes.staying().filter(|&node| !homes.is_paused(node));
+        working.filter(|&node| self.offers_enough(node, work)).collect()
     }
     /// Whether the cluster has fewer nodes than the gang needs.
     pub(crate) fn lacks_nodes_for(&self, work: &Work) -> bool {
@@ -102,8 +103,9 @@ impl Scheduler {
     /// A leader asks for this node, or renews that.
     fn on_reserve(&mut self, now: Time, from: NodeId, said: &wire::Gang) {
         let (task, attempt) = (TaskId::new(said.job, said.local), Attempt(said.attempt));
-        // The leader sees in the map that this node leaves, and chooses another one.
-        if self.holder.stopping || self.objects.is_draining() {
+        // The leader sees in the map that this node leaves or is paused, and chooses another one.
+        let is_paused = self.holder.slots.is_paused();
+        if self.holder.stopping || self.objects.is_draining() || is_paused {
             return;
         }
         let Ok(request) = Request::decode(&said.request) else { return };
@@ -184,7 +186,7 @@ impl Scheduler {
             let staged = &self.holder.staging[&task];
             self.holder.life_fits(&staged.work)
         };
-        if self.holder.stopping || !life_fits {
+        if self.holder.stopping || !life_fits || self.holder.slots.is_paused() {
             return self.fail_gang(task, attempt, out);
         }
         self.start_whole(now, task, out);
@@ -333,7 +335,8 @@ impl Scheduler {
             return self.release_gang(task, out);
         }
         if has_joined {
-            if lives.iter().any(|&life| self.is_life_over(life)) {
+            let is_paused = is_staged && self.holder.slots.is_paused();
+            if is_paused || lives.iter().any(|&life| self.is_life_over(life)) {
                 self.fail_gang(task, attempt, out);
             } else {
                 self.start_whole(now, task, out);
@@ -359,7 +362,7 @@ impl Scheduler {
         let is_out = !nodes.contains(&me);
         let stopping = self.holder.stopping || is_out;
         if is_out && !self.holder.stopping && !nodes.is_empty() {
-            // This node leaves, or is slow: another one leads.
+            // This node leaves, is paused or slow: another one leads.
             return self.fail_gang(task, attempt, out);
         }
         // This node first, then those that follow it.
@@ -378,12 +381,15 @@ impl Scheduler {
     fn settle_line(&mut self, now: Time, out: &mut Out) {
         let first_to_wait = self.holder.first_to_wait();
         let waiting_priority = self.holder.waiting_priority();
-        let exclusive = self.holder.start_requests.any_exclusive();
+        let returns = self.holder.wants_seats();
+        let closed = returns || self.holder.start_requests.any_exclusive();
+        let frees = returns || self.holder.slots.is_paused();
         let Some(mut gangs) = self.holder.gangs.take() else { return };
         let mut slots = std::mem::replace(&mut self.holder.slots, Slots::new(0, None, None));
         let mut room = NodeRoom {
             slots: &mut slots,
-            exclusive,
+            closed,
+            frees,
             first_to_wait,
             waiting_priority,
             kept: gangs.kept,
@@ -398,12 +404,24 @@ impl Scheduler {
 
     /// The cluster has fewer nodes than the gang needs.
     pub(crate) fn explain_lack(&self, work: &Work) -> Option<String> {
-        if !self.lacks_nodes_for(work) {
+        if !work.is_gang() {
             return None;
         }
-        let members = self.routing.homes().not_removed();
-        let fitting = members.filter(|&node| self.offers_ever(node, work)).count();
-        let (nodes, all) = (work.spec.nodes, self.routing.homes().not_removed().count());
+        let homes = self.routing.homes();
+        let fits = |node: &NodeId| self.offers_ever(*node, work);
+        let fitting = homes.not_removed().filter(fits).count();
+        let paused = homes.not_removed().filter(fits).filter(|&node| homes.is_paused(node));
+        let (nodes, paused) = (work.spec.nodes, paused.count());
+        if !self.lacks_nodes_for(work) {
+            let is_enough = fitting - paused >= nodes as usize;
+            return (!is_enough && paused > 0).then(|| {
+                format!(
+                    "it needs {nodes} nodes at once, and {paused} of the {fitting} nodes that fit \
+                     are paused: 'starling node resume' lets them work"
+                )
+            });
+        }
+        let all = homes.not_removed().count();
         Some(format!(
             "it needs {nodes} nodes at once, and {fitting} of the {all} nodes of the cluster fit: \
              it waits for more to join"

@@ -80,9 +80,10 @@ impl Slots {
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
-    /// The free amounts of the pools, in the order of the node's offer.
+    /// The free amounts of the pools, in the order of the node's offer; a paused node has none.
     pub(crate) fn free_units(&self) -> Vec<u64> {
-        self.pools.as_ref().map_or_else(Vec::new, |own| own.pools.free_units())
+        let free = self.pools.as_ref().map_or_else(Vec::new, |own| own.pools.free_units());
+        if self.paused { vec![0; free.len()] } else { free }
     }
     /// Prepares a request for this node; `None`: it never fits.
     pub(crate) fn resolve(&self, request: &Request) -> Option<Fit> {
@@ -171,6 +172,14 @@ impl Slots {
             _ => return None,
         };
         Some(Seat { first: self.take_slots(cpus), claim })
+    }
+    /// Takes the needs of a task that runs here and had given its seat back. A pause does not hold
+    /// it back: a paused node finishes what runs.
+    pub(crate) fn take_again(&mut self, need: Need<'_>) -> Option<Seat> {
+        let paused = std::mem::replace(&mut self.paused, false);
+        let seat = self.take(need, PoolSet::EMPTY);
+        self.paused = paused;
+        seat
     }
     #[cfg(test)]
     pub(crate) fn take_cpus(&mut self, cpus: u32) -> u32 {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use proto::{Attempt, TaskId};
-use resources::{PoolSet, Request};
+use resources::Request;
 
 use crate::Scheduler;
 use crate::holder::Holder;
@@ -24,10 +24,10 @@ impl Holder {
     fn seat_again(&mut self, task: TaskId) -> Option<Seat> {
         let spec = self.running.get(&task)?.spec();
         if spec.request.is_empty() {
-            return self.slots.take(Need::Cpus(spec.cpus.max(1)), PoolSet::EMPTY);
+            return self.slots.take_again(Need::Cpus(spec.cpus.max(1)));
         }
         let fit = self.slots.resolve(&Request::decode(&spec.request).ok()?)?;
-        self.slots.take(Need::Fit(&fit), PoolSet::EMPTY)
+        self.slots.take_again(Need::Fit(&fit))
     }
 }
 

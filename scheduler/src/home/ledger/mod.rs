@@ -336,6 +336,9 @@ impl Ledger {
         self.forget_held_remotely(before, task);
         if holder != me {
             self.held_remotely.entry(holder).or_default().insert(task);
+            if self.mutant == Some(Mutant::ThrottleForgetsOthers) {
+                self.has_no_attempt(task);
+            }
         }
         let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
         record.index.push(task.local.index());
@@ -509,6 +512,7 @@ impl Ledger {
             self.forget_release(task);
         }
         self.forget_held_remotely(before, task);
+        self.has_no_attempt(task);
     }
 
     /// Drops a job's staged chunks: its submitter is silent, and its home does not know the job.

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::{JobId, LocalId, PartitionId, TaskId};
 
 use super::{Ledger, State};
-use crate::Mutant;
 
 /// The tasks of all jobs with a limit that are homed here.
 #[derive(Debug, Default)]
@@ -21,7 +20,7 @@ pub(crate) struct Throttles {
 
 #[derive(Debug, Default)]
 struct Throttle {
-    /// Every task with a current attempt, and some that have none any more.
+    /// The tasks with a current attempt.
     placed: BTreeSet<u64>,
     /// Tasks that could be placed: those of higher priority first, then in the order of the job.
     held: BTreeSet<(Reverse<i32>, u64)>,
@@ -46,7 +45,7 @@ impl Ledger {
             .jobs
             .entry(key)
             .or_insert_with(|| Throttle { placed: self.placed_in(key), ..Throttle::default() });
-        let waits = self.places_left(key, at_most, throttle) == 0;
+        let waits = throttle.placed.len() >= at_most;
         let index = task.local.index();
         match waits {
             true => _ = throttle.held.insert((Reverse(self.priority(task)), index)),
@@ -60,7 +59,7 @@ impl Ledger {
     pub(crate) fn release_throttled(&mut self) {
         let Some(mut all) = self.throttles.take() else { return };
         for (&key, throttle) in &mut all.jobs {
-            let left = self.places_left(key, self.at_most(key.0), throttle);
+            let left = self.at_most(key.0).saturating_sub(throttle.placed.len());
             for _ in 0..left {
                 let Some((_, index)) = throttle.held.pop_first() else { break };
                 self.ready.push_back(TaskId { job: key.0, local: LocalId::new(key.1, index) });
@@ -74,22 +73,16 @@ impl Ledger {
     pub(super) fn releases_throttled(&self) -> bool {
         let Some(all) = &self.throttles else { return false };
         all.jobs.iter().any(|(&key, throttle)| {
-            let placed = throttle.placed.iter().filter(|index| self.is_placed(key, **index));
-            !throttle.held.is_empty() && placed.count() < self.at_most(key.0)
+            !throttle.held.is_empty() && throttle.placed.len() < self.at_most(key.0)
         })
     }
 
-    /// How many more tasks may be placed. Forgets those that are not placed any more.
-    fn places_left(
-        &self,
-        key: (JobId, PartitionId),
-        at_most: usize,
-        throttle: &mut Throttle,
-    ) -> usize {
-        if throttle.placed.len() >= at_most {
-            throttle.placed.retain(|&index| self.is_placed(key, index));
+    /// The task has no current attempt any more: another one of its job may be placed.
+    pub(crate) fn has_no_attempt(&mut self, task: TaskId) {
+        let Some(all) = &mut self.throttles else { return };
+        if let Some(throttle) = all.jobs.get_mut(&(task.job, task.partition())) {
+            throttle.placed.remove(&task.local.index());
         }
-        at_most.saturating_sub(throttle.placed.len())
     }
 
     fn placed_in(&self, key: (JobId, PartitionId)) -> BTreeSet<u64> {
@@ -99,10 +92,7 @@ impl Ledger {
     }
 
     fn is_placed(&self, (job, partition): (JobId, PartitionId), index: u64) -> bool {
-        let task = TaskId { job, local: LocalId::new(partition, index) };
-        let is_elsewhere = || self.cell(task).is_some_and(|cell| cell.holder != self.me);
-        self.state(task) == Some(State::Ready)
-            && !(self.mutant == Some(Mutant::ThrottleForgetsOthers) && is_elsewhere())
+        self.state(TaskId { job, local: LocalId::new(partition, index) }) == Some(State::Ready)
     }
 
     fn priority(&self, task: TaskId) -> i32 {

@@ -236,6 +236,7 @@ impl World {
 
     pub(crate) fn reply(&mut self, node: usize, client: ClientId, response: Box<wire::Response>) {
         self.tell(|| format!("n{node} answers {client}: {:?}", response));
+        self.note_pause(node, client, &response);
         let who = self.connections.get(&client).map(|connection| connection.who);
         if who.is_some_and(|who| !self.is_still_home(node, who, &response)) {
             let text = format!("n{node} answers a read, and another node serves it: {response:?}");
