@@ -481,7 +481,8 @@ impl Scheduler {
                 n => format!("node {me} is fetching {n} of its inputs from other nodes"),
             };
         }
-        if let Some(why) = self.explain_request_of(task) {
+        let lack = self.work_here(task).and_then(|work| self.explain_lack(&work));
+        if let Some(why) = lack.or_else(|| self.explain_request_of(task)) {
             return format!("it is queued on node {me}; {why}");
         }
         format!(

@@ -15,7 +15,7 @@ const STREAM: u64 = 0x7061_7573_6573_0000;
 /// The share of seeds with pauses, among those with faults.
 const PAUSES_PERMILLE: u64 = 150;
 const PAUSES_MAX: u64 = 4;
-/// The user who pauses nodes.
+/// The client that pauses nodes.
 const USER: ClientId = ClientId(u64::MAX);
 /// The numbers of the user's requests.
 const PAUSE: u64 = 1;

@@ -101,6 +101,27 @@ fn a_gang_that_waits_names_its_nodes() {
 }
 
 #[test]
+fn a_gang_chooses_no_paused_node() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    instance.starling(&["node", "pause", "1"]).ok();
+    for _ in 0..3 {
+        let command = "cat $STARLING_HOSTFILE >&2; echo $STARLING_NODE";
+        let job = submit(&instance, &["--wait", "--nodes", "2", "--", "sh", "-c", command]);
+        let ran_on = instance.starling(&["job", "output", &job]).ok().stdout;
+        assert_ne!(ran_on.trim(), "1", "it is paused");
+    }
+    instance.starling(&["node", "pause", "2"]).ok();
+    let job = submit(&instance, &["--nodes", "2", "--", "true"]);
+    wait_until("it is explained", || {
+        explained(&instance, &job).contains("2 of the 3 nodes that fit are paused")
+    });
+    instance.starling(&["node", "resume", "2"]).ok();
+    instance.starling(&["job", "wait", &job]).ok();
+    instance.down();
+}
+
+#[test]
 fn a_member_that_leaves_waits_for_the_gang() {
     let instance = Instance::up_with_copies(3, 1, 2);
     instance.wait_for_copies();
