@@ -1,21 +1,13 @@
 //! The part of the holder: queues of ready tasks, staged inputs, slots, attempts that run, and the
 //! counts and reports of their ends.
 
-pub(crate) mod admission;
-pub(crate) mod classes;
-mod demand;
 pub(crate) mod execution;
 pub(crate) mod gangs;
-mod gathering;
-pub(crate) mod job_cleanup;
-pub(crate) mod job_tallies;
+pub(crate) mod jobs;
 pub(crate) mod life;
 mod limits;
-pub(crate) mod matching;
-pub(crate) mod no_space;
 mod push;
 pub(crate) mod queues;
-pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
@@ -32,21 +24,21 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Mutant;
-use crate::holder::admission::{Passed, SpaceTimeout};
-use crate::holder::classes::{Class, Classes};
 use crate::holder::execution::Running;
 use crate::holder::gangs::Gangs;
-use crate::holder::gathering::Gathering;
-use crate::holder::job_cleanup::LocalJobs;
-use crate::holder::job_tallies::JobTallies;
+use crate::holder::jobs::job_cleanup::LocalJobs;
+use crate::holder::jobs::job_tallies::JobTallies;
 use crate::holder::life::Life;
-use crate::holder::matching::Reservation;
-use crate::holder::no_space::NoSpace;
 use crate::holder::queues::Queues;
-use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::queues::classes::{Class, Classes};
+use crate::holder::queues::matching::Reservation;
+use crate::holder::queues::ready_queue::{Presence, Ready};
 use crate::holder::recent_completions::RecentCompletions;
 use crate::holder::remote_tasks::RemoteTasks;
 use crate::holder::slots::Slots;
+use crate::holder::staging::admission::{Passed, SpaceTimeout};
+use crate::holder::staging::gathering::Gathering;
+use crate::holder::staging::no_space::NoSpace;
 use crate::holder::staging::{Aside, Staged};
 use crate::holder::start_permission::StartRequests;
 use crate::holder::task::BundleBuilder;

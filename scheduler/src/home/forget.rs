@@ -5,7 +5,7 @@ use proto::wire::TallyStage;
 use proto::wire::message::Body;
 use proto::{JobId, Span, Time, wire};
 
-use crate::holder::job_tallies::PendingErasure;
+use crate::holder::jobs::job_tallies::PendingErasure;
 use crate::home::jobs::retention;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};

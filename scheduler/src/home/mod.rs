@@ -15,7 +15,6 @@ pub(crate) mod reconcile;
 pub(crate) mod requests;
 mod stall_probe;
 pub(crate) mod task_inventory;
-pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 

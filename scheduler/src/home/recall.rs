@@ -1,4 +1,4 @@
-//! Recalls between homes. The rules are in `ledger/recall.rs`.
+//! Recalls between homes. The rules are in `ledger/losses/recall.rs`.
 
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -6,7 +6,7 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::Home;
 use crate::home::ledger::State;
-use crate::home::ledger::recall::{Pending, bare_recall, send_recalls};
+use crate::home::ledger::losses::recall::{Pending, bare_recall, send_recalls};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 

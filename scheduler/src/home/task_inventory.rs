@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proto::{Attempt, Incarnation, JobId, NodeId, TaskId};
 
 use crate::Scheduler;
-use crate::holder::ready_queue::Ready;
+use crate::holder::queues::ready_queue::Ready;
 
 /// The tasks of one job at one home, counted according to their records, and the home's own
 /// counters.

@@ -7,7 +7,7 @@ use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::holder::ready_queue::Presence;
+use crate::holder::queues::ready_queue::Presence;
 use crate::limits::{COPY_REPORTED_BYTES_MIN, OBJECTS_PER_MESSAGE_MAX, STEP_EVICTIONS_MAX};
 use crate::objects::directory::{Directory, LocationRequest, Where};
 use crate::objects::drain::{AttemptKey, Drain};

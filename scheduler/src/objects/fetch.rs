@@ -342,7 +342,8 @@ impl Scheduler {
         let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else {
             // No task waits for the object any more.
             if result.is_ok()
-                && self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent
+                && self.objects.presence(&object)
+                    == crate::holder::queues::ready_queue::Presence::Absent
             {
                 out.evicted.push(object);
             }
@@ -537,8 +538,8 @@ impl Scheduler {
                 return;
             };
             let waits = self.home.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
-            let absent =
-                self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent;
+            let absent = self.objects.presence(&object)
+                == crate::holder::queues::ready_queue::Presence::Absent;
             let job = self.home.ledger.jobs.get(&child.job).filter(|_| waits && absent);
             let Some(settings) = job.map(|job| job.settings.clone()) else {
                 self.objects.ahead.pop_front();

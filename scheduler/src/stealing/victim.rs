@@ -9,7 +9,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 
-use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::queues::ready_queue::{PLAIN, Ready};
 use crate::holder::task::{BundleBuilder, Work, is_command};
 use crate::limits::STEP_POPS_MAX;
 use crate::output::{Out, task_attempt};

@@ -167,7 +167,7 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
     heir.holder.shared_mut().push(
-        crate::holder::ready_queue::Ready {
+        crate::holder::queues::ready_queue::Ready {
             task: own,
             attempt: ATTEMPT,
             rank: 0,

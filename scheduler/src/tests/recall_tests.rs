@@ -6,7 +6,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::ledger::State;
-use crate::home::ledger::recall::{Pending, bare_recall};
+use crate::home::ledger::losses::recall::{Pending, bare_recall};
 use crate::output::Out;
 use crate::tests::staging_tests::scheduler;
 use crate::tests::test_nodes;

@@ -411,7 +411,7 @@ fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
         scheduler.holder.shared_mut().push(
-            crate::holder::ready_queue::Ready {
+            crate::holder::queues::ready_queue::Ready {
                 task,
                 attempt: Attempt(1),
                 rank: 0,
@@ -481,7 +481,7 @@ fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
         for task in 0..3 {
             let task = TaskId::new(1, task);
             victim.holder.local_mut().push(
-                crate::holder::ready_queue::Ready {
+                crate::holder::queues::ready_queue::Ready {
                     task,
                     attempt: Attempt(1),
                     rank: 0,
@@ -515,9 +515,9 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let fetch = out.fetches.pop().expect("it is fetched");
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
-    let missing = [(fetch.object, crate::holder::ready_queue::Presence::Coming)];
+    let missing = [(fetch.object, crate::holder::queues::ready_queue::Presence::Coming)];
     node.holder.shared_mut().push(
-        crate::holder::ready_queue::Ready {
+        crate::holder::queues::ready_queue::Ready {
             task,
             attempt: Attempt(1),
             rank: 0,

@@ -9,26 +9,19 @@ of their own: they follow from the parent's end and its edges, and are repeated 
 mod census;
 mod check;
 mod chunks;
-mod crashes;
 mod credit;
 mod forget;
-mod job;
-mod lineage;
+pub(crate) mod losses;
 pub(crate) mod open;
-mod packed;
-mod part;
-mod parts;
 mod query;
-pub(crate) mod recall;
+mod records;
 mod recover;
 mod release;
 mod removal;
 mod rounds;
-mod segment;
 mod takeover;
 mod throttle;
-mod times;
-mod transferred;
+pub(crate) mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,18 +35,15 @@ use proto::{
 pub use check::ChunkError;
 use check::check_chunk;
 pub(crate) use check::check_places;
-pub(crate) use crashes::{Crash, Crashes, Death, suspicion};
 pub(crate) use credit::Delivery;
-pub(crate) use job::Job;
-pub(crate) use part::Part;
-pub(crate) use parts::Parts;
+pub(crate) use losses::crashes::{Crash, Crashes, Death, suspicion};
+use losses::recall::Recalls;
+pub(crate) use records::{Cell, End, Job, Part, Parts, Segment, State, Times};
 pub use recover::{LedgerRecord, RecordError};
-pub(crate) use segment::{Cell, End, Segment, State};
 use takeover::Activation;
-pub(crate) use times::Times;
+use turns::Born;
 
 use crate::Mutant;
-use crate::home::turns::Born;
 use crate::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
 use crate::objects::fetch::Ahead;
 use crate::objects::reader_counts::ReaderCounts;
@@ -97,7 +87,7 @@ pub(crate) struct Ledger {
     /// Tasks that wait for lost inputs, or for the inputs of a further run.
     pub(crate) awaiting_lost_inputs: BTreeSet<TaskId>,
     /// Ends that are held back until all readers of the earlier, different bytes are recalled.
-    pub(crate) recalls: Box<recall::Recalls>,
+    pub(crate) recalls: Box<Recalls>,
     /// Requests of children in a later round than their parents here, with the children's homes.
     early: Vec<(NodeId, wire::CreditRequest)>,
     /// Homes may move. Then lost outputs are made again, so the records of tasks stay while their

@@ -4,8 +4,8 @@ use proto::limits::{TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, codec, wire};
 
-use super::packed::Brief;
-use super::segment::{End, State};
+use super::records::Brief;
+use super::records::{End, State};
 use super::{Cell, Job, Ledger};
 use crate::routing::partition_owners::Homes;
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proto::wire::message::Body;
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use super::segment::State;
+use super::records::State;
 use super::{Job, Ledger, Part};
 use crate::Mutant;
 use crate::limits::BUNDLE_TASKS_MAX;

@@ -11,7 +11,7 @@ use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskI
 
 use super::check::check_open_chunk;
 use super::credit::Delivery;
-use super::segment::{EdgeOut, State, edges_of};
+use super::records::{EdgeOut, State, edges_of};
 use super::{ChunkError, End, Ledger, Part};
 use crate::Mutant;
 use crate::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN, REPEAT_DOUBLINGS_MAX};

@@ -24,10 +24,10 @@ use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 
-use super::segment::{Side, State};
-use super::{End, Ending, Ledger, RecordError};
 use crate::Mutant;
 use crate::holder::task::is_command;
+use crate::home::ledger::records::{Side, State};
+use crate::home::ledger::{Cell, End, Ending, Ledger, RecordError};
 use crate::output::Out;
 
 /// A task with two deaths counted apart rests up to this long before it starts again. The maximum
@@ -167,7 +167,7 @@ impl Ledger {
         let (node, incarnation) = death;
         let mut spared = Vec::new();
         for (task, attempt) in doubt.tasks {
-            let is_in_doubt = |cell: &super::Cell| cell.death_unresolved && cell.attempt == attempt;
+            let is_in_doubt = |cell: &Cell| cell.death_unresolved && cell.attempt == attempt;
             let Some(cell) = self.cell_mut(task).filter(|cell| is_in_doubt(cell)) else { continue };
             cell.death_unresolved = false;
             if matches!(cell.state, State::Ended(_)) {
@@ -322,7 +322,12 @@ impl Ledger {
 
     /// A task has ended. If it ended well, fewer tasks are suspects of the deaths that it ran
     /// through. Otherwise the cause of these deaths stays unknown.
-    pub(super) fn clear_of_deaths(&mut self, task: TaskId, end: End, out: &mut Out) {
+    pub(in crate::home::ledger) fn clear_of_deaths(
+        &mut self,
+        task: TaskId,
+        end: End,
+        out: &mut Out,
+    ) {
         if self.crashes.beside.is_empty() {
             return;
         }
@@ -369,7 +374,7 @@ impl Ledger {
     }
 
     /// The task has ended well since: its deaths are no longer evidence.
-    pub(super) fn forget_crashes(&mut self, task: TaskId) {
+    pub(in crate::home::ledger) fn forget_crashes(&mut self, task: TaskId) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index))
             && segment.side(index).is_some()
@@ -416,7 +421,7 @@ impl Ledger {
 
     /// Handles a task that an earlier home, or an earlier incarnation, had started according to the
     /// records.
-    pub(super) fn find_started(
+    pub(in crate::home::ledger) fn find_started(
         &mut self,
         now: Time,
         task: TaskId,
@@ -445,7 +450,7 @@ impl Ledger {
     }
 
     /// Loads a stored record of starts and deaths.
-    pub(super) fn load_starts(
+    pub(in crate::home::ledger) fn load_starts(
         &mut self,
         record: &wire::StartRecord,
         place: impl Fn(u64) -> TaskId,
@@ -500,7 +505,7 @@ impl Ledger {
     }
 
     /// Adds the deaths that another ledger knows.
-    pub(super) fn take_crashes(&mut self, theirs: Crashes) {
+    pub(in crate::home::ledger) fn take_crashes(&mut self, theirs: Crashes) {
         for (death, tasks) in theirs.beside {
             self.crashes.beside.entry(death).or_default().extend(tasks);
         }

@@ -12,11 +12,11 @@ use proto::{Attempt, NodeId, TaskId, wire};
 use resources::{PoolSet, Request};
 
 use crate::holder::Holder;
-use crate::holder::classes::{Class, Classes, class_of, is_gang_class, queue_class_of};
 use crate::holder::gangs::line::Stamp;
 use crate::holder::life::Life;
 use crate::holder::queues::Precedence;
-use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::queues::classes::{Class, Classes, class_of, is_gang_class, queue_class_of};
+use crate::holder::queues::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::{Need, Seat};
 use crate::holder::staging::Staged;
 use crate::holder::task::Work;

@@ -7,7 +7,7 @@ use proto::{NodeId, Span, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
 use crate::holder::life::{Life, time_request};
-use crate::holder::ready_queue::PLAIN;
+use crate::holder::queues::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
 use crate::holder::task::Work;
 use crate::routing::partition_owners::Homes;

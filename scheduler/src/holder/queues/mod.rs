@@ -1,12 +1,17 @@
 //! The ready tasks of a node, by the class of their request. A node without requests has one class,
 //! and its queue is asked directly.
 
+pub(crate) mod classes;
+mod demand;
+pub(crate) mod matching;
+pub(crate) mod ready_queue;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use proto::{ObjectId, TaskId};
 
-use crate::holder::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
+use crate::holder::queues::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
 
 /// The precedence of a first task in the order of dispatch: priority and rank, then arrival.
 pub(crate) type Precedence = (Reverse<(i32, u64)>, i64);

@@ -70,9 +70,9 @@ pub(crate) struct JobTallies {
     /// The number of removals that the shell was asked for.
     erasures: u64,
     /// Attempts with ends that are reported late, with the time at which they ended.
-    pub(super) held_ends: BTreeMap<(TaskId, Attempt), Time>,
+    pub(in crate::holder) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; with the time of their end, if that was before.
-    pub(super) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
+    pub(in crate::holder) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
     /// When this incarnation started.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::wire::Openness;
 use proto::{LocalId, PartitionId, wire};
 
-use super::open::OpenPart;
 use super::segment::{EdgeOut, End, Segment, State};
-use crate::home::turns::PartTurns;
+use crate::home::ledger::open::OpenPart;
+use crate::home::ledger::turns::PartTurns;
 
 #[derive(Debug, Default)]
 pub(crate) struct Part {
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     /// weight of the job.
     pub(crate) openness: Openness,
     /// Present in a part of an open job.
-    pub(super) open_part: Option<Box<OpenPart>>,
+    pub(in crate::home::ledger) open_part: Option<Box<OpenPart>>,
 }
 
 impl Part {

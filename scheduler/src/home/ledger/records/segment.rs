@@ -7,9 +7,9 @@ use prost::bytes::Bytes;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, LocalId, NodeId, PartitionId, Span, wire};
 
-use super::Crash;
 use super::Times;
 use super::packed::{Brief, Packed};
+use crate::home::ledger::Crash;
 
 /// The state of a task at its home. Only its holder knows whether a ready task runs already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

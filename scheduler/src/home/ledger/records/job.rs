@@ -23,7 +23,7 @@ pub(crate) struct Job {
     /// The last question to its home whether there is such a job, without activity since; otherwise
     /// 0.
     pub(crate) question: u64,
-    pub(super) specs: Vec<Arc<wire::Spec>>,
+    pub(in crate::home::ledger) specs: Vec<Arc<wire::Spec>>,
     /// Spec numbers by hash of the encoded spec; equal specs of all chunks are stored once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
     pub(crate) parts: Parts,
@@ -35,7 +35,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(now: Time) -> Self {
+    pub(in crate::home::ledger) fn new(now: Time) -> Self {
         Self {
             settings: Arc::new(wire::JobSettings::default()),
             visible: false,
@@ -55,7 +55,7 @@ impl Job {
 
     /// Something of the job has arrived: its submitter is active, or was when an earlier home got
     /// it.
-    pub(super) fn touch(&mut self, now: Time) {
+    pub(in crate::home::ledger) fn touch(&mut self, now: Time) {
         (self.touched, self.question) = (now, 0);
     }
 
@@ -75,7 +75,7 @@ impl Job {
     }
 
     /// No more chunks arrive: equal specs need not be found any more.
-    pub(super) fn forget_spec_numbers(&mut self) {
+    pub(in crate::home::ledger) fn forget_spec_numbers(&mut self) {
         self.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
     }
 
@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// The end of the round, once it is known to one part, holds for all parts in the round.
-    pub(super) fn share_keeps(&mut self) {
+    pub(in crate::home::ledger) fn share_keeps(&mut self) {
         let round = self.round();
         let keeps = self.parts.values().any(|part| part.round == round && part.keeps);
         let parts = self.parts.values_mut().filter(|part| part.round == round);
@@ -115,7 +115,7 @@ impl Job {
     }
     /// Takes the settings of this round or a later one. Returns true for a later one: then the end
     /// and the cancellation of the job no longer hold.
-    pub(super) fn enter(&mut self, settings: wire::JobSettings) -> bool {
+    pub(in crate::home::ledger) fn enter(&mut self, settings: wire::JobSettings) -> bool {
         let before = self.round();
         if settings.round < before {
             return false;

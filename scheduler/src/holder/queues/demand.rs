@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proto::{TaskId, wire};
 
 use crate::Scheduler;
-use crate::holder::classes::class_of;
 use crate::holder::queues::Queues;
+use crate::holder::queues::classes::class_of;
 use crate::holder::task::Work;
 
 /// The number of tasks of one queue that are looked at for the demand of a node.

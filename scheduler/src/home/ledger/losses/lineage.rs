@@ -13,16 +13,16 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
-use super::credit::Delivery;
-use super::segment::State;
-use super::{End, Ledger};
 use crate::Mutant;
+use crate::home::ledger::credit::Delivery;
+use crate::home::ledger::records::State;
+use crate::home::ledger::{End, Ledger};
 use crate::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
 
 /// Requests for outputs, sent together to each home.
-pub(super) type CreditAsks = BTreeMap<NodeId, Vec<wire::CreditRequest>>;
+pub(in crate::home::ledger) type CreditAsks = BTreeMap<NodeId, Vec<wire::CreditRequest>>;
 
 impl Ledger {
     /// An attempt found no source of these inputs. Returns false if it has lost too many.
@@ -68,7 +68,12 @@ impl Ledger {
     }
 
     /// Requests the inputs that a task had and has lost.
-    pub(super) fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
+    pub(in crate::home::ledger) fn ask_for_lost(
+        &self,
+        task: TaskId,
+        homes: &Homes,
+        asks: &mut CreditAsks,
+    ) {
         let index = task.local.index();
         let Some(segment) = self.part(task).and_then(|part| part.segment(index)) else { return };
         for input in
@@ -112,7 +117,7 @@ impl Ledger {
 
     /// Requests a recalled input. The end of its parent for which it was recalled may never count:
     /// the next home of the parent knows only the earlier end.
-    pub(super) fn ask_for_recalled(
+    pub(in crate::home::ledger) fn ask_for_recalled(
         &self,
         task: TaskId,
         parent: LocalId,
@@ -134,7 +139,12 @@ impl Ledger {
     }
 
     /// Requests the inputs that a task needs once more: it runs again, or they were recalled.
-    pub(super) fn ask_for_missing(&self, task: TaskId, homes: &Homes, asks: &mut CreditAsks) {
+    pub(in crate::home::ledger) fn ask_for_missing(
+        &self,
+        task: TaskId,
+        homes: &Homes,
+        asks: &mut CreditAsks,
+    ) {
         let index = task.local.index();
         let Some(part) = self.part(task) else { return };
         let Some(segment) = part.segment(index) else { return };
@@ -289,7 +299,7 @@ impl Ledger {
     }
 
     /// Revokes an end and requests all inputs once more.
-    pub(super) fn run_again(
+    pub(in crate::home::ledger) fn run_again(
         &mut self,
         task: TaskId,
         why: RetryReason,
@@ -311,7 +321,7 @@ impl Ledger {
     }
 
     /// Revokes an end: the task waits for all its inputs.
-    pub(super) fn reopen(&mut self, task: TaskId) {
+    pub(in crate::home::ledger) fn reopen(&mut self, task: TaskId) {
         let index = task.local.index();
         if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
             segment.clear_input_slots(index);
@@ -320,7 +330,7 @@ impl Ledger {
     }
 
     /// Revokes an end; the task keeps the inputs that it has.
-    pub(super) fn take_end_back(&mut self, task: TaskId) {
+    pub(in crate::home::ledger) fn take_end_back(&mut self, task: TaskId) {
         let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
@@ -368,11 +378,11 @@ impl Ledger {
 }
 
 /// Whether the child needs an answer in any case. Other requests are those of the reconciler.
-pub(super) fn is_explicit(ask: &wire::CreditRequest) -> bool {
+pub(in crate::home::ledger) fn is_explicit(ask: &wire::CreditRequest) -> bool {
     ask.runs_again || ask.recalled || ask.lost_attempt != 0
 }
 
-pub(super) fn send(asks: CreditAsks, out: &mut Out) {
+pub(in crate::home::ledger) fn send(asks: CreditAsks, out: &mut Out) {
     for (home, asks) in asks.into_iter().filter(|(_, asks)| !asks.is_empty()) {
         out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { requests: asks })));
     }

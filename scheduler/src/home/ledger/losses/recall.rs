@@ -16,9 +16,9 @@ use proto::marks::{Mark, mark};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 use super::lineage::{CreditAsks, send};
-use super::segment::State;
-use super::{End, Ledger};
 use crate::Mutant;
+use crate::home::ledger::records::State;
+use crate::home::ledger::{End, Ledger};
 use crate::limits::REBUILDS_MAX;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -46,7 +46,7 @@ pub(crate) struct Recalls {
 }
 
 impl Recalls {
-    pub(super) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
+    pub(in crate::home::ledger) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
         self.void.get(&task).is_some_and(|&void| attempt <= void)
     }
     /// Whether this attempt has ended and its end does not count yet.
@@ -54,10 +54,10 @@ impl Recalls {
         let pending = self.pending.get(&task);
         pending.is_some_and(|pending| pending.completion.attempt == attempt.0)
     }
-    pub(super) fn loaded(&mut self) {
+    pub(in crate::home::ledger) fn loaded(&mut self) {
         self.void = BTreeMap::new();
     }
-    pub(super) fn forget_partition(&mut self, partition: PartitionId) {
+    pub(in crate::home::ledger) fn forget_partition(&mut self, partition: PartitionId) {
         self.pending.retain(|task, _| task.partition() != partition);
     }
     pub(crate) fn forget_job(&mut self, job: JobId) {
@@ -176,7 +176,13 @@ impl Ledger {
     }
 
     /// Loads a stored recall. Ends and holders are loaded after it.
-    pub(super) fn load_recall(&mut self, task: TaskId, slot: u32, attempt: u64, void: u64) {
+    pub(in crate::home::ledger) fn load_recall(
+        &mut self,
+        task: TaskId,
+        slot: u32,
+        attempt: u64,
+        void: u64,
+    ) {
         let known = self.inputs(task).find(|input| input.slot == slot);
         if known.is_some_and(|input| input.attempt < attempt) {
             self.take_back(task, slot);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use proto::{Attempt, NodeId, TaskId, wire};
 
-use super::Ledger;
-use super::segment::{End, State};
+use crate::home::ledger::Ledger;
+use crate::home::ledger::records::{End, State};
 use crate::objects::output_transfer::attempt_key;
 use crate::output::Out;
 
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// The part of this that recovery repeats.
-    pub(super) fn load_moved_outputs(
+    pub(in crate::home::ledger) fn load_moved_outputs(
         &mut self,
         record: &wire::HolderRecord,
         place: impl Fn(u64) -> TaskId,

@@ -1,22 +1,26 @@
 //! Staging, between queue and slot: the inputs of a task are fetched, as far ahead as it pays.
 
+pub(crate) mod admission;
+pub(crate) mod gathering;
+pub(crate) mod no_space;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::holder::Holder;
-use crate::holder::admission::{Admission, Passed, admit};
-use crate::holder::classes::class_of;
 use crate::holder::execution::RemoteTask;
-use crate::holder::gathering::Gathering;
 use crate::holder::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX,
     STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STORE_BYPASS_SCAN_MAX,
 };
-use crate::holder::matching::InLine;
-use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::queues::classes::class_of;
+use crate::holder::queues::matching::InLine;
+use crate::holder::queues::ready_queue::{Presence, Ready};
 use crate::holder::slots::Seat;
+use crate::holder::staging::admission::{Admission, Passed, admit};
+use crate::holder::staging::gathering::Gathering;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::{Work, object_of};
 use crate::limits::{
