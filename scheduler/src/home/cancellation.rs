@@ -48,10 +48,10 @@ impl Scheduler {
         if let Some(other) = partitions.into_iter().find(|&p| !self.routing.homes().is_mine(p)) {
             return Err(wrong_home(other.0));
         }
-        match self.home.ledger.jobs.get(&job_id) {
+        match self.home.ledger.job(job_id) {
             None => Err(unknown_job(cancel.job)),
             // The ends of a job that is never committed here would outlive its chunks.
-            Some(job) if !job.visible => Err(not_yet(cancel.job)),
+            Some(job) if !job.is_visible() => Err(not_yet(cancel.job)),
             // A task that has ended here may be about to run again.
             Some(_) if self.home.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),

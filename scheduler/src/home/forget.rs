@@ -96,11 +96,7 @@ impl Scheduler {
         {
             return Time::ZERO;
         }
-        let live = self.home.ledger.live_jobs().map(|(_, job)| match job.visible {
-            // The submitter's clock may be ahead; the time of arrival here is the upper limit.
-            true => job.submitted.min(job.touched),
-            false => job.touched,
-        });
+        let live = self.home.ledger.live_jobs().map(|(_, job)| job.earliest());
         let open =
             live.chain(self.holder.job_tallies().open(now)).chain(self.home.jobs.oldest_open());
         retention::floor(open, now, HISTORY_CLOCKS_DIFFER)

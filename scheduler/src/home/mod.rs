@@ -47,9 +47,9 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(options: &Options, homes: &Homes) -> Self {
-        let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
-        ledger.homes_move = homes.moves();
-        ledger.report_interval = report_interval(homes);
+        let mut ledger =
+            Ledger::new(options.me, options.incarnation, homes.moves(), options.mutant);
+        ledger.report_every(report_interval(homes));
         Self {
             ledger,
             jobs: Jobs::new(options.mutant),

@@ -75,7 +75,7 @@ impl Scheduler {
         stuck.sort_unstable();
         Census {
             jobs: self.home.ledger.job_counts(),
-            waiting: (self.home.ledger.waiting_by_records(), self.home.ledger.waiting),
+            waiting: (self.home.ledger.waiting_by_records(), self.home.ledger.waiting()),
             believed: self.home.ledger.believed(),
             held,
             in_transit: self.stealing.in_transit().collect(),

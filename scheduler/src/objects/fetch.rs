@@ -6,6 +6,7 @@ use proto::limits::FETCH_TRIES_COPY_KNOWN_MAX;
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::home::ledger::Job;
 use crate::limits::{
     COPY_REPORTED_BYTES_MIN, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
     FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
@@ -521,12 +522,12 @@ impl Scheduler {
     /// Fetches small inputs of wide fan-ins to the home of the reading task as soon as they are
     /// made.
     fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
-        let jobs = &self.home.ledger.jobs;
-        let news = std::mem::take(&mut self.home.ledger.ahead);
+        let news = self.home.ledger.take_ahead();
+        let ledger = &self.home.ledger;
         let room = FETCHES_AHEAD_WAITING_MAX.saturating_sub(self.objects.ahead.len());
-        let news = news.into_iter().filter(|ahead| {
-            jobs.get(&ahead.child.job).is_some_and(|job| job.visible && !job.ended)
-        });
+        let news = news
+            .into_iter()
+            .filter(|ahead| ledger.job(ahead.child.job).is_some_and(Job::is_under_way));
         self.objects.ahead.extend(news.take(room));
         for _ in 0..STEP_POPS_MAX {
             if self.objects.ahead_in_flight >= FETCHES_AHEAD_IN_FLIGHT_MAX {
@@ -540,8 +541,8 @@ impl Scheduler {
             let waits = self.home.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
             let absent = self.objects.presence(&object)
                 == crate::holder::queues::ready_queue::Presence::Absent;
-            let job = self.home.ledger.jobs.get(&child.job).filter(|_| waits && absent);
-            let Some(settings) = job.map(|job| job.settings.clone()) else {
+            let job = self.home.ledger.job(child.job).filter(|_| waits && absent);
+            let Some(settings) = job.map(|job| job.settings().clone()) else {
                 self.objects.ahead.pop_front();
                 continue;
             };

@@ -18,7 +18,6 @@ use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, T
 use rand_chacha::rand_core::Rng;
 
 use crate::holder::task::unpack;
-use crate::home::ledger::Job;
 use crate::limits::{COMMIT_WAIT, COUNTS_NODES, STEAL_TIMEOUT};
 use crate::output::{Out, task_attempt};
 use crate::stealing::Stealing;
@@ -319,8 +318,7 @@ impl Scheduler {
     /// Tasks stolen meanwhile would tear data from the homes of their readers. One node sends the
     /// commit to all homes, so the wait grows with the number of nodes.
     fn awaits_commit(&mut self, now: Time) -> Option<Time> {
-        let hidden = |job: &Job| !job.visible && job.open > 0;
-        let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| hidden(job))?;
+        let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| job.awaits_commit())?;
         let known = self.stealing.thief.awaits.filter(|&(awaited, _)| awaited == job);
         let crowd = self.routing.homes().nodes().div_ceil(COUNTS_NODES).max(1) as u64;
         let awaits = known.unwrap_or((job, now + Span(COMMIT_WAIT.0 * crowd)));

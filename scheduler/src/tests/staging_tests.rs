@@ -505,7 +505,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let reader = |index| placed(index, vec![input(0, 2, 50_000_000)], 0);
     push(&mut node, vec![reader(0)], &mut out);
     node.act(Time(0), &mut out);
-    node.home.ledger.waiting = 10;
+    node.home.ledger.pretend_waiting(10);
     let asked = out.locate.remove(&NodeId(1)).map(|asked| asked.objects[0]);
     if let Some(object) = asked {
         let at = wire::ObjectAt { object: Some(object), nodes: vec![2], later: false };

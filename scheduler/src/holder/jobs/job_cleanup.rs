@@ -6,6 +6,7 @@ use proto::wire::message::Body;
 use proto::{JobId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::home::ledger::Job;
 use crate::limits::{OBJECTS_PER_MESSAGE_MAX, UPLOADS_QUERIED_AFTER};
 use crate::output::Out;
 
@@ -108,7 +109,7 @@ impl Scheduler {
     /// may ask so early. A power cut may have lost a commit; the answer "no such job" would then
     /// drop chunks that their client is about to commit again.
     pub(crate) fn ask_for_job_end(&mut self, job: JobId, out: &mut Out) {
-        if self.home.ledger.jobs.contains_key(&job) {
+        if self.home.ledger.knows_job(job) {
             return;
         }
         let question = self.ask_job_home(job, out);
@@ -151,42 +152,8 @@ impl Scheduler {
             return; // A later round of the job runs here.
         }
         self.forget_data(job_id, end.kept, out);
-        let Some(job) = self.home.ledger.jobs.get_mut(&job_id) else { return };
-        if job.round() != end.round {
-            return;
-        }
-        if job.ended {
-            if !end.kept {
-                self.home.ledger.keep_no_more(job_id, out);
-            }
-            return;
-        }
-        if !job.visible {
-            self.home.ledger.expire(job_id, out);
-            return;
-        }
-        job.ended = true;
-        self.home.ledger.live.remove(&job_id);
-        let mut retired = Vec::new();
-        for (partition, part) in job.parts.iter_mut() {
-            part.keeps = end.kept;
-            retired.push((partition, part.take_ended()));
-        }
-        for (partition, record) in job.visible_records() {
-            out.facts.visible.insert((partition, job_id), record);
-        }
-        if end.kept {
-            self.free_unread_outputs(job_id, out);
-        }
-        for (partition, chunks) in retired {
-            self.home.ledger.retire(job_id, partition, &chunks);
-        }
-        self.home.ledger.forget_releases(job_id);
-    }
-
-    /// Tasks of the job may be retried. Outputs of done tasks are freed if no task reads them.
-    fn free_unread_outputs(&mut self, job: JobId, out: &mut Out) {
-        for (node, objects) in self.home.ledger.unread_outputs(job) {
+        // Tasks of the job may be retried. Outputs of done tasks are freed if no task reads them.
+        for (node, objects) in self.home.ledger.end_job(job_id, end.round, end.kept, out) {
             for piece in objects.chunks(OBJECTS_PER_MESSAGE_MAX) {
                 let body = Body::FreeObjects(wire::FreeObjects { objects: piece.to_vec() });
                 out.reliable.push((node, body));
@@ -196,7 +163,7 @@ impl Scheduler {
 
     /// The latest round of a job of which anything is here.
     pub(crate) fn round_here(&self, job: JobId) -> u32 {
-        let home = self.home.ledger.jobs.get(&job).map_or(0, |job| job.round());
+        let home = self.home.ledger.job(job).map_or(0, Job::round);
         let remote_tasks = self
             .holder
             .remote_tasks
@@ -213,9 +180,9 @@ impl Scheduler {
     /// waits for its commit here, this node asks at the planned time.
     fn is_still_unknown(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) -> bool {
         let job_id = JobId(end.job);
-        let asked = match self.home.ledger.jobs.get(&job_id) {
-            Some(job) if job.visible => return false,
-            Some(job) => Some(job.question).filter(|&question| question != 0),
+        let asked = match self.home.ledger.job(job_id) {
+            Some(job) if job.is_visible() => return false,
+            Some(job) => job.open_question(),
             None => self.holder.local_jobs.asked.get(&job_id).copied(),
         };
         let Some(asked) = asked else {

@@ -10,6 +10,7 @@ use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::Holder;
+use crate::home::ledger::Job;
 use crate::output::Out;
 use proto::Span;
 
@@ -209,9 +210,9 @@ impl Scheduler {
     /// The counts of the present round of a job. They do not begin for a job that has ended, or
     /// that this node does not know: its home may have stored the summary.
     fn counted(&mut self, now: Time, job: JobId) -> Option<&mut RoundTally> {
-        let (known, touched) = (self.home.ledger.jobs.get(&job), &self.holder.local_jobs);
-        let round = known.map_or(0, |job| job.round()).max(touched.round(job));
-        let is_open = known.map_or_else(|| touched.knows(job), |job| !job.ended);
+        let (known, touched) = (self.home.ledger.job(job), &self.holder.local_jobs);
+        let round = known.map_or(0, Job::round).max(touched.round(job));
+        let is_open = known.map_or_else(|| touched.knows(job), |job| !job.has_ended());
         match is_open {
             true => Some(self.holder.job_tallies.of(now, job, round)),
             false => {

@@ -249,7 +249,7 @@ impl Scheduler {
     fn gathers(&mut self, now: Time) -> bool {
         let idle = self.holder.slots.free() == self.holder.slots.total() && self.underway() == 0;
         let queued = self.holder.local.len() + self.holder.shared.len() > 0;
-        let more = self.home.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
+        let more = self.home.ledger.waiting() > (STAGING_PER_SLOT * self.lanes()) as u64;
         let moving = self.moving_time();
         if !(idle && queued && more && moving > LONG_FETCH) {
             self.holder.gathering = Gathering::No;

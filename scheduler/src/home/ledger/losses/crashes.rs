@@ -49,15 +49,15 @@ pub(crate) struct Crash {
 
 /// A death that has not been judged, and the tasks that had started there.
 #[derive(Debug)]
-pub(crate) struct Doubt {
-    pub(crate) since: Time,
-    pub(crate) tasks: BTreeSet<(TaskId, Attempt)>,
+struct Doubt {
+    since: Time,
+    tasks: BTreeSet<(TaskId, Attempt)>,
 }
 
 /// All that the ledger knows of deaths beside the task records.
 #[derive(Debug, Default)]
 pub(crate) struct Crashes {
-    pub(crate) doubts: BTreeMap<Death, Doubt>,
+    doubts: BTreeMap<Death, Doubt>,
     /// Tasks that ran together on the only node when it died, and have not ended since.
     beside: BTreeMap<Death, BTreeSet<TaskId>>,
     /// Deaths after which one of several suspects ended badly: the cause stays unknown.
@@ -104,6 +104,15 @@ pub(crate) fn suspicion(side: Option<&Side>) -> (u8, bool) {
 }
 
 impl Ledger {
+    /// The deaths that are not judged yet, each with the time since when.
+    pub(crate) fn doubts(&self) -> Vec<(Death, Time)> {
+        self.crashes.doubts.iter().map(|(&death, doubt)| (death, doubt.since)).collect()
+    }
+    /// The number of tasks that had started there, if the death is not judged yet.
+    pub(crate) fn tasks_in_doubt(&self, death: Death) -> Option<usize> {
+        Some(self.crashes.doubts.get(&death)?.tasks.len())
+    }
+
     /// The current attempt starts at its holder. For a command this is recorded.
     pub(crate) fn note_start(&mut self, task: TaskId, out: &mut Out) {
         if !self.spec(task).is_some_and(|spec| is_command(spec)) {
@@ -415,7 +424,7 @@ impl Ledger {
         let detail =
             wire::EndDetail { index, exit_code: 1, error: error.clone(), ..Default::default() };
         self.keep_failure(task, attempt, node, &detail);
-        let ending = Ending { error, exit_code: 1, ..Ending::default() };
+        let ending = Ending::of_error(error);
         self.end(now, task, End::Failed, node, ending, out);
     }
 

@@ -25,22 +25,22 @@ use crate::routing::partition_owners::Homes;
 
 /// An end that is held back until all readers of the earlier, different bytes are recalled.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) from: NodeId,
-    pub(crate) completion: wire::Completion,
+struct Pending {
+    from: NodeId,
+    completion: wire::Completion,
     /// The outputs that differ.
-    pub(crate) outputs: Vec<u32>,
+    outputs: Vec<u32>,
     /// Recalls that are sent after the job's home has answered that no client fetched results.
-    pub(crate) later: BTreeMap<PartitionId, wire::Recall>,
+    later: BTreeMap<PartitionId, wire::Recall>,
     /// Recalls without an answer, by partition of the readers.
-    pub(crate) unanswered: BTreeMap<PartitionId, wire::Recall>,
+    unanswered: BTreeMap<PartitionId, wire::Recall>,
     /// A reader cannot run again, or a client has fetched results of the job.
-    pub(crate) used: bool,
+    used: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Recalls {
-    pub(crate) pending: BTreeMap<TaskId, Pending>,
+pub(in crate::home::ledger) struct Recalls {
+    pending: BTreeMap<TaskId, Pending>,
     /// While records are loaded: attempts that do not count any more.
     void: BTreeMap<TaskId, Attempt>,
 }
@@ -50,7 +50,7 @@ impl Recalls {
         self.void.get(&task).is_some_and(|&void| attempt <= void)
     }
     /// Whether this attempt has ended and its end does not count yet.
-    pub(crate) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
+    pub(in crate::home::ledger) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
         let pending = self.pending.get(&task);
         pending.is_some_and(|pending| pending.completion.attempt == attempt.0)
     }
@@ -60,14 +60,101 @@ impl Recalls {
     pub(in crate::home::ledger) fn forget_partition(&mut self, partition: PartitionId) {
         self.pending.retain(|task, _| task.partition() != partition);
     }
-    pub(crate) fn forget_job(&mut self, job: JobId) {
+    pub(in crate::home::ledger) fn forget_job(&mut self, job: JobId) {
         self.pending.retain(|task, _| task.job != job);
     }
 }
 
+/// An end that counts now: its reporter, its report, and the output, if any, of which a reader of
+/// the earlier bytes cannot be recalled.
+pub(crate) type HeldEnd = (NodeId, wire::Completion, Option<u32>);
+
 impl Ledger {
+    /// Whether this attempt has ended and its end does not count yet.
+    pub(crate) fn awaits_recall(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.recalls.waits(task, attempt)
+    }
+
+    /// Holds back the end of a task that was done before and has made other bytes now. Returns
+    /// false if the end counts at once.
+    pub(crate) fn hold_end(
+        &mut self,
+        task: TaskId,
+        from: NodeId,
+        completion: &wire::Completion,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> bool {
+        let (attempt, own) = (Attempt(completion.attempt), task.partition());
+        if self.recalls.waits(task, attempt) {
+            return true; // A repeated report.
+        }
+        let mut outputs = self.changed_outputs(task, &completion.output_sums);
+        // Some readers may have been recalled for an attempt in between that was lost.
+        let former = self.recalls.pending.remove(&task);
+        outputs.extend(former.into_iter().flat_map(|former| former.outputs));
+        if outputs.is_empty() {
+            return false;
+        }
+        mark(Mark::OtherBytes);
+        self.start_is_over(task, out);
+        let later = self.recalls_of(task, attempt, &outputs);
+        let unanswered = [(own, bare_recall(task, attempt, own))].into();
+        send_recalls(&unanswered, homes, out);
+        let completion = completion.clone();
+        let pending = Pending { from, completion, outputs, later, unanswered, used: false };
+        self.recalls.pending.insert(task, pending);
+        true
+    }
+
+    /// A home of readers, or the job's home, has answered. Returns whether the end is decided.
+    pub(crate) fn on_recall_answer(
+        &mut self,
+        answer: &wire::Recalled,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> bool {
+        let task = TaskId::new(answer.job, answer.parent);
+        let mistakes = self.mutant == Some(Mutant::RecallAnswerMistaken);
+        let Some(pending) = self.recalls.pending.get_mut(&task) else { return false };
+        if pending.completion.attempt != answer.attempt {
+            return false;
+        }
+        pending.used |= answer.used;
+        let partition = PartitionId(answer.partition);
+        // A question that was sent twice is answered twice. The second answer says nothing of the
+        // readers.
+        let is_awaited = pending
+            .unanswered
+            .get(&partition)
+            .is_some_and(|recall| recall.child.is_empty() != answer.readers || mistakes);
+        if is_awaited {
+            pending.unanswered.remove(&partition);
+        }
+        if !is_awaited || !pending.unanswered.is_empty() {
+            return false;
+        }
+        if pending.used || pending.later.is_empty() {
+            return true;
+        }
+        pending.unanswered = std::mem::take(&mut pending.later);
+        send_recalls(&pending.unanswered, homes, out);
+        false
+    }
+
+    /// Takes the held end of the task, if its attempt is still the current one.
+    pub(crate) fn take_held_end(&mut self, task: TaskId) -> Option<HeldEnd> {
+        let Pending { from, completion, outputs, used, .. } = self.recalls.pending.remove(&task)?;
+        let is_current = self.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == Attempt(completion.attempt)
+        });
+        let output = used.then(|| outputs.first().copied().unwrap_or(0));
+        // Otherwise it was placed again, or has been given up.
+        is_current.then_some((from, completion, output))
+    }
+
     /// Outputs that differ from those of the attempt that ended before.
-    pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
+    fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
         if sums.is_empty() {
             return Vec::new();
         }
@@ -79,7 +166,7 @@ impl Ledger {
     }
 
     /// The readers of these outputs, by their partition.
-    pub(crate) fn recalls_of(
+    fn recalls_of(
         &self,
         task: TaskId,
         attempt: Attempt,
@@ -203,7 +290,7 @@ impl Ledger {
 }
 
 /// A recall without readers: a question to the home of the job.
-pub(crate) fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId) -> wire::Recall {
+fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId) -> wire::Recall {
     wire::Recall {
         job: task.job.0,
         parent: task.local.0,
@@ -213,11 +300,7 @@ pub(crate) fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId
     }
 }
 
-pub(crate) fn send_recalls(
-    recalls: &BTreeMap<PartitionId, wire::Recall>,
-    homes: &Homes,
-    out: &mut Out,
-) {
+fn send_recalls(recalls: &BTreeMap<PartitionId, wire::Recall>, homes: &Homes, out: &mut Out) {
     for (&partition, recall) in recalls {
         if let Some(home) = homes.owner(partition) {
             let body = wire::message::Body::Recall(recall.clone());
@@ -244,4 +327,26 @@ fn record_recall(
         recalled: vec![void.0],
         ..Default::default()
     });
+}
+
+#[cfg(test)]
+impl Ledger {
+    /// Holds an end with these outputs back, with a question to the job's home in `own`.
+    pub(crate) fn pretend_held_end(
+        &mut self,
+        completion: wire::Completion,
+        readers: BTreeMap<PartitionId, wire::Recall>,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let (attempt, own) = (Attempt(completion.attempt), task.partition());
+        let unanswered = [(own, bare_recall(task, attempt, own))].into();
+        let (from, outputs, later) = (NodeId(1), vec![0], readers);
+        let pending = Pending { from, completion, outputs, later, unanswered, used: false };
+        self.recalls.pending.insert(task, pending);
+    }
+    /// The partitions of readers that have not answered; `None`: no end is held.
+    pub(crate) fn unanswered_recalls(&self, task: TaskId) -> Option<Vec<PartitionId>> {
+        let pending = self.recalls.pending.get(&task)?;
+        Some(pending.unanswered.keys().copied().collect())
+    }
 }

@@ -30,9 +30,9 @@ pub(crate) type LateKey = (JobId, PartitionId, u32, PartitionId);
 #[derive(Debug, Default)]
 pub(crate) struct OpenWork {
     /// When the edges of chunks are sent to the homes of parents, and how often that was done.
-    pub(crate) late_due: BTreeSet<(Time, LateKey, u32)>,
+    late_due: BTreeSet<(Time, LateKey, u32)>,
     /// Outputs that are not held any more.
-    pub(crate) freed_holds: Vec<ObjectId>,
+    freed_holds: Vec<ObjectId>,
 }
 
 /// The standing of a part towards its job.
@@ -301,6 +301,11 @@ impl Ledger {
         let Some(segment) = part.segment(task.local.index()) else { return true };
         let unstored = open.unstored.get(&segment.number);
         unstored.is_none_or(|partitions| !partitions.contains(&parent.partition()))
+    }
+
+    /// The outputs that are not held any more, since the last call.
+    pub(crate) fn take_freed_holds(&mut self) -> Vec<ObjectId> {
+        self.open_work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.freed_holds))
     }
 
     /// The next edges that are to be sent to the home of parents by now.

@@ -11,27 +11,27 @@ type FixedState = foldhash::fast::FixedState;
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) settings: Arc<wire::JobSettings>,
-    pub(crate) visible: bool,
+    pub(in crate::home::ledger) settings: Arc<wire::JobSettings>,
+    pub(in crate::home::ledger) visible: bool,
     /// The origin of release times, once the job is visible.
-    pub(crate) submitted: Time,
-    pub(crate) ended: bool,
+    pub(in crate::home::ledger) submitted: Time,
+    pub(in crate::home::ledger) ended: bool,
     /// The whole job is cancelled: its tasks here do not run any more.
-    pub(crate) cancelled: bool,
+    pub(in crate::home::ledger) cancelled: bool,
     /// The last activity of the job's submitter; staged tasks expire.
-    pub(crate) touched: Time,
+    pub(in crate::home::ledger) touched: Time,
     /// The last question to its home whether there is such a job, without activity since; otherwise
     /// 0.
-    pub(crate) question: u64,
+    pub(in crate::home::ledger) question: u64,
     pub(in crate::home::ledger) specs: Vec<Arc<wire::Spec>>,
     /// Spec numbers by hash of the encoded spec; equal specs of all chunks are stored once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
-    pub(crate) parts: Parts,
+    pub(in crate::home::ledger) parts: Parts,
     /// A report to the job's home is due at this time.
-    pub(crate) report_at: Option<Time>,
-    pub(crate) open: u64,
+    pub(in crate::home::ledger) report_at: Option<Time>,
+    pub(in crate::home::ledger) open: u64,
     /// Where the next search for the blocking task begins.
-    pub(crate) looked_to: LocalId,
+    pub(in crate::home::ledger) looked_to: LocalId,
 }
 
 impl Job {

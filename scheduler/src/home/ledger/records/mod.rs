@@ -4,6 +4,7 @@ mod job;
 mod packed;
 mod part;
 mod parts;
+mod reads;
 mod segment;
 mod times;
 

@@ -19,14 +19,14 @@ const TIMES: u8 = 1 << 6;
 /// All that stays of one task beside its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Brief {
-    pub(crate) node: NodeId,
-    pub(crate) attempt: Attempt,
-    pub(crate) spec: u32,
-    pub(crate) entry: u64,
-    pub(crate) exit_code: i32,
+    pub(in crate::home::ledger) node: NodeId,
+    pub(in crate::home::ledger) attempt: Attempt,
+    pub(in crate::home::ledger) spec: u32,
+    pub(in crate::home::ledger) entry: u64,
+    pub(in crate::home::ledger) exit_code: i32,
     /// The task's own name, if it has one.
-    pub(crate) name: Option<Box<str>>,
-    pub(crate) times: Times,
+    pub(in crate::home::ledger) name: Option<Box<str>>,
+    pub(in crate::home::ledger) times: Times,
 }
 
 /// The tasks of a chunk, in their order. Each is stored as the difference from the one before it.

@@ -22,19 +22,19 @@ pub(crate) struct Part {
     /// Chunks that tasks of the part have spawned.
     spawned_chunks: u32,
     /// Present once a task of the part has committed a turn, or is awaited.
-    pub(crate) turns: Option<Box<PartTurns>>,
-    pub(crate) count: wire::PartitionCount,
+    pub(in crate::home::ledger) turns: Option<Box<PartTurns>>,
+    pub(in crate::home::ledger) count: wire::PartitionCount,
     /// Its home has received the commit: its tasks may run.
-    pub(crate) visible: bool,
-    pub(crate) tasks: u64,
-    pub(crate) open: u64,
+    pub(in crate::home::ledger) visible: bool,
+    pub(in crate::home::ledger) tasks: u64,
+    pub(in crate::home::ledger) open: u64,
     /// The round that its home knows; no later than the job's.
-    pub(crate) round: u32,
+    pub(in crate::home::ledger) round: u32,
     /// The round has ended, and the inputs of its tasks that are not done are kept.
-    pub(crate) keeps: bool,
+    pub(in crate::home::ledger) keeps: bool,
     /// Whether clients add tasks while the job runs. Then `visible` means that the part holds
     /// weight of the job.
-    pub(crate) openness: Openness,
+    pub(in crate::home::ledger) openness: Openness,
     /// Present in a part of an open job.
     pub(in crate::home::ledger) open_part: Option<Box<OpenPart>>,
 }

@@ -25,35 +25,35 @@ pub(crate) use proto::event::End;
 /// One task. Kept small: there may be millions.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
-    pub(crate) entry: u64,
-    pub(crate) duration_ns: u64,
-    pub(crate) urgency: u64,
+    pub(in crate::home::ledger) entry: u64,
+    pub(in crate::home::ledger) duration_ns: u64,
+    pub(in crate::home::ledger) urgency: u64,
     /// One bit per input slot below 64; further ones are in [`Side::filled`].
     filled: u64,
-    pub(crate) attempt: Attempt,
-    pub(crate) spec: u32,
-    pub(crate) slots: u32,
-    pub(crate) missing: u32,
+    pub(in crate::home::ledger) attempt: Attempt,
+    pub(in crate::home::ledger) spec: u32,
+    pub(in crate::home::ledger) slots: u32,
+    pub(in crate::home::ledger) missing: u32,
     /// The node where it is queued or runs, or where it ran.
-    pub(crate) holder: NodeId,
-    pub(crate) holder_incarnation: Incarnation,
-    pub(crate) tries: u16,
+    pub(in crate::home::ledger) holder: NodeId,
+    pub(in crate::home::ledger) holder_incarnation: Incarnation,
+    pub(in crate::home::ledger) tries: u16,
     /// The node that ran the task has died, and this death is not judged yet.
-    pub(crate) death_unresolved: bool,
+    pub(in crate::home::ledger) death_unresolved: bool,
     /// The task has rested since its last death.
-    pub(crate) has_rested: bool,
+    pub(in crate::home::ledger) has_rested: bool,
     /// Its home has recorded the start of the current attempt.
-    pub(crate) started: bool,
+    pub(in crate::home::ledger) started: bool,
     /// An earlier incarnation of this node held the task, according to the records.
-    pub(crate) died_here: bool,
+    pub(in crate::home::ledger) died_here: bool,
     /// The task was ready before and its holder was lost: it precedes tasks that have not had their
     /// turn.
-    pub(crate) again: bool,
+    pub(in crate::home::ledger) again: bool,
     /// How often the task ran again because its outputs were lost.
-    pub(crate) rebuilds: u8,
+    pub(in crate::home::ledger) rebuilds: u8,
     /// How often an input of the task was lost.
-    pub(crate) input_losses: u8,
-    pub(crate) state: State,
+    pub(in crate::home::ledger) input_losses: u8,
+    pub(in crate::home::ledger) state: State,
 }
 
 /// Fields that only some tasks have.
@@ -62,11 +62,11 @@ pub(crate) struct Side {
     /// Bits of the slots from 64 on. Memory follows the credits received, not the declared slots.
     filled: BTreeMap<u32, u64>,
     /// By input slot.
-    pub(crate) inputs: BTreeMap<u32, wire::InputAt>,
+    pub(in crate::home::ledger) inputs: BTreeMap<u32, wire::InputAt>,
     /// Of the committed attempt.
-    pub(crate) output_sizes: Vec<u64>,
-    pub(crate) exit_code: i32,
-    pub(crate) crashes: Vec<Crash>,
+    pub(in crate::home::ledger) output_sizes: Vec<u64>,
+    pub(in crate::home::ledger) exit_code: i32,
+    pub(in crate::home::ledger) crashes: Vec<Crash>,
     /// This attempt and those before it are of earlier rounds.
     earlier: Attempt,
 }
@@ -74,10 +74,10 @@ pub(crate) struct Side {
 /// An edge as its parent stores it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EdgeOut {
-    pub(crate) child: u64,
-    pub(crate) slot: u32,
+    pub(in crate::home::ledger) child: u64,
+    pub(in crate::home::ledger) slot: u32,
     /// 0: order only; k+1: output k travels along the edge.
-    pub(crate) output: u32,
+    pub(in crate::home::ledger) output: u32,
 }
 
 /// A piece of one task's edges (or parents) in the arena.
@@ -92,8 +92,8 @@ struct Run {
 
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub(crate) number: u32,
-    pub(crate) first: u64,
+    pub(in crate::home::ledger) number: u32,
+    pub(in crate::home::ledger) first: u64,
     length: u32,
     /// Empty once freed.
     cells: Vec<Cell>,
@@ -129,9 +129,9 @@ pub(crate) struct Segment {
     /// The times of the attempts that counted, for all tasks once one of them ran.
     times: Vec<Times>,
     /// Tasks that have not ended.
-    pub(crate) open: u32,
+    pub(in crate::home::ledger) open: u32,
     /// Ended tasks with credits that have not all left.
-    pub(crate) undelivered: u32,
+    pub(in crate::home::ledger) undelivered: u32,
     /// Tasks of the job have made the chunk.
     spawned: bool,
     /// No task needs the chunk. It is kept for queries until newer chunks need its memory.

@@ -10,9 +10,9 @@ const MS: u64 = 1_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
     /// Milliseconds from the job's submission to the task's start, plus one; 0: not known.
-    pub(crate) start: u32,
+    pub(in crate::home::ledger) start: u32,
     /// The duration in microseconds; a long one in milliseconds.
-    pub(crate) took: u32,
+    pub(in crate::home::ledger) took: u32,
 }
 
 impl Times {

@@ -416,7 +416,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         if let Some(completion) = &turn.completion {
-            self.home.count(task, completion);
+            self.home.ledger.count_execution(task, completion);
         }
         self.home.set_waits_at(task, (turn.verdict() == TurnVerdict::TurnWait).then_some(from));
         if from == self.options.me {
