@@ -141,7 +141,7 @@ impl Scheduler {
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.home.ledger.resume(now, out);
         self.home.ledger.ask_for_rounds(|_| true, self.routing.homes(), out);
-        self.holder.job_tallies_mut().started(now);
+        self.holder.start_tallies(now);
         self.home.jobs.resume(now, self.routing.homes(), out);
     }
 

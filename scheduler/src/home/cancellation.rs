@@ -137,7 +137,7 @@ impl Scheduler {
         self.holder.forget_turns(task, attempt);
         let (mut found, remote) = (false, self.holder.remote_tasks().get(&task));
         if remote.is_some_and(|remote| remote.attempt == attempt) {
-            self.holder.remote_tasks_mut().remove(&task);
+            self.holder.forget_remote(&task);
             found = true;
         }
         if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt == attempt) {

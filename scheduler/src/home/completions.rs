@@ -128,7 +128,7 @@ impl Scheduler {
         }
         if let Some(spec) = self.home.ledger.spec(task) {
             let length = Time(completion.finished_ns).since(Time(completion.started_ns));
-            self.policy.estimates_mut().completed(&spec.kind, length);
+            self.policy.note_length(&spec.kind, length);
         }
     }
 

@@ -112,10 +112,9 @@ impl Scheduler {
         let mut claimed = self.claim_ended(partition, out);
         for (task, attempt) in here {
             if self.home.ledger.take_home(task, attempt, out) {
-                self.holder.remote_tasks_mut().remove(&task);
+                self.holder.forget_remote(&task);
                 claimed.insert(task);
-                if let Some(running) = self.holder.running_mut().get_mut(&task) {
-                    running.handed_on = false;
+                if self.holder.claim_running(&task) {
                     self.home.ledger.note_start(task, out);
                 }
                 // The task may wait for an answer of the earlier home.
@@ -203,15 +202,17 @@ impl Scheduler {
             return;
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
-        for (&task, running) in self.holder.running_mut() {
+        let running = self.holder.running().iter();
+        let running: Vec<_> = running.map(|(&task, running)| (task, running.attempt)).collect();
+        for (task, attempt) in running {
             let partition = task.partition();
             let is_ours = self.routing.homes().is_mine(partition) && goes.contains(&partition);
             // According to its records, a task that runs again has ended. The next home knows
             // nothing else.
             let is_stored = self.home.ledger.cell(task).is_some_and(|cell| !cell.is_rebuilt());
-            if is_ours && is_stored && self.home.ledger.is_held_by(task, running.attempt, me) {
+            if is_ours && is_stored && self.home.ledger.is_held_by(task, attempt, me) {
                 self.home.ledger.set_holder(task, me, incarnation, out);
-                running.handed_on = true;
+                self.holder.hand_on(&task);
             }
         }
         for &partition in goes {
@@ -239,9 +240,8 @@ impl Scheduler {
                 self.enqueue(true, ready);
             }
             self.holder.note_activity(task.job);
-            self.holder
-                .remote_tasks_mut()
-                .insert(task, RemoteTask { attempt, work, home_knows: true });
+            let remote = RemoteTask { attempt, work, home_knows: true };
+            self.holder.hold_remote(task, remote);
         }
     }
 

@@ -6,7 +6,6 @@ mod completions;
 pub(crate) mod death_evidence;
 mod errors;
 pub(crate) mod failover;
-mod forget;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod open;

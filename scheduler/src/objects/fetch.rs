@@ -6,6 +6,7 @@ use proto::limits::FETCH_TRIES_COPY_KNOWN_MAX;
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::holder::staging::inputs::InputArrived;
 use crate::home::ledger::Job;
 use crate::limits::{
     COPY_REPORTED_BYTES_MIN, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
@@ -380,7 +381,7 @@ impl Scheduler {
             self.objects.totals.brought_bytes += size_bytes;
             // Some of the objects taken over need no transfer: an uploaded file is here already.
             if taken.is_none() {
-                self.policy.estimates_mut().transferred(from, size_bytes, now.since(attempt.at));
+                self.policy.note_transfer(from, size_bytes, now.since(attempt.at));
                 self.objects.fetched(now.since(inflight.asked));
             }
             if size_bytes >= COPY_REPORTED_BYTES_MIN
@@ -415,13 +416,11 @@ impl Scheduler {
         from: Option<NodeId>,
         out: &mut Out,
     ) -> bool {
-        let Some(staged) = self.holder.staged_mut(&task) else { return false };
-        let Some(bytes) = staged.missing.remove(&object) else { return false };
-        let (attempt, took) = (staged.attempt, now.since(staged.since));
-        if self.objects.table.pin(object) {
-            staged.pins.push(object);
-        }
+        let pin = |object| self.objects.table.pin(object);
+        let Some(arrived) = self.holder.input_arrived(task, object, pin) else { return false };
+        let InputArrived { attempt, since, bytes } = arrived;
         if let Some(from) = from {
+            let took = now.since(since);
             out.events.push(Event::Fetched { task, attempt, from, bytes, took });
         }
         true
@@ -513,8 +512,7 @@ impl Scheduler {
         }
     }
     fn unstall(&mut self, task: TaskId, object: &ObjectId) {
-        let Some(staged) = self.holder.staged_mut(&task) else { return };
-        if staged.failed_fetches.remove(object) && staged.failed_fetches.is_empty() {
+        if self.holder.fetch_resumes(task, object) {
             self.objects.failed_fetch_tasks -= 1;
         }
     }

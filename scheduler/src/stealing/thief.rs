@@ -426,13 +426,11 @@ impl Scheduler {
                 mark(Mark::VictimNotHome);
             }
             if !mine && (moved || untold.contains(&place)) && tells {
-                if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
-                    remote.home_knows = false;
-                }
+                self.holder.tells_home(&task);
                 sent.push(task_attempt(task, attempt));
             }
             // A task that did not fit here before is not passed on again.
-            let local_queue = self.holder.no_space_mut().note_return(task);
+            let local_queue = self.holder.note_return(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
@@ -538,14 +536,7 @@ impl Scheduler {
             if sent.message.start_withdrawn {
                 self.holder.on_start_withdrawn(task, Attempt(held.attempt));
             }
-            let remote = self.holder.remote_tasks_mut().get_mut(&task);
-            if let Some(remote) = remote.filter(|remote| remote.attempt.0 == held.attempt) {
-                remote.home_knows = true;
-            }
-            let staged = self.holder.staged_mut(&task);
-            if let Some(staged) = staged.filter(|staged| staged.attempt.0 == held.attempt) {
-                staged.home_knows = true;
-            }
+            self.holder.home_has_heard(&task, Attempt(held.attempt));
         }
         self.finish_steal(sent.steal, out);
     }

@@ -166,7 +166,8 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let mut out = Out::default();
     heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.holder.shared_mut().push(
+    heir.holder.enqueue(
+        false,
         crate::holder::queues::ready_queue::Ready {
             task: own,
             attempt: ATTEMPT,
@@ -195,7 +196,7 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
         heir.serve(Time(0), partition, 2, &mut out);
     }
     heir.settle(Time(0), &mut out);
-    let order = std::iter::from_fn(|| heir.holder.shared_mut().pop());
+    let order = std::iter::from_fn(|| heir.holder.take_next_shared());
     order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
 }
 

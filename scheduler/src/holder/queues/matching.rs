@@ -390,7 +390,7 @@ impl Scheduler {
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
         self.note_class(work);
         let input_bytes = work.input_bytes();
-        self.policy.estimates_mut().placed(input_bytes, work.cpus());
+        self.policy.note_placed(input_bytes, work.cpus());
         let rank = rank(self.options.tuning.order, work, self.routing.homes().slots_all());
         let priority = work.spec.priority;
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }

@@ -145,9 +145,6 @@ impl Queues {
         let (_, class) = lasts.max_by_key(|&(last, class)| (last, class == PLAIN))?;
         self.pop_of(class, ReadyQueue::pop_last)
     }
-    pub(crate) fn pop_last(&mut self) -> Option<Ready> {
-        self.pop_last_of(|_| true)
-    }
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Ready> {
         self.plain.pop()

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod gathering;
+pub(crate) mod inputs;
 pub(crate) mod no_space;
 
 use std::collections::{BTreeMap, BTreeSet};

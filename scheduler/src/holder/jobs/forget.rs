@@ -22,7 +22,7 @@ impl Scheduler {
     /// is durable here and the shell has removed its files.
     pub(crate) fn on_forget(&mut self, ask: &wire::TallyQuery, out: &mut Out) {
         let job = JobId(ask.job);
-        self.holder.job_tallies_mut().forget(job);
+        self.holder.job_tallies.forget(job);
         self.routing.forget_job(job);
         self.forget_data(job, false, out);
         if ask.results {
@@ -36,29 +36,25 @@ impl Scheduler {
             self.home.ledger.forget_job(job, out);
         }
         // An earlier removal may end after more of the job has arrived.
-        let number = self.holder.job_tallies_mut().next_erasure();
+        let number = self.holder.job_tallies.next_erasure();
         out.erased.push((job, number));
         if self.routing.homes().map_epoch() < ask.map_epoch
             || self.routing.homes().is_to_serve_more()
         {
             // This node may still become home of a partition that has records of the job.
-            self.holder.job_tallies_mut().defer_confirmation(*ask);
+            self.holder.job_tallies.defer_confirmation(*ask);
             return;
         }
         if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
             self.report_forgotten(ask, keeps, out);
         } else {
-            self.holder.job_tallies_mut().await_erasure(PendingErasure {
-                ask: *ask,
-                keeps,
-                number,
-            });
+            self.holder.job_tallies.await_erasure(PendingErasure { ask: *ask, keeps, number });
         }
     }
 
     /// The shell has removed everything of a job, from the disk too.
     pub fn on_erased(&mut self, job: JobId, number: u64, out: &mut Out) {
-        if let Some(erased) = self.holder.job_tallies_mut().erased(job, number) {
+        if let Some(erased) = self.holder.job_tallies.erased(job, number) {
             let PendingErasure { ask, keeps, .. } = erased;
             self.report_forgotten(&ask, keeps, out);
         }
@@ -76,7 +72,7 @@ impl Scheduler {
     /// The map has changed, or this node serves more partitions. Requests that had to wait for this
     /// may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
-        for ask in self.holder.job_tallies_mut().take_unconfirmed() {
+        for ask in self.holder.job_tallies.take_unconfirmed() {
             self.on_forget(&ask, out);
         }
     }
