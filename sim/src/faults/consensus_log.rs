@@ -16,7 +16,7 @@ use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, wire};
 
 use crate::checkers::{Violation, durable, once};
 use crate::faults::event_queue::SimEvent;
-use crate::faults::injection::Fault;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::disk::BatchState;
 use crate::state::machine::{Machine, PendingCrash};

@@ -12,9 +12,9 @@ use crate::checkers::{
     bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
 };
 use crate::faults::event_queue::SimEvent;
-use crate::faults::injection::Fault;
 use crate::faults::options::Action;
 use crate::faults::story_lines::packet_line;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::machine::{self, PendingCrash, Unsynced, cpus_of};
 

@@ -5,8 +5,8 @@ use kvs::membership::min_in_sync;
 use node::Input;
 use proto::{ObjectId, Span, Time};
 
-use crate::faults::disk_faults::DiskFaults;
 use crate::faults::event_queue::SimEvent;
+use crate::faults::strikes::disk_faults::DiskFaults;
 use crate::faults::world::World;
 use crate::rng::SimRng;
 use crate::state::machine::{Machine, PendingCrash};

@@ -7,7 +7,7 @@ use resources::Request;
 use crate::checkers::Verdict;
 use crate::checkers::gang;
 use crate::faults::clients::random_jobs::Draft;
-use crate::faults::node_offers::NodeOffers;
+use crate::faults::kinds::node_offers::NodeOffers;
 use crate::faults::options::WorldOptions;
 use crate::faults::world::World;
 use crate::rng::SimRng;

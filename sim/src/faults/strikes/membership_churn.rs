@@ -7,7 +7,7 @@ use proto::wire::{self, MemberPhase};
 use proto::{NodeId, Span};
 
 use crate::faults::event_queue::SimEvent;
-use crate::faults::injection::Fault;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::machine::Machine;
 

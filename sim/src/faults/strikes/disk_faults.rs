@@ -7,7 +7,7 @@ use kvs::{PageRequest, keys};
 use proto::PartitionId;
 use proto::limits::STORE_REPLACEMENTS_MAX;
 
-use crate::faults::injection::Fault;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::disk::FlippedRecord;
 use crate::state::machine::PendingCrash;

@@ -6,8 +6,8 @@ use proto::Span;
 use proto::wire::{self, map_command::Body};
 
 use crate::checkers::{Verdict, Violation, growth};
-use crate::faults::injection::{Fault, FaultOptions};
 use crate::faults::options::{GrowthPlan, WorldOptions};
+use crate::faults::strikes::injection::{Fault, FaultOptions};
 use crate::faults::world::World;
 use crate::rng::SimRng;
 
