@@ -15,4 +15,5 @@ mod replica_records;
 mod seed_plan;
 mod story_lines;
 pub(crate) mod strikes;
+mod trace;
 pub(crate) mod world;

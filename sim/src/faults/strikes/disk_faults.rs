@@ -24,7 +24,7 @@ impl World {
     /// at a time, and other live nodes must have all its records. The rest of the cluster need not
     /// be whole: pages are also read where replicas are missing.
     fn may_fail(&self, index: usize) -> bool {
-        self.now < self.faults_until
+        self.injection.strikes_at(self.now)
             && self.machines[index].renewals < STORE_REPLACEMENTS_MAX
             && self.homes_move()
             && !self.is_unsettled()
@@ -66,7 +66,7 @@ impl World {
 
     /// True if this write or its sync fails. Then the process ends at once.
     pub(crate) fn write_fails(&mut self, index: usize) -> bool {
-        let permille = self.fault_options.disks.writes_permille;
+        let permille = self.injection.options().disks.writes_permille;
         let fails = self.dice.chance(permille) && self.may_fail(index);
         if fails {
             self.count_fault("failed-write");
@@ -83,7 +83,7 @@ impl World {
             self.give_records_up(index, "a record does not fit its checksum");
             return true;
         }
-        let permille = self.fault_options.disks.reads_permille;
+        let permille = self.injection.options().disks.reads_permille;
         let fails = self.dice.chance(permille) && self.may_fail(index);
         if fails {
             self.count_fault("failed-read");
@@ -116,7 +116,7 @@ impl World {
 
     /// Ends the disk faults. A change that no node has detected yet is undone.
     pub(crate) fn mend_disks(&mut self) {
-        self.fault_options.disks = DiskFaults::default();
+        self.injection.mend_disks();
         for machine in &mut self.machines {
             machine.flipped = None;
         }

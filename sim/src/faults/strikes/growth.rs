@@ -25,8 +25,27 @@ const DRAWN: u32 = 4;
 const COPIED_WITHIN: Span = Span::from_secs(900);
 
 /// The random stream of all growth.
-pub(crate) fn dice(seed: u64) -> SimRng {
+fn dice(seed: u64) -> SimRng {
     SimRng::new(seed.rotate_left(40) ^ STREAM)
+}
+
+/// The growth of a world.
+pub(crate) struct Growth {
+    /// The random stream of growth.
+    dice: SimRng,
+    joins_asked: u32,
+}
+
+impl Growth {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { dice: dice(seed), joins_asked: 0 }
+    }
+    /// Whether a further machine may ask to join. It then has.
+    pub(crate) fn asks_to_join(&mut self, joins_max: u32) -> bool {
+        let may = self.joins_asked < joins_max;
+        self.joins_asked += u32::from(may);
+        may
+    }
 }
 
 /// Makes a one-node cluster grow in some seeds.
@@ -59,7 +78,7 @@ impl World {
     }
 
     pub(crate) fn joins_as_keeper(&mut self) -> bool {
-        self.grows() && self.growth.chance(KEEPERS_PERMILLE)
+        self.grows() && self.growth.dice.chance(KEEPERS_PERMILLE)
     }
 
     /// Checks that at rest no keeper is home of a partition that a working node could serve.
@@ -82,18 +101,18 @@ impl World {
 
     /// One step of the growth is committed: with some probability a node dies now or soon.
     pub(crate) fn strike_growth(&mut self, command: &wire::MapCommand) {
-        let Some(grows) = self.options.grows.filter(|_| self.now < self.faults_until) else {
+        let Some(grows) = self.options.grows.filter(|_| self.injection.strikes_at(self.now)) else {
             return;
         };
         let is_step = match &command.body {
             Some(Body::Down(_) | Body::SetSlow(_)) | None => false,
             Some(_) => true,
         };
-        if !is_step || !self.growth.chance(grows.kills_permille) {
+        if !is_step || !self.growth.dice.chance(grows.kills_permille) {
             return;
         }
-        let node = self.growth.index(self.machines.len());
-        let is_cut = self.growth.chance(400);
+        let node = self.growth.dice.index(self.machines.len());
+        let is_cut = self.growth.dice.chance(400);
         let fault = if is_cut { Fault::PowerCut } else { Fault::Crash };
         if self.machines[node].is_up() && !self.is_unbearable(fault) {
             self.count_fault("growth-kill");

@@ -214,11 +214,11 @@ const DRAGGED_PERMILLE: u64 = 250;
 impl World {
     /// Injects faults for `span` from now on.
     pub fn break_things(&mut self, options: FaultOptions, span: Span) {
-        self.faults_until = self.now + span;
+        self.injection.until = self.now + span;
         self.starve.count_from(Time(u64::MAX));
         self.lives.calm_from(Time(u64::MAX));
-        self.fault_options = options;
-        for (fault, mean) in self.fault_options.means.clone() {
+        self.injection.options = options;
+        for (fault, mean) in self.injection.options.means.clone() {
             let at = self.now + self.dice.around(mean);
             self.schedule(at, SimEvent::Fault(fault));
         }
@@ -250,7 +250,7 @@ impl World {
     /// Ends all faults. The network is whole, clients lose no requests, and every node runs except
     /// those that are then taken away.
     pub fn heal(&mut self) {
-        self.faults_until = self.now;
+        self.injection.until = self.now;
         self.starve.count_from(self.now);
         self.lives.calm_from(self.now);
         for (kind, n) in [
@@ -259,7 +259,7 @@ impl World {
             ("late", self.network.late),
         ] {
             if n > 0 {
-                *self.faults.entry(kind).or_default() += n;
+                self.injection.count(kind, n);
             }
         }
         self.network.heal();
@@ -432,12 +432,12 @@ impl World {
     /// Notes the loss of a disk. In a growing cluster only the nodes know whether others have all
     /// its data.
     fn note_fairness(&mut self) {
-        self.lone_copy_went |= self.grows() && !self.reports_full_replication();
+        self.injection.lone_copy_went |= self.grows() && !self.reports_full_replication();
     }
 
     fn disk_goes(&mut self, node: usize) {
-        self.disks_gone += 1;
-        self.lone_copy_went |= self.machines[node].lacked_copies;
+        self.injection.disks_gone += 1;
+        self.injection.lone_copy_went |= self.machines[node].lacked_copies;
     }
 
     /// Hands one partition of this node over to another member of its configuration.
@@ -472,10 +472,10 @@ impl World {
     }
 
     pub(crate) fn strike(&mut self, fault: Fault) {
-        if self.now >= self.faults_until {
+        if self.now >= self.injection.until {
             return;
         }
-        let mean = self.fault_options.means.iter().find(|(kind, _)| *kind == fault);
+        let mean = self.injection.options.means.iter().find(|(kind, _)| *kind == fault);
         let mean = mean.expect("only scheduled kinds strike").1;
         let next = self.now + self.dice.around(mean);
         self.schedule(next, SimEvent::Fault(fault));
@@ -512,7 +512,7 @@ impl World {
             Fault::Join => self.ask_to_join(),
             Fault::Leave => self.ask_to_leave(a),
             Fault::Pause => {
-                let span = self.dice.around(self.fault_options.pause_mean);
+                let span = self.dice.around(self.injection.options.pause_mean);
                 self.suspend(a, span);
                 if self.dice.chance(300) {
                     // Other nodes declare it failed before it continues.
@@ -538,7 +538,7 @@ impl World {
             return;
         }
         let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;
-        let until = self.now + self.dice.around(self.fault_options.cut_mean);
+        let until = self.now + self.dice.around(self.injection.options.cut_mean);
         match fault {
             Fault::Cut => self.network.cut(a, b, until),
             Fault::CutPair => {
@@ -556,7 +556,7 @@ impl World {
 
     /// Cuts a random group of nodes off from the rest.
     fn part(&mut self) {
-        let until = self.now + self.dice.around(self.fault_options.cut_mean);
+        let until = self.now + self.dice.around(self.injection.options.cut_mean);
         let nodes = self.machines.len();
         let group: Vec<bool> = (0..nodes).map(|_| self.dice.chance(500)).collect();
         for from in 0..nodes {

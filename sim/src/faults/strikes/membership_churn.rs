@@ -26,10 +26,9 @@ impl World {
     /// Proposes that a new machine joins.
     pub(crate) fn ask_to_join(&mut self) {
         let most = self.options.grows.map_or(JOINS_MAX, |grows| grows.joins_max);
-        if !self.homes_move() || self.joins_asked >= most {
+        if !self.homes_move() || !self.growth.asks_to_join(most) {
             return;
         }
-        self.joins_asked += 1;
         let (store, slots) = (self.dice.number() | 1, self.dice.pick(&[1, 2, 4]));
         let keeper = self.joins_as_keeper();
         let slots = if keeper { 0 } else { slots };
@@ -43,7 +42,7 @@ impl World {
     pub fn join(&mut self, slots: u32) -> Option<usize> {
         let (store, node) = (self.dice.number() | 1, self.machines.len());
         let until = self.now + ASKS_FOR;
-        while self.now < until && self.violation.is_none() {
+        while self.now < until && self.violation().is_none() {
             // The store number distinguishes a repeated proposal from a second machine.
             let keeper = slots == 0;
             let offer = self.options.offer_bytes(node, slots);

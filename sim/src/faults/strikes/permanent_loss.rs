@@ -14,7 +14,7 @@ impl World {
     /// survive it. Only a whole cluster must: while configurations change, a few live nodes may
     /// hold the only complete records.
     pub(crate) fn lose_some_permanently(&mut self) {
-        let wanted = self.fault_options.left_away;
+        let wanted = self.injection.options().left_away;
         let is_lost = |machine: &Machine| machine.is_lost;
         if wanted == 0 || !self.homes_move() || self.machines.iter().any(is_lost) {
             return;

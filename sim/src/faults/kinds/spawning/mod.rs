@@ -171,7 +171,7 @@ impl World {
         let mut turn = Turn { verdict, spawned, awaits, state: Some(state), sums };
         if let Some(extra) = extra {
             // A lost output of a task that has spawned others ends its job as lost.
-            let with_outputs = self.fault_options.left_away == 0;
+            let with_outputs = self.injection.options().left_away == 0;
             extras::enrich(extra, &mut turn, &mut request, with_outputs);
         }
         Planned { turn, request }
