@@ -17,7 +17,6 @@
 //!
 //! All results are noted in [`Out`].
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proto::event::Reason;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use proto::limits::WATCHERS_MAX;
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
-use proto::wire::{Openness, Verdict, response};
+use proto::wire::{Verdict, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Time, wire};
 
 use crate::home::Home;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::wire::message::Body;
-use proto::{PartitionId, TaskId, Time, wire};
+use proto::{LocalId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::home::Home;

@@ -12,7 +12,7 @@ use crate::holder::task::{Work, is_upload};
 use crate::home::errors::unknown_task;
 pub(crate) use crate::home::errors::{busy, not_yet, refused, unknown_job, wrong_home};
 use crate::home::jobs::Watched;
-use crate::home::ledger::{End, State, check_places};
+use crate::home::ledger::{Job, State, check_places};
 use crate::output::{Answer, Out};
 use crate::{Homes, Scheduler};
 

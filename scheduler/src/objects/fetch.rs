@@ -505,10 +505,8 @@ impl Scheduler {
         }
         self.objects.failed_fetch_bytes += inflight.size_bytes;
         for task in &inflight.tasks {
-            let Some(staged) = self.holder.staged_mut(task) else { continue };
-            if staged.missing.contains_key(&object) && staged.failed_fetches.insert(object) {
-                self.objects.failed_fetch_tasks += usize::from(staged.failed_fetches.len() == 1);
-            }
+            let is_first = self.holder.fetch_fails(*task, object);
+            self.objects.failed_fetch_tasks += usize::from(is_first);
         }
     }
     fn unstall(&mut self, task: TaskId, object: &ObjectId) {

@@ -8,6 +8,7 @@ use proto::{
     wire,
 };
 
+use crate::home::ledger::Cell;
 use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
 use crate::tests::test_nodes;

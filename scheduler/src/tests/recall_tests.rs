@@ -29,7 +29,6 @@ fn waiting() -> Scheduler {
         parent: task().local.0,
         attempt: attempt.0,
         partition: partition.0,
-        ..wire::Recall::default()
     };
     let later: BTreeMap<_, _> = [OWN, READERS].map(|place| (place, recall(place))).into();
     let completion = wire::Completion {
@@ -163,7 +162,10 @@ fn an_input_that_an_earlier_home_recalls_is_requested_from_the_present_home() {
     let recall = wire::Recall {
         child: vec![child().local.0],
         slot: vec![0],
-        ..bare_recall(parent(), SECOND, child().partition())
+        job: parent().job.0,
+        parent: parent().local.0,
+        attempt: SECOND.0,
+        partition: child().partition().0,
     };
     home.on_message(Time(2), PARENTS[1], Body::Recall(recall), &mut out);
     home.settle(Time(2), &mut out);

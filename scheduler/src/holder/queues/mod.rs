@@ -222,7 +222,9 @@ mod tests {
             let ready = Ready { task, attempt: Attempt(1), rank: 0, priority, class };
             queues.push(ready, &[]);
         }
-        let last = |queues: &mut Queues| queues.pop_last().map(|ready| ready.task.local.index());
+        let last = |queues: &mut Queues| {
+            queues.pop_last_of(|_| true).map(|ready| ready.task.local.index())
+        };
         let of_class = queues.pop_last_of(|class| class == 9);
         assert_eq!(of_class.map(|ready| (ready.task.local.index(), ready.class)), Some((3, 9)));
         assert_eq!(std::iter::from_fn(|| last(&mut queues)).collect::<Vec<_>>(), [4, 0, 2, 1]);

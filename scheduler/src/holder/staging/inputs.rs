@@ -37,6 +37,14 @@ impl Holder {
         true
     }
 
+    /// The maker could not deliver the object. Returns whether this is the first failed fetch of
+    /// the task, if it waits for the object.
+    pub(crate) fn fetch_fails(&mut self, task: TaskId, object: ObjectId) -> bool {
+        let Some(staged) = self.staging.get_mut(&task) else { return false };
+        let fails = staged.missing.contains_key(&object) && staged.failed_fetches.insert(object);
+        fails && staged.failed_fetches.len() == 1
+    }
+
     /// The failed fetch of the object goes on. Returns whether it was the last failed one of the
     /// task.
     pub(crate) fn fetch_resumes(&mut self, task: TaskId, object: &ObjectId) -> bool {

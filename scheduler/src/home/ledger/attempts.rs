@@ -59,7 +59,7 @@ impl Ledger {
         }
     }
 
-    fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
+    pub(super) fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
         if holder != self.me
             && let Some(tasks) = self.held_remotely.get_mut(&holder)
         {

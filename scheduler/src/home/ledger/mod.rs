@@ -46,7 +46,7 @@ pub(crate) use losses::crashes::Death;
 use losses::crashes::{Crash, Crashes, suspicion};
 use losses::recall::Recalls;
 pub(crate) use records::{Cell, End, Job, State};
-use records::{Part, Parts, Segment, Times};
+use records::{Part, Segment, Times};
 pub use recover::{LedgerRecord, RecordError};
 use takeover::Activation;
 use turns::Born;

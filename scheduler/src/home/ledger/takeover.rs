@@ -361,8 +361,7 @@ impl Ledger {
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
         if let Some(work) = &mut self.open_work {
-            work.late_due.retain(|(_, key, _)| key.1 != partition);
-            work.freed_holds.retain(|object| object.task.partition() != partition);
+            work.give_up(partition);
         }
     }
 }

@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// Outputs that differ from those of the attempt that ended before.
-    fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
+    pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
         if sums.is_empty() {
             return Vec::new();
         }

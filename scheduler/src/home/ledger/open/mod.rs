@@ -35,6 +35,13 @@ pub(crate) struct OpenWork {
     freed_holds: Vec<ObjectId>,
 }
 
+impl OpenWork {
+    pub(super) fn give_up(&mut self, partition: PartitionId) {
+        self.late_due.retain(|(_, key, _)| key.1 != partition);
+        self.freed_holds.retain(|object| object.task.partition() != partition);
+    }
+}
+
 /// The standing of a part towards its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
